@@ -1,0 +1,81 @@
+"""Finds and loads the compiled libraries beside this file; remembers why not. Never raises."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+PARTS = ("cpu", "cuda")
+
+
+class ExtensionStatus(NamedTuple):
+    """What is loaded (``libraries``: part to path), and for every other part the reason (``reasons``: part to text)."""
+
+    libraries: dict[str, Path]
+    reasons: dict[str, str]
+
+    @property
+    def cpu(self) -> bool:
+        return "cpu" in self.libraries
+
+    @property
+    def cuda(self) -> bool:
+        return "cuda" in self.libraries
+
+    @property
+    def loaded(self) -> bool:
+        return bool(self.libraries)
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing at all is loaded, or None."""
+        if self.loaded:
+            return None
+        return "; ".join(dict.fromkeys(f"{part} kernels: {reason}" for part, reason in self.reasons.items()))
+
+
+def build_record(folder: Path = Path(__file__).parent) -> dict | None:
+    """What ``setup.py`` wrote about its build: target, built, reasons, torch, compiler, nvcc; None when nothing did."""
+    try:
+        record = json.loads((folder / "_build.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _version(text: str) -> str:
+    return text.partition("+")[0]
+
+
+def load(folder: Path) -> ExtensionStatus:
+    """Loads the libraries of ``folder``; see :func:`status`."""
+    record = build_record(folder) or {}
+    libraries: dict[str, Path] = {}
+    reasons: dict[str, str] = {}
+    for part in PARTS:  # in this order: the CPU library defines the operators that the CUDA library implements
+        path = folder / f"_{part}.abi3.so"
+        built_for = record.get("torch")
+        if not path.exists():
+            recorded = (record.get("reasons") or {}).get(part)
+            skipped = f"FWP_BUILD={record['target']}" if "target" in record else "the package was not installed by pip"
+            reasons[part] = f"not built: {recorded or skipped}"
+        elif part == "cuda" and "cpu" not in libraries:
+            reasons[part] = "not loaded: needs the CPU library, which defines the operators"
+        elif built_for is not None and _version(built_for) != _version(torch.__version__):
+            # Torch promises no binary compatibility between versions: such a library may load and then crash.
+            reasons[part] = f"not loaded: built for torch {built_for}, this is torch {torch.__version__}; install again"
+        else:
+            try:
+                torch.ops.load_library(str(path))
+                libraries[part] = path
+            except (OSError, RuntimeError) as error:
+                reasons[part] = f"not loaded: {' '.join(str(error).split())}"
+    return ExtensionStatus(libraries, reasons)
+
+
+@cache
+def status() -> ExtensionStatus:
+    """Loads the compiled libraries on the first call; afterwards what that call found."""
+    return load(Path(__file__).parent)

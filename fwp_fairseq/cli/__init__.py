@@ -1,0 +1,71 @@
+"""The ``fwp`` command. One file a subcommand, each with ``add_arguments(parser)`` and ``run(args) -> int``."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from .. import __version__
+from .errors import CommandError, UsageError
+
+# Only the module of the chosen subcommand is imported: converting a width must not need fairseq.
+COMMANDS = {
+    "d-dot": "convert between d_dot and nu or m",
+    "info": "what is installed, what is built, which backend serves what",
+    "archs": "list the architectures, or every model flag of one",
+    "path": "the folder for --user-dir",
+    "average": "average the parameters of checkpoints",
+    "bleu": "score translations with sacreBLEU",
+    "table": "regenerate the tables of a Markdown file from records",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(message)
+
+
+def _overview() -> str:
+    rows = "\n".join(f"  {name:<8}  {summary}" for name, summary in COMMANDS.items())
+    return f"usage: fwp COMMAND ...\n\n{rows}\n\n`fwp COMMAND --help` describes one."
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
+    parser = Parser(
+        prog=f"fwp {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    try:
+        return module.run(parser.parse_args(arguments))
+    except SystemExit as stop:  # --help
+        return stop.code or 0
+
+
+def _fail(command: str, error: object, status: int) -> int:
+    print(f"{command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
+    name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if name in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if name == "--version":
+        print(__version__)
+        return 0
+    if name not in COMMANDS:
+        return _fail("fwp", f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}", 2)
+    try:
+        status = _run(name, arguments)
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        return _fail(f"fwp {name}", error, 2)
+    except BrokenPipeError:  # `fwp archs | head`: not an error, and Python must not complain again while exiting
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (CommandError, OSError) as error:
+        return _fail(f"fwp {name}", error, 1)

@@ -1,0 +1,128 @@
+"""Lists the architectures of this plugin, or every model flag of one with its default there.
+
+fairseq-train --arch NAME --help cannot show the latter: it stops before it knows the architecture.
+"""
+
+import argparse
+import enum
+import json
+import textwrap
+
+from .errors import UsageError
+from .plugin import import_plugin
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show the flags of this one (any of fairseq's too)")
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def _plain(value):
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _actions(arch: str) -> list[argparse.Action]:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    return parser._actions
+
+
+def defaults(arch: str) -> dict:
+    """Model option to its value when the architecture is chosen and no flag is given, as fairseq-train computes it."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    preset = argparse.Namespace(arch=arch)
+    for action in _actions(arch):
+        if action.default not in (None, argparse.SUPPRESS):
+            setattr(preset, action.dest, action.default)
+    ARCH_CONFIG_REGISTRY[arch](preset)
+    dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
+    declared = vars(dataclass()) if dataclass else {}
+    return {name: _plain(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
+
+
+def flags(arch: str) -> list[dict]:
+    """Every model flag: ``flag``, ``default``, ``choices``, ``help``."""
+    values = defaults(arch)
+    return [
+        {
+            "flag": next(name for name in action.option_strings if name.startswith("--")),
+            "default": values.get(action.dest),
+            "choices": [str(_plain(choice)) for choice in action.choices] if action.choices else None,
+            "help": " ".join((action.help or "").split()),
+        }
+        for action in _actions(arch)
+    ]
+
+
+def _joined(values) -> str:
+    """One value where all agree, else all of them, in order."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(set(texts)) == 1 else "/".join(texts)
+
+
+def summary(arch: str) -> dict[str, str]:
+    """What tells architectures apart; values that differ between encoder and decoder, or sites, with slashes."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    from ..config import SITES, site_config
+    from ..feature_maps import width_for
+
+    values = defaults(arch)
+    options = argparse.Namespace(**values)
+    sides = [side for side in ("encoder", "decoder") if f"{side}_layers" in values]
+    row = {"architecture": arch, "model": ARCH_MODEL_NAME_REGISTRY[arch]}
+    for title, option in (
+        ("layers", "layers"),
+        ("embed", "embed_dim"),
+        ("heads", "attention_heads"),
+        ("ffn", "ffn_embed_dim"),
+    ):
+        row[title] = _joined(values.get(f"{side}_{option}") for side in sides)
+    maps, widths, rules = [], [], []
+    for site in SITES if "encoder" in sides else ("decoder",):
+        side = "encoder" if site == "encoder" else "decoder"
+        d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
+        config = site_config(options, site, d_key)
+        maps.append(config.feature_map)
+        widths.append("-" if config.is_softmax else config.d_dot or width_for(config.feature_map, d_key))
+        rules.append("-" if config.is_softmax else config.update_rule)
+    return {**row, "feature map": _joined(maps), "d_dot": _joined(widths), "rule": _joined(rules)}
+
+
+def _own_architectures() -> list[str]:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    package = __name__.partition(".")[0]
+    return [arch for arch, cls in ARCH_MODEL_REGISTRY.items() if cls.__module__.partition(".")[0] == package]
+
+
+def _print_table(rows: list[dict[str, str]]) -> None:
+    widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in rows[0]}
+    for row in [{title: title for title in widths}, *rows]:
+        print("  ".join(f"{row[title]:<{width}}" for title, width in widths.items()).rstrip())
+
+
+def _print_flags(found: list[dict]) -> None:
+    for flag in found:
+        choices = f"  {{{','.join(flag['choices'])}}}" if flag["choices"] else ""
+        print(f"{flag['flag']}  [{flag['default']}]{choices}")
+        if flag["help"]:
+            print(textwrap.fill(flag["help"], 100, initial_indent="    ", subsequent_indent="    "))
+
+
+def run(args) -> int:
+    import_plugin()
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    if args.name is None:
+        rows = [summary(arch) for arch in _own_architectures()]
+        print(json.dumps(rows, indent=1)) if args.json else _print_table(rows)
+        return 0
+    if args.name not in ARCH_MODEL_REGISTRY:
+        raise UsageError(f"unknown architecture {args.name!r}, expected one of {', '.join(_own_architectures())}")
+    found = flags(args.name)
+    print(json.dumps({"architecture": args.name, "flags": found}, indent=1)) if args.json else _print_flags(found)
+    return 0

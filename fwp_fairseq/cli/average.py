@@ -1,0 +1,152 @@
+"""Averages the parameters of checkpoints of one training into a new checkpoint, without optimizer state.
+
+  fwp average --inputs checkpoints/checkpoint{8,9,10}.pt --output checkpoints/average.pt
+  fwp average --checkpoint-dir checkpoints --last 5 --output checkpoints/average.pt
+
+--last takes epoch checkpoints (checkpointN.pt), or update checkpoints (checkpoint_E_U.pt) where there are none.
+Everything but the parameters is that of the newest (last) input.
+"""
+
+import argparse
+import pickle
+import re
+from pathlib import Path
+
+import torch
+
+from .errors import CommandError, UsageError
+from .files import replaced
+from .plugin import import_plugin
+
+# Options that change the training or the speed, not what the parameters mean.
+_HARMLESS = re.compile(
+    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend"
+)
+
+
+def add_arguments(parser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--inputs", nargs="+", type=Path, metavar="CKPT", help="checkpoints, oldest first")
+    source.add_argument("--checkpoint-dir", type=Path, metavar="DIR", help="take the newest --last N of this folder")
+    parser.add_argument("--last", type=int, metavar="N", help="how many of --checkpoint-dir")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the new checkpoint")
+
+
+def _newest(folder: Path, count: int) -> list[Path]:
+    if not folder.is_dir():
+        raise CommandError(f"--checkpoint-dir {folder}: no such folder")
+    for pattern in (r"checkpoint(\d+)\.pt", r"checkpoint_\d+_(\d+)\.pt"):
+        found = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(pattern, path.name))}
+        if found:
+            break
+    if len(found) < count:
+        raise CommandError(f"--last {count}: {folder} holds {len(found)} numbered checkpoints")
+    return [found[number] for number in sorted(found)[-count:]]
+
+
+def _inputs(args) -> list[Path]:
+    if args.inputs is not None:
+        if args.last is not None:
+            raise UsageError("--last goes with --checkpoint-dir, not with --inputs")
+        paths = args.inputs
+    else:
+        if args.last is None or args.last < 1:
+            raise UsageError(f"--checkpoint-dir needs --last N with N at least 1 (got {args.last})")
+        paths = _newest(args.checkpoint_dir, args.last)
+    resolved = [path.resolve() for path in paths]
+    for path in paths:
+        if resolved.count(path.resolve()) > 1:
+            raise UsageError(f"{path} is given more than once")
+    if args.output.resolve() in resolved:
+        raise UsageError(f"--output {args.output} is one of the inputs")
+    if args.output.is_dir() or not args.output.resolve().parent.is_dir():
+        raise UsageError(f"--output {args.output}: expected a file in an existing folder")
+    return paths
+
+
+def _load(path: Path) -> dict:
+    if not path.is_file():
+        raise CommandError(f"{path}: no such checkpoint")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise CommandError(f"{path}: not a fairseq checkpoint, it has no model parameters")
+    return state
+
+
+def _model_options(state: dict) -> dict:
+    cfg = state.get("cfg")
+    options = cfg["model"] if cfg else state.get("args")
+    options = vars(options) if isinstance(options, argparse.Namespace) else dict(options or {})
+    return {name: value for name, value in options.items() if not _HARMLESS.search(name)}
+
+
+def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:
+    """Raises CommandError unless both are checkpoints of one model; ``first``: its options and parameters."""
+    options, expected = _model_options(state), first["options"]
+    for name in sorted(options.keys() | expected.keys()):
+        if options.get(name) != expected.get(name):
+            raise CommandError(
+                f"{path}: model option {name} is {options.get(name)!r}, but {expected.get(name)!r} in {first_path}"
+            )
+    parameters, others = state["model"], first["parameters"]
+    if parameters.keys() != others.keys():
+        some = ", ".join(sorted(parameters.keys() ^ others.keys())[:3])
+        raise CommandError(f"{path}: other parameters than {first_path}: {some}, ...")
+    for name, tensor in parameters.items():
+        other = others[name]
+        if tensor.shape != other.shape or tensor.dtype != other.dtype:
+            raise CommandError(
+                f"{path}: {name} is {tuple(tensor.shape)} {tensor.dtype}, "
+                f"but {tuple(other.shape)} {other.dtype} in {first_path}"
+            )
+        if _is_constant(name, tensor) and not torch.equal(tensor, other):
+            raise CommandError(
+                f"{path}: {name} differs from {first_path}; it is constant within one training, so these checkpoints "
+                "are of different trainings"
+            )
+
+
+def _is_constant(name: str, tensor: torch.Tensor) -> bool:
+    """Counters and the like, and FAVOR+'s random directions: an average of two of those is not random directions."""
+    return not tensor.is_floating_point() or name.endswith(".projection")
+
+
+def average(paths: list[Path]) -> dict:
+    """The state of the last checkpoint with the mean parameters of all, summed in float64; imports no plugin."""
+    sums: dict[str, torch.Tensor] = {}
+    first: dict = {}
+    for number, path in enumerate(paths, 1):
+        print(f"{number}/{len(paths)} {path}", flush=True)
+        state = _load(path)
+        if not first:
+            first = {"options": _model_options(state), "parameters": state["model"]}
+        else:
+            _refuse_differences(path, state, paths[0], first)
+        for name, tensor in state["model"].items():
+            if not _is_constant(name, tensor):
+                sums[name] = sums[name] + tensor if name in sums else tensor.double()
+    state["model"] = {
+        name: (sums[name] / len(paths)).to(tensor.dtype) if name in sums else tensor
+        for name, tensor in state["model"].items()
+    }
+    state.pop("last_optimizer_state", None)
+    for moving_average in ("ema", "ema_fp32_params"):  # of one checkpoint, and fairseq would prefer it when asked
+        state.get("extra_state", {}).pop(moving_average, None)
+    return state
+
+
+def run(args) -> int:
+    paths = _inputs(args)
+    import_plugin()
+    state = average(paths)
+    try:
+        with replaced(args.output) as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:
+        raise CommandError(f"--output {args.output} could not be written: {str(error).partition(chr(10))[0]}") from None
+    print(f"wrote {args.output}")
+    return 0

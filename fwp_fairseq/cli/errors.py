@@ -1,0 +1,9 @@
+"""What a subcommand raises; the message is printed as one line."""
+
+
+class CommandError(Exception):
+    """The operation failed: exit status 1."""
+
+
+class UsageError(Exception):
+    """The call makes no sense: exit status 2."""

@@ -1,0 +1,49 @@
+"""Imports fairseq and then this plugin, as fairseq itself does for --user-dir."""
+
+import argparse
+import importlib
+import logging
+from pathlib import Path
+
+from .errors import CommandError
+
+INSTALL = (
+    "pip install torch numpy cython setuptools wheel packaging && "
+    "env -u CUDA_HOME pip install --no-build-isolation fairseq-fixed==0.12.3.1"
+)
+
+
+def import_plugin() -> None:
+    """Registers the models and tasks of this package with fairseq, whether or not it was imported before.
+
+    Raises CommandError with the install commands when there is no fairseq, or one that cannot be imported.
+    """
+    logging.disable(logging.INFO)  # fairseq's notes about itself would stand beside our one line of error
+    try:
+        _import()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _import() -> None:
+    try:
+        importlib.import_module("fairseq")
+    except ImportError as error:
+        raise CommandError(f"fairseq cannot be imported ({error}); install it with: {INSTALL}") from None
+    except ValueError as error:
+        if "mutable default" not in str(error):
+            raise
+        raise CommandError(
+            f"this fairseq does not run on Python 3.11 or newer ({error}); "
+            f"pip uninstall fairseq, then install the maintained one with: {INSTALL}"
+        ) from None
+    from fairseq.models import import_models
+    from fairseq.tasks import import_tasks
+    from fairseq.utils import import_user_module
+
+    package = Path(__file__).resolve().parents[1]
+    import_user_module(argparse.Namespace(user_dir=str(package)))
+    # fairseq skips both folders when the package itself was imported before, which it was: this file is part of it.
+    for folder, import_folder in (("models", import_models), ("tasks", import_tasks)):
+        if (package / folder).is_dir():
+            import_folder(str(package / folder), f"{package.name}.{folder}")

@@ -1,0 +1,171 @@
+"""The only list of attention flags, and what they mean at each of the three sites."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from .feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, parameter_for, width_for
+from .ops import RULES
+from .ops.backends import CHOICES as BACKENDS
+
+SITES = ("encoder", "decoder", "cross")
+
+# Optional[X], not X | None, throughout: fairseq's parser reads types by their printed form.
+# Features given by the caller make no sense as a flag.
+FeatureMapChoice = ChoiceEnum(["softmax", *(name for name in FEATURE_MAPS if name != "identity")])
+UpdateRuleChoice = ChoiceEnum(list(RULES))
+NormalizerChoice = ChoiceEnum(["auto", "attention", "sum", "both", "none"])
+BackendChoice = ChoiceEnum(list(BACKENDS))
+
+# (normalize_features, normalize_output); auto is the paper's choice for the rule.
+_NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
+_PAPERS_NORMALIZER = {"sum": "attention", "delta": "sum", "gated": "attention"}
+
+
+def _per_site(site: str, what: str):
+    return field(default=None, metadata={"help": f"{what} of {site} attention only (default: the common one)"})
+
+
+_ENCODER, _DECODER, _CROSS = "encoder self-", "decoder self-", "encoder-decoder (cross-)"
+
+
+@dataclass
+class FastWeightConfig(FairseqDataclass):
+    fwp_feature_map: FeatureMapChoice = field(
+        default="dpfp",
+        metadata={
+            "help": "feature map phi at all three attention sites: elu (ELU+1), dpfp (DPFP-nu), favor (FAVOR+), or "
+            "softmax for stock attention. --attention-dropout has no weights to act on in the fast-weight sites and "
+            "is applied to the values read"
+        },
+    )
+    fwp_d_dot: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "features per head, d_dot; sets nu = d_dot / (2 d_key) of dpfp, m = d_dot / 2 of favor "
+            "(default: the map's natural width: elu d_key, dpfp 2 d_key, favor 2 d_key ln d_key)"
+        },
+    )
+    fwp_update_rule: UpdateRuleChoice = field(
+        default="sum",
+        metadata={
+            "help": "how a key-value pair enters the fast weights: sum (linear attention), delta (replaces what the "
+            "key held, with a learned strength), gated (everything old decays)"
+        },
+    )
+    fwp_normalizer: NormalizerChoice = field(
+        default="auto",
+        metadata={
+            "help": "attention (divide by accumulated keys), sum (features divided by their sum), both, none; auto: "
+            "the paper's for the rule, i.e. sum for delta, attention otherwise"
+        },
+    )
+    fwp_backend: BackendChoice = field(
+        default="auto",
+        metadata={"help": "implementation of the operator: auto picks the fastest that supports the inputs"},
+    )
+    fwp_encoder_feature_map: Optional[FeatureMapChoice] = _per_site(_ENCODER, "feature map")
+    fwp_decoder_feature_map: Optional[FeatureMapChoice] = _per_site(_DECODER, "feature map")
+    fwp_cross_feature_map: Optional[FeatureMapChoice] = _per_site(_CROSS, "feature map")
+    fwp_encoder_d_dot: Optional[int] = _per_site(_ENCODER, "d_dot")
+    fwp_decoder_d_dot: Optional[int] = _per_site(_DECODER, "d_dot")
+    fwp_cross_d_dot: Optional[int] = _per_site(_CROSS, "d_dot")
+    fwp_encoder_update_rule: Optional[UpdateRuleChoice] = _per_site(_ENCODER, "update rule")
+    fwp_decoder_update_rule: Optional[UpdateRuleChoice] = _per_site(_DECODER, "update rule")
+    fwp_cross_update_rule: Optional[UpdateRuleChoice] = _per_site(_CROSS, "update rule")
+    fwp_encoder_normalizer: Optional[NormalizerChoice] = _per_site(_ENCODER, "normaliser")
+    fwp_decoder_normalizer: Optional[NormalizerChoice] = _per_site(_DECODER, "normaliser")
+    fwp_cross_normalizer: Optional[NormalizerChoice] = _per_site(_CROSS, "normaliser")
+
+
+class SiteConfig(NamedTuple):
+    """What the flags say of one site; ``feature_map`` "softmax" means stock attention and leaves the rest unused."""
+
+    feature_map: str
+    d_dot: int | None
+    update_rule: str
+    normalizer: str
+    backend: str
+
+    @property
+    def is_softmax(self) -> bool:
+        return self.feature_map == "softmax"
+
+    @property
+    def normalizes(self) -> tuple[bool, bool]:
+        """(normalize_features, normalize_output)."""
+        return _NORMALIZERS[_PAPERS_NORMALIZER[self.update_rule] if self.normalizer == "auto" else self.normalizer]
+
+    def build_feature_map(self, d_key: int) -> FeatureMap:
+        return build_feature_map(self.feature_map, d_key, self.d_dot)
+
+    def describe(self, d_key: int) -> str:
+        """One line that names everything a checkpoint's weights depend on."""
+        if self.is_softmax:
+            return "softmax"
+        normalizer = next(name for name, flags in _NORMALIZERS.items() if flags == self.normalizes)
+        width = self.d_dot or width_for(self.feature_map, d_key)
+        return f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule} normalizer={normalizer}"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _value(cfg, name: str):
+    value = getattr(cfg, name, None)
+    return value if value is None or isinstance(value, int) else str(value)
+
+
+def _common(cfg, option: str):
+    value = _value(cfg, f"fwp_{option}")
+    return FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default if value is None else value
+
+
+def site_config(cfg, site: str, d_key: int) -> SiteConfig:
+    """The choices at one site (``encoder``, ``decoder`` or ``cross``), the common ones where it has none of its own.
+
+    Args:
+        cfg: anything with the attributes of :class:`FastWeightConfig`.
+        d_key: width of a head at this site.
+
+    Raises:
+        ValueError: a width that the map cannot have, or flags that contradict each other; the message names them.
+    """
+    own = {
+        option: _value(cfg, f"fwp_{site}_{option}") for option in ("feature_map", "d_dot", "update_rule", "normalizer")
+    }
+    chosen = {option: _common(cfg, option) if value is None else value for option, value in own.items()}
+    found = SiteConfig(**chosen, backend=_common(cfg, "backend"))
+    map_flag = _flag(f"fwp_{site}_feature_map" if own["feature_map"] else "fwp_feature_map")
+    if found.is_softmax:
+        for option in ("d_dot", "update_rule", "normalizer"):
+            if own[option] is not None:
+                raise ValueError(
+                    f"{_flag(f'fwp_{site}_{option}')} {own[option]} contradicts {map_flag} softmax: stock attention "
+                    f"has no {option.replace('_', ' ')}; drop one of the two"
+                )
+    elif found.d_dot is not None:
+        try:
+            parameter_for(found.feature_map, d_key, found.d_dot)
+        except ValueError as error:
+            width_flag = _flag(f"fwp_{site}_d_dot" if own["d_dot"] else "fwp_d_dot")
+            raise ValueError(
+                f"{width_flag} {found.d_dot} does not fit {map_flag} {found.feature_map} at the {site} site: {error}"
+            ) from None
+    return found
+
+
+def check_flags(cfg) -> None:
+    """Refuses common flags that no site can honour because every site is softmax."""
+    maps = [_value(cfg, f"fwp_{site}_feature_map") or _common(cfg, "feature_map") for site in SITES]
+    if any(name != "softmax" for name in maps):
+        return
+    for option in ("d_dot", "update_rule", "normalizer"):
+        value = _common(cfg, option)
+        if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
+            raise ValueError(
+                f"{_flag(f'fwp_{option}')} {value} contradicts {_flag('fwp_feature_map')} softmax: stock attention has "
+                f"no {option.replace('_', ' ')}; drop one of the two"
+            )

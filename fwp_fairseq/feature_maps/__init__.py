@@ -1,0 +1,83 @@
+"""Feature maps phi: R^d_key -> R^d_dot. A new map is one file and one line in ``FEATURE_MAPS``."""
+
+from .dpfp import Dpfp
+from .elu import Elu
+from .favor import Favor
+from .feature_map import FeatureMap
+from .identity import Identity
+
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Identity)}
+
+__all__ = ["FEATURE_MAPS", "FeatureMap", "build_feature_map", "parameter_for", "width_for"]
+
+
+def _find(name: str, d_key: int) -> type[FeatureMap]:
+    if name not in FEATURE_MAPS:
+        raise ValueError(f"feature map {name!r} is unknown, expected one of {', '.join(FEATURE_MAPS)}")
+    if d_key < 1:
+        raise ValueError(f"{name} feature map: d_key = {d_key}, expected at least 1")
+    return FEATURE_MAPS[name]
+
+
+def _given(cls: type[FeatureMap], d_key: int, **parameters: int | None) -> dict[str, int]:
+    """The parameters that were given, refused where the map has no such parameter."""
+    given = {key: value for key, value in parameters.items() if value is not None}
+    known = cls.natural_parameters(d_key)
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{cls.name} feature map has no parameter {key} (got {key} = {value})")
+    return given
+
+
+def width_for(name: str, d_key: int, *, nu: int | None = None, m: int | None = None) -> int:
+    """d_dot of a map with the given parameter, or its natural width when none is given.
+
+    Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
+    """
+    cls = _find(name, d_key)
+    return cls.width_for(d_key, **(_given(cls, d_key, nu=nu, m=m) or cls.natural_parameters(d_key)))
+
+
+def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
+    """The parameter that gives the map this width: ``{"nu": 2}``, ``{"m": 128}`` or ``{}``.
+
+    Raises ValueError naming the nearest possible widths when none does.
+    """
+    cls = _find(name, d_key)
+    parameters = cls.parameters_for(d_key, d_dot)
+    if parameters is None:
+        nearest = " and ".join(str(width) for width in cls.nearest_widths(d_key, d_dot))
+        raise ValueError(
+            f"d_dot = {d_dot} is impossible for the {name} feature map with d_key = {d_key}; nearest possible: {nearest}"
+        )
+    return parameters
+
+
+def build_feature_map(
+    name: str, d_key: int, d_dot: int | None = None, *, nu: int | None = None, m: int | None = None, **options
+) -> FeatureMap:
+    """Builds a feature map from its width, or from its parameter, or with its natural width when neither is given.
+
+    Args:
+        name: a key of ``FEATURE_MAPS``.
+        d_key: width of the queries and keys that it will map, per head.
+        d_dot: number of features wanted.
+        nu: DPFP's number of offsets; d_dot = 2 nu d_key.
+        m: FAVOR+'s number of random directions; d_dot = 2m.
+        options: passed on to the map (FAVOR+: ``scale``, ``orthogonal``).
+
+    Raises:
+        ValueError: unknown map, impossible width (with the nearest possible ones), a parameter that the map does not
+            have, or a width and a parameter that contradict each other.
+    """
+    cls = _find(name, d_key)
+    parameters = _given(cls, d_key, nu=nu, m=m)
+    if d_dot is not None:
+        derived = parameter_for(name, d_key, d_dot)
+        for key, value in parameters.items():
+            if derived[key] != value:
+                raise ValueError(
+                    f"{name} feature map: d_dot = {d_dot} means {key} = {derived[key]}, got {key} = {value}"
+                )
+        parameters = derived
+    return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **options)

@@ -1,0 +1,57 @@
+"""Deterministic parameter-free projection (Schlag, Irie and Schmidhuber 2021, Sec. 5.3)."""
+
+import torch
+from torch import Tensor
+
+from .feature_map import FeatureMap
+
+
+class Dpfp(FeatureMap):
+    """DPFP-nu: products of r = relu([x, -x]) with its neighbours at the offsets 1..nu; d_dot = 2 nu d_key.
+
+    Block j (j = 1..nu, concatenated) is r * roll(r, +j): feature i of block j is r_i r_{i-j}, indices modulo 2 d_key.
+    This is Listing 1 of the paper and both official implementations. Eq. 37 prints the offset as r_i r_{i+nu}: read
+    with nu as a running index it is the same set of products in another order, so no inner product changes.
+
+    Features are never negative, about a quarter of them is non-zero, and scaling x by c scales them by c^2. Offsets of
+    d_key and above add nothing new (offset d_key is identically zero), so useful nu end at d_key - 1; the paper's range,
+    1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers a row.
+    """
+
+    name = "dpfp"
+
+    def __init__(self, d_key: int, nu: int):
+        super().__init__(d_key, self.width_for(d_key, nu))
+        self.nu = nu
+
+    def features(self, x: Tensor) -> Tensor:
+        r = torch.cat([x, -x], dim=-1).relu()
+        return torch.cat([r * r.roll(j, dims=-1) for j in range(1, self.nu + 1)], dim=-1)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, nu={self.nu}"
+
+    @classmethod
+    def natural_parameters(cls, d_key: int) -> dict[str, int]:
+        return {"nu": 1}
+
+    @classmethod
+    def width_for(cls, d_key: int, nu: int) -> int:
+        if not 1 <= nu <= 2 * d_key - 1:
+            raise ValueError(
+                f"dpfp feature map: nu = {nu} is outside 1..{2 * d_key - 1} (2 d_key - 1, d_key = {d_key})"
+            )
+        return 2 * nu * d_key
+
+    @classmethod
+    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
+        nu, rest = divmod(d_dot, 2 * d_key)
+        return {"nu": nu} if rest == 0 and 1 <= nu <= 2 * d_key - 1 else None
+
+    @classmethod
+    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
+        below = min(max(d_dot // (2 * d_key), 1), 2 * d_key - 1)
+        above = min(below + 1, 2 * d_key - 1)
+        if d_dot < 2 * d_key:
+            above = below
+        return sorted({2 * d_key * below, 2 * d_key * above})

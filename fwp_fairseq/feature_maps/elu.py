@@ -1,0 +1,22 @@
+"""ELU + 1 (Katharopoulos et al. 2020)."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from .feature_map import FeatureMap
+
+
+class Elu(FeatureMap):
+    """phi(x) = elu(x) + 1, that is x + 1 for x > 0 and exp(x) elsewhere; d_dot = d_key, every feature positive.
+
+    Schlag et al. 2021, Eq. 30. Not homogeneous: scaling q by d_key^-1/2 first, as softmax attention does, would be
+    another model; nothing is scaled here.
+    """
+
+    name = "elu"
+
+    def __init__(self, d_key: int):
+        super().__init__(d_key, d_key)
+
+    def features(self, x: Tensor) -> Tensor:
+        return F.elu(x) + 1

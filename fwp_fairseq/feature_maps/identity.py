@@ -1,0 +1,17 @@
+"""Features given by the caller."""
+
+from torch import Tensor
+
+from .feature_map import FeatureMap
+
+
+class Identity(FeatureMap):
+    """phi(x) = x; d_dot = d_key. The caller answers for the sign: normalisers expect features that are not negative."""
+
+    name = "identity"
+
+    def __init__(self, d_key: int):
+        super().__init__(d_key, d_key)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x

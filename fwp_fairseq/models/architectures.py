@@ -1,0 +1,64 @@
+"""Named architectures. The names are stored in checkpoints: never rename one."""
+
+import importlib.util
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
+from fairseq.models.transformer import transformer_legacy as stock
+
+from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
+
+
+def _defaults(args, **values) -> None:
+    for name, value in values.items():
+        if not hasattr(args, name):
+            setattr(args, name, value)
+
+
+def _allow_bfloat16(args) -> None:
+    # fairseq's options take --bf16 for a TPU and then look for torch_xla.
+    if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
+        args.tpu = False
+
+
+def _architecture(preset, **values):
+    """Our values, then those of one of fairseq's own presets; a flag given by the user beats both."""
+
+    def fill_gaps(args):
+        _allow_bfloat16(args)
+        _defaults(args, **values)
+        preset(args)
+
+    return fill_gaps
+
+
+def _register(name: str, preset, **values) -> None:
+    register_model_architecture("fwp_transformer", name)(_architecture(preset, **values))
+
+
+# fairseq registers an empty architecture under the name of a dataclass model; this is the base Transformer instead.
+ARCH_CONFIG_REGISTRY["fwp_transformer"] = _architecture(stock.base_architecture)
+
+# Minutes on a CPU: 2+2 layers of 192, 4 heads of 48.
+_register(
+    "fwp_transformer_tiny",
+    stock.base_architecture,
+    encoder_layers=2,
+    encoder_embed_dim=192,
+    encoder_ffn_embed_dim=384,
+    encoder_attention_heads=4,
+    decoder_layers=2,
+    decoder_attention_heads=4,
+    share_all_embeddings=True,
+)
+_register("fwp_transformer_iwslt_de_en", stock.transformer_iwslt_de_en)
+_register("fwp_transformer_wmt_en_de", stock.transformer_wmt_en_de)
+_register("fwp_transformer_vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big)
+
+# The rows of the paper's Table 1, and its delta rule, on the same model; --fwp-d-dot chooses another width.
+for _name, _values in {
+    "linear": {"fwp_feature_map": "elu"},
+    "performer": {"fwp_feature_map": "favor", "fwp_d_dot": 256},
+    "dpfp": {"fwp_feature_map": "dpfp", "fwp_d_dot": 256},
+    "delta": {"fwp_feature_map": "dpfp", "fwp_d_dot": 256, "fwp_update_rule": "delta"},
+}.items():
+    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, **_values)

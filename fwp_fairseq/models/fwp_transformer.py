@@ -1,0 +1,199 @@
+"""The Transformer of fairseq with fast-weight attention at any of its three sites.
+
+Only fairseq's ``build_*`` hooks are overridden. Two dataclasses hold the same flags because fairseq wants a flat one on
+the command line and in checkpoints, and a nested one inside the model.
+"""
+
+import argparse
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModelBase,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from omegaconf import II, DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ..config import FastWeightConfig, check_flags, site_config
+from ..modules import FastWeightAttention
+from . import attention_flags
+
+_SAME_AS_EMBEDDING = -1
+
+# Where the flat name needs another type or default than the nested one: lists that build_model splits by itself, widths
+# that follow another flag, lengths that the task knows.
+_FLAT_OVERRIDES = {
+    "encoder_layers_to_keep": (Optional[str], None),
+    "decoder_layers_to_keep": (Optional[str], None),
+    "decoder_input_dim": (int, _SAME_AS_EMBEDDING),
+    "decoder_output_dim": (int, _SAME_AS_EMBEDDING),
+    "max_source_positions": (int, II("task.max_source_positions")),
+    "max_target_positions": (int, II("task.max_target_positions")),
+}
+
+
+def _flat_fields(config: type, prefix: str = ""):
+    """fairseq's nested transformer options under their flat command-line names."""
+    for option in fields(config):
+        name = prefix + option.name
+        if option.name.startswith("_"):
+            continue
+        if isinstance(option.type, type) and is_dataclass(option.type):
+            yield from _flat_fields(option.type, f"{name}_")
+            continue
+        kind, default = _FLAT_OVERRIDES.get(name, (option.type, option.default))
+        yield name, kind, field(default=default, metadata=dict(option.metadata))
+
+
+FwpTransformerConfig = make_dataclass(
+    "FwpTransformerConfig",
+    list(_flat_fields(TransformerConfig)),
+    bases=(FastWeightConfig, FairseqDataclass),
+    namespace={"__module__": __name__, "__doc__": "Every option of fairseq's Transformer, flat, and our flags."},
+)
+
+
+@dataclass
+class NestedConfig(FastWeightConfig, TransformerConfig):
+    """What the model itself reads: fairseq's nested options and the attention flags."""
+
+    @classmethod
+    def from_flat(cls, cfg) -> "NestedConfig":
+        """From the flat configuration, given as a DictConfig, a dataclass or a Namespace."""
+        if isinstance(cfg, cls):
+            return cfg
+        if isinstance(cfg, DictConfig):
+            cfg = argparse.Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+        nested = cls.from_namespace(cfg)
+        for width in ("input_dim", "output_dim"):
+            if getattr(nested.decoder, width) in (None, _SAME_AS_EMBEDDING):
+                setattr(nested.decoder, width, nested.decoder.embed_dim)
+        return nested
+
+
+def _attention(
+    layer: nn.Module, embed_dim: int, heads: int, cfg: NestedConfig, site: str, source_dim: int | None = None
+):
+    """The attention of a site, or None where its flags say softmax."""
+    config = site_config(cfg, site, embed_dim // heads)
+    if config.is_softmax:
+        return None
+    return FastWeightAttention(
+        embed_dim,
+        heads,
+        site=site,
+        config=config,
+        source_dim=source_dim,
+        dropout=cfg.attention_dropout,
+        q_noise=layer.quant_noise,
+        qn_block_size=layer.quant_noise_block_size,
+    )
+
+
+class FwpEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer, kept off the fused inference path of fairseq 0.12.2, which bypasses the attention."""
+
+    def __init__(self, cfg, return_fc: bool = False):
+        super().__init__(cfg, return_fc)
+        if hasattr(self, "can_use_fastpath"):
+            self.can_use_fastpath = False
+            for name in self._fused_names():
+                self._parameters.pop(name, None)
+
+    @staticmethod
+    def _fused_names() -> list[str]:
+        return [f"{layer}_{kind}" for layer in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        for name in self._fused_names():
+            state_dict.pop(prefix + name, None)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
+
+    def build_self_attention(self, embed_dim, cfg):
+        return _attention(self, embed_dim, cfg.encoder.attention_heads, cfg, "encoder") or super().build_self_attention(
+            embed_dim, cfg
+        )
+
+
+class FwpDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer."""
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        attention = _attention(self, embed_dim, cfg.decoder.attention_heads, cfg, "decoder")
+        if attention is None:
+            return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
+        if cfg.cross_self_attention:
+            raise ValueError(
+                f"--cross-self-attention contradicts feature map {attention.config.feature_map} at the decoder site: "
+                "add --fwp-decoder-feature-map softmax or drop it"
+            )
+        return attention
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        return _attention(
+            self, embed_dim, cfg.decoder.attention_heads, cfg, "cross", source_dim=cfg.encoder.embed_dim
+        ) or super().build_encoder_attention(embed_dim, cfg)
+
+
+def _wrap(layer: nn.Module, cfg) -> nn.Module:
+    """Gradient checkpointing and sharding, as fairseq does around its own layers."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+class FwpEncoder(TransformerEncoderBase):
+    def build_encoder_layer(self, cfg):
+        return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+
+class FwpDecoder(TransformerDecoderBase):
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        return _wrap(FwpDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
+        """None where no layer would read it: a (T, T) mask would make memory quadratic in the length."""
+        if any(not isinstance(layer.self_attn, FastWeightAttention) for layer in self.layers):
+            return super().buffered_future_mask(tensor)
+        return None
+
+
+@register_model("fwp_transformer", dataclass=FwpTransformerConfig)
+class FwpTransformer(TransformerModelBase):
+    """Encoder-decoder Transformer with fast weights; see ``fwp archs fwp_transformer`` for every flag."""
+
+    def __init__(self, cfg, encoder, decoder):
+        super().__init__(cfg, encoder, decoder)
+        attention_flags.remember(self)
+
+    @classmethod
+    def add_args(cls, parser):
+        # Without defaults: those of the chosen --arch must be able to fill the gaps.
+        gen_parser_from_dataclass(parser, FwpTransformerConfig(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        cfg = NestedConfig.from_flat(cfg)
+        check_flags(cfg)
+        return super().build_model(cfg, task)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return FwpEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return FwpDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        attention_flags.check(self, state_dict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)

@@ -1,0 +1,211 @@
+"""One attention module for every combination of feature map, update rule, normaliser and site."""
+
+import math
+
+import torch
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+from .. import ops
+from ..config import SiteConfig
+from ..ops.problem import divide
+from . import incremental_state as states
+
+_EPS = 1e-6
+
+
+class FastWeightAttention(FairseqIncrementalState, nn.Module):
+    """Multi-head attention by fast weights, in place of ``fairseq.modules.MultiheadAttention``.
+
+    Same call, same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj with bias); delta and gated rules
+    add ``beta_proj``, one write strength per head and source position, read from what is written (the keys' input).
+    Nothing is scaled by d_key^-1/2.
+
+    By site: ``encoder`` writes every position, then reads (padding on either side allowed); ``decoder`` is causal, and
+    decodes with the constant-size state; ``cross`` writes the source once and only reads afterwards. Where fairseq asks a
+    decoder for full context alignment, this module stays causal.
+
+    Args:
+        embed_dim: width of queries and output.
+        num_heads: heads; d_key = d_value = embed_dim / num_heads.
+        site: ``encoder``, ``decoder`` or ``cross``.
+        config: the choices at this site.
+        source_dim: width of what is written, embed_dim by default.
+        dropout: acts on the values read, since there are no attention weights to drop.
+        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        site: str,
+        config: SiteConfig,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.source_dim = source_dim or embed_dim
+        self.site = site
+        self.config = config
+        self.normalize_features, self.normalize_output = config.normalizes
+        self.feature_map = config.build_feature_map(self.head_dim)
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+
+        def linear(width: int) -> nn.Module:
+            return quant_noise(nn.Linear(width, embed_dim), q_noise, qn_block_size)
+
+        # In the order of fairseq's own module, so that a seed initialises both alike.
+        self.k_proj = linear(self.source_dim)
+        self.v_proj = linear(self.source_dim)
+        self.q_proj = linear(embed_dim)
+        self.out_proj = linear(embed_dim)
+        # The paper's delta rule has no bias; Peng et al.'s gate has one.
+        self.beta_proj = (
+            None
+            if config.update_rule == "sum"
+            else nn.Linear(self.source_dim, num_heads, bias=config.update_rule == "gated")
+        )
+        self.need_weights_at_inference = True
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        # fairseq's choice: smaller weights where the three projections could be one matrix.
+        gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+        if self.beta_proj is not None:
+            # As in the paper's code: half of every pair is written at the start.
+            nn.init.normal_(self.beta_proj.weight, std=0.02)
+            if self.beta_proj.bias is not None:
+                nn.init.zeros_(self.beta_proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool | None = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """fairseq's attention call: time first.
+
+        Args:
+            query: (T, B, embed_dim).
+            key: (S, B, source_dim), what is written; ignored by cross-attention once the source is in the state.
+            value: as in fairseq always the same tensor as key.
+            key_padding_mask: (B, S), True at pads.
+            incremental_state: fairseq's store of decoding state; None outside decoding.
+            need_weights: return (B, T, S) weights averaged over heads. They are the linear kernel's own normalised
+                products phi(q).phi(k), computed in evaluation only, and not for a decoder that decodes step by step,
+                which keeps no keys.
+            static_kv: the keys never change (cross-attention).
+            attn_mask: the future mask of a causal decoder, which this module applies itself.
+            need_head_weights: return (H, B, T, S) instead.
+
+        Returns:
+            ``(out, weights)``, out (T, B, embed_dim).
+        """
+        if before_softmax:
+            raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
+        if attn_mask is not None and self.site != "decoder":
+            raise NotImplementedError(f"attn_mask: the {self.site} site of fast-weight attention reads everything")
+        saved = states.load(self, incremental_state)
+        decoding = incremental_state is not None
+        reads_only = static_kv and "W" in saved
+        if key is None and not reads_only:
+            raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
+        wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
+        if self.site == "decoder" and decoding:
+            wants_weights = False
+
+        q = self._split_heads(self.q_proj(query))
+        if reads_only:
+            k = v = q[:, :0]
+            beta = None if self.beta_proj is None else k[..., 0]
+            mask = None
+        else:
+            k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
+            beta = None if self.beta_proj is None else torch.sigmoid(self.beta_proj(key).float()).transpose(0, 1)
+            mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :].bool()
+
+        out, state = self._attend(q, k, v, beta, mask, saved, return_state=decoding)
+        weights = None
+        if wants_weights:
+            source = saved if reads_only else {"k": k} | ({} if mask is None else {"mask": mask})
+            if "k" in source:
+                weights = self._weights(q, source["k"], source.get("mask"), need_head_weights)
+            if decoding:
+                saved = source
+        if decoding:
+            kept = {name: saved[name] for name in ("k", "mask") if name in saved} if self.site == "cross" else {}
+            states.store(self, incremental_state, state, **kept)
+
+        out = out.transpose(0, 1).reshape(query.shape)
+        return self.out_proj(self.dropout_module(out)), weights
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(L, B, C) -> (B, L, H, C / H), a view."""
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
+
+    def _attend(self, q, k, v, beta, mask, saved, return_state) -> tuple[Tensor, ops.FastWeights | None]:
+        operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[self.config.update_rule]
+        return operator(
+            q,
+            k,
+            v,
+            *(() if beta is None else (beta,)),
+            feature_map=self.feature_map,
+            causal=self.site == "decoder",
+            key_padding_mask=mask,
+            normalize_features=self.normalize_features,
+            normalize_output=self.normalize_output,
+            eps=_EPS,
+            initial_state=(saved["W"], saved.get("z")) if "W" in saved else None,
+            backend=self.config.backend,
+            return_state=return_state,
+        )
+
+    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None, per_head: bool) -> Tensor:
+        """phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
+        with torch.autocast(q.device.type, enabled=False):
+            gram = torch.einsum("bthd,bshd->hbts", self.feature_map(q), self.feature_map(k))
+            if mask is not None:
+                gram = gram.masked_fill(mask[None, :, None], 0)
+            if self.site == "decoder":
+                gram = gram.tril()
+            weights = divide(gram, gram.sum(-1, keepdim=True))
+        return weights if per_head else weights.mean(0)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """fairseq calls this before decoding; without --print-alignment nobody reads the weights."""
+        self.need_weights_at_inference = need_attn
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
+        return states.reorder(self, incremental_state, new_order)
+
+    def _get_input_buffer(self, incremental_state: dict | None) -> dict[str, Tensor]:
+        return states.load(self, incremental_state)
+
+    def _set_input_buffer(self, incremental_state: dict, buffer: dict[str, Tensor]) -> dict:
+        return states.set_buffer(self, incremental_state, buffer)
+
+    def extra_repr(self) -> str:
+        return f"site={self.site}, num_heads={self.num_heads}, {self.config.describe(self.head_dim)}"

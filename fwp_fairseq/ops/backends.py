@@ -1,0 +1,58 @@
+"""Which backend serves a call, and why not the others."""
+
+import logging
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from . import chunked, native, reference
+from .problem import FastWeights, Problem
+
+logger = logging.getLogger(__name__)
+
+# In order of preference; ``auto`` never picks the reference, which serves as the oracle.
+BACKENDS = {"native": native, "chunked": chunked, "reference": reference}
+CHOICES = ("auto", *sorted(BACKENDS))
+
+# Calls served by each backend in this process; the test run reports it.
+served: dict[str, int] = dict.fromkeys(BACKENDS, 0)
+
+
+@cache
+def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
+    logger.info("fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
+
+
+def _choose(problem: Problem, backend: str) -> str:
+    if backend != "auto":
+        reasons = BACKENDS[backend].unsupported_reasons(problem)
+        if reasons:
+            raise NotImplementedError(f"backend={backend!r} cannot serve {problem.rule}_rule: {'; '.join(reasons)}")
+        return backend
+    skipped = {}
+    for name, module in BACKENDS.items():
+        reasons = module.unsupported_reasons(problem)
+        if not reasons:
+            for other, why in skipped.items():
+                _log_fallback(name, other, tuple(why))
+            return name
+        skipped[name] = reasons
+    raise NotImplementedError(f"no backend serves {problem.rule}_rule: {skipped}")
+
+
+def run(problem: Problem, backend: str) -> tuple[Tensor, FastWeights | None]:
+    """Runs the problem on the named backend, or on the fastest that supports it for ``auto``."""
+    name = _choose(problem, backend)
+    served[name] += 1
+    with torch.autocast(problem.v.device.type, enabled=False):
+        return BACKENDS[name].run(problem)
+
+
+def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:
+    """Per backend, in order of preference, why it cannot serve a usual call of ``operator`` (``"sum_rule"``, ...)."""
+    rule = operator.removesuffix("_rule")
+    x = torch.zeros(1, 1, 1, 2, device=device)
+    beta = None if rule == "sum" else x[..., 0]
+    problem = Problem(rule, x, x, x, beta, None, True, None, rule == "delta", rule != "delta", 1e-6, None, True)
+    return [(name, module.unsupported_reasons(problem)) for name, module in BACKENDS.items()]

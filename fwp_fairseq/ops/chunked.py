@@ -1,0 +1,230 @@
+"""The operator in matrix products, pure PyTorch: fast without a compiler, on any device.
+
+Time is cut into chunks. Inside a chunk every rule is one masked Gram matrix (rows are time; M holds the mask and, for
+the gated rule, the decay between writing and reading):
+
+    Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
+    W = total W0 + (K * e)^T U
+
+    sum, gated  U = V
+    delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
+
+(Yang et al. 2024 for the delta rule's triangular system.) The rows of U are what the time loop writes. Feature sums are
+divided out of the small Gram matrices, never out of the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one
+chunk, O(L d_dot d_value) over many; memory without the states of each step.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .problem import FastWeights, Problem, divide
+
+# A Gram matrix costs less than the state up to about this many positions (d_dot 256, d_value 64), and longer inputs are
+# cut into chunks of half of it.
+LONGEST_SINGLE_CHUNK = 128
+CHUNK = 64
+
+
+def unsupported_reasons(problem: Problem) -> list[str]:
+    """Serves everything."""
+    return []
+
+
+class _Features:
+    """phi(x), ``(B, H, L, d_dot)``, kept apart from the factor ``(B, H, L, 1)`` that normalises it."""
+
+    def __init__(self, phi: Tensor, scale: Tensor | None):
+        self.phi = phi
+        self.scale = scale
+
+    @classmethod
+    def of(cls, x: Tensor, problem: Problem) -> "_Features":
+        phi = problem.features(x)
+        if not problem.normalize_features:
+            return cls(phi, None)
+        total = phi.sum(-1, keepdim=True) + problem.eps
+        return cls(phi, divide(torch.ones_like(total), total))
+
+    def __getitem__(self, rows: slice) -> "_Features":
+        return _Features(self.phi[:, :, rows], None if self.scale is None else self.scale[:, :, rows])
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return x if self.scale is None else x * self.scale
+
+    def dot(self, other: "_Features") -> Tensor:
+        """All inner products, ``(B, H, L, L')``."""
+        gram = self.scaled(self.phi @ other.phi.mT)
+        return gram if other.scale is None else gram * other.scale.mT
+
+    def read(self, W: Tensor) -> Tensor:
+        return self.scaled(self.phi @ W)
+
+    def written(self, u: Tensor) -> Tensor:
+        """sum over rows of phi u^T, ``(B, H, d_dot, columns of u)``."""
+        return self.phi.mT @ self.scaled(u)
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    """(B, L, H, d) -> (B, H, L, d), contiguous, so that the wide features come out ready for batched products."""
+    return x.transpose(1, 2).contiguous()
+
+
+def _log_decay(beta: Tensor) -> Tensor:
+    """log(1 - beta), finite (and without gradient) at beta = 1."""
+    return (1 - beta).clamp_min(torch.finfo(beta.dtype).tiny).log()
+
+
+class _Chunk:
+    """A stretch of keys, and what reading after each or all of them needs. Row vectors have shape ``(B, H, L, 1)``."""
+
+    def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, problem: Problem):
+        self.k, self.v, self.beta, self.keep = k, v, beta, keep
+        self.problem = problem
+        self.log_decay = _log_decay(beta) if problem.rule == "gated" else None
+
+    def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
+        """U: the vectors that are written, before decay."""
+        if self.problem.rule != "delta":
+            return self.v
+        length = self.v.shape[2]
+        gram = self.k.dot(self.k).tril(-1) if length > 1 else None
+        rate = self.beta
+        if self.problem.normalize_output:
+            seen = self._seen(gram, z)
+            rate = divide(rate, seen + self.problem.eps)
+        target = self.beta * self.v
+        if W is not None:
+            target = target - rate * self.k.read(W)
+        if gram is None:
+            return target
+        return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
+
+    def _seen(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
+        """z_{t-1}.k_t."""
+        seen = torch.zeros_like(self.beta)
+        if gram is not None:
+            seen = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
+        return seen if z is None else seen + self.k.read(z[..., None])
+
+    def weights(self) -> Tensor | None:
+        """e, ``(B, H, L, 1)``: how much of each write is left at the end of the chunk; None for all of it."""
+        if self.log_decay is None:
+            return self.keep
+        later = F.pad(self.log_decay[:, :, 1:], (0, 0, 0, 1)).flip(2).cumsum(2).flip(2)
+        left = later.exp() * self.beta
+        return left if self.keep is None else left * self.keep
+
+    def causal_weights(self) -> Tensor | None:
+        """M below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None for ones."""
+        if self.log_decay is None:
+            return None if self.keep is None else self.keep.mT
+        length = self.log_decay.shape[2]
+        # Summed per pair of positions, not as a difference of running sums: exact however strong the decay.
+        steps = self.log_decay.expand(-1, -1, -1, length).tril(-1)
+        left = steps.cumsum(2).exp() * self.beta.mT
+        return left if self.keep is None else left * self.keep.mT
+
+    def decay(self) -> Tensor | None:
+        """How much of the state before the chunk is left after each position; None for all of it."""
+        return None if self.log_decay is None else self.log_decay.cumsum(2).exp()
+
+    def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        weights = self.weights()
+        new_W = self.k.written(u if weights is None else u * weights)
+        new_z = None
+        if self.problem.normalize_output:
+            ones = torch.ones_like(u[..., :1]) if weights is None else weights.expand(*u.shape[:-1], 1)
+            new_z = self.k.written(ones)[..., 0]
+        if W is None:
+            return new_W, new_z
+        if self.log_decay is not None:
+            total = self.log_decay.sum(2, keepdim=True).exp()
+            W, z = W * total, None if z is None else z * total[..., 0]
+        return W + new_W, None if new_z is None else z + new_z
+
+
+def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tensor | None, causal: bool) -> Tensor:
+    """Reads without building the state: after each position of the chunk (causal), or after all of them."""
+    problem = chunk.problem
+    gram = q.dot(chunk.k)
+    weights = chunk.causal_weights() if causal else chunk.weights()
+    if weights is not None:
+        gram = gram * (weights if causal else weights.mT)
+    if causal:
+        gram = gram.tril()
+    out = gram @ u
+    total = gram.sum(-1, keepdim=True) if problem.normalize_output else None
+    if W is not None:
+        decay = chunk.decay()
+        if decay is not None and not causal:
+            decay = decay[:, :, -1:]
+        old = q.read(W)
+        out = out + (old if decay is None else decay * old)
+        if total is not None:
+            old = q.read(z[..., None])
+            total = total + (old if decay is None else decay * old)
+    return out if total is None else divide(out, total + problem.eps)
+
+
+def _read_state(q: _Features, W: Tensor, z: Tensor | None, problem: Problem) -> Tensor:
+    out = q.read(W)
+    return divide(out, q.read(z[..., None]) + problem.eps) if problem.normalize_output else out
+
+
+def _spans(length: int, longest: int) -> list[slice]:
+    return [slice(first, min(first + longest, length)) for first in range(0, length, longest)]
+
+
+def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
+    raw_k, raw_v, beta, keep = problem.k, problem.v.to(problem.dtype), problem.beta, None
+    if beta is not None:
+        beta = beta.to(problem.dtype)[..., None]
+    if problem.key_padding_mask is not None:
+        # ``keep`` takes pads out of the Gram matrix; zeroing what they hold keeps even a NaN there from spreading.
+        padded = problem.key_padding_mask[:, :, None, None]
+        raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
+        beta = None if beta is None else beta.masked_fill(padded, 0)
+        keep = _heads_first((~padded).to(problem.dtype))
+    q, k = (_Features.of(_heads_first(x), problem) for x in (problem.q, raw_k))
+    v = _heads_first(raw_v)
+    beta = None if beta is None else _heads_first(beta)
+
+    W = z = None
+    if problem.initial_state is not None:
+        W = problem.initial_state.W.to(problem.dtype)
+        z = problem.initial_state.z.to(problem.dtype) if problem.normalize_output else None
+
+    targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
+    gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
+    state_needed = problem.return_state or not (problem.causal or gram_is_cheaper)
+    needs_gram = problem.causal or problem.rule == "delta"
+    longest = sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK
+    spans = _spans(sources, max(longest, 1))
+
+    def chunk_of(span: slice) -> _Chunk:
+        part = None if beta is None else beta[:, :, span]
+        return _Chunk(k[span], v[:, :, span], part, None if keep is None else keep[:, :, span], problem)
+
+    outputs = []
+    if len(spans) == 1 and not problem.causal and not state_needed:
+        chunk = chunk_of(spans[0])
+        outputs.append(_read_gram(q, chunk, chunk.updates(W, z), W, z, causal=False))
+    else:
+        for number, span in enumerate(spans):
+            chunk = chunk_of(span)
+            u = chunk.updates(W, z)
+            if problem.causal:
+                outputs.append(_read_gram(q[span], chunk, u, W, z, causal=True))
+            if state_needed or not problem.causal or number + 1 < len(spans):
+                W, z = chunk.next_state(u, W, z)
+
+    if W is None:
+        W = v.new_zeros(*v.shape[:2], d_dot, d_value)
+        z = v.new_zeros(*v.shape[:2], d_dot) if problem.normalize_output else None
+    if not outputs:
+        outputs.append(_read_state(q, W, z, problem))
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+    state = FastWeights(W, z) if problem.return_state else None
+    return out.transpose(1, 2).to(problem.v.dtype), state

@@ -1,0 +1,233 @@
+"""The public operators: checks, documentation, choice of backend.
+
+Shapes, for all three (B batch rows, T targets, S sources, H heads):
+
+    q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
+    k     (B, S, H, d_key)        keys, likewise
+    v     (B, S, H, d_value)      values
+    beta  (B, S, H)               write strength in [0, 1], after the sigmoid (delta and gated rule)
+    out   (B, T, H, d_value)      in v's dtype
+    state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
+
+Strides are free but for the last dimension, so fairseq's (T, B, C) enters as a view.
+
+Zero denominators: ``eps`` is added to every denominator and nowhere else. Where the sum is exactly zero all the same
+(eps = 0.0, or sparse DPFP features that miss everything written so far), the quotient is defined as 0, with gradient 0.
+NaN and infinities in the inputs reach exactly the outputs that depend on them; those at padded keys reach nothing.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from . import backends
+from .problem import FastWeights, Problem, Rule
+
+
+def _fail(operator: str, tensor: str, actual: object, expected: object) -> None:
+    raise ValueError(f"{operator}: {tensor} is {actual}, expected {expected}")
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    return tuple(x.shape)
+
+
+def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None) -> None:
+    tensors = {"q": q, "k": k, "v": v} | ({} if beta is None else {"beta": beta})
+    for name, x in tensors.items():
+        dims = 3 if name == "beta" else 4
+        if x.dim() != dims:
+            _fail(operator, name, f"of shape {_shape(x)}", f"{dims} dimensions")
+        if not x.is_floating_point():
+            _fail(operator, name, f"of type {x.dtype}", "a floating point type")
+        if x.device != v.device:
+            _fail(operator, name, f"on {x.device}", f"v's device, {v.device}")
+    batch, sources, heads, width = k.shape
+    if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
+        _fail(operator, "q", f"of shape {_shape(q)}", f"({batch}, T, {heads}, {width}) to fit k of shape {_shape(k)}")
+    if _shape(v)[:3] != (batch, sources, heads):
+        _fail(operator, "v", f"of shape {_shape(v)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
+    if beta is not None and _shape(beta) != (batch, sources, heads):
+        _fail(operator, "beta", f"of shape {_shape(beta)}", f"{(batch, sources, heads)} to fit k")
+
+
+def _check_mask(operator: str, mask: Tensor, k: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        _fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
+    if _shape(mask) != _shape(k)[:2]:
+        _fail(operator, "key_padding_mask", f"of shape {_shape(mask)}", f"(B, S) = {_shape(k)[:2]}")
+
+
+def _checked_state(operator: str, state: FastWeights | tuple, d_dot: int, k: Tensor, v: Tensor, need_z: bool):
+    W, z = state
+    batch, _, heads, _ = k.shape
+    expected = (batch, heads, d_dot, v.shape[-1])
+    if _shape(W) != expected:
+        _fail(operator, "initial_state.W", f"of shape {_shape(W)}", f"(B, H, d_dot, d_value) = {expected}")
+    if not need_z:
+        return FastWeights(W, None)
+    if z is None:
+        _fail(operator, "initial_state.z", "None", f"a tensor of shape {expected[:3]} because normalize_output is True")
+    if _shape(z) != expected[:3]:
+        _fail(operator, "initial_state.z", f"of shape {_shape(z)}", f"(B, H, d_dot) = {expected[:3]}")
+    return FastWeights(W, z)
+
+
+def _call(
+    rule: Rule,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    *,
+    feature_map: Callable[[Tensor], Tensor] | None,
+    causal: bool,
+    key_padding_mask: Tensor | None,
+    normalize_features: bool,
+    normalize_output: bool,
+    eps: float,
+    initial_state: FastWeights | tuple | None,
+    backend: str,
+    return_state: bool,
+) -> tuple[Tensor, FastWeights | None]:
+    operator = f"{rule}_rule"
+    _check_inputs(operator, q, k, v, beta)
+    if causal and q.shape[1] != k.shape[1]:
+        raise ValueError(
+            f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
+        )
+    if key_padding_mask is not None:
+        _check_mask(operator, key_padding_mask, k)
+    if eps < 0:
+        _fail(operator, "eps", eps, "0 or more")
+    if backend not in backends.CHOICES:
+        _fail(operator, "backend", repr(backend), f"one of {', '.join(backends.CHOICES)}")
+    d_key = getattr(feature_map, "d_key", k.shape[-1])
+    if d_key != k.shape[-1]:
+        _fail(operator, "k", f"of width {k.shape[-1]}", f"the feature map's d_key = {d_key}")
+    if initial_state is not None:
+        d_dot = k.shape[-1] if feature_map is None else getattr(feature_map, "d_dot", initial_state[0].shape[-2])
+        initial_state = _checked_state(operator, initial_state, d_dot, k, v, normalize_output)
+    problem = Problem(
+        rule, q, k, v, beta, feature_map, causal, key_padding_mask, normalize_features, normalize_output, eps,
+        initial_state, return_state,
+    )  # fmt: skip
+    return backends.run(problem, backend)
+
+
+def sum_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    feature_map: Callable[[Tensor], Tensor] | None = None,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
+    normalize_features: bool = False,
+    normalize_output: bool = True,
+    eps: float = 1e-6,
+    initial_state: FastWeights | tuple | None = None,
+    backend: str = "auto",
+    return_state: bool = True,
+) -> tuple[Tensor, FastWeights | None]:
+    """Linear attention: every association is added.
+
+    W_s = W_{s-1} + v_s phi(k_s)^T and z_s = z_{s-1} + phi(k_s); y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
+    (Schlag et al. 2021, Eq. 17-19; Katharopoulos et al. 2020).
+
+    Args:
+        q, k, v: see the head of this module for shapes.
+        feature_map: phi, applied to q and k here; None when they are features already.
+        causal: position t reads after its own write (needs T = S); False: everything is written first, then every
+            query reads the final weights.
+        key_padding_mask: (B, S), bool, True at pads, on either side; a padded position writes nothing.
+        normalize_features: divide phi(q) and phi(k) by their sum + eps (Sec. 4.2).
+        normalize_output: divide by the accumulated keys as above; False: y_t = W_t phi(q_t).
+        eps: added to every denominator and nowhere else.
+        initial_state: FastWeights, or a plain pair with None for an unused z; never modified.
+        backend: auto, reference, chunked or native; an explicit one that cannot serve raises NotImplementedError.
+        return_state: False saves the work of building a state that nobody will read; None is returned in its place.
+
+    Returns:
+        ``(out, state)``.
+
+    Raises:
+        ValueError: a tensor of the wrong shape, type or device, or causal with T != S; the message names it.
+        NotImplementedError: the explicit backend cannot serve these inputs; the message lists every reason.
+
+    Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value) beyond.
+    """
+    return _call(
+        "sum", q, k, v, None, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
+        backend=backend, return_state=return_state,
+    )  # fmt: skip
+
+
+def delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    *,
+    feature_map: Callable[[Tensor], Tensor] | None = None,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
+    normalize_features: bool = True,
+    normalize_output: bool = False,
+    eps: float = 1e-6,
+    initial_state: FastWeights | tuple | None = None,
+    backend: str = "auto",
+    return_state: bool = True,
+) -> tuple[Tensor, FastWeights | None]:
+    """Delta rule: what the key held before is replaced, by the share beta.
+
+    W_s = W_{s-1} + beta_s (v_s - W_{s-1} phi(k_s)) phi(k_s)^T; y_t = W_t phi(q_t) (Schlag et al. 2021, Eq. 24-25).
+    With ``normalize_output`` the retrieved old value is W_{s-1} phi(k_s) / (z_{s-1} . phi(k_s) + eps), zero for the
+    first key of a sequence, and y_t is divided by z_t . phi(q_t) + eps (Eq. 26-28); z adds up phi(k), not beta phi(k).
+
+    The paper's default: features divided by their sum (without it the rule diverges), output not normalised.
+
+    Args:
+        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing.
+        others: as for :func:`sum_rule`, which also lists returns, errors and cost; the delta rule adds one triangular
+            system of the chunk's length per head.
+    """
+    return _call(
+        "delta", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
+        backend=backend, return_state=return_state,
+    )  # fmt: skip
+
+
+def gated_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    *,
+    feature_map: Callable[[Tensor], Tensor] | None = None,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
+    normalize_features: bool = False,
+    normalize_output: bool = True,
+    eps: float = 1e-6,
+    initial_state: FastWeights | tuple | None = None,
+    backend: str = "auto",
+    return_state: bool = True,
+) -> tuple[Tensor, FastWeights | None]:
+    """Gated rule of Peng et al. 2021: everything old decays, whatever the key.
+
+    W_s = (1 - beta_s) W_{s-1} + beta_s v_s phi(k_s)^T, z likewise; y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
+    (Schlag et al. 2021, Eq. 52, which leaves z out: ``normalize_output=False``).
+
+    Args:
+        beta: (B, S, H), the share that is written, 1 - g of Peng et al., after the sigmoid.
+        others: as for :func:`sum_rule`, which also lists returns, errors and cost.
+    """
+    return _call(
+        "gated", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
+        backend=backend, return_state=return_state,
+    )  # fmt: skip

@@ -1,0 +1,58 @@
+"""What every backend is given: one checked call of the operator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+RULES = ("sum", "delta", "gated")
+Rule = Literal["sum", "delta", "gated"]
+
+
+class FastWeights(NamedTuple):
+    """The state between two calls.
+
+    Attributes:
+        W: ``(B, H, d_dot, d_value)``; ``W[b, h, i, j]`` is W[j, i] of the paper.
+        z: ``(B, H, d_dot)``, the accumulated keys, or None where the output is not normalised.
+    """
+
+    W: Tensor
+    z: Tensor | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of the operator after the checks of :mod:`.fast_weights`; shapes as documented there."""
+
+    rule: Rule
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    beta: Tensor | None
+    feature_map: Callable[[Tensor], Tensor] | None
+    causal: bool
+    key_padding_mask: Tensor | None
+    normalize_features: bool
+    normalize_output: bool
+    eps: float
+    initial_state: FastWeights | None
+    return_state: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of phi, sums and state: float32 for half-precision inputs, else that of v."""
+        return torch.float32 if self.v.dtype in (torch.float16, torch.bfloat16) else self.v.dtype
+
+    def features(self, x: Tensor) -> Tensor:
+        """phi(x), before any normalisation, in :attr:`dtype`."""
+        x = x.to(self.dtype)
+        return x if self.feature_map is None else self.feature_map(x).to(self.dtype)
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator, and 0 (with gradient 0) where the denominator is exactly 0."""
+    empty = denominator == 0
+    return (numerator / denominator.masked_fill(empty, 1)).masked_fill(empty, 0)

@@ -1,0 +1,87 @@
+"""The definition of the operator: plain loops over time, any dtype, differentiated by autograd.
+
+This is the oracle of every other backend, so it does nothing clever and shares nothing with them but the check of its
+inputs. Equations are those of Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
+
+    sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
+    delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
+    gated  W <- (1 - beta) W + beta v k^T    z <- (1 - beta) z + beta k    Eq. 52 (Peng et al. 2021)
+    read   y = W q, or W q / (z.q + eps) when normalised
+
+Cost: O(S d_dot d_value) per head and, under autograd, as much memory. For checking, not for training.
+"""
+
+import torch
+from torch import Tensor
+
+from .problem import FastWeights, Problem, divide
+
+
+def unsupported_reasons(problem: Problem) -> list[str]:
+    """Serves everything."""
+    return []
+
+
+def _features(x: Tensor, problem: Problem) -> Tensor:
+    phi = problem.features(x)
+    if problem.normalize_features:
+        phi = divide(phi, phi.sum(-1, keepdim=True) + problem.eps)
+    return phi
+
+
+def _apply(W: Tensor, x: Tensor) -> Tensor:
+    """W x for every batch row and head."""
+    return torch.einsum("bhij,bhi->bhj", W, x)
+
+
+def _outer(k: Tensor, u: Tensor) -> Tensor:
+    """u k^T, in the layout of W."""
+    return torch.einsum("bhi,bhj->bhij", k, u)
+
+
+def _retrieve(W: Tensor, z: Tensor, x: Tensor, problem: Problem) -> Tensor:
+    """What the fast weights hold for x; nothing accumulated for x (z.x + eps = 0) reads as 0."""
+    y = _apply(W, x)
+    if problem.normalize_output:
+        y = divide(y, (z * x).sum(-1, keepdim=True) + problem.eps)
+    return y
+
+
+def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor]:
+    if problem.rule == "sum":
+        return W + _outer(k, v), z + k
+    if problem.rule == "delta":
+        old = _retrieve(W, z, k, problem)
+        return W + _outer(k, beta * (v - old)), z + k
+    return (1 - beta)[..., None] * W + _outer(k, beta * v), (1 - beta) * z + beta * k
+
+
+def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
+    q, k = _features(problem.q, problem), _features(problem.k, problem)
+    v = problem.v.to(problem.dtype)
+    batch, sources, heads, d_dot = k.shape
+    if problem.initial_state is None:
+        W = v.new_zeros(batch, heads, d_dot, v.shape[-1])
+        z = v.new_zeros(batch, heads, d_dot)
+    else:
+        W = problem.initial_state.W.to(problem.dtype)
+        z = problem.initial_state.z
+        z = v.new_zeros(batch, heads, d_dot) if z is None else z.to(problem.dtype)
+
+    outputs = []
+    for s in range(sources):
+        beta = None if problem.beta is None else problem.beta[:, s].to(problem.dtype)[..., None]
+        new_W, new_z = _write(W, z, k[:, s], v[:, s], beta, problem)
+        if problem.key_padding_mask is not None:
+            padded = problem.key_padding_mask[:, s, None, None]
+            new_W, new_z = torch.where(padded[..., None], W, new_W), torch.where(padded, z, new_z)
+        W, z = new_W, new_z
+        if problem.causal:
+            outputs.append(_retrieve(W, z, q[:, s], problem))
+    if not problem.causal:
+        outputs = [_retrieve(W, z, q[:, t], problem) for t in range(q.shape[1])]
+
+    out = torch.stack(outputs, dim=1) if outputs else v.new_zeros(batch, 0, heads, v.shape[-1])
+    state = FastWeights(W, z if problem.normalize_output else None) if problem.return_state else None
+    return out.to(problem.v.dtype), state

@@ -1,0 +1,114 @@
+"""Records of runs: JSON lines that are only ever appended to, with the environment that produced them."""
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def append(path: str | os.PathLike, record: dict) -> None:
+    """Appends ``record`` to a .jsonl file as one line, on disk when this returns.
+
+    Parallel runs wait for each other. Raises OSError (nothing stays half written), or TypeError or ValueError for what
+    JSON cannot hold, NaN and infinity included.
+    """
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False, sort_keys=True).encode() + b"\n"
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                raise ValueError(f"{path}: the last line is not finished; repair it before appending")
+        try:
+            if file.write(line) != len(line):
+                raise OSError(f"{path}: the record was not written completely, is the disk full?")
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def read(folder: str | os.PathLike) -> list[dict]:
+    """All records of the folder's .jsonl files, oldest first (by ``environment.date``, then by position).
+
+    Raises FileNotFoundError for a missing folder and ValueError naming file and line for a line that is no record.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder of records")
+    records = []
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        for number, line in enumerate(path.read_text().split("\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+            if not isinstance(record, dict):
+                raise ValueError(f"{path}:{number}: expected an object, found {type(record).__name__}")
+            records.append(record)
+    return sorted(records, key=lambda record: (record.get("environment") or {}).get("date", ""))
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        run = subprocess.run(["git", "-C", PACKAGE.parent, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None
+
+
+def _checkout() -> dict:
+    # An installed copy inside somebody else's checkout is not that commit: this very file must be tracked.
+    if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "records.py")) is None:
+        return {"commit": None, "dirty": None}
+    # What is generated from records changes with every record and says nothing about the code.
+    changes = _git(
+        "status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results", ":(top,exclude,glob)**/*.md"
+    )
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(changes)}
+
+
+def distribution_version(*names: str) -> str | None:
+    """Name and version of the first of these distributions that is installed."""
+    for name in names:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def environment() -> dict:
+    """Where and with what a run happens: date (UTC), commit, versions, processor, usable cores, GPU."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **_checkout(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fairseq": distribution_version("fairseq-fixed", "fairseq"),
+        "cpu": _cpu_model(),
+        "cores": usable,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

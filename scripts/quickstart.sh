@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# From nothing to a trained, decoded and scored translation model: see --help.
+set -euo pipefail
+
+export FWP_CALLER_FOLDER=$PWD # what a relative --out is relative to
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+# A wrong flag should not cost an installation first.
+python=$(scripts/environment.sh --print-python)
+"$python" -m scripts.quickstart.arguments "$@"
+for argument in "$@"; do
+  case $argument in
+    --) break ;;
+    -h | --help) exit ;;
+  esac
+done
+
+scripts/environment.sh
+# exec: a signal sent to this script must reach the program that knows how to stop.
+exec .venv/bin/python -m scripts.quickstart "$@"

@@ -1,0 +1,244 @@
+"""The quickstart from corpus to BLEU; scripts/quickstart.sh prepares the environment and starts this."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from scripts.data import multi30k
+
+from . import arguments, commands, corpus, process
+from .folder import Folder, QuickstartError, Stopwatch, repair_last_checkpoint, write_atomically
+from .progress import DecodingDisplay, TrainingDisplay, TrainingProgress, duration, loss_problem, on_terminal, summary
+
+DATA_STEPS = ("text", "preprocess")
+RUN_STEPS = ("train", "average", "generate", "bleu")
+RECORDS = Path("benchmarks/results/quickstart.jsonl")
+
+
+class Steps:
+    """Does the steps of a folder that are not finished, and says so of the others."""
+
+    def __init__(self, total: int):
+        self.total, self.number = total, 0
+
+    def do(self, folder: Folder, step: str, title: str, inputs, outputs: list[Path], work, command=None) -> dict:
+        self.number += 1
+        head = f"[{self.number}/{self.total}] {title}"
+        result = folder.result(step, inputs, outputs)
+        if result is not None:
+            print(f"{head}: done before, kept", flush=True)
+            return result
+        print(head, flush=True)
+        if command:
+            print(f"  {commands.printed(command)}", flush=True)
+        folder.begin(step)
+        begin = time.monotonic()
+        result = folder.finish(step, inputs, work())
+        print(f"  done in {duration(time.monotonic() - begin)}", flush=True)
+        return result
+
+
+def device(cpu: bool) -> list[str]:
+    """One GPU at most: on several, fairseq would multiply the batch."""
+    import torch
+
+    return ["--cpu"] if cpu or not torch.cuda.is_available() else ["--distributed-world-size", "1"]
+
+
+def prepare(steps: Steps, data: Path) -> None:
+    folder = Folder(data, DATA_STEPS)
+    with folder.locked():
+        folder.claim(corpus.configuration())
+        title = f"corpus and joint BPE ({corpus.VOCABULARY} pieces)"
+        steps.do(folder, "text", title, {}, corpus.outputs(data), lambda: corpus.make(data, lambda s: print(f"  {s}")))
+        command = commands.preprocess(data)
+
+        def preprocess() -> dict:
+            shutil.rmtree(data / "bin", ignore_errors=True)
+            process.run(command, data / "preprocess.log")
+            return {}
+
+        steps.do(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], preprocess, command)
+
+
+def train(folder: Folder, command: list[str]) -> dict:
+    run = folder.path
+    flags = commands.flags_of(command)
+    limits = {
+        key: int(flags[flag])
+        for key, flag in (("max_epoch", "--max-epoch"), ("max_update", "--max-update"))
+        if flag in flags
+    }
+    checkpoints, log, watch = run / "checkpoints", run / "train.log", Stopwatch(run / "train-seconds")
+    if not (checkpoints / "checkpoint_last.pt").exists():
+        watch.reset()
+        log.unlink(missing_ok=True)
+    else:
+        print(repair_last_checkpoint(checkpoints) or f"  resuming from {checkpoints}/checkpoint_last.pt", flush=True)
+    display = TrainingDisplay(TrainingProgress(**limits), on_terminal())
+    begin = time.monotonic()
+    try:
+        process.run(command, log, display.line)
+    finally:
+        display.close()
+        watch.add(time.monotonic() - begin)
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        return {**summary(lines), "seconds": watch.seconds()}
+
+
+def generate(folder: Folder, command: list[str], output: Path, expected: int) -> dict:
+    shutil.rmtree(output.parent, ignore_errors=True)
+    display = DecodingDisplay(output, expected, on_terminal())
+    begin = time.monotonic()
+    try:
+        process.run(command, folder.path / "generate.log", on_tick=display.tick)
+    finally:
+        display.close()
+    seconds = time.monotonic() - begin
+    translations = {}
+    for line in output.read_text(encoding="utf-8").split("\n"):
+        if line.startswith("D-"):
+            number, _, text = line.split("\t", 2)
+            translations[int(number[2:])] = text
+    if sorted(translations) != list(range(expected)):
+        raise QuickstartError(f"{output}: expected {expected} translations, actual {len(translations)}")
+    write_atomically(folder.path / "translations.de", "".join(f"{translations[i]}\n" for i in range(expected)))
+    return {"seconds": seconds}
+
+
+def score(folder: Folder, command: list[str]) -> dict:
+    log = folder.path / "bleu.log"
+    log.unlink(missing_ok=True)
+    process.run([*command, "--json"], log)
+    output = log.read_text(encoding="utf-8")
+    (result,) = json.loads(output[output.index("[") :])
+    return {"bleu": float(result["score"]), "signature": f"BLEU|{result['signature']}".replace("BLEU|BLEU|", "BLEU|")}
+
+
+def quickstart(options) -> None:
+    print(f"+ {shlex.join(options.command)}", flush=True)
+    smoke, data, run = options.smoke, options.out / "data", options.out / options.name
+    steps = Steps(len(DATA_STEPS) + len(RUN_STEPS))
+    where = device(options.cpu)
+    prepare(steps, data)
+
+    folder = Folder(run, RUN_STEPS)
+    with folder.locked():
+        command = commands.train(data, run, options.attention, smoke, options.seed, where, options.train_flags)
+        folder.claim(commands.flags_of(command))
+        average, decode = commands.average(run, smoke), commands.generate(data, run, smoke, where)
+        output, bleu = commands.generated(run, smoke), commands.bleu(data, run, smoke)
+        checkpoint = run / "checkpoints/average.pt"
+        expected = commands.settings.SMOKE_SENTENCES if smoke else multi30k.SPLITS["test_2016_flickr"]
+
+        last = run / "checkpoints/checkpoint_last.pt"
+        trained = steps.do(folder, "train", "train", command, [last], lambda: train(folder, command), command)
+        if smoke and (problem := loss_problem(trained)):
+            raise QuickstartError(f"smoke: {problem}; see {run}/train.log")
+
+        def merge() -> dict:
+            process.run(average, run / "average.log")
+            return {}
+
+        steps.do(folder, "average", "average the last epochs", average, [checkpoint], merge, average)
+        decoded = steps.do(
+            folder,
+            "generate",
+            f"translate {expected} sentences",
+            decode,
+            [output, run / "translations.de"],
+            lambda: generate(folder, decode, output, expected),
+            decode,
+        )
+        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score(folder, bleu), bleu)
+        if not math.isfinite(scored["bleu"]):
+            raise QuickstartError(f"BLEU is not a number: {scored['bleu']}")
+        write_record(options, run, command, trained, decoded, scored)
+        conclude(options, data, run, where, trained, decoded, scored)
+
+
+def write_record(options, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
+    from fwp_fairseq import records
+
+    flags = commands.flags_of(command)
+    feature_map = flags.get("--fwp-feature-map", "dpfp")
+    width = flags.get("--fwp-d-dot")
+    record = {
+        "table": "quickstart",
+        "variant": options.name,
+        "command": shlex.join(options.command),
+        "train_command": command,
+        "arch": flags["--arch"],
+        "feature_map": feature_map,
+        "d_dot": int(width) if width else None,
+        "update_rule": flags.get("--fwp-update-rule", "sum"),
+        "seed": int(flags["--seed"]),
+        "threads": int(process.environment()["OMP_NUM_THREADS"]),
+        "parameters": trained["parameters"],
+        "updates": trained["updates"],
+        "valid_loss": trained["valid_loss"],
+        "train_seconds": round(trained["seconds"], 1),
+        "decode_seconds": round(decoded["seconds"], 1),
+        **scored,
+        "environment": records.environment(),
+    }
+    write_atomically(run / "record.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    if options.record:
+        records.append(process.ROOT / RECORDS, record)
+        print(f"record appended to {RECORDS}")
+
+
+def conclude(options, data: Path, run: Path, where: list[str], trained: dict, decoded: dict, scored: dict) -> None:
+    parameters = f"{trained['parameters']:,}" if trained["parameters"] else "unknown"
+    again = "scripts/quickstart.sh" if options.baseline else "scripts/quickstart.sh --baseline"
+    print(
+        f"""
+BLEU          {scored["bleu"]:.2f}   (test_2016_flickr{", first 100" if options.smoke else ""}, cased, detokenised)
+signature     {scored["signature"]}
+time          training {duration(trained["seconds"])}, decoding {duration(decoded["seconds"])}
+model         {options.attention}, {parameters} parameters, {trained["updates"]} updates
+checkpoints   {run}/checkpoints (decoded: average.pt)
+translations  {run}/translations.de (with scores: {commands.generated(run, options.smoke)})
+logs          {run}/train.log, {run}/generate.log
+"""
+    )
+    if not options.smoke:
+        print(f"Next, translate sentences of your own:\n  {commands.interactive(data, run, where)}")
+        print(f"or train the {'fast-weight model' if options.baseline else 'stock attention'} beside it:\n  {again}")
+
+
+def output_folder(given: Path | None) -> Path:
+    """Relative to the repository root where possible, so that the commands that are printed can be copied."""
+    if given is None:
+        return Path("runs/quickstart")
+    path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / given))
+    return path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
+
+
+def main(argv: list[str]) -> int:
+    options = arguments.parse(argv)
+    options.command = ["scripts/quickstart.sh", *argv]
+    options.out = output_folder(options.out)
+    os.chdir(process.ROOT)
+    process.stop_on_signals()
+    try:
+        quickstart(options)
+    except (QuickstartError, multi30k.DataError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, process.Stopped) as stop:
+        print("\nstopped; the same command continues (the training from its last epoch)", file=sys.stderr)
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""The quickstart's command line. Standard library only: it is checked before anything is installed."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from .settings import DECODING, SMOKE_SENTENCES, SMOKE_TRAINING, TRAINING, VOCABULARY
+
+DESCRIPTION = f"""\
+Trains a small English-German translation model with fast-weight attention on Multi30k, decodes test_2016_flickr with
+beam {DECODING["--beam"]} and prints detokenised, cased sacreBLEU. Sets up everything it needs; a finished step is not
+done again, an interrupted training is resumed."""
+
+EPILOG = f"""\
+steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-epoch"]} epochs of fairseq-train,
+fwp average, fairseq-generate, fwp bleu. Every command is printed before it runs and can be copied.
+
+results, below runs/quickstart (or --out):
+  data/                 text, BPE model, binarised corpus: shared by all variants
+  NAME/checkpoints/     of fairseq-train, and the average of the last epochs
+  NAME/translations.de  one line a sentence, in the order of the test set
+  NAME/*.log            everything the tools said
+  NAME/record.json      score and how it came about
+
+examples:
+  scripts/quickstart.sh
+  scripts/quickstart.sh --baseline
+  scripts/quickstart.sh --name delta -- --fwp-update-rule delta --fwp-d-dot 96
+
+environment variables: FWP_DATA (folder that holds multi30k/, default ../shared/data; downloaded when not there),
+OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environment.sh."""
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/quickstart.sh",
+        usage="%(prog)s [--baseline] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--name NAME] [--help] "
+        "[-- FAIRSEQ-TRAIN-FLAGS]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--baseline", action="store_true", help="stock softmax attention, the same size otherwise")
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help=f"the same steps in under 3 minutes: {SMOKE_TRAINING['--max-update']} updates and {SMOKE_SENTENCES} "
+        "sentences; fails when the loss does not fall",
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="also append the record to benchmarks/results/quickstart.jsonl"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of initialisation, order and dropout (1)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU that is there")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/quickstart in the repository")
+    parser.add_argument(
+        "--name",
+        help="folder of this variant below --out (default: dpfp, baseline, or smoke; with -seedN for other seeds)",
+    )
+    split = argv.index("--") if "--" in argv else len(argv)
+    ours, theirs = argv[:split], argv[split + 1 :]
+    arguments = parser.parse_args(ours)
+    arguments.train_flags = theirs
+    arguments.attention = "baseline" if arguments.baseline else "dpfp"
+    if arguments.name is None:
+        if theirs:
+            parser.error("fairseq-train flags after -- make another variant: give it a folder of its own with --name")
+        parts = ["smoke"] * arguments.smoke + [arguments.attention] * (arguments.baseline or not arguments.smoke)
+        parts += [f"seed{arguments.seed}"] * (arguments.seed != 1)
+        arguments.name = "-".join(parts)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", arguments.name) or arguments.name == "data":
+        parser.error(f"--name {arguments.name}: expected letters, digits, '.', '_', '-', and not 'data'")
+    if arguments.record and arguments.smoke:
+        parser.error("--record and --smoke: a smoke run is no result")
+    if arguments.seed < 0:
+        parser.error(f"--seed {arguments.seed}: expected 0 or more")
+    return arguments
+
+
+if __name__ == "__main__":
+    parse(sys.argv[1:])

@@ -1,0 +1,69 @@
+"""The text side: raw corpus, joint SentencePiece BPE, and the corpus in its pieces. Made anew it is byte-identical."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from scripts.data import multi30k
+
+from .commands import SENTENCEPIECE
+from .folder import write_atomically
+from .settings import SMOKE_SENTENCES, VOCABULARY
+
+
+def configuration() -> dict:
+    return {"corpus": multi30k.SHA256, "vocabulary": VOCABULARY, "smoke sentences": SMOKE_SENTENCES}
+
+
+def outputs(data: Path) -> list[Path]:
+    names = [f"{split}.{language}" for split in (*multi30k.SPLITS, "smoke") for language in multi30k.LANGUAGES]
+    raw = [data / "raw" / name for name in names]
+    return [*raw, *(data / "bpe" / name for name in names), data / SENTENCEPIECE]
+
+
+def make(data: Path, say=print) -> dict:
+    """Raises DataError when the corpus cannot be had."""
+    raw = data / "raw"
+    multi30k.provide(raw, say)
+    for language in multi30k.LANGUAGES:
+        test = (raw / f"test_2016_flickr.{language}").read_bytes().split(b"\n")
+        write_atomically(raw / f"smoke.{language}", b"\n".join(test[:SMOKE_SENTENCES]) + b"\n")
+    model = _learn(raw)
+    write_atomically(data / SENTENCEPIECE, model)
+    _encode(model, raw, data / "bpe")
+    return {}
+
+
+def _lines(path: Path) -> list[str]:
+    # Not splitlines(): only \n ends a sentence.
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def _learn(raw: Path) -> bytes:
+    import sentencepiece
+
+    model = io.BytesIO()
+    # Sentences and model pass through memory because the model would otherwise hold the names of its files.
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=VOCABULARY,
+        character_coverage=1.0,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def _encode(model: bytes, raw: Path, bpe: Path) -> None:
+    import sentencepiece
+
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+    bpe.mkdir(exist_ok=True)
+    for split in (*multi30k.SPLITS, "smoke"):
+        for language in multi30k.LANGUAGES:
+            lines = pieces.encode(_lines(raw / f"{split}.{language}"), out_type=str)
+            text = "".join(" ".join(line) + "\n" for line in lines)
+            write_atomically(bpe / f"{split}.{language}", text)

@@ -1,0 +1,129 @@
+"""What a folder remembers between calls: the configuration it was made with, and which steps are finished."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class QuickstartError(Exception):
+    """Ends the quickstart; the message is for the user."""
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(content if isinstance(content, bytes) else content.encode())
+    os.replace(part, path)
+
+
+class Folder:
+    """A step is finished when its marker says so with the same inputs, and what it made is still there."""
+
+    def __init__(self, path: Path, steps: tuple[str, ...]):
+        self.path, self.steps = path, steps
+        path.mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One command at a time works in the folder. Raises QuickstartError when another one does."""
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise QuickstartError(
+                    f"{self.path} is in use by another quickstart; wait for it, or choose another --name or --out"
+                ) from None
+            yield
+
+    def claim(self, configuration: dict) -> None:
+        """Takes a new folder for this configuration; refuses one that was made with another, naming what differs."""
+        file = self.path / "config.json"
+        there = self._read(file)
+        if there is None:
+            write_atomically(file, json.dumps(configuration, indent=2) + "\n")
+            return
+        different = [
+            f"  {key or 'command'}: expected {configuration.get(key, 'nothing')}, actual {there.get(key, 'nothing')}"
+            for key in dict.fromkeys([*configuration, *there])
+            if configuration.get(key) != there.get(key)
+        ]
+        if different:
+            lines = "\n".join(different)
+            raise QuickstartError(
+                f"{self.path} was made with other settings (expected: now, actual: in the folder):\n{lines}\n"
+                f"Remove {self.path}, or choose another folder with --name or --out."
+            )
+
+    def result(self, step: str, inputs: object, outputs: list[Path]) -> dict | None:
+        """What the finished step reported, or None when it has to be done."""
+        marker = self._read(self._marker(step))
+        if marker is None or marker["inputs"] != inputs or not all(path.exists() for path in outputs):
+            return None
+        return marker["result"]
+
+    def begin(self, step: str) -> None:
+        """Forgets this step and those that build on it."""
+        for later in self.steps[self.steps.index(step) :]:
+            self._marker(later).unlink(missing_ok=True)
+
+    def finish(self, step: str, inputs: object, result: dict) -> dict:
+        write_atomically(self._marker(step), json.dumps({"inputs": inputs, "result": result}, indent=2) + "\n")
+        return result
+
+    def _marker(self, step: str) -> Path:
+        return self.path / f"done-{step}.json"
+
+    @staticmethod
+    def _read(path: Path) -> dict | None:
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise QuickstartError(f"{path} is not JSON; remove {path.parent} and start again") from None
+
+
+class Stopwatch:
+    """Seconds that a step took over all its sessions, kept in a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def seconds(self) -> float:
+        return float(self.path.read_text()) if self.path.exists() else 0.0
+
+    def add(self, seconds: float) -> None:
+        write_atomically(self.path, f"{self.seconds() + seconds:.2f}\n")
+
+    def reset(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def repair_last_checkpoint(checkpoints: Path) -> str | None:
+    """Replaces a truncated checkpoint_last.pt by the newest whole epoch's; returns what was done.
+
+    fairseq copies the epoch's checkpoint there without a temporary file, so a kill in between leaves half of it, and
+    every later start fails.
+    """
+    last = checkpoints / "checkpoint_last.pt"
+    if not last.exists() or zipfile.is_zipfile(last):
+        return None
+    numbered = {
+        int(path.stem.removeprefix("checkpoint")): path
+        for path in checkpoints.glob("checkpoint*.pt")
+        if path.stem.removeprefix("checkpoint").isdigit() and zipfile.is_zipfile(path)
+    }
+    if not numbered:
+        last.unlink()
+        return f"{last} was cut off and is removed: the training starts again"
+    newest = numbered[max(numbered)]
+    part = last.with_name(f"{last.name}.part")
+    shutil.copyfile(newest, part)
+    os.replace(part, last)
+    return f"{last} was cut off and is replaced by {newest.name}"

@@ -1,0 +1,118 @@
+"""Runs the tools as processes: output into a log file, its end shown on failure, a clean stop on Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from .commands import printed
+from .folder import QuickstartError
+
+ROOT = Path(__file__).resolve().parents[2]
+TAIL = 30
+
+
+class Stopped(BaseException):
+    """SIGTERM or SIGHUP: unlike Ctrl-C on a terminal, the tool has not received it."""
+
+
+def stop_on_signals() -> None:
+    def stop(number, frame):
+        raise Stopped(signal.Signals(number).name)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+
+
+def cores() -> int:
+    """Cores that this process may use: its affinity, and the container's quota where there is one."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            usable = min(usable, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return usable
+
+
+def environment() -> dict[str, str]:
+    # Matrices this small gain nothing from more than 8 threads.
+    threads = os.environ.get("OMP_NUM_THREADS") or str(min(8, cores()))
+    return {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
+
+
+def run(
+    command: list[str],
+    log: Path,
+    on_line: Callable[[str], object] | None = None,
+    on_tick: Callable[[], object] | None = None,
+) -> list[str]:
+    """Runs `command` in the repository root, appends its output to `log` and returns its last lines.
+
+    `on_line` sees every line, `on_tick` is called about twice a second. Raises QuickstartError when it fails.
+    """
+    tail: deque[str] = deque(maxlen=TAIL)
+    lines: queue.Queue[bytes | None] = queue.Queue()
+    with open(log, "ab", buffering=0) as out:
+        out.write(f"\n+ {printed(command)}\n".encode())
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+        def read() -> None:
+            for line in process.stdout:
+                lines.put(line)
+            lines.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        try:
+            while True:
+                try:
+                    line = lines.get(timeout=0.5)
+                except queue.Empty:
+                    if on_tick:
+                        on_tick()
+                    continue
+                if line is None:
+                    break
+                out.write(line)
+                text = line.decode(errors="replace").rstrip("\n")
+                tail.append(text)
+                if on_line:
+                    on_line(text)
+            status = process.wait()
+        except BaseException as error:
+            _end(process, was_interrupted=isinstance(error, KeyboardInterrupt))
+            raise
+    if status:
+        reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        if status == -signal.SIGKILL:
+            reason += ": killed from outside, often because memory ran out"
+        end = "\n".join(f"  | {line}" for line in tail)
+        raise QuickstartError(f"{end}\n{Path(command[0]).name} failed ({reason}). The whole output is in {log}.")
+    return list(tail)
+
+
+def _end(process: subprocess.Popen, was_interrupted: bool) -> None:
+    if not was_interrupted:
+        process.terminate()
+    for end in (process.terminate, process.kill):
+        try:
+            # On Ctrl-C it is ending already, and perhaps saving a checkpoint.
+            process.wait(timeout=20)
+            return
+        except subprocess.TimeoutExpired:
+            end()
+    process.wait()

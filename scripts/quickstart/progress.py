@@ -1,0 +1,190 @@
+"""Reads what fairseq-train logs with --log-format json, and shows how far training and decoding are."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
+_PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
+
+
+def parse(line: str) -> tuple[str, dict[str, float]] | None:
+    """(train_inner, train or valid; its numbers) of a line that holds such a record, else None."""
+    match = _RECORD.search(line)
+    if match is None:
+        return None
+    try:
+        values = json.loads(match[2])
+    except ValueError:
+        return None
+    numbers = {}
+    for key, value in values.items():
+        try:
+            numbers[key] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return match[1], numbers
+
+
+def summary(lines: Iterable[str]) -> dict:
+    """parameters, updates, first and last training loss, best validation loss of a whole log; None where unknown."""
+    found = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss"))
+    for line in lines:
+        if match := _PARAMETERS.search(line):
+            found["parameters"] = int(match[1].replace(",", ""))
+        kind, numbers = parse(line) or ("", {})
+        if kind == "train_inner" and "loss" in numbers:
+            found["updates"] = int(numbers.get("num_updates", found["updates"] or 0))
+            found["last_loss"] = numbers["loss"]
+            if found["first_loss"] is None:
+                found["first_loss"] = numbers["loss"]
+        elif kind == "train" and "train_num_updates" in numbers:
+            found["updates"] = int(numbers["train_num_updates"])
+        elif kind == "valid" and math.isfinite(numbers.get("valid_loss", math.nan)):
+            found["valid_loss"] = min(numbers["valid_loss"], found["valid_loss"] or math.inf)
+    return found
+
+
+def loss_problem(found: dict) -> str | None:
+    """What is wrong with the losses of a short training, if anything."""
+    first, last = found["first_loss"], found["last_loss"]
+    if first is None or last is None:
+        return "the training logged no loss"
+    if not (math.isfinite(first) and math.isfinite(last)):
+        return f"the training loss is not finite: first {first}, last {last}"
+    if not last < first:
+        return f"the training loss did not fall: first {first}, last {last}"
+    return None
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+class TrainingProgress:
+    """Counts updates over the whole training, those of earlier sessions included.
+
+    The total is unknown until the first record: fairseq logs how many epochs (with fraction) an update count is.
+    """
+
+    def __init__(self, max_epoch: int | None = None, max_update: int | None = None, clock=time.monotonic):
+        self.max_epoch, self.max_update, self.clock = max_epoch, max_update, clock
+        self.total: int | None = max_update
+        self.updates = 0
+        self.epoch = 1
+        self.loss = self.valid_loss = math.nan
+        self.begin: tuple[float, int] | None = None
+
+    def feed(self, line: str) -> str | None:
+        """Takes a log line; returns the kind of record that it held."""
+        parsed = parse(line)
+        if parsed is None:
+            return None
+        kind, numbers = parsed
+        if kind == "valid":
+            self.valid_loss = numbers.get("valid_loss", math.nan)
+            return kind
+        self.epoch = int(numbers.get("epoch", self.epoch))
+        self.updates = int(numbers.get("num_updates", numbers.get("train_num_updates", self.updates)))
+        self.loss = numbers.get("loss", numbers.get("train_loss", self.loss))
+        epochs = numbers.get("update", float(self.epoch))
+        if self.max_epoch and self.updates and epochs > 0:
+            total = round(self.max_epoch * self.updates / epochs)
+            self.total = total if self.max_update is None else min(total, self.max_update)
+        if self.begin is None:
+            self.begin = (self.clock(), self.updates)
+        return kind
+
+    def remaining(self) -> float | None:
+        """Seconds, at the speed of this session."""
+        if self.begin is None or self.total is None or self.updates <= self.begin[1]:
+            return None
+        elapsed = self.clock() - self.begin[0]
+        return max(0, self.total - self.updates) * elapsed / (self.updates - self.begin[1])
+
+
+class TrainingDisplay:
+    """A bar over all updates on a terminal; elsewhere one line an epoch."""
+
+    def __init__(self, progress: TrainingProgress, terminal: bool):
+        self.progress, self.bar = progress, None
+        if terminal:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=progress.total, unit="update", dynamic_ncols=True, desc="starting")
+
+    def line(self, text: str) -> None:
+        progress, bar = self.progress, self.bar
+        resumed = progress.begin is None
+        kind = progress.feed(text)
+        if kind is None:
+            return
+        if bar is not None:
+            if resumed and progress.begin is not None:
+                # Updates of an earlier session must not count as this session's speed.
+                bar.initial = bar.n = bar.last_print_n = max(0, progress.updates - 1)
+                bar.start_t = bar.last_print_t = time.time()
+            bar.total = progress.total
+            limit = f"/{progress.max_epoch}" if progress.max_epoch else ""
+            bar.set_description(f"epoch {progress.epoch}{limit}", refresh=False)
+            bar.set_postfix(loss=f"{progress.loss:.2f}", valid=f"{progress.valid_loss:.2f}", refresh=False)
+            bar.n = progress.updates
+            bar.refresh()
+        elif kind == "train":
+            left = progress.remaining()
+            of = f"/{progress.max_epoch}" if progress.max_epoch else ""
+            print(
+                f"  epoch {progress.epoch}{of}: {progress.updates} updates, training loss {progress.loss:.3f}, "
+                f"validation loss {progress.valid_loss:.3f}"
+                + ("" if left is None else f", about {duration(left)} of training left"),
+                flush=True,
+            )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class DecodingDisplay:
+    """Counts the sentences in the file that fairseq-generate writes: it reports no other progress there."""
+
+    def __init__(self, path: Path, total: int, terminal: bool):
+        self.path, self.total, self.position, self.count, self.rest = path, total, 0, 0, b""
+        self.bar, self.shown, self.begin = None, 0, time.monotonic()
+        if terminal:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total, unit="sentence", dynamic_ncols=True, desc="decoding")
+
+    def tick(self) -> None:
+        if not self.path.exists():
+            return
+        with open(self.path, "rb") as file:
+            file.seek(self.position)
+            content = self.rest + file.read()
+            self.position = file.tell()
+        lines = content.split(b"\n")
+        self.rest = lines.pop()
+        self.count += sum(line.startswith(b"H-") for line in lines)
+        if self.bar is not None:
+            self.bar.n = self.count
+            self.bar.refresh()
+        elif self.count * 4 // self.total > self.shown:
+            self.shown = self.count * 4 // self.total
+            left = (time.monotonic() - self.begin) * (self.total - self.count) / self.count
+            print(f"  {self.count} of {self.total} sentences, about {duration(left)} of decoding left", flush=True)
+
+    def close(self) -> None:
+        self.tick()
+        if self.bar is not None:
+            self.bar.close()
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty()

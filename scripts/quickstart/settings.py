@@ -1,0 +1,42 @@
+"""Every number of the quickstart. A run folder remembers the command that was made from them."""
+
+from __future__ import annotations
+
+VOCABULARY = 4000
+AVERAGE_LAST = 3
+
+MODEL = {
+    "--arch": "fwp_transformer_tiny",
+    "--dropout": 0.1,
+}
+
+ATTENTION = {
+    "dpfp": {"--fwp-feature-map": "dpfp", "--fwp-d-dot": 192},
+    "baseline": {"--fwp-feature-map": "softmax"},
+}
+
+TRAINING = {
+    "--optimizer": "adam",
+    "--adam-betas": "(0.9, 0.98)",
+    "--lr": 3e-3,
+    "--lr-scheduler": "inverse_sqrt",
+    "--warmup-updates": 400,
+    "--criterion": "label_smoothed_cross_entropy",
+    "--label-smoothing": 0.1,
+    "--max-tokens": 2500,
+    "--max-epoch": 7,
+    "--log-interval": 10,
+}
+
+DECODING = {
+    "--beam": 4,
+    "--batch-size": 64,
+    "--max-len-a": 1.5,
+    "--max-len-b": 20,
+}
+
+# --smoke: what differs from the above. An untrained model never ends a sentence, hence the short limit.
+SMOKE_SENTENCES = 100
+SMOKE_AVERAGE_LAST = 1
+SMOKE_TRAINING = {"--warmup-updates": 10, "--max-update": 20, "--log-interval": 1}
+SMOKE_DECODING = {"--max-len-a": 0, "--max-len-b": 15}

@@ -1,0 +1,140 @@
+"""Packaging, and the build of the optional compiled kernels.
+
+FWP_BUILD=auto (default) compiles what this machine can compile and never fails because of it; none compiles nothing;
+cpu and cuda (which includes cpu) fail when they cannot. What happened is written to fwp_fairseq/_build.json, which
+`fwp info` shows. Compiling needs torch while building: `pip install --no-build-isolation`.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+PACKAGE = Path(__file__).resolve().parent / "fwp_fairseq"
+PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
+# One library a part: a CUDA library that cannot be compiled or loaded leaves the CPU kernels usable.
+SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/*.cu")}
+
+TARGET = os.environ.get("FWP_BUILD", "auto")
+if TARGET not in PARTS:
+    sys.exit(f"FWP_BUILD={TARGET}: expected one of {', '.join(PARTS)}")
+record = {"target": TARGET, "built": [], "reasons": {}, "torch": None, "compiler": None, "nvcc": None}
+
+
+def sources(part):
+    root = PACKAGE.parent
+    return sorted(path.relative_to(root).as_posix() for pattern in SOURCES[part] for path in root.glob(pattern))
+
+
+def version(command, pattern):
+    output = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(pattern, output).group(1)
+
+
+def obstacle(part):
+    """Why the kernels of `part` cannot be compiled here, or None; fills in the record on the way."""
+    if not sources(part):
+        return f"there are no sources {' '.join(SOURCES[part])}"
+    try:
+        import torch
+        from torch.utils import cpp_extension
+    except (ImportError, OSError) as error:
+        return f"torch cannot be imported while building (pip install --no-build-isolation): {error}"
+    record["torch"] = torch.__version__
+    compiler = cpp_extension.get_cxx_compiler()
+    if shutil.which(compiler) is None:
+        return f"no C++ compiler: {compiler} is not on PATH"
+    record["compiler"] = version(compiler, "(.*)")
+    if part == "cpu":
+        return None
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    nvcc = shutil.which("nvcc", path=os.path.join(cpp_extension.CUDA_HOME or "", "bin"))
+    if nvcc is None:
+        return f"no nvcc in CUDA_HOME={cpp_extension.CUDA_HOME}"
+    record["nvcc"] = version(nvcc, r"release ([\d.]+)")
+    if record["nvcc"].split(".")[0] != torch.version.cuda.split(".")[0]:
+        return f"nvcc is of CUDA {record['nvcc']}, torch of CUDA {torch.version.cuda}"
+    if not torch.cuda.is_available():  # torch asks the visible GPU otherwise; compiling needs none
+        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    return None
+
+
+def extension(part):
+    from torch.utils.cpp_extension import CppExtension, CUDAExtension
+
+    make = {"cpu": CppExtension, "cuda": CUDAExtension}[part]
+    # py_limited_api: no Python symbols, so that one library serves every Python version.
+    flags = {"cxx": ["-O3"], "nvcc": ["-O3"]}
+    return make(f"fwp_fairseq._{part}", sources(part), extra_compile_args=flags, py_limited_api=True)
+
+
+def write_record(folder):
+    (folder / "_build.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+extensions = []
+for part in PARTS[TARGET]:
+    record["reasons"][part] = obstacle(part)
+    if record["reasons"][part] is None:
+        extensions.append(extension(part))
+    elif TARGET != "auto":
+        sys.exit(f"FWP_BUILD={TARGET}: cannot build the {part} kernels: {record['reasons'][part]}")
+if extensions:
+    from torch.utils.cpp_extension import BuildExtension as build_ext
+
+
+class BuildPackage(build_py):
+    def run(self):
+        super().run()
+        for stale in PACKAGE.glob("_c*.abi3.so") if self.editable_mode else ():
+            stale.unlink()
+        write_record(PACKAGE if self.editable_mode else Path(self.build_lib, PACKAGE.name))
+
+
+class BuildKernels(build_ext):
+    def run(self):
+        """Builds one library at a time: with FWP_BUILD=auto a failing compiler costs that library only."""
+        wanted, compiler, inplace = self.extensions, self.compiler, self.inplace
+        for library in wanted:
+            self.extensions, self.compiler, self.inplace = [library], compiler, inplace
+            part = library.name.rpartition("._")[2]
+            try:
+                super().run()
+                record["built"].append(part)
+            except Exception as error:
+                if TARGET != "auto":
+                    raise
+                record["reasons"][part] = f"compiling failed, see pip install -v: {str(error).partition(chr(10))[0]}"
+        self.inplace = inplace
+        self.extensions = [library for library in wanted if library.name.rpartition("._")[2] in record["built"]]
+        write_record(PACKAGE if inplace else Path(self.build_lib, PACKAGE.name))
+
+
+setup(
+    name="fwp-fairseq",
+    version=re.search(r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.M).group(1),
+    description="Fast-weight (linear) attention for machine translation, as a fairseq plugin",
+    packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
+    python_requires=">=3.10",
+    # No bound on torch: pip would replace the one that is there, whatever its CUDA. fairseq is an extra because
+    # fairseq and fairseq-fixed own the same folder, and pip would overwrite a user's checkout without a word.
+    install_requires=["torch", "numpy"],
+    extras_require={
+        "fairseq": ["fairseq-fixed==0.12.3.1"],
+        "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
+        "dev": ["pytest", "hypothesis", "ruff", "ninja"],
+        "plot": ["matplotlib"],
+    },
+    entry_points={"console_scripts": ["fwp = fwp_fairseq.cli:main"]},
+    ext_modules=extensions,
+    cmdclass={"build_py": BuildPackage, "build_ext": BuildKernels},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if extensions else {},
+)
