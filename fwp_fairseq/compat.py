@@ -1,7 +1,7 @@
 """What today's torch, numpy and omegaconf need of fairseq. Imported before the models; has effects, exports nothing.
 
-* torch >= 2.6 loads checkpoints with ``weights_only=True``: exactly the classes that fairseq writes into checkpoints and
-  sends between workers are registered as safe, so loading stays safe and works.
+* torch >= 2.6 loads checkpoints with ``weights_only=True``: exactly the classes that fairseq writes into checkpoints
+  and sends between workers are registered as safe, so loading stays safe and works.
 * numpy >= 1.24 and 2 dropped the aliases that fairseq still uses.
 * fairseq's checkpoint copies are made atomic: a disk that fills up while saving leaves the previous checkpoint whole.
 * A checkpoint that cannot be read is named in the error.

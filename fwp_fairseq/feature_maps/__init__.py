@@ -48,7 +48,8 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
     if parameters is None:
         nearest = " and ".join(str(width) for width in cls.nearest_widths(d_key, d_dot))
         raise ValueError(
-            f"d_dot = {d_dot} is impossible for the {name} feature map with d_key = {d_key}; nearest possible: {nearest}"
+            f"d_dot = {d_dot} is impossible for the {name} feature map with d_key = {d_key}; "
+            f"nearest possible: {nearest}"
         )
     return parameters
 

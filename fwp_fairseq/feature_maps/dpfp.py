@@ -14,8 +14,8 @@ class Dpfp(FeatureMap):
     with nu as a running index it is the same set of products in another order, so no inner product changes.
 
     Features are never negative, about a quarter of them is non-zero, and scaling x by c scales them by c^2. Offsets of
-    d_key and above add nothing new (offset d_key is identically zero), so useful nu end at d_key - 1; the paper's range,
-    1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers a row.
+    d_key and above add nothing new (offset d_key is identically zero), so useful nu end at d_key - 1; the paper's
+    range, 1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers a row.
     """
 
     name = "dpfp"

@@ -46,9 +46,9 @@ class Favor(FeatureMap):
     Evaluated in log space in float32 or wider. No maximum is subtracted: over the keys of a sequence it would let the
     future into the past, and the same sentence would decode differently step by step.
 
-    ``projection`` is drawn once, serves evaluation, and is saved with the model in float32 (also by ``.half()``). While
-    training, :meth:`set_num_updates` (fairseq calls it before every update) draws another matrix from the saved seed and
-    the number of updates, so that all workers, a resumed run and recomputed activations see the same one.
+    ``projection`` is drawn once, serves evaluation, and is saved with the model in float32 (also by ``.half()``).
+    While training, :meth:`set_num_updates` (fairseq calls it before every update) draws another matrix from the saved
+    seed and the number of updates, so that all workers, a resumed run and recomputed activations see the same one.
     """
 
     name = "favor"

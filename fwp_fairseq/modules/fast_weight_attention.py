@@ -19,13 +19,13 @@ _EPS = 1e-6
 class FastWeightAttention(FairseqIncrementalState, nn.Module):
     """Multi-head attention by fast weights, in place of ``fairseq.modules.MultiheadAttention``.
 
-    Same call, same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj with bias); delta and gated rules
-    add ``beta_proj``, one write strength per head and source position, read from what is written (the keys' input).
-    Nothing is scaled by d_key^-1/2.
+    Same call, same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj with bias); delta and gated
+    rules add ``beta_proj``, one write strength per head and source position, read from what is written (the keys'
+    input). Nothing is scaled by d_key^-1/2.
 
     By site: ``encoder`` writes every position, then reads (padding on either side allowed); ``decoder`` is causal, and
-    decodes with the constant-size state; ``cross`` writes the source once and only reads afterwards. Where fairseq asks a
-    decoder for full context alignment, this module stays causal.
+    decodes with the constant-size state; ``cross`` writes the source once and only reads afterwards. Where fairseq
+    asks a decoder for full context alignment, this module stays causal.
 
     Args:
         embed_dim: width of queries and output.
