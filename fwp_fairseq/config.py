@@ -10,6 +10,7 @@ from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
 SITES = ("encoder", "decoder", "cross")
+_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer")  # those that a site may have of its own
 
 # Optional[X], not X | None, throughout: fairseq's parser reads types by their printed form.
 # Features given by the caller make no sense as a flag.
@@ -133,14 +134,12 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     Raises:
         ValueError: a width that the map cannot have, or flags that contradict each other; the message names them.
     """
-    own = {
-        option: _value(cfg, f"fwp_{site}_{option}") for option in ("feature_map", "d_dot", "update_rule", "normalizer")
-    }
+    own = {option: _value(cfg, f"fwp_{site}_{option}") for option in _OPTIONS}
     chosen = {option: _common(cfg, option) if value is None else value for option, value in own.items()}
     found = SiteConfig(**chosen, backend=_common(cfg, "backend"))
     map_flag = _flag(f"fwp_{site}_feature_map" if own["feature_map"] else "fwp_feature_map")
     if found.is_softmax:
-        for option in ("d_dot", "update_rule", "normalizer"):
+        for option in _OPTIONS[1:]:
             if own[option] is not None:
                 raise ValueError(
                     f"{_flag(f'fwp_{site}_{option}')} {own[option]} contradicts {map_flag} softmax: stock attention "
@@ -157,12 +156,20 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     return found
 
 
-def check_flags(cfg) -> None:
-    """Refuses common flags that no site can honour because every site is softmax."""
-    maps = [_value(cfg, f"fwp_{site}_feature_map") or _common(cfg, "feature_map") for site in SITES]
+def check_flags(cfg, sites: tuple[str, ...] = SITES) -> None:
+    """Refuses flags that a model with these sites cannot honour: those of a site that it does not have, and common ones
+    where every site is softmax."""
+    for site in set(SITES) - set(sites):
+        for option in _OPTIONS:
+            value = _value(cfg, f"fwp_{site}_{option}")
+            if value is not None:
+                raise ValueError(
+                    f"{_flag(f'fwp_{site}_{option}')} {value}: this model has no {site} attention; drop it"
+                )
+    maps = [_value(cfg, f"fwp_{site}_feature_map") or _common(cfg, "feature_map") for site in sites]
     if any(name != "softmax" for name in maps):
         return
-    for option in ("d_dot", "update_rule", "normalizer"):
+    for option in _OPTIONS[1:]:
         value = _common(cfg, option)
         if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
             raise ValueError(

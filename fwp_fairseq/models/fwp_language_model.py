@@ -1,0 +1,73 @@
+"""The language model of fairseq's Transformer with fast weights: a decoder without cross-attention."""
+
+from dataclasses import dataclass
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models import transformer_lm as stock
+
+from ..config import FastWeightConfig, check_flags
+from . import attention_flags
+from .fwp_transformer import FwpDecoder, NestedConfig
+
+
+@dataclass
+class FwpLanguageModelConfig(FastWeightConfig, stock.TransformerLanguageModelConfig):
+    """Every option of fairseq's transformer_lm, and the attention flags."""
+
+
+@register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
+class FwpLanguageModel(stock.TransformerLanguageModel):
+    """Decoder-only Transformer with fast weights; see ``fwp archs fwp_lm`` for every flag."""
+
+    def __init__(self, decoder):
+        super().__init__(decoder)
+        attention_flags.remember(self)
+
+    @classmethod
+    def hub_models(cls):
+        return {}
+
+    @classmethod
+    def build_model(cls, args, task):
+        check_flags(args, sites=("decoder",))
+        # fairseq builds the embeddings and checks their flags; only the decoder around them is ours.
+        theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
+        nested = NestedConfig.from_flat(args)
+        return cls(FwpDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        attention_flags.check(self, state_dict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def _wikitext103(args, width: int) -> None:
+    """The paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
+    values = {
+        "decoder_layers": 16,
+        "decoder_attention_heads": 8,
+        "decoder_embed_dim": width,
+        "decoder_ffn_embed_dim": 2048,
+        "adaptive_input": True,
+        "adaptive_input_cutoff": "20000,40000,200000",
+        "adaptive_input_factor": 1,
+        "adaptive_softmax_cutoff": "20000,40000,200000",
+        "adaptive_softmax_factor": 1,
+        "tie_adaptive_weights": True,
+        "fwp_feature_map": "elu",
+    }
+    for name, value in values.items():
+        if not hasattr(args, name):
+            setattr(args, name, value)
+    pre_norm = getattr(args, "decoder_normalize_before", False)
+    stock.base_lm_architecture(args)  # switches to pre-norm whatever was asked
+    args.decoder_normalize_before = pre_norm
+
+
+@register_model_architecture("fwp_lm", "fwp_lm_wikitext103_small")
+def fwp_lm_wikitext103_small(args):
+    _wikitext103(args, 128)
+
+
+@register_model_architecture("fwp_lm", "fwp_lm_wikitext103_medium")
+def fwp_lm_wikitext103_medium(args):
+    _wikitext103(args, 256)
