@@ -34,8 +34,8 @@ def sources(part):
 
 
 def version(command, pattern):
-    output = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
-    return re.search(pattern, output).group(1)
+    found = re.search(pattern, subprocess.run([*command, "--version"], capture_output=True, text=True).stdout)
+    return found.group(1) if found else "unknown"
 
 
 def obstacle(part):
@@ -48,10 +48,10 @@ def obstacle(part):
     except (ImportError, OSError) as error:
         return f"torch cannot be imported while building (pip install --no-build-isolation): {error}"
     record["torch"] = torch.__version__
-    compiler = cpp_extension.get_cxx_compiler()
-    if shutil.which(compiler) is None:
-        return f"no C++ compiler: {compiler} is not on PATH"
-    record["compiler"] = version(compiler, "(.*)")
+    compiler = cpp_extension.get_cxx_compiler().split()  # CXX="ccache g++"
+    if shutil.which(compiler[0]) is None:
+        return f"no C++ compiler: {compiler[0]} is not on PATH"
+    record["compiler"] = version(compiler, "(.+)")
     if part == "cpu":
         return None
     if torch.version.cuda is None:
@@ -59,7 +59,7 @@ def obstacle(part):
     nvcc = shutil.which("nvcc", path=os.path.join(cpp_extension.CUDA_HOME or "", "bin"))
     if nvcc is None:
         return f"no nvcc in CUDA_HOME={cpp_extension.CUDA_HOME}"
-    record["nvcc"] = version(nvcc, r"release ([\d.]+)")
+    record["nvcc"] = version([nvcc], r"release ([\d.]+)")
     if record["nvcc"].split(".")[0] != torch.version.cuda.split(".")[0]:
         return f"nvcc is of CUDA {record['nvcc']}, torch of CUDA {torch.version.cuda}"
     if not torch.cuda.is_available():  # torch asks the visible GPU otherwise; compiling needs none
@@ -72,7 +72,7 @@ def extension(part):
 
     make = {"cpu": CppExtension, "cuda": CUDAExtension}[part]
     # py_limited_api: no Python symbols, so that one library serves every Python version.
-    flags = {"cxx": ["-O3"], "nvcc": ["-O3"]}
+    flags = {"cxx": ["-O3", "-g0"], "nvcc": ["-O3"]}
     return make(f"fwp_fairseq._{part}", sources(part), extra_compile_args=flags, py_limited_api=True)
 
 

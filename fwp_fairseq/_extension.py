@@ -33,7 +33,9 @@ class ExtensionStatus(NamedTuple):
         """Why nothing at all is loaded, or None."""
         if self.loaded:
             return None
-        return "; ".join(dict.fromkeys(f"{part} kernels: {reason}" for part, reason in self.reasons.items()))
+        if len(set(self.reasons.values())) == 1:
+            return f"compiled kernels: {self.reasons['cpu']}"
+        return "; ".join(f"{part} kernels: {reason}" for part, reason in self.reasons.items())
 
 
 def build_record(folder: Path = Path(__file__).parent) -> dict | None:

@@ -3,8 +3,10 @@
 * torch >= 2.6 loads checkpoints with ``weights_only=True``: exactly the classes that fairseq writes into checkpoints
   and sends between workers are registered as safe, so loading stays safe and works.
 * numpy >= 1.24 and 2 dropped the aliases that fairseq still uses.
-* fairseq's checkpoint copies are made atomic: a disk that fills up while saving leaves the previous checkpoint whole.
-* A checkpoint that cannot be read is named in the error.
+* fairseq's saving of checkpoints and of their copies is made atomic: a disk that fills up leaves the previous checkpoint
+  whole, and nothing half written.
+* A checkpoint that cannot be written, read or loaded into the model is named in the error, with the reason.
+* The moving average of parameters (--store-ema) leaves integer buffers alone.
 * Start-up warnings about fairseq's own internals, nothing that a user could act on, are silenced.
 """
 
@@ -12,6 +14,8 @@ import argparse
 import collections
 import logging
 import os
+import pickle
+import time
 import types
 import typing
 import warnings
@@ -20,7 +24,10 @@ import numpy as np
 import omegaconf
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import bucket_pad_length_dataset, data_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.models.ema.ema import EMA
+from fairseq.trainer import Trainer
 from omegaconf import nodes
 
 logger = logging.getLogger(__name__)
@@ -56,6 +63,55 @@ def _restore_numpy_aliases() -> None:
         if name not in np.__dict__:
             setattr(np, name, alias)
 
+    def get_buckets(sizes, num_buckets):
+        # numpy 2 has no percentile(interpolation=) any more; --num-batch-buckets needs it.
+        return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
+
+    data_utils.get_buckets = bucket_pad_length_dataset.get_buckets = get_buckets
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.remove(path)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _make_saving_atomic() -> None:
+    """fairseq retries a failed save behind the bytes that it had written already, and leaves its unfinished file behind."""
+    save = checkpoint_utils.torch_persistent_save
+    if getattr(save, "atomic", False):
+        return
+    manager = checkpoint_utils.PathManager
+
+    def write(obj, path: str) -> None:
+        with manager.open(path, "wb") as file:
+            torch.save(obj, file)
+
+    def save_then_rename(obj, filename, async_write: bool = False):
+        if async_write or not isinstance(filename, str) or not manager.supports_rename(filename):
+            return save(obj, filename, async_write)
+        unfinished = filename + ".tmp"
+        for attempts_left in (2, 1, 0):
+            try:
+                write(obj, unfinished)
+                return manager.rename(unfinished, filename)
+            except (OSError, RuntimeError) as error:
+                _remove(unfinished)
+                if not attempts_left:
+                    raise OSError(
+                        f"checkpoint {filename} cannot be written: {_first_line(error)}. Earlier checkpoints are untouched"
+                    ) from error
+                time.sleep(2.5)
+            except BaseException:
+                _remove(unfinished)
+                raise
+
+    save_then_rename.atomic = True
+    checkpoint_utils.torch_persistent_save = save_then_rename
+
 
 def _make_checkpoint_copies_atomic() -> None:
     """checkpoint_last.pt and checkpoint_best.pt are copies of a finished save; fairseq copies over the old file."""
@@ -72,8 +128,7 @@ def _make_checkpoint_copies_atomic() -> None:
             copied = copy(src_path, unfinished, overwrite=True)
             manager.rename(unfinished, dst_path)
         except BaseException:
-            if os.path.exists(unfinished):
-                os.remove(unfinished)
+            _remove(unfinished)
             raise
         return copied
 
@@ -89,15 +144,47 @@ def _name_unreadable_checkpoints() -> None:
     def load_and_name(path, *args, **kwargs):
         try:
             return load(path, *args, **kwargs)
-        except (RuntimeError, EOFError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(
-                f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
+                f"checkpoint {path} cannot be read (truncated or not a checkpoint): {_first_line(error)}. "
                 "Remove it to continue from an earlier one, e.g. with --restore-file"
             ) from error
 
     load_and_name.names_file = True
     checkpoint_utils.load_checkpoint_to_cpu = load_and_name
+
+
+def _say_why_checkpoints_do_not_fit() -> None:
+    """fairseq answers every failure with "please ensure that the architectures match"."""
+    load = Trainer.load_checkpoint
+    if getattr(load, "says_why", False):
+        return
+
+    def load_or_say_why(self, filename, *args, **kwargs):
+        try:
+            return load(self, filename, *args, **kwargs)
+        except Exception as error:
+            if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
+                raise
+            reason = " ".join(str(error.__context__).split())
+            raise RuntimeError(f"checkpoint {filename} does not fit the model: {reason}") from error
+
+    load_or_say_why.says_why = True
+    Trainer.load_checkpoint = load_or_say_why
+
+
+def _keep_integers_out_of_moving_averages() -> None:
+    initialize = EMA.__init__
+    if getattr(initialize, "keeps_integers", False):
+        return
+
+    def initialize_and_skip(self, model, *args, **kwargs):
+        initialize(self, model, *args, **kwargs)
+        integers = {name for name, tensor in model.named_buffers() if not tensor.is_floating_point()}
+        self.skip_keys = set(self.skip_keys) | integers
+
+    initialize_and_skip.keeps_integers = True
+    EMA.__init__ = initialize_and_skip
 
 
 def _silence_startup_warnings() -> None:
@@ -115,6 +202,9 @@ def _silence_startup_warnings() -> None:
 
 _register_safe_globals()
 _restore_numpy_aliases()
+_make_saving_atomic()
 _make_checkpoint_copies_atomic()
 _name_unreadable_checkpoints()
+_say_why_checkpoints_do_not_fit()
+_keep_integers_out_of_moving_averages()
 _silence_startup_warnings()

@@ -3,6 +3,7 @@
 set -euo pipefail
 
 export FWP_CALLER_FOLDER=$PWD # what a relative --out is relative to
+if [ -n "${FWP_DATA:-}" ]; then FWP_DATA=$(realpath -m "$FWP_DATA"); fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 

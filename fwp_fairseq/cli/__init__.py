@@ -31,25 +31,6 @@ def _overview() -> str:
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
-    parser = Parser(
-        prog=f"fwp {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    module.add_arguments(parser)
-    try:
-        return module.run(parser.parse_args(arguments))
-    except SystemExit as stop:  # --help
-        return stop.code or 0
-
-
-def _fail(command: str, error: object, status: int) -> int:
-    print(f"{command}: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
-    name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if name in ("-h", "--help"):
         print(_overview())
         return 0
@@ -57,15 +38,28 @@ def main(argv: list[str] | None = None) -> int:
         print(__version__)
         return 0
     if name not in COMMANDS:
-        return _fail("fwp", f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}", 2)
+        raise UsageError(f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}")
+    module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"fwp {name}", description=module.__doc__, formatter_class=layout)
+    module.add_arguments(parser)
+    try:
+        return module.run(parser.parse_args(arguments))
+    except SystemExit as stop:  # --help
+        return stop.code or 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
+    name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     try:
         status = _run(name, arguments)
         sys.stdout.flush()
         return status
-    except UsageError as error:
-        return _fail(f"fwp {name}", error, 2)
     except BrokenPipeError:  # `fwp archs | head`: not an error, and Python must not complain again while exiting
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (CommandError, OSError) as error:
-        return _fail(f"fwp {name}", error, 1)
+    except (UsageError, CommandError, OSError) as error:
+        command = f"fwp {name}" if name in COMMANDS else "fwp"
+        print(f"{command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1

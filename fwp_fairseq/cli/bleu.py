@@ -28,7 +28,7 @@ def _lines(path: str) -> list[str]:
 
     try:
         with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
-            return [line.rstrip() for line in file]
+            return [line.removesuffix("\n") for line in file]
     except (UnicodeDecodeError, EOFError) as error:
         raise CommandError(f"{path}: not UTF-8 text: {error}") from None
 
@@ -53,9 +53,10 @@ def generated_translations(lines: list[str], remove_bpe: bool = False) -> list[s
     if not translations:
         return None
     missing = sorted(set(range(max(translations) + 1)) - translations.keys())
-    if missing:
+    if missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
         raise CommandError(
-            f"{len(missing)} of {max(translations) + 1} translations are missing, the first is {missing[0]}"
+            f"{len(missing)} of {max(translations) + 1} translations are missing, the first is {missing[0]}; "
+            "decode with --required-batch-size-multiple 1"
         )
     texts = [translations[number] for number in range(len(translations))]
     if remove_bpe:
@@ -83,6 +84,7 @@ def run(args) -> int:
         hypotheses = lines
     if len(hypotheses) != len(references) or not references:
         raise CommandError(f"{args.hypotheses} has {len(hypotheses)} translations, {args.references} {len(references)}")
+    hypotheses, references = ([line.rstrip() for line in lines] for lines in (hypotheses, references))
     results = []
     for name in args.metrics:
         metric = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name]()

@@ -26,8 +26,9 @@ class Table(NamedTuple):
     note: Callable[[list[dict]], str]
 
 
-def _minutes(record: dict) -> str:
-    return f"{record['train_seconds'] / 60:.1f}"
+def _number(field: str, style: str, scale: float = 1) -> Callable[[dict], str]:
+    """A cell of a number; a dash where the run could not tell it."""
+    return lambda record: "–" if record[field] is None else format(record[field] * scale, style)
 
 
 def _machine(record: dict) -> str:
@@ -36,7 +37,9 @@ def _machine(record: dict) -> str:
 
 
 def _d_dot(record: dict) -> object:
-    return "–" if record["feature_map"] == "softmax" else record["d_dot"]
+    if record["feature_map"] == "softmax":
+        return "–"
+    return "natural" if record["d_dot"] is None else record["d_dot"]
 
 
 def _rule(record: dict) -> str:
@@ -53,16 +56,16 @@ TABLES = {
             "attention": lambda r: f"{r['feature_map']} ({r['arch']})",
             "update rule": _rule,
             "d_dot": _d_dot,
-            "parameters": lambda r: f"{r['parameters']:,}",
-            "updates": lambda r: f"{r['updates']:,}",
-            "training, minutes": _minutes,
-            "decoding, seconds": lambda r: f"{r['decode_seconds']:.0f}",
-            "valid loss": lambda r: f"{r['valid_loss']:.3f}",
-            "BLEU": lambda r: f"{r['bleu']:.2f}",
+            "parameters": _number("parameters", ","),
+            "updates": _number("updates", ","),
+            "training, minutes": _number("train_seconds", ".1f", 1 / 60),
+            "decoding, seconds": _number("decode_seconds", ".0f"),
+            "valid loss": _number("valid_loss", ".3f"),
+            "BLEU": _number("bleu", ".2f"),
             "seed": lambda r: r["seed"],
             "machine": _machine,
         },
-        key=lambda r: (r["feature_map"], r["arch"], _rule(r), _d_dot(r), r["seed"], _machine(r)),
+        key=lambda r: (r["feature_map"], r["arch"], r.get("variant"), _rule(r), _d_dot(r), r["seed"], _machine(r)),
         expected=[{"feature_map": "dpfp"}, {"feature_map": "softmax"}],
         note=_signatures,
     ),

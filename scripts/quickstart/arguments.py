@@ -15,8 +15,8 @@ beam {DECODING["--beam"]} and prints detokenised, cased sacreBLEU. Sets up every
 done again, an interrupted training is resumed."""
 
 EPILOG = f"""\
-steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-epoch"]} epochs of fairseq-train,
-fwp average, fairseq-generate, fwp bleu. Every command is printed before it runs and can be copied.
+steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-epoch"]} epochs of
+fairseq-train, fwp average, fairseq-generate, fwp bleu. Every command is printed before it runs and can be copied.
 
 results, below runs/quickstart (or --out):
   data/                 text, BPE model, binarised corpus: shared by all variants

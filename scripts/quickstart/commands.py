@@ -26,7 +26,7 @@ def printed(command: list[str]) -> str:
 
 
 def flags_of(command: list[str]) -> dict[str, str]:
-    """Flag to value, the last occurrence first in importance; what stands before the first flag has the key ''."""
+    """Flag to value, of the last occurrence; what stands before the first flag has the key ''."""
     flags: dict[str, list[str]] = {"": []}
     key = ""
     for word in command:
@@ -38,11 +38,8 @@ def flags_of(command: list[str]) -> dict[str, str]:
     return {key: " ".join(words) for key, words in flags.items()}
 
 
-def _flat(*groups: dict) -> list[str]:
-    merged: dict[str, object] = {}
-    for group in groups:
-        merged |= group
-    return [str(word) for pair in merged.items() for word in pair]
+def _flat(flags: dict) -> list[str]:
+    return [str(word) for pair in flags.items() for word in pair]
 
 
 def preprocess(data: Path) -> list[str]:
@@ -55,13 +52,18 @@ def preprocess(data: Path) -> list[str]:
     ]
 
 
-def train(data: Path, run: Path, attention: str, smoke: bool, seed: int, device: list[str], more: list[str]):
+def train(
+    data: Path, run: Path, attention: str, smoke: bool, seed: int, device: list[str], more: list[str]
+) -> list[str]:
     average = settings.SMOKE_AVERAGE_LAST if smoke else settings.AVERAGE_LAST
+    theirs = flags_of(more)
+    # Another feature map has other widths.
+    chosen = settings.MODEL | ({} if "--fwp-feature-map" in theirs else settings.ATTENTION[attention])
+    chosen |= settings.TRAINING | (settings.SMOKE_TRAINING if smoke else {})
     return [
         *(f"{BIN}/fairseq-train", f"{data}/bin", *USER_DIR, "--task", "translation"),
         *("--source-lang", "en", "--target-lang", "de"),
-        *_flat(settings.MODEL, settings.ATTENTION[attention]),
-        *_flat(settings.TRAINING, settings.SMOKE_TRAINING if smoke else {}),
+        *_flat({flag: value for flag, value in chosen.items() if flag not in theirs}),
         *("--seed", str(seed), "--save-dir", f"{run}/checkpoints", "--keep-last-epochs", str(average)),
         *("--num-workers", "0", "--log-format", "json", *device),
         *more,
@@ -89,7 +91,7 @@ def generate(data: Path, run: Path, smoke: bool, device: list[str]) -> list[str]
     return [
         *(f"{BIN}/fairseq-generate", *_model(data, run, device)),
         *("--gen-subset", "test1" if smoke else "test"),
-        *_flat(settings.DECODING, settings.SMOKE_DECODING if smoke else {}),
+        *_flat(settings.DECODING | (settings.SMOKE_DECODING if smoke else {})),
         *("--num-workers", "0", "--log-format", "none", "--results-path", f"{run}/generate"),
     ]
 

@@ -15,7 +15,7 @@ from .commands import printed
 from .folder import QuickstartError
 
 ROOT = Path(__file__).resolve().parents[2]
-TAIL = 30
+TAIL, WIDTH = 30, 300  # fairseq prints its whole configuration as one line
 
 
 class Stopped(BaseException):
@@ -89,7 +89,7 @@ def run(
                     break
                 out.write(line)
                 text = line.decode(errors="replace").rstrip("\n")
-                tail.append(text)
+                tail.append(text[:WIDTH])
                 if on_line:
                     on_line(text)
             status = process.wait()
@@ -101,7 +101,9 @@ def run(
         if status == -signal.SIGKILL:
             reason += ": killed from outside, often because memory ran out"
         end = "\n".join(f"  | {line}" for line in tail)
-        raise QuickstartError(f"{end}\n{Path(command[0]).name} failed ({reason}). The whole output is in {log}.")
+        raise QuickstartError(
+            f"{Path(command[0]).name} failed ({reason}). Its last lines:\n{end}\nThe whole output is in {log}."
+        )
     return list(tail)
 
 

@@ -138,11 +138,10 @@ class TrainingDisplay:
             bar.refresh()
         elif kind == "train":
             left = progress.remaining()
-            of = f"/{progress.max_epoch}" if progress.max_epoch else ""
             print(
-                f"  epoch {progress.epoch}{of}: {progress.updates} updates, training loss {progress.loss:.3f}, "
-                f"validation loss {progress.valid_loss:.3f}"
-                + ("" if left is None else f", about {duration(left)} of training left"),
+                f"  epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
+                f"training loss {progress.loss:.3f}, validation loss {progress.valid_loss:.3f}"
+                + (f", about {duration(left)} of training left" if left else ""),
                 flush=True,
             )
 
@@ -178,7 +177,8 @@ class DecodingDisplay:
         elif self.count * 4 // self.total > self.shown:
             self.shown = self.count * 4 // self.total
             left = (time.monotonic() - self.begin) * (self.total - self.count) / self.count
-            print(f"  {self.count} of {self.total} sentences, about {duration(left)} of decoding left", flush=True)
+            text = f", about {duration(left)} of decoding left" if left else ""
+            print(f"  {self.count} of {self.total} sentences{text}", flush=True)
 
     def close(self) -> None:
         self.tick()

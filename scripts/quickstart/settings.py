@@ -15,6 +15,9 @@ ATTENTION = {
     "baseline": {"--fwp-feature-map": "softmax"},
 }
 
+# With fairseq's default of 8, a last batch of fewer sentences is left out: of validation, and of what is translated.
+WHOLE = {"--required-batch-size-multiple": 1}
+
 TRAINING = {
     "--optimizer": "adam",
     "--adam-betas": "(0.9, 0.98)",
@@ -25,6 +28,7 @@ TRAINING = {
     "--label-smoothing": 0.1,
     "--max-tokens": 2500,
     "--max-epoch": 7,
+    **WHOLE,
     "--log-interval": 10,
 }
 
@@ -33,10 +37,12 @@ DECODING = {
     "--batch-size": 64,
     "--max-len-a": 1.5,
     "--max-len-b": 20,
+    **WHOLE,
 }
 
 # --smoke: what differs from the above. An untrained model never ends a sentence, hence the short limit.
 SMOKE_SENTENCES = 100
 SMOKE_AVERAGE_LAST = 1
-SMOKE_TRAINING = {"--warmup-updates": 10, "--max-update": 20, "--log-interval": 1}
+# It ends within an epoch, hence a checkpoint by updates for `fwp average` to find.
+SMOKE_TRAINING = {"--warmup-updates": 10, "--max-update": 20, "--save-interval-updates": 20, "--log-interval": 1}
 SMOKE_DECODING = {"--max-len-a": 0, "--max-len-b": 15}

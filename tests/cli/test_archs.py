@@ -1,0 +1,98 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fwp_fairseq
+
+pytest.importorskip("fairseq")
+
+
+def test_list(fwp):
+    rows = {row["architecture"]: row for row in json.loads(fwp("archs", "--json").out)}
+    assert (
+        rows["fwp_transformer_vaswani_wmt_en_de_big"]
+        | {
+            "layers": "6",
+            "embed": "1024",
+            "heads": "16",
+            "ffn": "4096",
+        }
+        == rows["fwp_transformer_vaswani_wmt_en_de_big"]
+    )
+    assert rows["delta_transformer_wmt_en_de_big"]["rule"] == "delta"
+    assert rows["linear_transformer_wmt_en_de_big"]["d_dot"] == "64"
+    assert not any(name.startswith("transformer_lm") for name in rows)
+
+
+def test_list_as_text_has_one_line_each(fwp):
+    result = fwp("archs")
+    count = len(json.loads(fwp("archs", "--json").out))
+    assert len(result.out.splitlines()) == count + 1
+    assert result.err == ""
+
+
+def test_flags_after_the_preset(fwp):
+    flags = {flag["flag"]: flag for flag in json.loads(fwp("archs", "fwp_transformer_tiny", "--json").out)["flags"]}
+    assert flags["--encoder-embed-dim"]["default"] == 192
+    assert flags["--decoder-ffn-embed-dim"]["default"] == 384
+    assert "dpfp" in flags["--fwp-feature-map"]["choices"] and flags["--fwp-feature-map"]["default"] == "dpfp"
+    assert flags["--fwp-update-rule"]["help"]
+    text = fwp("archs", "fwp_transformer_tiny").out
+    assert all(flag in text for flag in flags)
+
+
+def test_defaults_are_those_of_fairseq_train(fwp):
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    from fwp_fairseq.cli import archs
+
+    for arch in ("fwp_transformer_tiny", "delta_transformer_wmt_en_de_big"):
+        parser = options.get_training_parser()
+        args = options.parse_args_and_arch(parser, ["DATA", "--arch", arch, "--task", "translation"])
+        model = OmegaConf.to_container(convert_namespace_to_omegaconf(args).model, resolve=True, enum_to_str=True)
+        mine = {name: value for name, value in archs.defaults(arch).items() if not str(value).startswith("${")}
+        assert {name: model[name] for name in mine if name != "_name"} == {
+            k: v for k, v in mine.items() if k != "_name"
+        }
+
+
+def test_stock_architecture_of_either_kind(fwp):
+    for arch, flag, value in (
+        ("transformer_lm_gpt", "--decoder-embed-dim", 768),
+        ("transformer_iwslt_de_en", "--encoder-ffn-embed-dim", 1024),
+    ):
+        flags = {found["flag"]: found["default"] for found in json.loads(fwp("archs", arch, "--json").out)["flags"]}
+        assert flags[flag] == value
+
+
+def test_unknown_architecture_names_the_known_ones(refused):
+    message = refused(2, "archs", "fwp_transformer_enormous")
+    assert "fwp_transformer_enormous" in message and "fwp_transformer_tiny" in message
+
+
+@pytest.mark.parametrize("first", ["import fwp_fairseq", "import fairseq.models", "pass"])
+def test_import_order_does_not_matter(first):
+    code = f"{first}\nfrom fwp_fairseq.cli import main\nraise SystemExit(main(['archs', 'fwp_transformer_tiny']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "--fwp-feature-map" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "error, advice",
+    [
+        ("ImportError('broken')", "pip install --no-build-isolation fairseq-fixed"),
+        ("ValueError('mutable default CommonConfig for field common')", "pip uninstall fairseq"),
+    ],
+)
+def test_no_usable_fairseq(fwp_process, tmp_path, error, advice):
+    (tmp_path / "fairseq.py").write_text(f"raise {error}")
+    search = os.pathsep.join([str(tmp_path), str(Path(fwp_fairseq.__file__).parents[1])])
+    result = fwp_process("archs", cwd=tmp_path, env={**os.environ, "PYTHONPATH": search})
+    assert result.status == 1 and result.err.startswith("fwp archs: error: ") and result.err.count("\n") == 1
+    assert advice in result.err

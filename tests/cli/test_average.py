@@ -1,0 +1,237 @@
+import argparse
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("fairseq")
+
+
+def checkpoint(value=1.0, **options):
+    """What fairseq saves, in small."""
+    return {
+        "args": None,
+        "cfg": {
+            "model": {"_name": "fwp_transformer", "fwp_update_rule": "sum", "encoder_attention_heads": 4, **options},
+            "task": {"_name": "translation"},
+        },
+        "model": {
+            "weight": torch.full((2, 3), value),
+            "half": torch.full((2,), value, dtype=torch.float16),
+            "version": torch.tensor([3]),
+            "encoder.favor.projection": torch.arange(6.0).view(2, 3) / 7,
+        },
+        "optimizer_history": [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": int(value)}],
+        "extra_state": {"train_iterator": {"epoch": int(value)}, "ema": {"weight": torch.zeros(1)}},
+        "last_optimizer_state": {"state": torch.zeros(100)},
+    }
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(state, name):
+        torch.save(state, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def pair(save):
+    return [save(checkpoint(value), f"checkpoint{int(value)}.pt") for value in (1.0, 4.0)]
+
+
+def test_mean_of_the_parameters(fwp, pair, tmp_path):
+    result = fwp("average", "--inputs", *pair, "--output", tmp_path / "out.pt")
+    assert result.status == 0 and "1/2" in result.out and "2/2" in result.out
+    state = torch.load(tmp_path / "out.pt", weights_only=True)
+    first = checkpoint()
+    assert torch.equal(state["model"]["weight"], torch.full((2, 3), 2.5))
+    assert torch.equal(state["model"]["half"], torch.full((2,), 2.5, dtype=torch.float16))
+    for name in ("version", "encoder.favor.projection"):
+        assert torch.equal(state["model"][name], first["model"][name])
+    assert list(state["model"]) == list(first["model"])
+    assert state["cfg"] == first["cfg"]
+    assert state["optimizer_history"] == checkpoint(4.0)["optimizer_history"]
+    assert "last_optimizer_state" not in state and "ema" not in state["extra_state"]
+
+
+def test_sums_are_exact_in_half_precision(fwp, save, tmp_path):
+    paths = [save(checkpoint(60000.0), f"{i}.pt") for i in range(3)]
+    assert fwp("average", "--inputs", *paths, "--output", tmp_path / "out.pt").status == 0
+    half = torch.load(tmp_path / "out.pt", weights_only=True)["model"]["half"]
+    assert torch.equal(half, torch.full((2,), 60000.0, dtype=torch.float16))
+
+
+def test_last_by_number_not_by_name(fwp, save, tmp_path):
+    for number in (2, 9, 10, 11):
+        save(checkpoint(float(number)), f"checkpoint{number}.pt")
+    for name in ("checkpoint_best.pt", "checkpoint_last.pt", "checkpoint_1_50.pt"):
+        save(checkpoint(1000.0), name)
+    assert fwp("average", "--checkpoint-dir", tmp_path, "--last", 3, "--output", tmp_path / "out.pt").status == 0
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["weight"][0, 0] == 10
+
+
+def test_last_update_checkpoints(fwp, save, tmp_path):
+    for epoch, updates in ((1, 900), (2, 1000), (2, 1100)):
+        save(checkpoint(float(updates)), f"checkpoint_{epoch}_{updates}.pt")
+    assert fwp("average", "--checkpoint-dir", tmp_path, "--last", 2, "--output", tmp_path / "out.pt").status == 0
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["weight"][0, 0] == 1050
+
+
+def test_legacy_arguments_and_bleu_meters_load_safely(fwp, save, tmp_path):
+    import numpy as np
+
+    state = checkpoint()
+    state |= {"cfg": None, "args": argparse.Namespace(arch="transformer", encoder_layers=2)}
+    state["extra_state"]["metrics"] = {"bleu": np.arange(4), "best": np.float64(3)}
+    assert fwp("average", "--inputs", save(state, "a.pt"), "--output", tmp_path / "out.pt").status == 0
+
+
+def changed(**model):
+    state = checkpoint(2.0)
+    state["model"] |= model
+    return state
+
+
+def without(name):
+    state = checkpoint(2.0)
+    del state["model"][name]
+    return state
+
+
+@pytest.mark.parametrize(
+    "other, named",
+    [
+        (checkpoint(2.0, fwp_update_rule="delta"), ["fwp_update_rule", "'delta'", "'sum'"]),
+        (checkpoint(2.0, encoder_attention_heads=8), ["encoder_attention_heads", "8", "4"]),
+        (changed(**{"encoder.favor.projection": torch.zeros(2, 3)}), ["projection", "different trainings"]),
+        (changed(version=torch.tensor([4])), ["version"]),
+        (changed(weight=torch.zeros(3, 2)), ["weight", "(3, 2)", "(2, 3)"]),
+        (changed(weight=torch.zeros(2, 3, dtype=torch.float64)), ["weight", "float64"]),
+        (changed(extra=torch.zeros(1)), ["extra"]),
+        (without("half"), ["half"]),
+        ({"weights": 1}, ["not a fairseq checkpoint"]),
+        ([1], ["not a fairseq checkpoint"]),
+    ],
+)
+def test_checkpoints_that_do_not_go_together(refused, save, pair, tmp_path, other, named):
+    path = save(other, "other.pt")
+    message = refused(1, "average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt")
+    assert all(name in message for name in ["other.pt", *named]), message
+    assert not (tmp_path / "out.pt").exists()
+
+
+def test_options_of_training_and_speed_may_differ(fwp, save, pair, tmp_path):
+    path = save(checkpoint(2.0, dropout=0.3, fwp_backend="reference", checkpoint_activations=True), "other.pt")
+    assert fwp("average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt").status == 0
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.98])
+def test_truncated_checkpoint(refused, pair, tmp_path, kept):
+    content = pair[1].read_bytes()
+    pair[1].write_bytes(content[: int(kept if kept > 1 else kept * len(content))])
+    assert "checkpoint4.pt" in refused(1, "average", "--inputs", *pair, "--output", tmp_path / "out.pt")
+    assert not (tmp_path / "out.pt").exists()
+
+
+class Harmful:
+    def __reduce__(self):
+        return (os.system, ("touch harmed",))
+
+
+def test_unsafe_checkpoint_is_refused_and_not_run(refused, save, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = checkpoint() | {"extra_state": Harmful()}
+    assert "safely" in refused(1, "average", "--inputs", save(state, "bad.pt"), "--output", tmp_path / "out.pt")
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_calls_that_make_no_sense(refused, pair, tmp_path):
+    out = ("--output", tmp_path / "out.pt")
+    assert "one of the inputs" in refused(2, "average", "--inputs", *pair, "--output", pair[0])
+    link = tmp_path / "link.pt"
+    link.symlink_to(pair[0])
+    assert "one of the inputs" in refused(2, "average", "--inputs", *pair, "--output", link)
+    assert "more than once" in refused(2, "average", "--inputs", pair[0], link, *out)
+    assert "--last" in refused(2, "average", "--inputs", *pair, "--last", 2, *out)
+    assert "--last" in refused(2, "average", "--checkpoint-dir", tmp_path, *out)
+    assert "--last" in refused(2, "average", "--checkpoint-dir", tmp_path, "--last", 0, *out)
+    assert "existing folder" in refused(2, "average", "--inputs", *pair, "--output", tmp_path / "no" / "out.pt")
+    assert "holds 2" in refused(1, "average", "--checkpoint-dir", tmp_path, "--last", 3, *out)
+    assert "no such folder" in refused(1, "average", "--checkpoint-dir", tmp_path / "no", "--last", 3, *out)
+    assert "no such checkpoint" in refused(1, "average", "--inputs", tmp_path / "no.pt", *out)
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+from fwp_fairseq.cli import main
+from fwp_fairseq.cli.plugin import import_plugin
+import_plugin()
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_full_disk_leaves_the_old_output(pair, tmp_path):
+    (tmp_path / "out.pt").write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+    command = [sys.executable, "-c", FULL_DISK, "average", "--inputs", *pair, "--output", tmp_path / "out.pt"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert "could not be written" in done.stderr and done.stderr.count("\n") == 1
+    assert (tmp_path / "out.pt").read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_failed_rename_leaves_the_old_output(refused, pair, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "out.pt").write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("os.replace", full)
+    assert "No space left" in refused(1, "average", "--inputs", *pair, "--output", tmp_path / "out.pt")
+    assert (tmp_path / "out.pt").read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_fairseq_loads_the_result(fwp, tmp_path):
+    from fairseq import checkpoint_utils, tasks
+    from fairseq.data import Dictionary
+    from omegaconf import OmegaConf
+
+    from fwp_fairseq.cli import archs
+    from fwp_fairseq.cli.plugin import import_plugin
+
+    import_plugin()
+    dictionary = Dictionary()
+    for word in ("a", "b", "c"):
+        dictionary.add_symbol(word)
+    for language in ("en", "de"):
+        dictionary.save(str(tmp_path / f"dict.{language}.txt"))
+    task_cfg = {"_name": "translation", "data": str(tmp_path), "source_lang": "en", "target_lang": "de"}
+    options = archs.defaults("fwp_transformer_tiny") | {"_name": "fwp_transformer_tiny", "fwp_feature_map": "favor"}
+    cfg = OmegaConf.create(
+        {"task": task_cfg | {"max_source_positions": 64, "max_target_positions": 64}, "model": options}
+    )
+    task = tasks.setup_task(cfg.task)
+    torch.manual_seed(0)
+    first = task.build_model(cfg.model)
+    second = copy.deepcopy(first)
+    with torch.no_grad():
+        for parameter in second.parameters():
+            parameter.add_(1)
+    for number, model in enumerate((first, second), 1):
+        state = checkpoint() | {"cfg": OmegaConf.to_container(cfg, resolve=True), "model": model.state_dict()}
+        torch.save(state, tmp_path / f"checkpoint{number}.pt")
+    output = tmp_path / "average.pt"
+    result = fwp("average", "--checkpoint-dir", tmp_path, "--last", 2, "--output", output)
+    assert result.status == 0, result.err
+    models, *_ = checkpoint_utils.load_model_ensemble_and_task([str(output)])
+    for name, parameter in first.named_parameters():
+        torch.testing.assert_close(dict(models[0].named_parameters())[name], parameter + 0.5)

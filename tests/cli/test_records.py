@@ -1,0 +1,137 @@
+import fcntl
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fwp_fairseq import records
+
+
+def test_append_then_read(tmp_path):
+    path = tmp_path / "new" / "runs.jsonl"
+    records.append(path, {"bleu": 36.9, "text": "größer\nzwei Zeilen"})
+    records.append(path, {"bleu": 37.0})
+    assert path.read_bytes().count(b"\n") == 2
+    assert records.read(path.parent) == [{"bleu": 36.9, "text": "größer\nzwei Zeilen"}, {"bleu": 37.0}]
+
+
+def test_read_orders_by_date_over_files(tmp_path):
+    for name, date in (("a", "2026-03-01"), ("b", "2026-01-01"), ("a", "2026-02-01")):
+        records.append(tmp_path / f"{name}.jsonl", {"environment": {"date": date}})
+    dates = [record["environment"]["date"] for record in records.read(tmp_path)]
+    assert dates == ["2026-01-01", "2026-02-01", "2026-03-01"]
+
+
+def test_line_separators_inside_a_text_do_not_split_a_record(tmp_path):
+    records.append(tmp_path / "a.jsonl", {"text": "a\u2028b\x85c"})
+    assert records.read(tmp_path) == [{"text": "a\u2028b\x85c"}]
+
+
+@pytest.mark.parametrize("line", ['{"bleu": 3', "[1]", "null"])
+def test_damaged_line_is_named(tmp_path, line):
+    (tmp_path / "a.jsonl").write_text(f"{{}}\n{line}\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl:2"):
+        records.read(tmp_path)
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        records.read(tmp_path / "nowhere")
+
+
+def test_append_refuses_what_is_not_json(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for record in ({"loss": float("nan")}, {"path": tmp_path}):
+        with pytest.raises((ValueError, TypeError)):
+            records.append(path, record)
+    assert not path.exists()
+
+
+def test_append_after_an_unfinished_line_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"bleu": 3')
+    with pytest.raises(ValueError, match="not finished"):
+        records.append(path, {})
+    assert path.read_text() == '{"bleu": 3'
+
+
+def _limited_append(path):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    try:
+        records.append(path, {"text": "x" * 200})
+    except OSError:
+        os._exit(7)
+
+
+def test_full_disk_leaves_earlier_records(tmp_path):
+    path = tmp_path / "a.jsonl"
+    records.append(path, {"bleu": 1})
+    before = path.read_bytes()
+    process = multiprocessing.get_context("fork").Process(target=_limited_append, args=(path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 7
+    assert path.read_bytes() == before
+
+
+def test_parallel_runs_do_not_interleave(tmp_path):
+    path = tmp_path / "a.jsonl"
+    code = (
+        "import sys; from fwp_fairseq.records import append\n"
+        "for i in range(50): append(sys.argv[1], {'run': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    assert [run.wait() for run in runs] == [0, 0]
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    for name in "ab":
+        assert [record["i"] for record in found if record["run"] == name] == list(range(50))
+
+
+def test_append_waits_for_a_run_that_is_writing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with open(path, "a+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=records.append, args=(path, {}))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive() and path.read_bytes() == b""
+    waiting.join(10)
+    assert path.read_bytes() == b"{}\n"
+
+
+def test_environment():
+    found = records.environment()
+    assert json.loads(json.dumps(found)) == found
+    assert found["date"].endswith("+00:00") and found["cores"] >= 1 and found["cpu"]
+    assert (found["commit"] is None) == (found["dirty"] is None)
+
+
+def _git(folder, *arguments):
+    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "core.hooksPath=/dev/null"]
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
+def test_commit_and_dirty(tmp_path, monkeypatch):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "records.py").write_text("")
+    monkeypatch.setattr(records, "PACKAGE", package)
+    assert records._checkout() == {"commit": None, "dirty": None}
+    _git(tmp_path, "init")
+    assert records._checkout() == {"commit": None, "dirty": None}, "the copy is not tracked"
+    _git(tmp_path, "add", "-A")
+    _git(tmp_path, "commit", "-m", "first")
+    found = records._checkout()
+    assert len(found["commit"]) == 40 and found["dirty"] is False
+    records.append(tmp_path / "benchmarks" / "results" / "a.jsonl", {})
+    (tmp_path / "README.md").write_text("table")
+    assert records._checkout()["dirty"] is False, "what records generate is not a change of the code"
+    (package / "records.py").write_text("changed")
+    assert records._checkout()["dirty"] is True

@@ -1,0 +1,214 @@
+"""A tiny corpus and tiny models, made once, and a way to run fairseq's tools on them."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("TORCH_FORCE_")},
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": "",
+}
+SIZES = {"train": 600, "val": 40}
+
+# 2 + 2 layers of 32 with 2 heads of 16.
+MODEL = [
+    *("--arch", "fwp_transformer_tiny", "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64),
+    *("--encoder-attention-heads", 2, "--decoder-attention-heads", 2),
+]
+# One epoch is 15 batches of 40 sentences.
+TRAINING = [
+    *("--task", "translation", "-s", "en", "-t", "de", "--cpu", "--seed", 1, "--num-workers", 0),
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", 1),
+    *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 10),
+    *("--lr", 1e-2, "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--dropout", 0.1),
+    *("--batch-size", 40, "--log-format", "json", "--log-interval", 1, "--no-progress-bar"),
+]
+ATTENTION = {
+    "mixed": [
+        *("--fwp-encoder-feature-map", "elu", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-d-dot", 64),
+        *("--fwp-decoder-update-rule", "delta", "--fwp-cross-feature-map", "dpfp", "--fwp-cross-update-rule", "gated"),
+    ],
+    "favor": ["--fwp-feature-map", "favor", "--fwp-d-dot", 32, "--fwp-decoder-update-rule", "delta"],
+}
+
+
+@dataclass
+class Result:
+    status: int
+    out: str
+    err: str
+
+    def ok(self) -> "Result":
+        assert self.status == 0, f"exit status {self.status}\n{self.out[-3000:]}\n{self.err[-6000:]}"
+        return self
+
+    @property
+    def error(self) -> str:
+        """The last line of a failure."""
+        assert self.status > 0, f"exit status {self.status}\n{self.out[-3000:]}\n{self.err[-6000:]}"
+        return self.err.strip().splitlines()[-1]
+
+    def losses(self, key: str = "loss") -> list[float]:
+        """One number an update, or an epoch for keys such as ``valid_loss``."""
+        return [float(value) for value in re.findall(rf'[{{ ]"{key}": "([^"]+)"', self.out)]
+
+    def lines(self, kind: str) -> list[str]:
+        """What fairseq-generate and -interactive print: H-0, D-0, ... in the order of the sentences."""
+        found = re.findall(rf"^{kind}-(\d+)\t(.*)$", self.out, re.MULTILINE)
+        return [text for _, text in sorted(found, key=lambda pair: int(pair[0]))]
+
+    def translations(self) -> list[str]:
+        return [line.split("\t")[1] for line in self.lines("H")]
+
+
+class Tools:
+    """fairseq's commands in the folder of the test session; see fork_server.py."""
+
+    root = ROOT
+    user_dir = ("--user-dir", str(ROOT / "fwp_fairseq"))
+    attention = ATTENTION
+    training = ("bin", *user_dir, *MODEL, *TRAINING)
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._numbers = count()
+        self._server = subprocess.Popen(
+            [sys.executable, HERE / "fork_server.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+
+    def run(self, tool: str, *arguments, **keywords) -> Result:
+        """One process; ``stdin`` is its text, ``prelude`` Python that it runs before the tool."""
+        return self.run_together([(tool, arguments)], **keywords)[0]
+
+    def run_together(self, commands: list[tuple], stdin: str = "", prelude: str = "") -> list[Result]:
+        requests = []
+        for tool, arguments in commands:
+            base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
+            paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
+            Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
+            arguments = [str(argument) for argument in arguments]
+            requests.append({"tool": tool, "arguments": arguments, "prelude": prelude, "cwd": str(self.folder), **paths})
+        self._server.stdin.write(json.dumps(requests) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        assert answer, "the server is gone"
+        return [
+            Result(status, *(Path(request[name]).read_text(encoding="utf-8") for name in ("stdout", "stderr")))
+            for status, request in zip(json.loads(answer), requests, strict=True)
+        ]
+
+    def python(self, code: str) -> Result:
+        """A script, in a process of its own."""
+        return self.run("python", prelude=code)
+
+    def train(self, save_dir: str, *arguments, without: tuple = (), **keywords) -> Result:
+        """``without``: flags of the usual training, each with one value, that are left out."""
+        usual = list(self.training)
+        for flag in without:
+            del usual[usual.index(flag) : usual.index(flag) + 2]
+        return self.run("train", *usual, "--save-dir", save_dir, *arguments, **keywords)
+
+    def generate(self, path: str, *arguments, **keywords) -> Result:
+        """Translations of the 40 sentences of ``test``, or of another --gen-subset."""
+        return self.run(
+            *("generate", "bin", *self.user_dir, "--task", "translation", "-s", "en", "-t", "de", "--cpu"),
+            *("--path", path, "--batch-size", 16, "--required-batch-size-multiple", 1, "--max-len-b", 30, *arguments),
+            **keywords,
+        )
+
+    def command(self, *arguments) -> Result:
+        """A real process, started from nothing."""
+        bin_folder = Path(sys.executable).parent
+        program = bin_folder / arguments[0]
+        found = subprocess.run(
+            [str(argument) for argument in (program, *arguments[1:])],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            text=True,
+            capture_output=True,
+            timeout=300,
+        )
+        return Result(found.returncode, found.stdout, found.stderr)
+
+    def load(self, path: str) -> dict:
+        return torch.load(self.folder / path, map_location="cpu", weights_only=True)
+
+    def close(self) -> None:
+        self._server.stdin.close()
+        self._server.wait(60)
+
+
+def _read(name: str, number: int) -> list[str]:
+    data = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
+    with gzip.open(data / "multi30k" / f"{name}.gz", "rt", encoding="utf-8") as file:
+        return [line.strip() for line in islice(file, number)]
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory):
+    """The tools, in a folder that holds raw, encoded and binarised text: sets train, valid, test and test1.
+
+    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40.
+    """
+    folder = tmp_path_factory.mktemp("fairseq")
+    for name in ("raw", "bpe", "logs"):
+        (folder / name).mkdir()
+    for language in ("en", "de"):
+        for name, number in SIZES.items():
+            lines = _read(f"{name}.{language}", number)
+            (folder / "raw" / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        words = " ".join(_read(f"val.{language}", 60)).split()
+        (folder / "raw" / f"long.{language}").write_text(
+            " ".join(words[:300]) + "\n" + " ".join(words[:600]) + "\n", encoding="utf-8"
+        )
+    sentencepiece.SentencePieceTrainer.train(
+        input=",".join(str(folder / "raw" / f"train.{language}") for language in ("en", "de")),
+        model_prefix=str(folder / "spm"),
+        model_type="bpe",
+        vocab_size=500,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    for path in (folder / "raw").iterdir():
+        pieces = processor.encode(path.read_text(encoding="utf-8").splitlines(), out_type=str)
+        (folder / "bpe" / path.name).write_text("".join(" ".join(p) + "\n" for p in pieces), encoding="utf-8")
+    found = Tools(folder)
+    found.run(
+        *("preprocess", *found.user_dir, "-s", "en", "-t", "de", "--destdir", "bin", "--joined-dictionary"),
+        *("--trainpref", "bpe/train", "--validpref", "bpe/val", "--testpref", "bpe/val,bpe/long", "--workers", 1),
+    ).ok()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def mixed(tools) -> Result:
+    """A training with elu, dpfp with delta rule, and gated dpfp at the three sites, validated with BLEU."""
+    return tools.train(
+        *("mixed", *ATTENTION["mixed"], "--max-epoch", 10, "--validate-interval", 5, "--save-interval", 5),
+        *("--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-args", '{"beam": 2, "max_len_b": 30}'),
+        *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
+    ).ok()
+
+
+@pytest.fixture(scope="session")
+def favor(tools) -> Result:
+    """A training with FAVOR+ at all three sites."""
+    return tools.train("favor", *ATTENTION["favor"], "--max-epoch", 5).ok()

@@ -1,0 +1,120 @@
+"""What goes wrong is said in the last line: the flag or file, what was expected and what was found."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+ONE = ["--max-update", 1, "--disable-validation"]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def assert_nothing_was_written(tools) -> None:
+    assert not any(tools.folder.glob("nothing/*"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--fwp-feature-map", "rbf"], ["--fwp-feature-map", "'rbf'", "softmax", "elu", "dpfp", "favor"]),
+        (["--fwp-update-rule", "hebb"], ["--fwp-update-rule", "'hebb'", "sum", "delta", "gated"]),
+        (["--fwp-d-dot", "70"], ["--fwp-d-dot 70", "--fwp-feature-map dpfp", "d_key = 16", "64 and 96"]),
+        (["--fwp-cross-d-dot", "7", "--fwp-feature-map", "favor"], ["--fwp-cross-d-dot 7", "favor", "cross", "6 and 8"]),
+        (
+            ["--fwp-feature-map", "softmax", "--fwp-update-rule", "delta"],
+            ["--fwp-update-rule delta", "--fwp-feature-map softmax"],
+        ),
+        (
+            ["--fwp-decoder-feature-map", "softmax", "--fwp-decoder-update-rule", "delta"],
+            ["--fwp-decoder-update-rule delta", "--fwp-decoder-feature-map softmax"],
+        ),
+    ],
+    ids=["map", "rule", "width", "width-of-site", "softmax", "softmax-of-site"],
+)
+def test_flags(tools, flags, words):
+    found = tools.train("nothing", *ONE, *flags)
+    for word in words:
+        assert word in found.error
+    assert_nothing_was_written(tools)
+
+
+def test_missing_data(tools):
+    found = tools.train("nothing", *ONE, "--train-subset", "nowhere")
+    assert "nowhere" in found.error and "bin" in found.error
+    assert_nothing_was_written(tools)
+
+
+def test_missing_folder(tools):
+    found = tools.run("train", "no-such-folder", *tools.training[1:], *ONE, "--save-dir", "nothing")
+    assert "no-such-folder" in found.error
+    assert_nothing_was_written(tools)
+
+
+def test_missing_checkpoint(tools):
+    assert "no-such-checkpoint.pt" in tools.generate("no-such-checkpoint.pt").error
+
+
+def test_other_attention_flags(tools, favor):
+    before = digests(tools.folder / "favor")
+    found = tools.train("favor", "--max-update", 100, *tools.attention["favor"], "--fwp-cross-d-dot", 64)
+    for words in ("favor/checkpoint_last.pt", "other attention flags", "feature-map=favor d-dot=32", "feature-map=favor d-dot=64"):
+        assert words in found.error
+    assert digests(tools.folder / "favor") == before
+
+
+def test_other_architecture(tools, favor):
+    found = tools.train("favor", "--max-update", 100, *tools.attention["favor"], "--encoder-layers", 3)
+    assert "checkpoint favor/checkpoint_last.pt does not fit the model" in found.error
+    assert "encoder.layers.2.self_attn.k_proj.weight" in found.error
+
+
+def test_truncated_checkpoint(tools, favor):
+    folder = tools.folder / "truncated"
+    folder.mkdir()
+    content = (tools.folder / "favor/checkpoint_last.pt").read_bytes()
+    (folder / "checkpoint_last.pt").write_bytes(content[: len(content) // 2])
+    before = digests(folder)
+    found = tools.train("truncated", *ONE, *tools.attention["favor"])
+    assert "truncated/checkpoint_last.pt" in found.error and "truncated or not a checkpoint" in found.error
+    assert digests(folder) == before
+    (folder / "empty.pt").write_bytes(b"")
+    (folder / "text.pt").write_text("not a checkpoint\n")
+    for name in ("empty", "text"):
+        assert f"truncated/{name}.pt cannot be read" in tools.generate(f"truncated/{name}.pt").error
+
+
+# The n-th byte of a file cannot be written any more: "File too large".
+SMALL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
+# The checkpoint fits on the disk, its copies do not.
+NO_ROOM_FOR_COPIES = """
+import errno, os, shutil
+def copyfile(source, target):
+    with open(source, "rb") as old, open(target, "wb") as new:
+        new.write(old.read(100_000))
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+shutil.copyfile = copyfile
+"""
+
+
+@pytest.mark.parametrize("prelude", [SMALL_DISK, NO_ROOM_FOR_COPIES], ids=["saving", "copying"])
+def test_full_disk(tools, prelude, request):
+    save_dir = f"full.{request.node.callspec.id}"
+    folder = tools.folder / save_dir
+    arguments = [save_dir, *tools.attention["mixed"], "--save-interval-updates", 2, "--max-update"]
+    tools.train(*arguments, 2).ok()
+    before = digests(folder)
+    assert {"checkpoint_last.pt", "checkpoint_best.pt", "checkpoint_1_2.pt"} == before.keys()
+    found = tools.train(*arguments, 4, prelude=prelude)
+    assert re.search(rf"{save_dir}/checkpoint\S*\.pt", found.error)
+    after = digests(folder)
+    after.pop("checkpoint_1_4.pt", None)
+    assert after == before
+    again = tools.train(*arguments, 4).ok()
+    assert "@ 2 updates" in again.out
+    assert tools.load(f"{save_dir}/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+    assert tools.load(f"{save_dir}/checkpoint_best.pt")["model"]
+    assert not list(folder.glob("*.tmp"))

@@ -1,0 +1,209 @@
+"""Decoding and scoring with fairseq's own commands."""
+
+import re
+
+import pytest
+import torch
+
+# No checkpoint may be loaded by running what is pickled in it.
+ONLY_SAFE_LOADING = """
+import os, torch
+assert not any(name.startswith("TORCH_FORCE_") for name in os.environ)
+load = torch.load
+def checked(*args, **kwargs):
+    assert kwargs.get("weights_only") is not False
+    return load(*args, **kwargs)
+torch.load = checked
+"""
+BEST = "mixed/checkpoint_best.pt"
+
+
+@pytest.fixture(scope="module")
+def beam4(tools, mixed, favor):
+    return {
+        "mixed": tools.generate(BEST, "--beam", 4, prelude=ONLY_SAFE_LOADING).ok(),
+        "favor": tools.generate("favor/checkpoint_last.pt", "--beam", 4, prelude=ONLY_SAFE_LOADING).ok(),
+    }
+
+
+def scores(found) -> torch.Tensor:
+    """Of every token of every sentence."""
+    return torch.tensor([float(score) for line in found.lines("P") for score in line.split()])
+
+
+def assert_same_translations(found, expected) -> None:
+    assert found.translations() == expected.translations()
+    torch.testing.assert_close(scores(found), scores(expected), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["mixed", "favor"])
+def test_same_checkpoint_same_text(tools, beam4, name):
+    path = BEST if name == "mixed" else "favor/checkpoint_last.pt"
+    again = tools.generate(path, "--beam", 4).ok()
+    assert len(again.translations()) == 40
+    for kind in "HDP":
+        assert again.lines(kind) == beam4[name].lines(kind)
+
+
+def test_batches_and_their_padding_change_nothing(tools, beam4):
+    assert_same_translations(tools.generate(BEST, "--beam", 4, "--batch-size", 3).ok(), beam4["mixed"])
+
+
+@pytest.mark.parametrize("backend", ["reference", "chunked"])
+@pytest.mark.parametrize("name", ["mixed", "favor"])
+def test_backend_chosen_at_decoding(tools, beam4, name, backend):
+    path = BEST if name == "mixed" else "favor/checkpoint_last.pt"
+    overrides = f"{{'fwp_backend': '{backend}'}}"
+    assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
+
+
+def test_greedy_never_beats_the_beam(tools, beam4):
+    greedy = tools.generate(BEST, "--beam", 1, "--scoring", "sacrebleu").ok()
+    assert len(greedy.translations()) == 40
+    assert re.search(r"Generate test with beam=1: .*BLEU = [\d.]+", greedy.out)
+    totals = [sum(float(line.split("\t")[0]) for line in found.lines("H")) for found in (greedy, beam4["mixed"])]
+    assert totals[0] <= totals[1] + 1e-3
+
+
+def test_alignments(tools, beam4):
+    hard = tools.generate(BEST, "--beam", 4, "--print-alignment").ok()
+    soft = tools.generate(BEST, "--beam", 4, "--print-alignment", "soft").ok()
+    for found in (hard, soft):
+        assert_same_translations(found, beam4["mixed"])
+    lengths = [len(line.split()) for line in hard.lines("S")]
+    targets = [len(text.split()) for text in hard.translations()]
+    for line, source, target in zip(hard.lines("A"), lengths, targets, strict=True):
+        pairs = [tuple(int(position) for position in pair.split("-")) for pair in line.split()]
+        assert [t for _, t in pairs] == list(range(target + 1))[: len(pairs)] and len(pairs) >= target
+        assert all(0 <= s <= source for s, _ in pairs)
+    for line, source, target in zip(soft.lines("A"), lengths, targets, strict=True):
+        rows = torch.tensor([[float(weight) for weight in row.split(",")] for row in line.split()])
+        assert rows.shape == (target + 1, source + 1) and (rows >= 0).all()
+        # DPFP's features are sparse: a query of one of the heads may miss every key.
+        assert (rows.sum(1) < 1.001).all() and rows.sum() > 0.5 * target
+
+
+def test_alignments_of_positive_features_sum_to_one(tools, beam4):
+    found = tools.generate("favor/checkpoint_last.pt", "--beam", 4, "--print-alignment", "soft").ok()
+    for line in found.lines("A"):
+        rows = torch.tensor([[float(weight) for weight in row.split(",")] for row in line.split()])
+        torch.testing.assert_close(rows.sum(1), torch.ones(len(rows)), atol=1e-3, rtol=0)
+
+
+def test_prefix_is_kept(tools, mixed):
+    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2).ok()
+    for reference, text in zip(found.lines("T"), found.translations(), strict=True):
+        expected = reference.split()[:2]
+        assert text.split()[:2] == expected or "<<unk>>" in expected
+
+
+def test_ensemble_is_neither_member(tools, beam4):
+    found = tools.generate(f"{BEST}:favor/checkpoint_last.pt", "--beam", 4).ok()
+    assert len(found.translations()) == 40
+    for member in beam4.values():
+        assert found.lines("P") != member.lines("P")
+    twice = tools.generate(f"{BEST}:{BEST}", "--beam", 4).ok()
+    assert_same_translations(twice, beam4["mixed"])
+
+
+def test_reference_is_scored(tools, mixed):
+    found = tools.generate(BEST, "--score-reference").ok()
+    for reference, text in zip(found.lines("T"), found.translations(), strict=True):
+        assert text == reference.replace("<<unk>>", "<unk>")
+    assert (scores(found) < 0).all()
+
+
+def test_decoding_by_steps_scores_as_the_whole_pass(tools, beam4):
+    """The beam's own scores are repeated when its hypotheses are forced through the decoder at once."""
+    folder = tools.folder / "forced"
+    folder.mkdir()
+    (folder / "test.de").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")
+    (folder / "test.en").write_text((tools.folder / "bpe/val.en").read_text(encoding="utf-8"), encoding="utf-8")
+    tools.run(
+        *("preprocess", "-s", "en", "-t", "de", "--testpref", "forced/test", "--destdir", "forced/bin"),
+        *("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt"),
+    ).ok()
+    found = tools.run(
+        *("generate", "forced/bin", *tools.user_dir, "--task", "translation", "--cpu", "--path", BEST),
+        "--score-reference",
+    ).ok()
+    assert_same_translations(found, beam4["mixed"])
+
+
+def test_source_longer_than_anything_trained_on(tools, mixed):
+    found = tools.generate(
+        *(BEST, "--beam", 2, "--gen-subset", "test1", "--max-source-positions", 4096, "--max-target-positions", 4096),
+        *("--model-overrides", "{'max_source_positions': 4096, 'max_target_positions': 4096}"),
+    ).ok()
+    assert [len(line.split()) > length for line, length in zip(found.lines("S"), (600, 1200), strict=True)] == [True] * 2
+    assert all(found.translations()) and torch.isfinite(scores(found)).all()
+
+
+def test_dropout_while_decoding(tools, beam4):
+    found = tools.generate(BEST, "--beam", 4, "--retain-dropout", "--seed", 3).ok()
+    assert found.lines("P") != beam4["mixed"].lines("P")
+
+
+def test_search_options(tools, mixed):
+    found = tools.generate(
+        *(BEST, "--beam", 4, "--no-repeat-ngram-size", 2, "--lenpen", 0.6, "--unkpen", 1, "--min-len", 3),
+        *("--nbest", 2, "--scoring", "chrf", "--results-path", "results"),
+    ).ok()
+    assert found.status == 0
+    lines = (tools.folder / "results/generate-test.txt").read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[2].split() for line in lines if line.startswith("H-")]
+    assert len(texts) == 80
+    for pieces in texts:
+        pairs = list(zip(pieces, pieces[1:], strict=False))
+        assert len(pieces) >= 3 and len(set(pairs)) == len(pairs)
+
+
+def test_interactive_translates_standard_input(tools, beam4):
+    raw = (tools.folder / "raw/val.en").read_text(encoding="utf-8").splitlines()[:5]
+    found = tools.run(
+        *("interactive", "bin", *tools.user_dir, "--task", "translation", "-s", "en", "-t", "de", "--cpu"),
+        *("--path", BEST, "--beam", 4, "--max-len-b", 30, "--buffer-size", 3, "--batch-size", 3),
+        *("--bpe", "sentencepiece", "--sentencepiece-model", "spm.model"),
+        stdin="\n".join(raw) + "\n",
+    ).ok()
+    assert found.translations() == beam4["mixed"].translations()[:5]
+    joined = [text.replace(" ", "").replace("▁", " ").strip() for text in found.translations()]
+    assert [line.split("\t")[1] for line in found.lines("D")] == joined
+
+
+def test_score(tools, beam4):
+    (tools.folder / "hypotheses").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")
+    found = tools.run("score", "--sys", "hypotheses", "--ref", "bpe/val.de").ok()
+    again = tools.run("score", "--sys", "bpe/val.de", "--ref", "bpe/val.de").ok()
+    assert re.search(r"BLEU4 = [\d.]+, ", found.out)
+    assert "BLEU4 = 100.00" in again.out
+
+
+@pytest.mark.parametrize("name", ["mixed", "favor"])
+def test_average_is_decoded(tools, name, request):
+    request.getfixturevalue(name)
+    tools.python(
+        f"import runpy, sys; sys.path.insert(0, {str(tools.root)!r})\n"
+        f"sys.argv = ['fwp', 'average', '--checkpoint-dir', '{name}', '--last', '2', '--output', '{name}.average.pt']\n"
+        "runpy.run_module('fwp_fairseq', run_name='__main__')"
+    ).ok()
+    assert len(tools.generate(f"{name}.average.pt", "--beam", 4).ok().translations()) == 40
+    if name == "favor":
+        paths = ("favor/checkpoint4.pt", "favor/checkpoint5.pt", "favor.average.pt")
+        first, second, mean = (tools.load(path)["model"]["decoder.layers.1.encoder_attn.q_proj.weight"] for path in paths)
+        torch.testing.assert_close(mean, (first + second) / 2)
+
+
+def test_from_pretrained(tools, beam4):
+    raw = (tools.folder / "raw/val.en").read_text(encoding="utf-8").splitlines()[:3]
+    found = tools.python(
+        f"import sys; sys.path.insert(0, {str(tools.root)!r})\n"
+        "from fwp_fairseq.models.architectures import FwpTransformer\n"
+        "model = FwpTransformer.from_pretrained('mixed', 'checkpoint_best.pt', data_name_or_path='../bin'"
+        ", bpe='sentencepiece', sentencepiece_model='spm.model')\n"
+        f"for text in model.translate({raw!r}, beam=4, max_len_b=30): print(text)"
+    ).ok()
+    expected = [line.split("\t")[1].replace(" ", "").replace("▁", " ").strip() for line in beam4["mixed"].lines("H")[:3]]
+    assert found.out.splitlines()[-3:] == expected
+
+

@@ -1,0 +1,73 @@
+"""fairseq's training options, one at a time, on two updates of a model with three kinds of attention."""
+
+import math
+
+import pytest
+
+ATTENTION = [
+    *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
+    *("--fwp-cross-feature-map", "elu"),
+]
+# The same computation by another way.
+EQUIVALENT = {
+    "checkpoint-activations": ["--checkpoint-activations"],
+    "offload-activations": ["--offload-activations"],
+    "num-workers": ["--num-workers", 2],
+    "backend": ["--fwp-backend", "reference"],
+    "store-ema": ["--store-ema", "--ema-fp32"],
+}
+OTHER = {
+    "update-freq": ["--update-freq", 2],
+    "memory-efficient-fp16": ["--memory-efficient-fp16"],
+    "bf16": ["--bf16"],
+    "memory-efficient-bf16": ["--memory-efficient-bf16"],
+    "amp": ["--amp"],
+    "layerdrop": ["--encoder-layerdrop", 0.5, "--decoder-layerdrop", 0.5],
+    "quant-noise": ["--quant-noise-pq", 0.1],
+    "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before", "--layernorm-embedding"],
+    "attention-dropout": ["--attention-dropout", 0.2, "--activation-dropout", 0.1],
+    "adaptive-softmax": ["--adaptive-softmax-cutoff", "100,200", "--criterion", "adaptive_loss"],
+    "adafactor": ["--optimizer", "adafactor"],
+    "learned-positions": ["--encoder-learned-pos", "--decoder-learned-pos"],
+    "batch-buckets": ["--num-batch-buckets", 2],
+}
+# Flags of the usual training that another optimizer or criterion does not know.
+UNKNOWN = {"adaptive-softmax": ("--criterion", "--label-smoothing"), "adafactor": ("--optimizer", "--adam-betas")}
+
+
+def train(tools, *arguments, **keywords) -> list[float]:
+    arguments = [*ATTENTION, "--max-update", 2, "--no-save", "--disable-validation", *arguments]
+    found = tools.train("unused", *arguments, **keywords).ok()
+    losses = found.losses()
+    assert len(losses) == 2 and all(math.isfinite(loss) for loss in losses)
+    return losses
+
+
+@pytest.fixture(scope="module")
+def plain(tools):
+    return train(tools)
+
+
+@pytest.mark.parametrize("option", EQUIVALENT)
+def test_equivalent(tools, plain, option):
+    assert train(tools, *EQUIVALENT[option]) == pytest.approx(plain, abs=2e-3)
+
+
+@pytest.mark.parametrize("option", OTHER)
+def test_trains(tools, plain, option):
+    losses = train(tools, *OTHER[option], without=UNKNOWN.get(option, ()))
+    if option in ("memory-efficient-fp16", "bf16", "memory-efficient-bf16", "amp"):
+        assert losses[0] == pytest.approx(plain[0], rel=0.02)
+
+
+def test_hydra_from_a_yaml(tools):
+    found = tools.run(
+        *("hydra_train", "--config-dir", tools.root / "scripts/hydra", "--config-name", "multi30k_tiny"),
+        *(f"common.user_dir={tools.user_dir[1]}", f"task.data={tools.folder / 'bin'}", "optimization.max_update=2"),
+        *(f"checkpoint.save_dir={tools.folder / 'hydra'}", "model.encoder_embed_dim=32", "common.log_interval=1"),
+        *("+model.fwp_decoder_update_rule=delta", "dataset.max_tokens=1000", f"hydra.run.dir={tools.folder / 'outputs'}"),
+        *("hydra/job_logging=stdout", "common.log_format=json"),
+    ).ok()
+    assert "update-rule=delta" in found.out and "site=encoder" in found.out
+    assert len(found.losses()) == 2
+    assert len(tools.generate("hydra/checkpoint_last.pt", "--beam", 2).ok().translations()) == 40

@@ -1,0 +1,113 @@
+"""Preprocessing, training, resuming and validating with fairseq's own commands."""
+
+import math
+import re
+import socket
+
+import pytest
+import torch
+
+
+def assert_same_state(found: dict, expected: dict) -> None:
+    """Bit for bit: parameters, buffers, their moving averages, optimizer, number of updates, position in the data."""
+    models = [(found["model"], expected["model"])]
+    models += [(found["extra_state"][key], expected["extra_state"][key]) for key in expected["extra_state"] if "ema" in key]
+    for tensors, others in models:
+        assert tensors.keys() == others.keys()
+        for name, tensor in others.items():
+            assert torch.equal(tensors[name], tensor), name
+    moments, others = (state["last_optimizer_state"]["state"] for state in (found, expected))
+    assert moments.keys() == others.keys() and moments
+    for number, values in others.items():
+        for name, value in values.items():
+            assert torch.equal(torch.as_tensor(moments[number][name]), torch.as_tensor(value)), (number, name)
+    for key in ("num_updates", "lr_scheduler_state"):
+        assert found["optimizer_history"][-1][key] == expected["optimizer_history"][-1][key]
+    iterators = [state["extra_state"]["train_iterator"] for state in (found, expected)]
+    assert iterators[0] == iterators[1]
+
+
+@pytest.mark.parametrize("name", ["mixed", "favor"])
+def test_loss_is_finite_and_falls(name, request):
+    losses = request.getfixturevalue(name).losses()
+    assert len(losses) >= 75
+    assert all(math.isfinite(loss) for loss in losses)
+    assert sum(losses[-10:]) / 10 < 0.85 * sum(losses[:10]) / 10
+
+
+def test_sites_got_what_the_flags_say(mixed):
+    for site in (
+        "encoder, num_heads=2, feature-map=elu d-dot=16 update-rule=sum normalizer=attention",
+        "decoder, num_heads=2, feature-map=dpfp d-dot=64 update-rule=delta normalizer=sum",
+        "cross, num_heads=2, feature-map=dpfp d-dot=32 update-rule=gated normalizer=attention",
+    ):
+        assert mixed.out.count(f"site={site}") == 1
+
+
+def test_best_checkpoint_by_bleu(tools, mixed):
+    best = mixed.losses("valid_best_bleu")
+    assert len(mixed.losses("valid_bleu")) == 2 and best[-1] == max(mixed.losses("valid_bleu")) > 0
+    assert (tools.folder / "mixed/checkpoint_best.pt").is_file()
+
+
+def test_starts_without_warnings(tools):
+    """The real command, from nothing: no warning about fairseq's internals reaches the user."""
+    found = tools.command(
+        *("fairseq-train", *tools.training, "--max-update", 1, "--no-save"),
+    ).ok()
+    assert "Warning" not in found.err + found.out
+    assert "Traceback" not in found.err
+
+
+@pytest.mark.parametrize("name", ["mixed", "favor"])
+def test_resumed_run_is_bit_identical(tools, name):
+    """Interrupted within the first of two epochs, with dropout and layer drop."""
+    flags = [*tools.attention[name], "--encoder-layerdrop", 0.2, "--no-epoch-checkpoints"]
+    flags += ["--store-ema", "--ema-fp32", "--ema-decay", 0.9]
+    tools.train(f"whole.{name}", *flags, "--max-update", 19).ok()
+    tools.train(f"parts.{name}", *flags, "--max-update", 7, "--save-interval-updates", 4).ok()
+    # Not even the last save but one, as if the process had been killed.
+    resumed = tools.train(
+        *(f"parts.{name}", *flags, "--max-update", 19),
+        *("--restore-file", f"parts.{name}/checkpoint_1_4.pt"),
+    ).ok()
+    assert "@ 4 updates" in resumed.out
+    assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
+
+
+def test_two_processes_resume(tools):
+    def train(save_dir: str, updates: int):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        command = [
+            *(*tools.training, "--save-dir", save_dir, *tools.attention["favor"]),
+            *("--max-update", updates, "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
+            *("--distributed-backend", "gloo", "--distributed-init-method", f"tcp://localhost:{port}"),
+            *("--distributed-no-spawn", "--distributed-rank"),
+        ]
+        return [found.ok() for found in tools.run_together([("train", [*command, rank]) for rank in (0, 1)])]
+
+    train("two.whole", 6)
+    train("two.parts", 3)
+    assert "@ 3 updates" in train("two.parts", 6)[0].out
+    assert_same_state(tools.load("two.parts/checkpoint_last.pt"), tools.load("two.whole/checkpoint_last.pt"))
+
+
+def test_validate_repeats_the_loss_of_training(tools, mixed):
+    found = tools.run(
+        *("validate", "bin", *tools.user_dir, "--task", "translation", "--cpu", "--batch-size", 40),
+        *("--path", "mixed/checkpoint_last.pt", "--valid-subset", "valid", "--no-progress-bar"),
+    ).ok()
+    loss = float(re.search(r"\| loss ([\d.]+)", found.out + found.err)[1])
+    assert loss == pytest.approx(mixed.losses("valid_loss")[-1], abs=2e-3)
+
+
+def test_checkpoint_needs_no_class_but_torch_s(tools, favor):
+    """Anyone can read the parameters, without fairseq and safely."""
+    tools.command(
+        *("python", "-c"),
+        "import sys, torch; state = torch.load('favor/checkpoint_last.pt', weights_only=True); "
+        "assert state['cfg']['model']['fwp_feature_map'] == 'favor', state['cfg']['model']; "
+        "assert 'fairseq' not in sys.modules",
+    ).ok()

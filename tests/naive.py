@@ -1,0 +1,105 @@
+"""The operator once more, in numpy and plain loops, from the equations of the papers alone.
+
+Nothing here comes from, or is shared with, the package under test. Weights are those of the paper, (d_value, d_dot), and
+are transposed only on the way in and out.
+"""
+
+import math
+
+import numpy as np
+
+
+def identity(x):
+    return np.array(x, dtype=np.float64)
+
+
+def elu(x):
+    """Katharopoulos et al. 2020: x + 1 for positive x, exp(x) elsewhere."""
+    return np.array([value + 1 if value > 0 else math.exp(value) for value in x])
+
+
+def dpfp(nu):
+    """Schlag et al. 2021, Listing 1: r = relu([x, -x]); block j holds r_i r_{i-j}, j = 1..nu."""
+
+    def phi(x):
+        r = [max(value, 0.0) for value in x] + [max(-value, 0.0) for value in x]
+        return np.array([r[i] * r[(i - j) % len(r)] for j in range(1, nu + 1) for i in range(len(r))])
+
+    return phi
+
+
+def favor(projection, scale):
+    """Schlag et al. 2021, Eq. 31-32, of scale * x: exp(-|x|^2/2) / sqrt(2m) [exp(Rx), exp(-Rx)]."""
+    m = len(projection)
+
+    def phi(x):
+        x = scale * np.asarray(x, dtype=np.float64)
+        products = [float(np.dot(row, x)) for row in projection]
+        factor = math.exp(-float(np.dot(x, x)) / 2) / math.sqrt(2 * m)
+        return np.array([factor * math.exp(p) for p in products] + [factor * math.exp(-p) for p in products])
+
+    return phi
+
+
+def _quotient(numerator, denominator):
+    return np.zeros_like(numerator) if denominator == 0 else numerator / denominator
+
+
+def attend(
+    rule,
+    q,
+    k,
+    v,
+    beta=None,
+    *,
+    phi=identity,
+    causal=True,
+    padded=None,
+    normalize_features=False,
+    normalize_output=False,
+    eps=1e-6,
+    W=None,
+    z=None,
+):
+    """Returns (out, W, z): (B, T, H, d_value), (B, H, d_dot, d_value), (B, H, d_dot)."""
+    batch, targets, heads, d_key = q.shape
+    sources, d_value = k.shape[1], v.shape[3]
+    d_dot = len(phi(np.zeros(d_key)))
+
+    def features(x):
+        mapped = phi(x)
+        return _quotient(mapped, mapped.sum() + eps) if normalize_features else mapped
+
+    def read(weights, seen, x):
+        y = weights @ x
+        return _quotient(y, seen @ x + eps) if normalize_output else y
+
+    out = np.full((batch, targets, heads, d_value), np.nan)
+    last_W, last_z = np.zeros((batch, heads, d_dot, d_value)), np.zeros((batch, heads, d_dot))
+    for b in range(batch):
+        for h in range(heads):
+            weights = np.zeros((d_value, d_dot)) if W is None else W[b, h].T.copy()
+            seen = np.zeros(d_dot) if z is None else z[b, h].copy()
+            for s in range(sources):
+                if padded is None or not padded[b, s]:
+                    key, value = features(k[b, s, h]), v[b, s, h]
+                    if rule == "sum":
+                        weights = weights + np.outer(value, key)
+                        seen = seen + key
+                    elif rule == "delta":
+                        old = read(weights, seen, key)
+                        weights = weights + beta[b, s, h] * np.outer(value - old, key)
+                        seen = seen + key
+                    elif rule == "gated":
+                        share = beta[b, s, h]
+                        weights = (1 - share) * weights + share * np.outer(value, key)
+                        seen = (1 - share) * seen + share * key
+                    else:
+                        raise AssertionError(rule)
+                if causal:
+                    out[b, s, h] = read(weights, seen, features(q[b, s, h]))
+            if not causal:
+                for t in range(targets):
+                    out[b, t, h] = read(weights, seen, features(q[b, t, h]))
+            last_W[b, h], last_z[b, h] = weights.T, seen
+    return out, last_W, last_z

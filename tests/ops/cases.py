@@ -1,0 +1,135 @@
+"""Inputs of the operator, and their answer according to tests/naive.py."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from tests import naive
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
+
+RULES = ("sum", "delta", "gated")
+# name: (normalize_features, normalize_output)
+NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
+MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor")
+MASKS = ("none", "left", "right", "holes", "empty-row")
+OPERATORS = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}
+D_KEY, D_VALUE = 3, 5
+
+
+def feature_map(name: str, d_key: int = D_KEY):
+    """(the package's map or None, the naive one)."""
+    if name == "identity":
+        return None, naive.identity
+    if name == "elu":
+        return build_feature_map("elu", d_key), naive.elu
+    if name.startswith("dpfp"):
+        nu = int(name[-1])
+        return build_feature_map("dpfp", d_key, nu=nu), naive.dpfp(nu)
+    phi = build_feature_map("favor", d_key, m=4).eval()
+    return phi, naive.favor(phi.projection.double().numpy(), d_key**-0.25)
+
+
+def mask_of(kind: str, batch: int, length: int, generator: torch.Generator):
+    if kind == "none":
+        return None
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    for row in range(1, batch):
+        pads = min(row * length // 3 + 1, length)
+        if kind == "left":
+            mask[row, :pads] = True
+        elif kind == "right":
+            mask[row, length - pads :] = True
+        elif kind == "holes":
+            mask[row] = torch.rand(length, generator=generator) < 0.4
+    if kind == "empty-row":
+        mask[-1] = True
+    return mask
+
+
+@dataclass
+class Case:
+    """One call. ``options`` holds the keywords that operator and naive implementation name alike."""
+
+    rule: str
+    tensors: dict[str, torch.Tensor]
+    phi: object
+    naive_phi: object
+    mask: torch.Tensor | None
+    state: tuple | None
+    options: dict = field(default_factory=dict)
+
+    def run(self, backend: str = "auto", **changes):
+        """(out, W, z) of the package; z None where the output is not normalised."""
+        keywords = dict(
+            feature_map=self.phi, key_padding_mask=self.mask, initial_state=self.state, backend=backend, **self.options
+        )
+        out, state = OPERATORS[self.rule](*self.tensors.values(), **(keywords | changes))
+        return (out, *((None, None) if state is None else state))
+
+    def expected(self):
+        """The same from tests/naive.py."""
+        arrays = [tensor.detach().double().numpy() for tensor in self.tensors.values()]
+        W, z = (None, None) if self.state is None else (None if x is None else x.double().numpy() for x in self.state)
+        out, W, z = naive.attend(
+            self.rule,
+            *arrays,
+            phi=self.naive_phi,
+            padded=None if self.mask is None else self.mask.numpy(),
+            W=W,
+            z=z,
+            **self.options,
+        )
+        return out, W, z if self.options["normalize_output"] else None
+
+    def to(self, dtype: torch.dtype) -> "Case":
+        state = self.state and tuple(None if x is None else x.float() for x in self.state)
+        tensors = {name: tensor.to(dtype) for name, tensor in self.tensors.items()}
+        return Case(self.rule, tensors, self.phi, self.naive_phi, self.mask, state, self.options)
+
+
+def make(
+    rule: str,
+    map_name: str = "dpfp-2",
+    normalizer: str = "both",
+    *,
+    causal: bool = True,
+    length: int = 6,
+    targets: int | None = None,
+    mask: str = "none",
+    state: bool = False,
+    batch: int = 3,
+    heads: int = 2,
+    d_key: int = D_KEY,
+    d_value: int = D_VALUE,
+    eps: float = 1e-6,
+    seed: int = 0,
+) -> Case:
+    """A case in float64, laid out as fairseq has it: views of (L, B, C)."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    phi, naive_phi = feature_map(map_name, d_key)
+    normalize_features, normalize_output = NORMALIZERS[normalizer]
+    targets = length if targets is None else targets
+
+    def view(positions: int, width: int) -> torch.Tensor:
+        x = torch.randn(positions, batch, heads * width, generator=generator, dtype=torch.float64)
+        return x.unflatten(-1, (heads, width)).transpose(0, 1)
+
+    q, k, v = 0.7 * view(targets, d_key), 0.7 * view(length, d_key), view(length, d_value)
+    if map_name == "identity":
+        q, k = q.abs(), k.abs()
+    tensors = {"q": q, "k": k, "v": v}
+    if rule != "sum":
+        beta = 0.05 + 0.9 * torch.rand(batch, length, heads, generator=generator, dtype=torch.float64)
+        # The delta rule diverges with wide steps on keys that are not normalised.
+        tensors["beta"] = 0.2 * beta if rule == "delta" and not normalize_features else beta
+    initial = None
+    if state:
+        d_dot = len(naive_phi(np.zeros(d_key)))
+        W = torch.randn(batch, heads, d_dot, d_value, generator=generator, dtype=torch.float64)
+        z = 0.1 + torch.rand(batch, heads, d_dot, generator=generator, dtype=torch.float64)
+        initial = (W, z if normalize_output else None)
+    options = dict(causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps)
+    return Case(rule, tensors, phi, naive_phi, mask_of(mask, batch, length, generator), initial, options)

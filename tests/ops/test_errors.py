@@ -1,0 +1,143 @@
+"""Everything that the public operators refuse, and that the message says what, how and what was expected."""
+
+import re
+
+import pytest
+import torch
+from tests.ops.cases import OPERATORS, RULES
+from tests.requirements import missing
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops import backends
+
+B, L, H, D, M = 2, 5, 3, 4, 6
+
+
+def _inputs(**changes):
+    tensors = {
+        "q": torch.rand(B, L, H, D),
+        "k": torch.rand(B, L, H, D),
+        "v": torch.rand(B, L, H, M),
+        "beta": torch.rand(B, L, H),
+    }
+    return tensors | changes
+
+
+def _call(rule, changes=None, **options):
+    tensors = _inputs(**(changes or {}))
+    if rule == "sum":
+        del tensors["beta"]
+    return OPERATORS[rule](*tensors.values(), **options)
+
+
+BAD_TENSORS = {
+    "q-3d": ({"q": torch.rand(B, L, H)}, "q is of shape (2, 5, 3), expected 4 dimensions"),
+    "k-3d": ({"k": torch.rand(B, L, H)}, "k is of shape (2, 5, 3), expected 4 dimensions"),
+    "v-5d": ({"v": torch.rand(B, L, H, M, 1)}, "v is of shape (2, 5, 3, 6, 1), expected 4 dimensions"),
+    "q-integer": ({"q": torch.ones(B, L, H, D, dtype=torch.long)}, "q is of type torch.int64"),
+    "v-bool": ({"v": torch.ones(B, L, H, M, dtype=torch.bool)}, "v is of type torch.bool"),
+    "q-batch": ({"q": torch.rand(B + 1, L, H, D)}, "q is of shape (3, 5, 3, 4), expected (2, T, 3, 4)"),
+    "q-heads": ({"q": torch.rand(B, L, 1, D)}, "q is of shape (2, 5, 1, 4), expected (2, T, 3, 4)"),
+    "q-width": ({"q": torch.rand(B, L, H, D + 1)}, "q is of shape (2, 5, 3, 5), expected (2, T, 3, 4)"),
+    "v-length": ({"v": torch.rand(B, L + 1, H, M)}, "v is of shape (2, 6, 3, 6), expected (2, 5, 3, d_value)"),
+    "v-heads": ({"v": torch.rand(B, L, 1, M)}, "v is of shape (2, 5, 1, 6), expected (2, 5, 3, d_value)"),
+    "q-device": ({"q": torch.rand(B, L, H, D, device="meta")}, "q is on meta, expected v's device, cpu"),
+}
+BAD_BETAS = {
+    "4d": (torch.rand(B, L, H, 1), "beta is of shape (2, 5, 3, 1), expected 3 dimensions"),
+    "length": (torch.rand(B, L + 1, H), "beta is of shape (2, 6, 3), expected (2, 5, 3)"),
+    "integer": (torch.ones(B, L, H, dtype=torch.long), "beta is of type torch.int64"),
+    "device": (torch.rand(B, L, H, device="meta"), "beta is on meta, expected v's device, cpu"),
+}
+W, Z = torch.zeros(B, H, D, M), torch.zeros(B, H, D)
+BAD_OPTIONS = {
+    "mask-shape": (
+        {"key_padding_mask": torch.zeros(L, B, dtype=torch.bool)},
+        "key_padding_mask is of shape (5, 2), expected (B, S) = (2, 5)",
+    ),
+    "mask-type": ({"key_padding_mask": torch.zeros(B, L)}, "key_padding_mask is of type torch.float32, expected torch"),
+    "state-shape": (
+        {"initial_state": (W[..., 1:], Z)},
+        "initial_state.W is of shape (2, 3, 4, 5), expected (B, H, d_dot, d_value) = (2, 3, 4, 6)",
+    ),
+    "state-width-under-a-map": (
+        {"initial_state": (W, Z), "feature_map": build_feature_map("dpfp", D)},
+        "initial_state.W is of shape (2, 3, 4, 6), expected (B, H, d_dot, d_value) = (2, 3, 8, 6)",
+    ),
+    "z-missing": ({"initial_state": (W, None)}, "initial_state.z is None, expected a tensor of shape (2, 3, 4)"),
+    "z-shape": (
+        {"initial_state": (W, Z[:, :1])},
+        "initial_state.z is of shape (2, 1, 4), expected (B, H, d_dot) = (2, 3, 4)",
+    ),
+    "eps": ({"eps": -1e-6}, "eps is -1e-06, expected 0 or more"),
+    "backend": ({"backend": "triton"}, "backend is 'triton', expected one of auto, chunked, native, reference"),
+    "map-width": (
+        {"feature_map": build_feature_map("elu", D + 1)},
+        "k is of width 4, expected the feature map's d_key = 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TENSORS)
+@pytest.mark.parametrize("rule", RULES)
+def test_tensors(rule, name):
+    changes, message = BAD_TENSORS[name]
+    with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
+        _call(rule, changes)
+
+
+@pytest.mark.parametrize("name", BAD_BETAS)
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+def test_beta(rule, name):
+    beta, message = BAD_BETAS[name]
+    with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
+        _call(rule, {"beta": beta})
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+@pytest.mark.parametrize("rule", RULES)
+def test_options(rule, name):
+    options, message = BAD_OPTIONS[name]
+    with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
+        _call(rule, normalize_output=True, **options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_causal_needs_as_many_queries_as_keys(rule):
+    with pytest.raises(ValueError, match=rf"{rule}_rule: causal=True .* T = 4 and S = 5"):
+        _call(rule, {"q": torch.rand(B, 4, H, D)}, causal=True)
+    out, _ = _call(rule, {"q": torch.rand(B, 4, H, D)}, causal=False)
+    assert out.shape == (B, 4, H, M)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_accumulator_is_ignored_where_nothing_reads_it(rule):
+    _, state = _call(rule, normalize_output=False, initial_state=(W, None))
+    assert state.z is None
+    _, state = _call(rule, normalize_output=False, initial_state=(W, Z))
+    assert state.z is None
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_explicit_backend_that_cannot_serve_says_why(rule):
+    if missing("native") is None:
+        pytest.skip("the native backend serves here")
+    before = dict(backends.served)
+    with pytest.raises(NotImplementedError, match=rf"backend='native' cannot serve {rule}_rule: .+"):
+        _call(rule, backend="native")
+    assert backends.served == before
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_state_is_a_named_pair(rule):
+    _, state = _call(rule, normalize_output=True)
+    assert isinstance(state, ops.FastWeights) and state._fields == ("W", "z")
+    assert state.W.shape == (B, H, D, M) and state.z.shape == (B, H, D)
+
+
+def test_report_names_every_backend():
+    for rule in RULES:
+        report = backends.backend_report(f"{rule}_rule", "cpu")
+        assert [name for name, _ in report] == list(backends.BACKENDS)
+        assert dict(report)["chunked"] == [] and dict(report)["reference"] == []

@@ -1,0 +1,102 @@
+"""NaN, infinities and zero denominators, as fwp_fairseq/ops/fast_weights.py documents them."""
+
+import pytest
+import torch
+from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
+from tests.requirements import TESTED
+from tests.tolerances import assert_close
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("junk", [NAN, INF])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
+    for map_name in ("elu", "dpfp-2"):
+        for length in (7, 130):
+            case = make(
+                rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
+            )
+            expected = case.run(backend)
+            for name in ("k", "v", "beta"):
+                if name in case.tensors:
+                    case.tensors[name][case.mask] = junk
+            leaves = {name: x.detach().clone().requires_grad_() for name, x in case.tensors.items()}
+            case.tensors = leaves
+            found = case.run(backend)
+            for actual, wanted in zip(found, expected, strict=True):
+                assert wanted is None or torch.equal(actual, wanted)
+            found[0].square().sum().backward()
+            for name, leaf in leaves.items():
+                real = leaf.grad if name == "q" else leaf.grad[~case.mask]
+                assert real.isfinite().all(), name
+
+
+@pytest.mark.parametrize("where", ["q", "k", "v", "beta"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_nan_reaches_what_depends_on_it_and_no_other_row_or_head(backend, rule, where):
+    case = make(rule, "elu", "both", length=9)
+    if where not in case.tensors:
+        pytest.skip("the sum rule has no beta")
+    clean = case.run(backend)[0]
+    case.tensors[where][1, 4, 0] = NAN
+    out = case.run(backend)[0]
+    reached = torch.zeros(out.shape[:3], dtype=torch.bool)
+    reached[1, 4:, 0] = True
+    if where == "q":
+        reached[1, 5:, 0] = False
+    assert out[reached].isnan().all()
+    # Earlier positions included: nothing reaches the past.
+    assert torch.equal(out[~reached], clean[~reached])
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6])
+@pytest.mark.parametrize("normalizer", ["attention", "sum", "both"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_zero_features_read_as_zero(backend, rule, normalizer, eps):
+    """x = 0 has no DPFP features at all: 0 / 0 is 0, and so are the gradients."""
+    for causal in (True, False):
+        case = make(rule, "dpfp-1", normalizer, causal=causal, length=6, eps=eps)
+        case.tensors = {name: x.detach().clone() for name, x in case.tensors.items()}
+        case.tensors["q"][:, 1] = 0
+        case.tensors["k"][:, 2] = 0
+        expected = case.expected()[0]
+        leaves = [x.requires_grad_() for x in case.tensors.values()]
+        out = case.run(backend)[0]
+        assert_close(out, expected, "operator")
+        assert not out[:, 1].any()
+        out.square().sum().backward()
+        assert all(leaf.grad.isfinite().all() for leaf in leaves)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_queries_that_miss_everything_written(backend, rule):
+    """Sparse features: the accumulator is not zero, but z.q is."""
+    k = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(1, 4, 1, 3).clone().requires_grad_()
+    q = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(1, 4, 1, 3).clone().requires_grad_()
+    v = torch.ones(1, 4, 1, 2, dtype=torch.float64, requires_grad=True)
+    beta = torch.full((1, 4, 1), 0.5, dtype=torch.float64, requires_grad=True)
+    leaves = [q, k, v] + ([] if rule == "sum" else [beta])
+    for causal in (True, False):
+        out, _ = OPERATORS[rule](*leaves, causal=causal, normalize_output=True, eps=0.0, backend=backend)
+        assert not out.any()
+        gradients = torch.autograd.grad(out.sum(), leaves, allow_unused=True)
+        assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_nothing_but_pads(backend, rule, normalizer):
+    for causal in (True, False):
+        for eps in (0.0, 1e-6):
+            case = make(rule, "elu", normalizer, causal=causal, eps=eps)
+            case.mask = torch.ones(3, 6, dtype=torch.bool)
+            out, W, z = case.run(backend)
+            assert not out.any() and not W.any() and (z is None or not z.any())

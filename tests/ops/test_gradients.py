@@ -1,0 +1,132 @@
+"""Gradients of everything that can have one: q, k, v, beta, W0 and z0, through the output and through the state."""
+
+import numpy as np
+import pytest
+import torch
+from tests import naive
+from tests.ops.cases import NORMALIZERS, RULES, make
+from tests.requirements import TESTED
+from tests.tolerances import TOLERANCES, error
+
+
+def _leaves(case) -> dict[str, torch.Tensor]:
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in case.tensors.items()}
+    if case.state is not None:
+        state = {"W0": case.state[0], "z0": case.state[1]}
+        leaves |= {name: x.detach().clone().requires_grad_() for name, x in state.items() if x is not None}
+    return leaves
+
+
+def _call(case, backend, leaves, **changes):
+    case.tensors = {name: leaves[name] for name in case.tensors}
+    if case.state is not None:
+        case.state = (leaves["W0"], leaves.get("z0"))
+    return tuple(x for x in case.run(backend, **changes) if x is not None)
+
+
+def _gradients(case, backend) -> dict[str, torch.Tensor]:
+    """Of a fixed random functional of output and state."""
+    leaves = _leaves(case)
+    generator = torch.Generator().manual_seed(1)
+    loss = sum(
+        (x * torch.randn(x.shape, generator=generator, dtype=x.dtype)).sum() for x in _call(case, backend, leaves)
+    )
+    loss.backward()
+    return {name: leaf.grad for name, leaf in leaves.items()}
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("map_name", ["elu", "dpfp-1"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_gradcheck(backend, rule, map_name, normalizer, causal):
+    for state in (True, False):
+        case = make(
+            rule, map_name, normalizer, causal=causal, length=3, targets=None if causal else 2, mask="holes",
+            state=state, batch=2, heads=1, d_key=2, d_value=2, seed=3,
+        )  # fmt: skip
+        leaves = _leaves(case)
+        assert torch.autograd.gradcheck(
+            lambda *values, case=case, names=tuple(leaves): _call(case, backend, dict(zip(names, values, strict=True))),
+            tuple(leaves.values()),
+            fast_mode=state,
+        )
+
+
+@pytest.mark.parametrize("length", [17, 130])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
+def test_same_as_differentiating_the_time_loop(backend, rule, normalizer, causal, length):
+    for map_name in ("dpfp-2", "favor"):
+        case = make(
+            rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
+        )
+        expected = _gradients(case, "reference")
+        found = _gradients(case, backend)
+        for name in expected:
+            assert error(found[name], expected[name]) <= TOLERANCES["operator"], name
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_slope_of_the_naive_implementation(backend, rule, normalizer, causal):
+    """Independent of any autograd: central differences of tests/naive.py along a random direction."""
+    case = make(rule, "elu", normalizer, causal=causal, length=9, mask="left", state=True, batch=2, heads=1)
+    rng = np.random.default_rng(0)
+    gradients = _gradients(case, backend)
+    inputs = {name: leaf.detach().numpy() for name, leaf in _leaves(case).items()}
+    direction = {name: rng.standard_normal(x.shape) for name, x in inputs.items()}
+    generator = torch.Generator().manual_seed(1)
+    weights = [
+        torch.randn(x.shape, generator=generator, dtype=x.dtype).numpy() for x in case.run(backend) if x is not None
+    ]
+
+    def loss(step):
+        moved = {name: x + step * direction[name] for name, x in inputs.items()}
+        W, z = moved.pop("W0"), moved.pop("z0", None)
+        outputs = naive.attend(
+            rule, *moved.values(), phi=naive.elu, padded=case.mask.numpy(), W=W, z=z, **case.options
+        )
+        return sum((w * x).sum() for w, x in zip(weights, outputs, strict=False))
+
+    slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
+    along = sum(float((gradients[name].numpy() * direction[name]).sum()) for name in inputs)
+    assert error(np.array(along), np.array(slope)) <= TOLERANCES["finite_difference"]
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_no_gradient_at_pads(backend, rule, causal):
+    case = make(rule, causal=causal, length=8, mask="holes")
+    gradients = _gradients(case, backend)
+    for name in ("k", "v", "beta"):
+        if name in gradients:
+            assert not gradients[name][case.mask].any()
+            assert gradients[name][~case.mask].any()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_backward_twice_gives_the_same(backend, rule):
+    case = make(rule, state=True)
+    leaves = _leaves(case)
+    out = _call(case, backend, leaves)[0].square().sum()
+    first = torch.autograd.grad(out, list(leaves.values()), retain_graph=True)
+    second = torch.autograd.grad(out, list(leaves.values()))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("backend", TESTED)
+def test_saturated_beta_gives_finite_gradients(backend, rule):
+    for strength in (0.0, 1.0, 1 - 1e-12):
+        case = make(rule, "elu", length=20, state=True)
+        case.tensors["beta"][:, ::3] = strength
+        for name, gradient in _gradients(case, backend).items():
+            assert gradient.isfinite().all(), (strength, name)

@@ -1,0 +1,119 @@
+"""The paper's appendix (Schlag, Irie and Schmidhuber 2021), executed on the package."""
+
+import pytest
+import torch
+from tests.requirements import TESTED
+from tests.tolerances import assert_close
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
+
+pytestmark = pytest.mark.parametrize("backend", TESTED)
+
+
+def _random(length=20, d_key=4, d_value=3, batch=2, heads=2):
+    def rand(*shape):
+        return torch.randn(batch, length, heads, *shape, dtype=torch.float64)
+
+    return rand(d_key), rand(d_key), rand(d_value), torch.sigmoid(rand())
+
+
+def test_a1_remove_and_insert_is_the_delta_form(backend):
+    """Eq. 23, W - v_old k^T + (beta v + (1 - beta) v_old) k^T, step by step, equals Eq. 24, the operator."""
+    q, k, v, beta = _random()
+    phi = build_feature_map("dpfp", 4, nu=2)
+    features_q, features_k = (phi(x) / phi(x).sum(-1, keepdim=True) for x in (q, k))
+    W = torch.zeros(2, 2, 16, 3, dtype=torch.float64)
+    outputs = []
+    for t in range(q.shape[1]):
+        key, share = features_k[:, t], beta[:, t, :, None]
+        v_old = (W * key[..., None]).sum(-2)
+        v_new = share * v[:, t] + (1 - share) * v_old
+        W = W - key[..., None] * v_old[..., None, :] + key[..., None] * v_new[..., None, :]
+        outputs.append((W * features_q[:, t, :, :, None]).sum(-2))
+    out, state = ops.delta_rule(q, k, v, beta, feature_map=phi, eps=0.0, backend=backend)
+    assert_close(out, torch.stack(outputs, 1), "operator")
+    assert_close(state.W, W, "operator")
+
+
+def _one_write(k, v, beta, W, normalize_features, backend):
+    k, v = (torch.tensor(x, dtype=torch.float64).reshape(1, 1, 1, -1) for x in (k, v))
+    _, state = ops.delta_rule(
+        k, k, v, torch.full((1, 1, 1), beta, dtype=torch.float64), normalize_features=normalize_features, eps=0.0,
+        initial_state=(W, None), backend=backend,
+    )  # fmt: skip
+    return state.W
+
+
+def test_a2_features_that_sum_to_one_balance_write_and_remove(backend):
+    """One row of W is w everywhere: with sum 1 it reads w, so what goes in is what comes out.
+
+    Then every write moves the stored value by beta (v - w) times the feature, and the total over the features by
+    exactly beta (v - w). Without normalisation the read value is w times the sum, and the balance is lost.
+    """
+    w, value, beta = 2.0, 5.0, 0.5
+    W = torch.full((1, 1, 4, 1), w, dtype=torch.float64)
+    keys = [1.0, 3.0, 0.0, 4.0]
+    balanced = _one_write(keys, [value], beta, W, True, backend) - W
+    assert_close(balanced.sum(), torch.tensor(beta * (value - w), dtype=torch.float64), "rounding")
+    assert_close(_one_write(keys, [w], beta, W, True, backend), W, "rounding")
+    unbalanced = _one_write(keys, [w], beta, W, False, backend)
+    assert unbalanced.sum() < 0 < W.sum()
+
+
+def test_a2_without_normalisation_long_sequences_diverge(backend):
+    q, k, v, beta = _random(length=60)
+    phi = build_feature_map("elu", 4)
+    wild = ops.delta_rule(
+        q, 2 * k, v, beta, feature_map=phi, normalize_features=False, normalize_output=False, backend=backend
+    )[1].W
+    tame = ops.delta_rule(
+        q, 2 * k, v, beta, feature_map=phi, normalize_features=True, normalize_output=False, backend=backend
+    )[1].W
+    assert not wild.abs().max() < 1e6
+    assert tame.abs().max() < 100
+
+
+def test_b_the_delta_rule_leaves_orthogonal_associations_intact(backend):
+    """Eq. 45-52: after (k_1, v_1), a write under an orthogonal k_2 with beta = 1 keeps v_1; the gated rule erases it."""
+    basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0]
+    k = basis[:2].reshape(1, 2, 1, 4)
+    v = torch.randn(1, 2, 1, 3, dtype=torch.float64)
+    ones = torch.ones(1, 2, 1, dtype=torch.float64)
+    options = dict(causal=False, normalize_features=False, normalize_output=False, backend=backend)
+    kept, _ = ops.delta_rule(k, k, v, ones, **options)
+    assert_close(kept, v, "rounding")
+    erased, _ = ops.gated_rule(k, k, v, ones, **options)
+    assert_close(erased[:, 0], torch.zeros(1, 1, 3, dtype=torch.float64), "rounding")
+    assert_close(erased[:, 1], v[:, 1], "rounding")
+    # With beta < 1 the delta rule still keeps all it had of v_1, the gated rule (1 - beta) of it.
+    halves = ones / 2
+    assert_close(ops.delta_rule(k, k, v, halves, **options)[0], v / 2, "rounding")
+    assert_close(ops.gated_rule(k, k, v, halves, **options)[0][:, 0], v[:, 0] / 4, "rounding")
+
+
+def test_listing_1(backend):
+    """DPFP as the paper prints it."""
+
+    def listing(x, nu=1):
+        x = torch.cat([x.relu(), (-x).relu()], dim=-1)
+        x_rolled = torch.cat([x.roll(shifts=j, dims=-1) for j in range(1, nu + 1)], dim=-1)
+        x_repeat = torch.cat([x] * nu, dim=-1)
+        return x_repeat * x_rolled
+
+    q, k, v, _ = _random(d_key=6)
+    for nu in (1, 2, 3):
+        phi = build_feature_map("dpfp", 6, nu=nu)
+        assert torch.equal(phi(q), listing(q, nu))
+        out, _ = ops.sum_rule(q, k, v, feature_map=phi, backend=backend)
+        given, _ = ops.sum_rule(listing(q, nu), listing(k, nu), v, backend=backend)
+        assert_close(out, given, "rounding")
+
+
+def test_table_6(backend):
+    """d_dot of the translation experiments, d_key = 64."""
+    for d_dot, m, nu in ((256, 128, 2), (384, 192, 3), (512, 256, 4)):
+        assert parameter_for("favor", 64, d_dot) == {"m": m} and width_for("favor", 64, m=m) == d_dot
+        assert parameter_for("dpfp", 64, d_dot) == {"nu": nu} and width_for("dpfp", 64, nu=nu) == d_dot
+        assert build_feature_map("dpfp", 64, d_dot)(torch.randn(2, 64)).shape == (2, d_dot)
+        assert build_feature_map("favor", 64, d_dot)(torch.randn(2, 64)).shape == (2, d_dot)

@@ -1,0 +1,194 @@
+"""Every backend against the naive implementation, float64."""
+
+import pytest
+import torch
+from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
+from tests.requirements import TESTED
+from tests.tolerances import TOLERANCES, assert_close, error
+
+LENGTHS = (0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129)
+
+
+def check(case, backend: str, tolerance: str = "operator") -> None:
+    found, expected = case.run(backend), case.expected()
+    for name, actual, wanted in zip(("out", "W", "z"), found, expected, strict=True):
+        assert (actual is None) == (wanted is None), f"{name} is {actual}"
+        if wanted is not None:
+            assert error(actual, wanted) <= TOLERANCES[tolerance], f"{name}: error {error(actual, wanted):.3g}"
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_every_combination_with_every_mask(backend, rule, map_name, normalizer, causal):
+    for number, mask in enumerate(MASKS):
+        for state in (False, True):
+            targets = None if causal else (3, 9)[number % 2]
+            check(
+                make(
+                    rule, map_name, normalizer, causal=causal, mask=mask, state=state, targets=targets, seed=number
+                ),
+                backend,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_lengths(backend, rule, causal, length):
+    for number, normalizer in enumerate(NORMALIZERS):
+        mask = MASKS[(length + number) % len(MASKS)]
+        targets = None if causal else 4
+        check(
+            make(
+                rule, "dpfp-1", normalizer, causal=causal, length=length, targets=targets, mask=mask,
+                state=bool((length + number) % 2), batch=2, heads=1, seed=length,
+            ),
+            backend,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_300_positions(backend, rule, normalizer):
+    for causal in (True, False):
+        case = make(rule, "elu", normalizer, causal=causal, length=300, mask="holes", state=True, batch=2, heads=1)
+        check(case, backend)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (2, 3, 1, 1, 7), (1, 2, 5, 7, 1), (2, 1, 8, 16, 3)], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_odd_sizes(backend, rule, sizes):
+    batch, heads, length, d_key, d_value = sizes
+    for causal in (True, False):
+        check(
+            make(
+                rule, "dpfp-1", causal=causal, batch=batch, heads=heads, length=length, d_key=d_key, d_value=d_value
+            ),
+            backend,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("targets", [0, 1, 5])
+@pytest.mark.parametrize("sources", [0, 1, 150])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_read_only_and_write_only(backend, rule, sources, targets):
+    for normalizer in NORMALIZERS:
+        for state in (False, True):
+            case = make(
+                rule, "elu", normalizer, causal=False, length=sources, targets=targets, state=state, batch=2, heads=1
+            )
+            check(case, backend)
+            out, _, _ = case.run(backend, return_state=False)
+            assert_close(out, case.expected()[0], "operator")
+
+
+@pytest.mark.parametrize("batch, heads", [(0, 2), (2, 0)])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_no_rows_or_no_heads(backend, rule, batch, heads):
+    case = make(rule, batch=batch, heads=heads)
+    out, W, z = case.run(backend)
+    assert out.shape == (batch, 6, heads, 5) and W.shape == (batch, heads, 12, 5) and z.shape == (batch, heads, 12)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_eps(backend, rule, eps):
+    for causal in (True, False):
+        check(make(rule, "elu", "both", causal=causal, mask="holes", state=True, eps=eps), backend)
+        check(make(rule, "dpfp-1", "both", causal=causal, mask="left", eps=eps), backend)
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("backend", TESTED)
+def test_beta_at_its_ends(backend, rule, strength):
+    for normalizer in ("sum", "both"):
+        for causal in (True, False):
+            case = make(rule, "elu", normalizer, causal=causal, length=12, mask="holes", state=True)
+            case.tensors["beta"][:, ::2] = strength
+            check(case, backend)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_return_state_changes_nothing_but_the_state(backend, rule, normalizer, causal):
+    for length in (5, 130):
+        for state in (False, True):
+            case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=state, batch=2)
+            out, W, z = case.run(backend, return_state=False)
+            assert W is None and z is None
+            assert_close(out, case.run(backend)[0], "rounding")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_strides_do_not_matter(backend, rule):
+    case = make(rule, mask="holes", state=True)
+    assert not case.tensors["q"].is_contiguous()
+    expected = case.run(backend)
+    case.tensors = {name: tensor.contiguous() for name, tensor in case.tensors.items()}
+    for actual, wanted in zip(case.run(backend), expected, strict=True):
+        assert_close(actual, wanted, "rounding")
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_inputs_stay_as_they_are(backend, rule, causal):
+    case = make(rule, mask="holes", state=True, causal=causal)
+    given = [*case.tensors.values(), case.mask, *case.state]
+    before = [tensor.clone() for tensor in given]
+    versions = [tensor._version for tensor in given]
+    out, W, z = case.run(backend)
+    for tensor in (out, W, z):
+        tensor.zero_()
+    assert versions == [tensor._version for tensor in given]
+    for tensor, old in zip(given, before, strict=True):
+        assert torch.equal(tensor, old)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("backend", TESTED)
+def test_state_carried_over_pieces_is_one_pass(backend, rule, normalizer):
+    case = make(rule, "elu", normalizer, length=140, mask="holes", state=True, batch=2)
+    expected = case.run(backend)
+    for pieces in ([1] * 140, [3, 130, 7], [70, 0, 70]) if backend != "reference" else ([3, 130, 7],):
+        start, outputs, state = 0, [], case.state
+        for size in pieces:
+            part = slice(start, start + size)
+            tensors = {name: tensor[:, part] for name, tensor in case.tensors.items()}
+            piece = type(case)(rule, tensors, case.phi, None, case.mask[:, part], state, case.options)
+            out, *state = piece.run(backend)
+            outputs.append(out)
+            start += size
+        for actual, wanted in zip((torch.cat(outputs, 1), *state), expected, strict=True):
+            assert wanted is None or error(actual, wanted) <= TOLERANCES["operator"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_auto_serves_and_is_counted(rule):
+    from fwp_fairseq.ops import backends
+
+    before = dict(backends.served)
+    check(make(rule), "auto")
+    assert sum(backends.served.values()) == sum(before.values()) + 1
+    assert backends.served["reference"] == before["reference"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")]
+)
+def test_optional_backends_are_here(name):
+    """Skipped where one is missing, and failing there under FWP_REQUIRE; see tests/conftest.py."""

@@ -1,0 +1,111 @@
+"""What a run folder remembers: configuration, finished steps, time, and its last checkpoint."""
+
+import json
+import zipfile
+
+import pytest
+
+from scripts.quickstart.folder import Folder, QuickstartError, Stopwatch, repair_last_checkpoint, write_atomically
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path / "run", ("train", "generate", "bleu"))
+
+
+def test_same_configuration_is_taken_again(folder):
+    folder.claim({"--lr": "0.003"})
+    folder.claim({"--lr": "0.003"})
+
+
+def test_other_configuration_is_refused_and_the_folder_stays(folder):
+    folder.claim({"--lr": "0.003", "--seed": "1"})
+    with pytest.raises(QuickstartError) as refusal:
+        folder.claim({"--lr": "0.001", "--seed": "1", "--dropout": "0.2"})
+    message = str(refusal.value)
+    assert "--lr: expected 0.001, actual 0.003" in message
+    assert "--dropout: expected 0.2, actual nothing" in message
+    assert "--seed" not in message and str(folder.path) in message and "--name" in message
+    assert json.loads((folder.path / "config.json").read_text()) == {"--lr": "0.003", "--seed": "1"}
+
+
+def test_finished_step_is_known_until_inputs_or_outputs_change(folder):
+    output = folder.path / "model"
+    output.touch()
+    assert folder.result("train", ["a"], [output]) is None
+    folder.finish("train", ["a"], {"seconds": 3})
+    assert folder.result("train", ["a"], [output]) == {"seconds": 3}
+    assert folder.result("train", ["b"], [output]) is None
+    output.unlink()
+    assert folder.result("train", ["a"], [output]) is None
+
+
+def test_beginning_a_step_forgets_the_later_ones_only(folder):
+    for step in folder.steps:
+        folder.finish(step, [], {})
+    folder.begin("generate")
+    assert [folder.result(step, [], []) for step in folder.steps] == [{}, None, None]
+
+
+def test_folder_in_use_is_refused(folder):
+    with folder.locked(), pytest.raises(QuickstartError, match="in use"), folder.locked():
+        pass
+    with folder.locked():
+        pass
+
+
+def test_damaged_marker_is_named(folder):
+    (folder.path / "done-train.json").write_text("{")
+    with pytest.raises(QuickstartError, match=r"done-train\.json"):
+        folder.result("train", [], [])
+
+
+def test_failed_writing_keeps_the_old_file(tmp_path, monkeypatch):
+    target = tmp_path / "file"
+    write_atomically(target, "old")
+    monkeypatch.setattr(
+        "scripts.quickstart.folder.os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "full"))
+    )
+    with pytest.raises(OSError):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+
+
+def test_time_adds_up_over_sessions(tmp_path):
+    watch = Stopwatch(tmp_path / "seconds")
+    watch.add(10)
+    Stopwatch(tmp_path / "seconds").add(2.5)
+    assert watch.seconds() == 12.5
+    watch.reset()
+    assert watch.seconds() == 0
+
+
+def checkpoint(path, content):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", content)
+    return path.read_bytes()
+
+
+def test_whole_last_checkpoint_is_left_alone(tmp_path):
+    last = checkpoint(tmp_path / "checkpoint_last.pt", "last")
+    checkpoint(tmp_path / "checkpoint1.pt", "1")
+    assert repair_last_checkpoint(tmp_path) is None
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == last
+    (tmp_path / "checkpoint_last.pt").unlink()
+    assert repair_last_checkpoint(tmp_path) is None
+
+
+def test_truncated_last_checkpoint_is_replaced_by_the_newest_whole_one(tmp_path):
+    checkpoint(tmp_path / "checkpoint2.pt", "2")
+    ten = checkpoint(tmp_path / "checkpoint10.pt", "10")
+    (tmp_path / "checkpoint11.pt").write_bytes(ten[: len(ten) // 2])
+    checkpoint(tmp_path / "checkpoint_best.pt", "best")
+    (tmp_path / "checkpoint_last.pt").write_bytes(ten[:20])
+    assert "checkpoint10.pt" in repair_last_checkpoint(tmp_path)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == ten
+
+
+def test_truncated_last_checkpoint_alone_is_removed(tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK half")
+    assert "starts again" in repair_last_checkpoint(tmp_path)
+    assert not (tmp_path / "checkpoint_last.pt").exists()

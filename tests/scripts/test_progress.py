@@ -1,0 +1,138 @@
+"""Reading fairseq-train's log and what is shown of it."""
+
+import json
+import math
+
+import pytest
+
+from scripts.quickstart import progress
+from scripts.quickstart.progress import TrainingDisplay, TrainingProgress, loss_problem, parse, summary
+
+
+def record(kind, **values):
+    return f"2026-01-01 10:00:00 | INFO | {kind} | {json.dumps(values)}"
+
+
+def inner(epoch, update, number, loss="5.5"):
+    return record("train_inner", epoch=epoch, update=update, loss=loss, num_updates=str(number), lr="0.001")
+
+
+LOG = [
+    "2026-01-01 09:59:58 | INFO | fairseq_cli.train | num. shared model params: 2,245,632 (num. trained: 2,245,632)",
+    "2026-01-01 09:59:58 | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)",
+    inner(1, 0.25, 10, "9.5"),
+    inner(1, 0.5, 20, "8.5"),
+    record("valid", epoch=1, valid_loss="7.25", valid_num_updates="40"),
+    record("train", epoch=1, train_loss="8.0", train_num_updates="40"),
+    inner(2, 1.5, 60, "6.0"),
+    record("valid", epoch=2, valid_loss="7.5", valid_num_updates="80"),
+    record("train", epoch=2, train_loss="6.5", train_num_updates="80"),
+]
+
+
+def test_parse_takes_records_only():
+    assert parse(LOG[2]) == ("train_inner", {"epoch": 1, "update": 0.25, "loss": 9.5, "num_updates": 10, "lr": 0.001})
+    assert parse(LOG[0]) is None
+    assert parse("") is None
+    assert parse("2026-01-01 10:00:00 | INFO | train_inner | {cut off") is None
+    assert parse("2026-01-01 10:00:00 | INFO | train_inner | {cut off}") is None
+
+
+def test_summary_of_a_log_with_a_resumed_session():
+    assert summary([*LOG[:6], *LOG[:2], *LOG[6:]]) == {
+        "parameters": 2245632,
+        "updates": 80,
+        "first_loss": 9.5,
+        "last_loss": 6.0,
+        "valid_loss": 7.25,
+    }
+
+
+def test_summary_of_an_empty_log_is_unknown():
+    assert set(summary([]).values()) == {None}
+
+
+def test_best_validation_loss_is_a_number_json_can_hold():
+    assert summary([record("valid", valid_loss="nan")])["valid_loss"] is None
+    assert summary([record("valid", valid_loss=x) for x in ("nan", "3.5", "inf", "3.0", "nan")])["valid_loss"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "losses, problem",
+    [
+        ((9.0, 8.0), None),
+        ((9.0, 9.0), "did not fall"),
+        ((9.0, math.nan), "not finite"),
+        ((math.inf, 8.0), "not finite"),
+        ((None, None), "no loss"),
+    ],
+)
+def test_loss_problem(losses, problem):
+    found = loss_problem({"first_loss": losses[0], "last_loss": losses[1]})
+    assert found is None if problem is None else problem in found
+
+
+def test_total_and_remaining_time_from_the_fraction_of_the_epoch():
+    now = [100.0]
+    state = TrainingProgress(max_epoch=4, clock=lambda: now[0])
+    assert state.total is None and state.remaining() is None
+    state.feed(inner(1, 0.25, 10))
+    assert (state.total, state.updates, state.remaining()) == (160, 10, None)
+    now[0] += 5
+    state.feed(inner(1, 0.5, 20))
+    assert state.remaining() == pytest.approx(140 * 5 / 10)
+    state.feed(record("train", epoch=1, train_num_updates="41", train_loss="5"))
+    assert (state.total, state.epoch) == (164, 1)
+
+
+def test_resumed_session_counts_all_updates_but_only_its_own_speed():
+    now = [0.0]
+    state = TrainingProgress(max_epoch=4, clock=lambda: now[0])
+    state.feed(inner(3, 2.25, 90))
+    now[0] += 10
+    state.feed(inner(3, 2.5, 100))
+    assert (state.total, state.updates) == (160, 100)
+    assert state.remaining() == pytest.approx(60)
+
+
+def test_limit_of_updates_beats_that_of_epochs():
+    state = TrainingProgress(max_epoch=7, max_update=20)
+    assert state.total == 20
+    state.feed(inner(1, 0.0025, 1))
+    assert state.total == 20
+
+
+def test_one_line_an_epoch_without_a_terminal(capsys):
+    now = [0.0]
+    display = TrainingDisplay(TrainingProgress(max_epoch=2, clock=lambda: now[0]), terminal=False)
+    for line in LOG:
+        now[0] += 60
+        display.line(line)
+    display.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "epoch 1, 40 of 80 updates" in lines[0] and "validation loss 7.250" in lines[0] and "left" in lines[0]
+    assert "epoch 2, 80 of 80 updates" in lines[1] and "left" not in lines[1]
+
+
+def test_bar_on_a_terminal_shows_all_updates(capsys):
+    display = TrainingDisplay(TrainingProgress(max_epoch=2), terminal=True)
+    for line in LOG:
+        display.line(line)
+    display.close()
+    shown = capsys.readouterr().err
+    assert "80/80" in shown and "epoch 2/2" in shown and "valid=7.50" in shown
+
+
+def test_decoding_is_counted_from_whole_lines_of_the_output(tmp_path, capsys):
+    output = tmp_path / "generate-test.txt"
+    display = progress.DecodingDisplay(output, total=4, terminal=False)
+    display.tick()
+    output.write_text("S-3\ta\nH-3\t-1\tb\nD-3\t-1\tb\nH-1")
+    display.tick()
+    assert display.count == 1
+    with output.open("a") as file:
+        file.write("\t-1\tc\nH-0\t-1\tH-9\nH-2\t-1\td\n")
+    display.close()
+    assert display.count == 4
+    assert "4 of 4 sentences" in capsys.readouterr().out.splitlines()[-1]

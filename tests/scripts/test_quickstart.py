@@ -1,0 +1,267 @@
+"""The quickstart from corpus to score, with tools that only pretend: what is done, kept, resumed and refused."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.data import multi30k
+from scripts.quickstart import commands, corpus, process
+
+quickstart = importlib.import_module("scripts.quickstart.__main__")
+
+# Each says in the file `calls` that it ran. The environment variable FAKE steers them.
+TOOLS = {
+    "fairseq-preprocess": """
+        write(flag("--destdir") / "dict.de.txt", "")
+    """,
+    "fairseq-train": """
+        import zipfile
+        checkpoints = flag("--save-dir")
+        checkpoints.mkdir(exist_ok=True)
+        done = len(list(checkpoints.glob("checkpoint?.pt")))
+        print("x | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)")
+        for epoch in range(done + 1, 4):
+            if FAKE == f"fail in epoch {epoch}":
+                sys.exit("RuntimeError: pretended")
+            loss = FAKE if FAKE == "nan" else 9 - epoch
+            log("train_inner", epoch=epoch, update=epoch - 0.5, loss=str(loss), num_updates=str(10 * epoch - 5))
+            log("valid", epoch=epoch, valid_loss=str(8 - epoch))
+            log("train", epoch=epoch, train_loss=str(loss), train_num_updates=str(10 * epoch))
+            for name in (f"checkpoint{epoch}.pt", "checkpoint_last.pt"):
+                with zipfile.ZipFile(checkpoints / name, "w") as file:
+                    file.writestr("epoch", str(epoch))
+            if FAKE == f"hang after epoch {epoch}":
+                write(Path("hanging"), "")
+                time.sleep(60)
+    """,
+    "fairseq-generate": """
+        lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(1000)]
+        if FAKE == "drop":
+            del lines[7]
+        write(flag("--results-path") / "generate-test.txt", "\\n".join(reversed(lines)) + "\\n")
+    """,
+    "fwp": """
+        if sys.argv[1] == "average":
+            write(flag("--output"), "")
+        else:
+            assert flag("--hypotheses").exists()
+            print(json.dumps([{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}], indent=1))
+    """,
+}
+HEAD = f"""#!{sys.executable}
+import json, os, sys, time
+from pathlib import Path
+FAKE = os.environ.get("FAKE", "")
+def flag(name): return Path(sys.argv[sys.argv.index(name) + 1])
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+def log(kind, **values): print(f"x | INFO | {{kind}} | {{json.dumps(values)}}")
+with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], file=file)
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name, body in TOOLS.items():
+        (bin_folder / name).write_text(HEAD + textwrap.dedent(body))
+        (bin_folder / name).chmod(0o755)
+
+    def make(data, say):
+        for path in corpus.outputs(data):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return {}
+
+    monkeypatch.setattr(commands, "BIN", str(bin_folder))
+    monkeypatch.setattr(process, "ROOT", tmp_path)
+    monkeypatch.setattr(corpus, "make", make)
+    monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
+    monkeypatch.delenv("FWP_CALLER_FOLDER", raising=False)
+    monkeypatch.delenv("FAKE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    return tmp_path
+
+
+def calls(root):
+    """What ran since the last time."""
+    file = root / "calls"
+    lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+    file.unlink(missing_ok=True)
+    return lines
+
+
+ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]
+
+
+def test_whole_run_leaves_translations_and_a_record(root, capsys):
+    assert quickstart.main([]) == 0
+    assert calls(root) == ALL
+    run = root / "runs/quickstart/dpfp"
+    assert (run / "translations.de").read_text() == "".join(f"satz {i}\n" for i in range(1000))
+    record = json.loads((run / "record.json").read_text())
+    expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "feature_map": "dpfp", "seed": 1}
+    assert expected.items() <= record.items()
+    assert record["signature"] == "BLEU|nrefs:1|case:mixed" and record["train_seconds"] > 0
+    assert not (root / "benchmarks").exists()
+    output = capsys.readouterr().out
+    assert "BLEU          31.40" in output and "BLEU|nrefs:1|case:mixed" in output
+    assert "epoch 3, 30 of" in output
+    for text in ("runs/quickstart/dpfp/checkpoints", "runs/quickstart/dpfp/translations.de", "fairseq-interactive"):
+        assert text in output
+
+
+def test_second_run_does_nothing_and_says_so(root, capsys):
+    quickstart.main([])
+    calls(root)
+    capsys.readouterr()
+    assert quickstart.main([]) == 0
+    output = capsys.readouterr().out
+    assert calls(root) == [] and output.count("done before, kept") == 6 and "31.40" in output
+
+
+def test_data_is_shared_by_the_variants(root):
+    quickstart.main([])
+    calls(root)
+    assert quickstart.main(["--baseline"]) == 0
+    assert calls(root) == ALL[1:]
+
+
+def test_record_is_appended_on_request(root):
+    assert quickstart.main(["--record"]) == 0
+    assert quickstart.main(["--record", "--baseline"]) == 0
+    lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
+    assert [json.loads(line)["feature_map"] for line in lines] == ["dpfp", "softmax"]
+
+
+def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    assert quickstart.main([]) == 1
+    error = capsys.readouterr().err
+    assert "fairseq-train failed (exit status 1)" in error and "RuntimeError: pretended" in error
+    assert "runs/quickstart/dpfp/train.log" in error
+    calls(root)
+
+    monkeypatch.delenv("FAKE")
+    assert quickstart.main([]) == 0
+    assert calls(root) == ALL[1:]
+    assert "resuming from runs/quickstart/dpfp/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
+    # Only the missing epochs were trained, and the log holds both sessions.
+    log = (root / "runs/quickstart/dpfp/train.log").read_text()
+    assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_lost_checkpoints_are_trained_again(root):
+    quickstart.main([])
+    calls(root)
+    for path in (root / "runs/quickstart/dpfp/checkpoints").iterdir():
+        path.unlink()
+    assert quickstart.main([]) == 0
+    assert calls(root) == ALL[1:]
+    assert (root / "runs/quickstart/dpfp/train.log").read_text().count("num. shared") == 1
+
+
+def test_changed_training_is_refused_and_touches_nothing(root, capsys):
+    quickstart.main(["--name", "x", "--", "--lr", "0.1"])
+    calls(root)
+    assert quickstart.main(["--name", "x", "--", "--lr", "0.2"]) == 1
+    assert calls(root) == []
+    assert "--lr: expected 0.2, actual 0.1" in capsys.readouterr().err
+    assert quickstart.main(["--name", "y", "--", "--lr", "0.2"]) == 0
+
+
+def test_changed_corpus_settings_are_refused(root, monkeypatch, capsys):
+    quickstart.main([])
+    calls(root)
+    monkeypatch.setattr(corpus, "VOCABULARY", 8000)
+    assert quickstart.main([]) == 1
+    assert calls(root) == []
+    assert "vocabulary: expected 8000, actual 4000" in capsys.readouterr().err
+
+
+def test_changed_decoding_is_decoded_and_scored_again(root, monkeypatch):
+    quickstart.main([])
+    calls(root)
+    monkeypatch.setitem(commands.settings.DECODING, "--beam", 5)
+    assert quickstart.main([]) == 0
+    assert calls(root) == ["fairseq-generate", "fwp"]
+
+
+def test_missing_translations_are_an_error(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "drop")
+    assert quickstart.main([]) == 1
+    assert "expected 1000 translations, actual 999" in capsys.readouterr().err
+    assert not (root / "runs/quickstart/dpfp/translations.de").exists()
+
+
+def test_smoke_fails_when_the_loss_is_not_finite(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "nan")
+    assert quickstart.main(["--smoke"]) == 1
+    assert "smoke: the training loss is not finite" in capsys.readouterr().err
+
+
+def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsys):
+    def make(data, say):
+        raise multi30k.DataError("Multi30k is not on this machine")
+
+    monkeypatch.setattr(corpus, "make", make)
+    assert quickstart.main([]) == 1
+    assert capsys.readouterr().err == "error: Multi30k is not on this machine\n"
+
+
+def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
+    (root / "inside").mkdir()
+    monkeypatch.setenv("FWP_CALLER_FOLDER", str(root / "inside"))
+    assert quickstart.output_folder(None) == Path("runs/quickstart")
+    assert quickstart.output_folder(Path("x")) == Path("inside/x")
+    assert quickstart.output_folder(Path("../../x")) == root.parent / "x"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number):
+    # As a process of its own: signals go to processes. The patches of the fixture are made anew there.
+    program = f"""
+import importlib, sys
+from pathlib import Path
+sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
+from scripts.quickstart import commands, corpus, process
+quickstart = importlib.import_module("scripts.quickstart.__main__")
+commands.BIN, process.ROOT = {str(root / "bin")!r}, Path({str(root)!r})
+quickstart.device = lambda cpu: ["--cpu"]
+corpus.make = lambda data, say: {{}}
+corpus.outputs = lambda data: []
+sys.exit(quickstart.main([]))
+"""
+    environment = {**os.environ, "FAKE": "hang after epoch 1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        deadline = time.monotonic() + 60
+        while not (root / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        begin = time.monotonic()
+        # Ctrl-C on a terminal reaches the whole process group, `kill` only the one.
+        (os.killpg if number == signal.SIGINT else os.kill)(running.pid, number)
+        error = running.communicate(timeout=60)[1]
+    assert time.monotonic() - begin < 20
+    assert running.returncode == 128 + number
+    assert "the same command continues" in error and "Traceback" not in error
+    marker = root / "runs/quickstart/dpfp/done-train.json"
+    assert not marker.exists()
+    assert float((root / "runs/quickstart/dpfp/train-seconds").read_text()) > 0

@@ -1,0 +1,86 @@
+"""The scripts as commands: syntax, help, and refusals that must come before anything is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh", ".ci/run"]
+
+
+def call(*command, **variables):
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """The scripts in a folder without .venv."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_syntax_and_executable(script):
+    assert call("bash", "-n", script).stderr == ""
+    assert os.access(ROOT / script, os.X_OK)
+
+
+@pytest.mark.parametrize("script", ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_needs_no_environment(script, flag, bare):
+    result = call(bare / script, flag, PYTHON="")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"usage: {script}")
+    assert not (bare / ".venv").exists()
+
+
+def test_corpus_help():
+    result = call("python3", "scripts/data/multi30k.py", "--help")
+    assert result.returncode == 0 and "FWP_DATA" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (["--smok"], "--smok"),
+        (["--seed", "x"], "--seed"),
+        (["--record", "--smoke"], "--record and --smoke"),
+        (["--name", "../x"], "--name ../x"),
+        (["--name", "data"], "--name data"),
+        (["--", "--lr", "1"], "--name"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_installing(arguments, problem, bare):
+    result = call(bare / "scripts/quickstart.sh", *arguments)
+    assert result.returncode == 2 and problem in result.stderr
+    assert not (bare / ".venv").exists()
+
+
+def test_unusable_python_is_named(bare):
+    result = call(bare / "scripts/environment.sh", PYTHON="false")
+    assert result.returncode == 1
+    assert "expected 3.10, 3.11 or 3.12, found: false (does not run)" in result.stderr
+    assert not (bare / ".venv").exists()
+
+
+def test_python_of_another_version_is_named(bare, tmp_path):
+    old = tmp_path / "old-python"
+    old.write_text("#!/bin/sh\necho 'Python 3.9'\n")
+    old.chmod(0o755)
+    result = call(bare / "scripts/environment.sh", PYTHON=str(old))
+    assert result.returncode == 1 and f"found: {old} (Python 3.9)" in result.stderr
+
+
+def test_unknown_argument_of_the_environment(bare):
+    result = call(bare / "scripts/environment.sh", "--clean")
+    assert result.returncode == 1 and "unknown argument: --clean" in result.stderr
+
+
+def test_environment_pins_the_fairseq_of_the_extra():
+    pinned = re.search(r"^fairseq_wanted=(\S+)$", (ROOT / "scripts/environment.sh").read_text(), re.M)[1]
+    assert f'"{pinned}"' in (ROOT / "setup.py").read_text()

@@ -1,0 +1,68 @@
+import json
+
+import torch
+
+from fwp_fairseq import _extension
+
+
+def folder_with(tmp_path, record=None, **libraries):
+    if record is not None:
+        (tmp_path / "_build.json").write_text(record if isinstance(record, str) else json.dumps(record))
+    for part, content in libraries.items():
+        (tmp_path / f"_{part}.abi3.so").write_bytes(content)
+    return tmp_path
+
+
+def record(**changes):
+    return {"target": "auto", "built": [], "reasons": {}, "torch": torch.__version__, **changes}
+
+
+def test_nothing_there(tmp_path):
+    status = _extension.load(tmp_path)
+    assert not status.loaded and not status.cpu and not status.cuda
+    assert "not built" in status.reason
+
+
+def test_reason_of_the_build(tmp_path):
+    found = folder_with(tmp_path, record(reasons={"cpu": "no C++ compiler: c++ is not on PATH", "cuda": None}))
+    status = _extension.load(found)
+    assert status.reasons["cpu"] == "not built: no C++ compiler: c++ is not on PATH"
+    assert "FWP_BUILD=auto" in status.reasons["cuda"]
+    assert "cpu kernels" in status.reason and "cuda kernels" in status.reason
+
+
+def test_damaged_record(tmp_path):
+    for text in ("{", "[]", "null", ""):
+        assert _extension.build_record(folder_with(tmp_path, text)) is None
+        assert not _extension.load(tmp_path).loaded
+
+
+def test_unloadable_library_gives_the_reason(tmp_path):
+    status = _extension.load(folder_with(tmp_path, record(), cpu=b"not a library", cuda=b""))
+    assert not status.loaded
+    assert "not loaded" in status.reasons["cpu"] and "_cpu.abi3.so" in status.reasons["cpu"]
+    assert "needs the CPU library" in status.reasons["cuda"]
+    assert "\n" not in status.reason
+
+
+def test_library_of_another_torch_is_not_even_tried(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(torch.ops, "load_library", tried.append)
+    status = _extension.load(folder_with(tmp_path, record(torch="1.0.0+cu118"), cpu=b"", cuda=b""))
+    assert tried == [] and "torch 1.0.0+cu118" in status.reasons["cpu"] and torch.__version__ in status.reasons["cpu"]
+
+
+def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
+    def load(path):
+        if path.endswith("_cuda.abi3.so"):
+            raise OSError("libcudart.so.12: cannot open\nshared object file")
+
+    monkeypatch.setattr(torch.ops, "load_library", load)
+    status = _extension.load(folder_with(tmp_path, record(), cpu=b"", cuda=b""))
+    assert status.cpu and not status.cuda and status.reason is None
+    assert status.libraries == {"cpu": tmp_path / "_cpu.abi3.so"}
+    assert status.reasons == {"cuda": "not loaded: libcudart.so.12: cannot open shared object file"}
+
+
+def test_status_is_remembered():
+    assert _extension.status() is _extension.status()
