@@ -3,8 +3,8 @@
 * torch >= 2.6 loads checkpoints with ``weights_only=True``: exactly the classes that fairseq writes into checkpoints
   and sends between workers are registered as safe, so loading stays safe and works.
 * numpy >= 1.24 and 2 dropped the aliases that fairseq still uses.
-* fairseq's saving of checkpoints and of their copies is made atomic: a disk that fills up leaves the previous checkpoint
-  whole, and nothing half written.
+* Checkpoints and their copies are written atomically: a disk that fills up leaves the previous checkpoint whole, and
+  nothing half written.
 * A checkpoint that cannot be written, read or loaded into the model is named in the error, with the reason.
 * The moving average of parameters (--store-ema) leaves integer buffers alone.
 * Start-up warnings about fairseq's own internals, nothing that a user could act on, are silenced.
@@ -80,7 +80,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _make_saving_atomic() -> None:
-    """fairseq retries a failed save behind the bytes that it had written already, and leaves its unfinished file behind."""
+    """fairseq repeats a failed save behind the bytes already written, and leaves its unfinished file behind."""
     save = checkpoint_utils.torch_persistent_save
     if getattr(save, "atomic", False):
         return
@@ -101,9 +101,7 @@ def _make_saving_atomic() -> None:
             except (OSError, RuntimeError) as error:
                 _remove(unfinished)
                 if not attempts_left:
-                    raise OSError(
-                        f"checkpoint {filename} cannot be written: {_first_line(error)}. Earlier checkpoints are untouched"
-                    ) from error
+                    raise OSError(f"checkpoint {filename} cannot be written: {_first_line(error)}") from error
                 time.sleep(2.5)
             except BaseException:
                 _remove(unfinished)

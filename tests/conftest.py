@@ -10,9 +10,9 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from tests import requirements
 
 from fwp_fairseq.ops import backends
+from tests import requirements
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)

@@ -1,7 +1,7 @@
 """The operator once more, in numpy and plain loops, from the equations of the papers alone.
 
-Nothing here comes from, or is shared with, the package under test. Weights are those of the paper, (d_value, d_dot), and
-are transposed only on the way in and out.
+Nothing here comes from, or is shared with, the package under test. Weights are those of the paper, (d_value, d_dot),
+and are transposed only on the way in and out.
 """
 
 import math

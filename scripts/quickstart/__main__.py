@@ -162,7 +162,7 @@ def quickstart(options) -> None:
         if not math.isfinite(scored["bleu"]):
             raise QuickstartError(f"BLEU is not a number: {scored['bleu']}")
         write_record(options, run, command, trained, decoded, scored)
-        conclude(options, data, run, where, trained, decoded, scored)
+        conclude(options, data, run, command, trained, decoded, scored)
 
 
 def write_record(options, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
@@ -196,22 +196,23 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
         print(f"record appended to {RECORDS}")
 
 
-def conclude(options, data: Path, run: Path, where: list[str], trained: dict, decoded: dict, scored: dict) -> None:
+def conclude(options, data: Path, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     parameters = f"{trained['parameters']:,}" if trained["parameters"] else "unknown"
+    attention = commands.flags_of(command).get("--fwp-feature-map", "dpfp")
     again = "scripts/quickstart.sh" if options.baseline else "scripts/quickstart.sh --baseline"
     print(
         f"""
 BLEU          {scored["bleu"]:.2f}   (test_2016_flickr{", first 100" if options.smoke else ""}, cased, detokenised)
 signature     {scored["signature"]}
 time          training {duration(trained["seconds"])}, decoding {duration(decoded["seconds"])}
-model         {options.attention}, {parameters} parameters, {trained["updates"]} updates
+model         {attention} attention, {parameters} parameters, {trained["updates"]} updates
 checkpoints   {run}/checkpoints (decoded: average.pt)
 translations  {run}/translations.de (with scores: {commands.generated(run, options.smoke)})
 logs          {run}/train.log, {run}/generate.log
 """
     )
     if not options.smoke:
-        print(f"Next, translate sentences of your own:\n  {commands.interactive(data, run, where)}")
+        print(f"Next, translate sentences of your own:\n  {commands.interactive(data, run, command)}")
         print(f"or train the {'fast-weight model' if options.baseline else 'stock attention'} beside it:\n  {again}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -109,15 +110,23 @@ class TrainingProgress:
         return max(0, self.total - self.updates) * elapsed / (self.updates - self.begin[1])
 
 
+def _bar(total: int | None, unit: str, description: str):
+    from tqdm import tqdm
+
+    size: dict[str, object] = {"dynamic_ncols": True}
+    if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
+        # Some terminals (of containers) say that they have no rows or columns, and tqdm then shows nothing.
+        size = {"ncols": 100, "nrows": 20}
+    return tqdm(total=total, unit=unit, desc=description, **size)
+
+
 class TrainingDisplay:
     """A bar over all updates on a terminal; elsewhere one line an epoch."""
 
     def __init__(self, progress: TrainingProgress, terminal: bool):
         self.progress, self.bar = progress, None
         if terminal:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=progress.total, unit="update", dynamic_ncols=True, desc="starting")
+            self.bar = _bar(progress.total, "update", "starting")
 
     def line(self, text: str) -> None:
         progress, bar = self.progress, self.bar
@@ -133,7 +142,8 @@ class TrainingDisplay:
             bar.total = progress.total
             limit = f"/{progress.max_epoch}" if progress.max_epoch else ""
             bar.set_description(f"epoch {progress.epoch}{limit}", refresh=False)
-            bar.set_postfix(loss=f"{progress.loss:.2f}", valid=f"{progress.valid_loss:.2f}", refresh=False)
+            losses = {"loss": progress.loss, "valid": progress.valid_loss}
+            bar.set_postfix({k: f"{v:.2f}" for k, v in losses.items() if not math.isnan(v)}, refresh=False)
             bar.n = progress.updates
             bar.refresh()
         elif kind == "train":
@@ -157,9 +167,7 @@ class DecodingDisplay:
         self.path, self.total, self.position, self.count, self.rest = path, total, 0, 0, b""
         self.bar, self.shown, self.begin = None, 0, time.monotonic()
         if terminal:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total, unit="sentence", dynamic_ncols=True, desc="decoding")
+            self.bar = _bar(total, "sentence", "decoding")
 
     def tick(self) -> None:
         if not self.path.exists():

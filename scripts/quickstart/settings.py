@@ -44,5 +44,11 @@ DECODING = {
 SMOKE_SENTENCES = 100
 SMOKE_AVERAGE_LAST = 1
 # It ends within an epoch, hence a checkpoint by updates for `fwp average` to find.
-SMOKE_TRAINING = {"--warmup-updates": 10, "--max-update": 20, "--save-interval-updates": 20, "--log-interval": 1}
+SMOKE_TRAINING = {
+    "--warmup-updates": 10,
+    "--max-tokens": 1000,
+    "--max-update": 20,
+    "--save-interval-updates": 20,
+    "--log-interval": 1,
+}
 SMOKE_DECODING = {"--max-len-a": 0, "--max-len-b": 15}

@@ -103,8 +103,8 @@ class Tools:
             base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
             paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
             Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
-            arguments = [str(argument) for argument in arguments]
-            requests.append({"tool": tool, "arguments": arguments, "prelude": prelude, "cwd": str(self.folder), **paths})
+            request = {"tool": tool, "arguments": [str(argument) for argument in arguments], "prelude": prelude}
+            requests.append(request | paths | {"cwd": str(self.folder)})
         self._server.stdin.write(json.dumps(requests) + "\n")
         self._server.stdin.flush()
         answer = self._server.stdout.readline()

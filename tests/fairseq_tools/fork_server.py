@@ -17,7 +17,7 @@ def _run(request: dict) -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if number else os.O_RDONLY
         os.dup2(os.open(request[name], flags), number)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.argv = [request["tool"], *request["arguments"]]
     exec(request["prelude"], {})
     if request["tool"] != "python":
@@ -25,7 +25,7 @@ def _run(request: dict) -> None:
 
 
 def main() -> None:
-    for library in ("hydra", "sacrebleu", "sentencepiece", "fairseq.checkpoint_utils", "fairseq.options", "fairseq.trainer"):
+    for library in ("hydra", "sacrebleu", "sentencepiece", "fairseq.options", "fairseq.trainer"):
         importlib.import_module(library)
     logging.root.handlers.clear()  # fairseq logs while it is imported; each tool sets up its own logging before that
     sys.path.pop(0)  # this folder, which the tools do not see either

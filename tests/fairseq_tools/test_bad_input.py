@@ -23,7 +23,7 @@ def assert_nothing_was_written(tools) -> None:
         (["--fwp-feature-map", "rbf"], ["--fwp-feature-map", "'rbf'", "softmax", "elu", "dpfp", "favor"]),
         (["--fwp-update-rule", "hebb"], ["--fwp-update-rule", "'hebb'", "sum", "delta", "gated"]),
         (["--fwp-d-dot", "70"], ["--fwp-d-dot 70", "--fwp-feature-map dpfp", "d_key = 16", "64 and 96"]),
-        (["--fwp-cross-d-dot", "7", "--fwp-feature-map", "favor"], ["--fwp-cross-d-dot 7", "favor", "cross", "6 and 8"]),
+        (["--fwp-feature-map", "favor", "--fwp-cross-d-dot", "7"], ["--fwp-cross-d-dot 7", "favor", "6 and 8"]),
         (
             ["--fwp-feature-map", "softmax", "--fwp-update-rule", "delta"],
             ["--fwp-update-rule delta", "--fwp-feature-map softmax"],
@@ -61,7 +61,7 @@ def test_missing_checkpoint(tools):
 def test_other_attention_flags(tools, favor):
     before = digests(tools.folder / "favor")
     found = tools.train("favor", "--max-update", 100, *tools.attention["favor"], "--fwp-cross-d-dot", 64)
-    for words in ("favor/checkpoint_last.pt", "other attention flags", "feature-map=favor d-dot=32", "feature-map=favor d-dot=64"):
+    for words in ("favor/checkpoint_last.pt", "other attention flags", "favor d-dot=32", "favor d-dot=64"):
         assert words in found.error
     assert digests(tools.folder / "favor") == before
 
@@ -118,3 +118,23 @@ def test_full_disk(tools, prelude, request):
     assert tools.load(f"{save_dir}/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
     assert tools.load(f"{save_dir}/checkpoint_best.pt")["model"]
     assert not list(folder.glob("*.tmp"))
+
+
+# The first attempt to save breaks off after some bytes.
+DISTURBED = """
+import time, torch
+save, calls = torch.save, []
+def disturbed(obj, file, *args, **kwargs):
+    calls.append(file)
+    if len(calls) == 1:
+        file.write(b"x" * 1000)
+        raise OSError("the network file system is away")
+    return save(obj, file, *args, **kwargs)
+torch.save, time.sleep = disturbed, lambda seconds: None
+"""
+
+
+def test_disturbed_saving_starts_again(tools):
+    tools.train("disturbed", *ONE, *tools.attention["favor"], prelude=DISTURBED).ok()
+    assert tools.load("disturbed/checkpoint_last.pt")["model"]
+    assert (tools.folder / "disturbed/checkpoint_last.pt").read_bytes()[:1] != b"x"

@@ -26,10 +26,13 @@ OTHER = {
     "quant-noise": ["--quant-noise-pq", 0.1],
     "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before", "--layernorm-embedding"],
     "attention-dropout": ["--attention-dropout", 0.2, "--activation-dropout", 0.1],
-    "adaptive-softmax": ["--adaptive-softmax-cutoff", "100,200", "--criterion", "adaptive_loss"],
+    "adaptive-softmax": [
+        *("--adaptive-softmax-cutoff", "100,200", "--criterion", "adaptive_loss"),
+        *("--ddp-backend", "legacy_ddp"),
+    ],
     "adafactor": ["--optimizer", "adafactor"],
     "learned-positions": ["--encoder-learned-pos", "--decoder-learned-pos"],
-    "batch-buckets": ["--num-batch-buckets", 2],
+    "batch-buckets": ["--num-batch-buckets", 2, "--max-tokens", 2000],
 }
 # Flags of the usual training that another optimizer or criterion does not know.
 UNKNOWN = {"adaptive-softmax": ("--criterion", "--label-smoothing"), "adafactor": ("--optimizer", "--adam-betas")}
@@ -65,8 +68,8 @@ def test_hydra_from_a_yaml(tools):
         *("hydra_train", "--config-dir", tools.root / "scripts/hydra", "--config-name", "multi30k_tiny"),
         *(f"common.user_dir={tools.user_dir[1]}", f"task.data={tools.folder / 'bin'}", "optimization.max_update=2"),
         *(f"checkpoint.save_dir={tools.folder / 'hydra'}", "model.encoder_embed_dim=32", "common.log_interval=1"),
-        *("+model.fwp_decoder_update_rule=delta", "dataset.max_tokens=1000", f"hydra.run.dir={tools.folder / 'outputs'}"),
-        *("hydra/job_logging=stdout", "common.log_format=json"),
+        *("+model.fwp_decoder_update_rule=delta", "dataset.max_tokens=1000", "common.log_format=json"),
+        *(f"hydra.run.dir={tools.folder / 'outputs'}", "hydra/job_logging=stdout"),
     ).ok()
     assert "update-rule=delta" in found.out and "site=encoder" in found.out
     assert len(found.losses()) == 2

@@ -11,7 +11,7 @@ import torch
 def assert_same_state(found: dict, expected: dict) -> None:
     """Bit for bit: parameters, buffers, their moving averages, optimizer, number of updates, position in the data."""
     models = [(found["model"], expected["model"])]
-    models += [(found["extra_state"][key], expected["extra_state"][key]) for key in expected["extra_state"] if "ema" in key]
+    models += [(found["extra_state"][key], value) for key, value in expected["extra_state"].items() if "ema" in key]
     for tensors, others in models:
         assert tensors.keys() == others.keys()
         for name, tensor in others.items():

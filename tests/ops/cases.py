@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from tests import naive
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
+from tests import naive
 
 RULES = ("sum", "delta", "gated")
 # name: (normalize_features, normalize_output)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from tests import naive
 from tests.ops.cases import OPERATORS
 from tests.requirements import TESTED

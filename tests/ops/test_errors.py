@@ -4,12 +4,12 @@ import re
 
 import pytest
 import torch
-from tests.ops.cases import OPERATORS, RULES
-from tests.requirements import missing
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import backends
+from tests.ops.cases import OPERATORS, RULES
+from tests.requirements import missing
 
 B, L, H, D, M = 2, 5, 3, 4, 6
 

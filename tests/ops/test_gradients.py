@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from tests import naive
 from tests.ops.cases import NORMALIZERS, RULES, make
 from tests.requirements import TESTED
@@ -89,9 +90,7 @@ def test_slope_of_the_naive_implementation(backend, rule, normalizer, causal):
     def loss(step):
         moved = {name: x + step * direction[name] for name, x in inputs.items()}
         W, z = moved.pop("W0"), moved.pop("z0", None)
-        outputs = naive.attend(
-            rule, *moved.values(), phi=naive.elu, padded=case.mask.numpy(), W=W, z=z, **case.options
-        )
+        outputs = naive.attend(rule, *moved.values(), phi=naive.elu, padded=case.mask.numpy(), W=W, z=z, **case.options)
         return sum((w * x).sum() for w, x in zip(weights, outputs, strict=False))
 
     slope = (loss(1e-5) - loss(-1e-5)) / 2e-5

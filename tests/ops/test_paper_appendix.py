@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.requirements import TESTED
-from tests.tolerances import assert_close
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
+from tests.requirements import TESTED
+from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.parametrize("backend", TESTED)
 
@@ -75,7 +75,7 @@ def test_a2_without_normalisation_long_sequences_diverge(backend):
 
 
 def test_b_the_delta_rule_leaves_orthogonal_associations_intact(backend):
-    """Eq. 45-52: after (k_1, v_1), a write under an orthogonal k_2 with beta = 1 keeps v_1; the gated rule erases it."""
+    """After (k_1, v_1), a write under an orthogonal k_2 with beta = 1 keeps v_1; the gated rule (Eq. 52) erases it."""
     basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0]
     k = basis[:2].reshape(1, 2, 1, 4)
     v = torch.randn(1, 2, 1, 3, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
 from tests.requirements import TESTED
 from tests.tolerances import assert_close
@@ -31,7 +32,9 @@ def test_float32(backend, rule, normalizer, map_name):
 @pytest.mark.parametrize("backend", TESTED)
 def test_half_precision_is_float32_inside(backend, rule, map_name, dtype):
     for normalizer in NORMALIZERS:
-        case = make(rule, map_name, normalizer, length=70, mask="left", state=True, batch=2, heads=1, eps=1e-2).to(dtype)
+        case = make(rule, map_name, normalizer, length=70, mask="left", state=True, batch=2, heads=1, eps=1e-2).to(
+            dtype
+        )
         out, W, z = case.run(backend)
         expected_out, expected_W, expected_z = case.expected()
         assert out.dtype == dtype and W.dtype == torch.float32

@@ -1,8 +1,11 @@
 """Laws that hold for any shape, mask and cut, searched for counterexamples."""
 
+import itertools
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.requirements import TESTED
 from tests.tolerances import TOLERANCES, assert_close, error
@@ -53,7 +56,7 @@ def test_any_cut_carries_the_state_over(case, backend, cuts):
     expected = case.run(backend)
     outputs, state = [], case.state
     edges = [0, *sorted(cuts), 131]
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in itertools.pairwise(edges):
         tensors = {name: x[:, first:last] for name, x in case.tensors.items()}
         mask = None if case.mask is None else case.mask[:, first:last]
         out, *state = type(case)(case.rule, tensors, case.phi, None, mask, state, case.options).run(backend)

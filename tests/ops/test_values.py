@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+
+from fwp_fairseq.ops import backends
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.requirements import TESTED
 from tests.tolerances import TOLERANCES, assert_close, error
@@ -179,16 +181,12 @@ def test_state_carried_over_pieces_is_one_pass(backend, rule, normalizer):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_auto_serves_and_is_counted(rule):
-    from fwp_fairseq.ops import backends
-
     before = dict(backends.served)
     check(make(rule), "auto")
     assert sum(backends.served.values()) == sum(before.values()) + 1
     assert backends.served["reference"] == before["reference"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")])
 def test_optional_backends_are_here(name):
     """Skipped where one is missing, and failing there under FWP_REQUIRE; see tests/conftest.py."""

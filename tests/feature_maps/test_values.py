@@ -1,0 +1,136 @@
+"""Values, signs, widths and laws of the deterministic maps; types and sizes of all."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
+from tests import naive
+from tests.tolerances import assert_close
+
+D_KEY = 6
+BUILT = {"elu": {}, "identity": {}, "dpfp": {"nu": 3}, "favor": {"m": 8}}
+VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
+
+
+def test_the_table_is_complete():
+    assert set(BUILT) == set(FEATURE_MAPS)
+
+
+def test_elu_by_hand():
+    x = torch.tensor([2.0, 0.0, -1.0, -math.log(4)], dtype=torch.float64)
+    assert_close(build_feature_map("elu", 4)(x), torch.tensor([3, 1, math.exp(-1), 0.25]).double(), "float32")
+
+
+def test_identity():
+    x = torch.randn(3, 4)
+    assert torch.equal(build_feature_map("identity", 4)(x), x)
+
+
+def test_dpfp_by_hand():
+    # x = (2, -3): r = (2, 0, 0, 3); rolled by one to the right: (3, 2, 0, 0); by two: (0, 3, 2, 0).
+    x = torch.tensor([2.0, -3.0])
+    assert build_feature_map("dpfp", 2, nu=1)(x).tolist() == [6, 0, 0, 0]
+    # x = (2, 3): r = (2, 3, 0, 0); rolled by one: (0, 2, 3, 0), by two: (0, 0, 2, 3), by three: (3, 0, 0, 2).
+    x = torch.tensor([2.0, 3.0])
+    assert build_feature_map("dpfp", 2, nu=3)(x).tolist() == [0, 6, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0]
+
+
+def test_dpfp_looks_back_not_forward():
+    """Feature i of block j is r_i r_{i-j}: the order of features matters when they come from elsewhere."""
+    x = torch.tensor([1.0, 10.0, 100.0, 1000.0])
+    assert build_feature_map("dpfp", 4, nu=2)(x).tolist() == [
+        *(0, 10, 1000, 100000, 0, 0, 0, 0),
+        *(0, 0, 100, 10000, 0, 0, 0, 0),
+    ]
+
+
+@given(VECTORS, st.integers(1, 3))
+def test_dpfp_is_the_naive_one(values, nu):
+    x = torch.tensor(values, dtype=torch.float64)
+    assert_close(build_feature_map("dpfp", len(values), nu=nu)(x), naive.dpfp(nu)(values), "rounding")
+
+
+@given(VECTORS)
+def test_elu_is_the_naive_one(values):
+    x = torch.tensor(values, dtype=torch.float64)
+    assert_close(build_feature_map("elu", len(values))(x), naive.elu(values), "rounding")
+
+
+@given(VECTORS, st.integers(1, 3), st.floats(0.01, 100))
+def test_dpfp_is_homogeneous_of_degree_two(values, nu, scale):
+    phi = build_feature_map("dpfp", len(values), nu=nu)
+    x = torch.tensor(values, dtype=torch.float64)
+    assert_close(phi(scale * x) / scale**2, phi(x), "rounding")
+
+
+def test_elu_is_not_homogeneous():
+    x = torch.randn(4)
+    phi = build_feature_map("elu", 4)
+    assert not torch.allclose(phi(2 * x), 4 * phi(x)) and not torch.allclose(phi(2 * x), 2 * phi(x))
+
+
+def test_a_quarter_of_dpfp_is_not_zero():
+    share = (build_feature_map("dpfp", 64, nu=3)(torch.randn(1000, 64)) > 0).double().mean()
+    assert 0.24 < share < 0.26
+
+
+def test_dpfp_offsets_of_d_key_and_above_add_nothing():
+    x = torch.randn(50, 4)
+    blocks = build_feature_map("dpfp", 4, nu=7)(x).chunk(7, dim=-1)
+    assert not blocks[3].any()
+    for j in (1, 2, 3):
+        assert_close(blocks[j - 1].sum(-1), blocks[7 - j].sum(-1), "float32")
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_width_sign_and_type(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        x = torch.randn(2, 3, D_KEY).to(dtype)
+        features = phi(x)
+        assert features.shape == (2, 3, phi.d_dot)
+        assert features.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        if name != "identity":
+            assert (features >= 0).all()
+        if name in ("elu", "favor"):
+            assert (features > 0).all()
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_large_half_precision_inputs(name):
+    """float16 ends at 65504: no NaN, no infinity, in values or gradients."""
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    for dtype in (torch.float16, torch.bfloat16):
+        for size in (1e-4, 1.0, 300.0, 60000.0):
+            x = (size * torch.linspace(-1, 1, D_KEY)).to(dtype).requires_grad_()
+            features = phi(x)
+            assert features.isfinite().all(), size
+            features.mean().backward()
+            assert x.grad.dtype == dtype and not x.grad.isnan().any(), size
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_autocast_changes_nothing(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    x = torch.randn(3, D_KEY)
+    expected = phi(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(phi(x), expected)
+        assert torch.equal(phi(x.bfloat16()), phi(x.bfloat16().float()))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_gradcheck(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    assert torch.autograd.gradcheck(phi, torch.randn(2, D_KEY, dtype=torch.float64, requires_grad=True))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_only_favor_has_a_state_and_none_has_parameters(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    assert not list(phi.parameters())
+    assert set(phi.state_dict()) == ({"seed", "projection"} if name == "favor" else set())

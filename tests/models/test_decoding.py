@@ -1,0 +1,205 @@
+"""Decoding step by step equals the teacher-forced pass, whatever the attention, the padding and the beams."""
+
+import pytest
+import torch
+from fairseq import utils as fairseq_utils
+
+from tests.models.helpers import WORDS, build, prefixes, sources, tokens
+from tests.tolerances import assert_close
+
+
+@pytest.fixture(autouse=True)
+def _softmax_in_float64(monkeypatch):
+    """fairseq's own attention rounds its weights to float32, in some of its paths and not in others."""
+
+    def softmax(x, dim, onnx_trace=False):
+        return torch.softmax(x, dim, dtype=x.dtype)
+
+    monkeypatch.setattr(fairseq_utils, "softmax", softmax)
+
+
+MAPS = {"elu": {}, "dpfp": {"fwp_d_dot": 24}, "favor": {"fwp_d_dot": 16}}
+RULES = ("sum", "delta", "gated")
+NORMALIZERS = ("auto", "attention", "sum", "both", "none")
+MIXES = {
+    "all": {},
+    "softmax-encoder": {"fwp_encoder_feature_map": "softmax"},
+    "softmax-decoder": {"fwp_decoder_feature_map": "softmax"},
+    "softmax-cross": {"fwp_cross_feature_map": "softmax"},
+    "only-decoder": {"fwp_encoder_feature_map": "softmax", "fwp_cross_feature_map": "softmax"},
+}
+LENGTHS = [7, 4, 1]
+
+
+def flags(feature_map, rule, normalizer, mix="all"):
+    return {
+        "fwp_feature_map": feature_map,
+        "fwp_update_rule": rule,
+        "fwp_normalizer": normalizer,
+        **MAPS[feature_map],
+        **MIXES[mix],
+    }
+
+
+# Two hypotheses a sentence at first; then they swap within a sentence, copies push others out, a sentence finishes and
+# leaves, another one starts to have three.
+REORDERINGS = {1: [0, 0, 1, 1, 2, 2], 3: [1, 0, 2, 2, 5, 4], 4: [0, 1, 4, 4], 6: [1, 1, 0, 2, 3]}
+
+
+@torch.no_grad()
+def check_decoding(model, left: bool, reorderings=None, steps: int = 8) -> None:
+    reorderings = REORDERINGS if reorderings is None else reorderings
+    src, lengths = sources(LENGTHS, left=left)
+    encoded = model.encoder(src, lengths)
+    prefix, state = prefixes(3, 1), {}
+    for step in range(steps):
+        if step in reorderings:
+            order = torch.tensor(reorderings[step])
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoded = model.encoder.reorder_encoder_out(encoded, order)
+            prefix = prefix[order]
+        now, _ = model.decoder(prefix, encoder_out=encoded, incremental_state=state)
+        whole, _ = model.decoder(prefix, encoder_out=encoded)
+        assert now.shape == (len(prefix), 1, len(WORDS))
+        assert_close(now[:, 0], whole[:, -1], "model")
+        prefix = torch.cat([prefix, tokens(len(prefix), 1, seed=100 + step)], dim=1)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_equals_the_teacher_forced_pass(feature_map, rule, normalizer, mix):
+    model = build(**flags(feature_map, rule, normalizer, mix))
+    for left in (True, False):
+        check_decoding(model, left)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_any_permutation_of_rows(rule):
+    """fairseq only ever reorders softmax cross-attention within a sentence; fast weights do not mind."""
+    check_decoding(build(fwp_update_rule=rule), True, {1: [2, 0, 1], 2: [1, 1, 1], 3: [2, 1, 0], 5: [0]})
+
+
+def test_three_maps_and_three_rules_at_three_sites():
+    model = build(
+        fwp_encoder_feature_map="elu", fwp_decoder_feature_map="dpfp", fwp_cross_feature_map="favor",
+        fwp_encoder_update_rule="gated", fwp_decoder_update_rule="delta", fwp_cross_update_rule="sum",
+        fwp_decoder_normalizer="both", fwp_decoder_d_dot=36, fwp_cross_d_dot=10,
+    )  # fmt: skip
+    for left in (True, False):
+        check_decoding(model, left)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "encoder_normalize_before",
+        "decoder_normalize_before",
+        "no_cross_attention",
+        "no_token_positional_embeddings",
+        "decoder_learned_pos",
+        "layernorm_embedding",
+    ],
+)
+def test_variants_of_the_layer(option):
+    check_decoding(build(fwp_update_rule="delta", **{option: True}), True)
+
+
+def test_decoder_of_another_width():
+    model = build(
+        share_all_embeddings=False, decoder_embed_dim=20, decoder_ffn_embed_dim=24, decoder_attention_heads=4,
+        fwp_update_rule="delta",
+    )  # fmt: skip
+    check_decoding(model, True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mix", ["all", "softmax-encoder", "softmax-cross"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_padding_changes_nothing(feature_map, rule, mix):
+    """Each sentence alone, in a ragged batch, and behind or before many more pads."""
+    model = build(**flags(feature_map, rule, "auto", mix))
+    prefix = prefixes(1, 5)
+    alone = []
+    for row, length in enumerate(LENGTHS):
+        src, lengths = sources([length], seed=row)
+        alone.append(model(src, lengths, prefix)[0])
+    for width in (7, 19):
+        for left in (True, False):
+            src, lengths = sources(LENGTHS, width=width, left=left)
+            together, _ = model(src, lengths, prefix.expand(3, -1))
+            assert_close(together, torch.cat(alone), "model")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rule", RULES)
+def test_padded_targets_do_not_reach_real_ones(rule):
+    model = build(fwp_update_rule=rule)
+    src, lengths = sources([5, 5])
+    prefix = prefixes(2, 6)
+    short = model(src, lengths, prefix[:, :4])[0]
+    padded = prefix.clone()
+    padded[:, 4:] = WORDS.pad()
+    assert_close(model(src, lengths, padded)[0][:, :4], short, "model")
+    assert_close(model(src, lengths, prefix)[0][:, :4], short, "model")
+
+
+def _size(state) -> int:
+    return sum(x.numel() for buffer in state.values() for x in buffer.values() if isinstance(x, torch.Tensor))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rule", RULES)
+def test_the_state_does_not_grow(rule):
+    model = build(fwp_update_rule=rule)
+    src, lengths = sources([5, 3])
+    encoded, state, sizes = model.encoder(src, lengths), {}, []
+    prefix = prefixes(2, 30)
+    for step in range(1, 31):
+        model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
+        sizes.append(_size(state))
+    assert len(set(sizes)) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rule", RULES)
+def test_the_encoder_output_is_read_once(rule):
+    model = build(fwp_update_rule=rule)
+    src, lengths = sources([5, 3])
+    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(2, 6)
+    whole, _ = model.decoder(prefix, encoder_out=encoded)
+    for step in range(1, 7):
+        now, _ = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
+        assert_close(now[:, 0], whole[:, step - 1], "model")
+        encoded["encoder_out"] = [torch.full_like(encoded["encoder_out"][0], float("nan"))]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rule", RULES)
+def test_a_source_of_1000_tokens(rule):
+    model = build(fwp_update_rule=rule)
+    src, lengths = sources([1000, 600], left=True)
+    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(2, 3)
+    whole, _ = model.decoder(prefix, encoder_out=encoded)
+    assert whole.isfinite().all()
+    for step in range(1, 4):
+        now, _ = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
+        assert_close(now[:, 0], whole[:, step - 1], "model")
+
+
+@torch.no_grad()
+def test_alignments():
+    """What --print-alignment reads: (B, T, S), never negative, nothing on pads."""
+    model = build(fwp_feature_map="elu")
+    src, lengths = sources(LENGTHS, left=True)
+    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(3, 4)
+    _, extra = model.decoder(prefix, encoder_out=encoded)
+    whole = extra["attn"][0]
+    assert whole.shape == (3, 4, 7) and (whole >= 0).all()
+    assert_close(whole.sum(-1), torch.ones(3, 4), "float32")
+    assert not whole[src.eq(WORDS.pad())[:, None].expand(3, 4, 7)].any()
+    for step in range(1, 5):
+        _, extra = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
+        assert_close(extra["attn"][0][:, 0], whole[:, step - 1], "float32")

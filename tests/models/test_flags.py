@@ -1,0 +1,131 @@
+"""Flags that contradict each other, and checkpoints of other flags, are refused with both named."""
+
+import pytest
+import torch
+
+from fwp_fairseq.models.attention_flags import BUFFER
+from fwp_fairseq.modules import FastWeightAttention
+from tests.models.helpers import build, loss
+
+CONTRADICTIONS = {
+    "delta-everywhere-softmax": (
+        {"fwp_feature_map": "softmax", "fwp_update_rule": "delta"},
+        ("--fwp-update-rule delta", "--fwp-feature-map softmax"),
+    ),
+    "width-everywhere-softmax": (
+        {"fwp_feature_map": "softmax", "fwp_d_dot": 24},
+        ("--fwp-d-dot 24", "--fwp-feature-map softmax"),
+    ),
+    "normalizer-everywhere-softmax": (
+        {"fwp_feature_map": "softmax", "fwp_normalizer": "both"},
+        ("--fwp-normalizer both", "--fwp-feature-map softmax"),
+    ),
+    "delta-at-a-softmax-site": (
+        {"fwp_cross_feature_map": "softmax", "fwp_cross_update_rule": "delta"},
+        ("--fwp-cross-update-rule delta", "--fwp-cross-feature-map softmax"),
+    ),
+    "width-at-a-softmax-site": (
+        {"fwp_decoder_feature_map": "softmax", "fwp_decoder_d_dot": 12},
+        ("--fwp-decoder-d-dot 12", "--fwp-decoder-feature-map softmax"),
+    ),
+    "normalizer-at-a-site-of-common-softmax": (
+        {"fwp_feature_map": "softmax", "fwp_decoder_feature_map": "dpfp", "fwp_encoder_normalizer": "sum"},
+        ("--fwp-encoder-normalizer sum", "--fwp-feature-map softmax"),
+    ),
+    "impossible-width": (
+        {"fwp_feature_map": "dpfp", "fwp_d_dot": 25},
+        ("--fwp-d-dot 25", "--fwp-feature-map dpfp", "nearest possible: 24 and 36"),
+    ),
+    "width-of-elu": (
+        {"fwp_feature_map": "elu", "fwp_d_dot": 24},
+        ("--fwp-d-dot 24", "--fwp-feature-map elu", "nearest possible: 6"),
+    ),
+    "common-width-does-not-fit-one-site": (
+        {"fwp_feature_map": "dpfp", "fwp_d_dot": 24, "fwp_cross_feature_map": "elu"},
+        ("--fwp-d-dot 24", "--fwp-cross-feature-map elu", "cross site"),
+    ),
+    "cross-self-attention": (
+        {"cross_self_attention": True, "no_cross_attention": True},
+        ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions(name):
+    flags, named = CONTRADICTIONS[name]
+    with pytest.raises(ValueError) as refused:
+        build(**flags)
+    assert all(text in str(refused.value) for text in named), refused.value
+    assert "\n" not in str(refused.value)
+
+
+def test_a_width_that_fits_every_fast_weight_site_is_fine():
+    model = build(fwp_d_dot=24, fwp_decoder_feature_map="softmax", fwp_update_rule="delta")
+    maps = {m.site: m.feature_map.d_dot for m in model.modules() if isinstance(m, FastWeightAttention)}
+    assert maps == {"encoder": 24, "cross": 24}
+
+
+def test_sites_override_the_common_choice():
+    model = build(
+        fwp_feature_map="elu", fwp_update_rule="delta", fwp_decoder_feature_map="dpfp", fwp_decoder_d_dot=36,
+        fwp_cross_update_rule="sum", fwp_encoder_normalizer="both",
+    )  # fmt: skip
+    found = {m.site: m for m in model.modules() if isinstance(m, FastWeightAttention)}
+    described = {site: m.config.describe(m.head_dim) for site, m in found.items()}
+    assert described == {
+        "encoder": "feature-map=elu d-dot=6 update-rule=delta normalizer=both",
+        "decoder": "feature-map=dpfp d-dot=36 update-rule=delta normalizer=sum",
+        "cross": "feature-map=elu d-dot=6 update-rule=sum normalizer=attention",
+    }
+    assert found["encoder"].beta_proj is not None and found["cross"].beta_proj is None
+
+
+OTHERS = {
+    "map": {"fwp_feature_map": "elu"},
+    "width": {"fwp_d_dot": 24},
+    "normalizer": {"fwp_normalizer": "both"},
+    "one-site": {"fwp_cross_feature_map": "elu"},
+    "softmax-at-one-site": {"fwp_decoder_feature_map": "softmax"},
+    "rule": {"fwp_update_rule": "delta"},
+    "softmax": {"fwp_feature_map": "softmax"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
+    models = [build(), build(seed=1, **OTHERS[name])]
+    source, target = reversed(models) if backwards else models
+    before = {key: tensor.clone() for key, tensor in target.state_dict().items()}
+    with pytest.raises(ValueError) as refused:
+        target.load_state_dict(source.state_dict())
+    was, now = (bytes(model.attention_flags.tolist()).decode() for model in (source, target))
+    assert was != now and f"[{was}]" in str(refused.value) and f"[{now}]" in str(refused.value)
+    assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
+
+
+@pytest.mark.parametrize("feature_map", ["elu", "dpfp", "favor", "softmax"])
+def test_a_checkpoint_of_the_same_flags_gives_the_same_model(feature_map):
+    first, second = (build(seed=seed, fwp_feature_map=feature_map) for seed in (0, 1))
+    assert not torch.equal(loss(first), loss(second))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(loss(first), loss(second))
+    for model in (first, second):
+        model.train()
+        model.set_num_updates(9)
+    torch.manual_seed(0)
+    trained = loss(first)
+    torch.manual_seed(0)
+    assert torch.equal(loss(second), trained)
+
+
+def test_flags_survive_half_precision_and_saving(tmp_path):
+    model = build()
+    text = bytes(model.attention_flags.tolist()).decode()
+    model.half()
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    state = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert bytes(state[BUFFER].tolist()).decode() == text
+    for site in ("encoder", "decoder", "cross"):
+        assert f"{site}: feature-map=dpfp d-dot=12 update-rule=sum normalizer=attention" in text

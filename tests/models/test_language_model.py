@@ -1,0 +1,87 @@
+"""The decoder-only model: step by step equals at once, stock where softmax, refusals."""
+
+import argparse
+from dataclasses import fields
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from fairseq.models.transformer_lm import TransformerLanguageModel
+
+from fwp_fairseq.models.fwp_language_model import FwpLanguageModel, FwpLanguageModelConfig
+from fwp_fairseq.modules import FastWeightAttention
+from tests.models.helpers import WORDS, prefixes, tokens
+from tests.tolerances import assert_close
+
+ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "fwp_lm")
+SIZES = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=16, decoder_attention_heads=2, decoder_layers=2)
+RULES = ("sum", "delta", "gated")
+NORMALIZERS = ("auto", "attention", "sum", "both", "none")
+
+
+def build(arch="fwp_lm", seed=0, cls=FwpLanguageModel, words=WORDS, **flags):
+    """Flags, then the architecture's values, then the defaults of the options, as on the command line."""
+    args = argparse.Namespace(tokens_per_sample=64, max_target_positions=64, **flags)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    for option in fields(FwpLanguageModelConfig):
+        if not hasattr(args, option.name) and "${" not in str(option.default):
+            setattr(args, option.name, option.default)
+    task = SimpleNamespace(dictionary=words, source_dictionary=words, target_dictionary=words)
+    torch.manual_seed(seed)
+    return cls.build_model(args, task)
+
+
+def tiny(**flags):
+    return build(**(SIZES | flags)).double().eval()
+
+
+def test_every_promised_architecture_is_registered():
+    assert ARCHITECTURES == ["fwp_lm", "fwp_lm_wikitext103_medium", "fwp_lm_wikitext103_small"]
+
+
+@pytest.mark.parametrize("arch, embed, heads", [("small", 128, 8), ("medium", 256, 8)])
+def test_wikitext103(arch, embed, heads):
+    flags = dict(adaptive_input_cutoff="8,16", adaptive_softmax_cutoff="8,16")
+    model = build(f"fwp_lm_wikitext103_{arch}", **flags)
+    found = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
+    assert {(a.embed_dim, a.num_heads, a.feature_map.name, a.site) for a in found} == {(embed, heads, "elu", "decoder")}
+    assert len(found) == 16
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", ["elu", "dpfp", "favor"])
+def test_step_by_step_equals_at_once(feature_map, rule, normalizer):
+    model = tiny(fwp_feature_map=feature_map, fwp_update_rule=rule, fwp_normalizer=normalizer)
+    prefix, state = prefixes(4, 1), {}
+    for step in range(10):
+        if step in (3, 5):
+            order = torch.tensor([3, 0, 0, 2]) if step == 3 else torch.tensor([1, 0])
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            prefix = prefix[order]
+        now, _ = model.decoder(prefix, incremental_state=state)
+        assert_close(now[:, 0], model(prefix)[0][:, -1], "model")
+        prefix = torch.cat([prefix, tokens(len(prefix), 1, seed=step)], 1)
+
+
+def test_softmax_is_the_stock_model():
+    stock = tiny(cls=TransformerLanguageModel)
+    mine = tiny(fwp_feature_map="softmax", seed=1)
+    mine.load_state_dict(stock.state_dict())
+    assert torch.equal(mine(prefixes(3, 7))[0], stock(prefixes(3, 7))[0])
+    with pytest.raises(ValueError, match=r"checkpoint has \[softmax\], this model has \[decoder: feature-map=dpfp"):
+        tiny().load_state_dict(tiny(cls=TransformerLanguageModel).state_dict())
+
+
+def test_contradictory_flags_are_refused():
+    with pytest.raises(ValueError, match=r"--fwp-update-rule delta contradicts --fwp-feature-map softmax"):
+        tiny(fwp_feature_map="softmax", fwp_update_rule="delta")
+    with pytest.raises(ValueError, match=r"--fwp-d-dot 25 does not fit --fwp-feature-map dpfp"):
+        tiny(fwp_d_dot=25)
+
+
+def test_a_checkpoint_of_other_flags_is_refused():
+    with pytest.raises(ValueError, match=r"checkpoint has \[.*elu.*\], this model has \[.*dpfp"):
+        tiny().load_state_dict(tiny(fwp_feature_map="elu").state_dict())

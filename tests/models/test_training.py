@@ -1,0 +1,139 @@
+"""Training: gradients, checkpointed activations, layer drop, dropout, precision."""
+
+import pytest
+import torch
+
+from fwp_fairseq.modules import FastWeightAttention
+from tests.models.helpers import build, loss, prefixes, sources
+from tests.tolerances import assert_close
+
+RULES = ("sum", "delta", "gated")
+MAPS = ("elu", "dpfp", "favor")
+
+
+def _trained(model, seed: int = 1):
+    """(loss, gradients) of one step."""
+    model.train()
+    model.set_num_updates(3)
+    torch.manual_seed(seed)
+    found = loss(model)
+    found.backward()
+    return found.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_checkpointed_activations_change_nothing(feature_map, rule):
+    flags = dict(fwp_feature_map=feature_map, fwp_update_rule=rule, attention_dropout=0.2)
+    expected_loss, expected = _trained(build(**flags))
+    found_loss, found = _trained(build(**flags, checkpoint_activations=True))
+    assert torch.equal(found_loss, expected_loss)
+    assert set(found) == set(expected)
+    for name, gradient in found.items():
+        assert gradient.any(), name
+        assert_close(gradient, expected[name], "rounding")
+
+
+def test_checkpointed_activations_do_not_redraw_favor():
+    """Recomputation in the backward pass must see the projection of the forward pass."""
+    model = build(fwp_feature_map="favor", checkpoint_activations=True, dropout=0.0).train()
+    model.set_num_updates(3)
+    first = loss(model)
+    first.backward()
+    assert torch.equal(loss(model).detach(), first.detach())
+    model.set_num_updates(4)
+    assert not torch.equal(loss(model).detach(), first.detach())
+
+
+@pytest.mark.parametrize("where", ["encoder", "decoder"])
+def test_layer_drop(where):
+    model = build(**{f"{where}_layerdrop": 0.5, f"{where}_layers": 4}, dropout=0.0)
+    assert torch.equal(loss(model), loss(model))
+    model.train()
+    assert len({float(loss(model).detach()) for _ in range(12)}) > 1
+
+
+def test_layer_drop_never_shows_the_future_to_softmax():
+    """The future mask does not depend on which layers are dropped."""
+    model = build(fwp_decoder_feature_map="softmax", decoder_layers=1, decoder_layerdrop=0.5, dropout=0.0).train()
+    x = torch.zeros(4, 2, 12, dtype=torch.float64)
+    assert all(model.decoder.buffered_future_mask(x) is not None for _ in range(40))
+
+
+def test_layer_drop_draws_as_often_as_stock():
+    """One draw a pass: asking for the future mask must not use up random numbers."""
+    model = build(decoder_layerdrop=0.5).train()
+    before = torch.get_rng_state()
+    model.decoder.buffered_future_mask(torch.zeros(4, 2, 12, dtype=torch.float64))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_quadratic_mask_without_softmax():
+    assert build().decoder.buffered_future_mask(torch.zeros(4, 2, 12)) is None
+
+
+@pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "activation_dropout"])
+def test_dropout_acts_in_training_only(kind):
+    model = build(**({"dropout": 0.0} | {kind: 0.5}))
+    assert torch.equal(loss(model), loss(model))
+    model.train()
+    assert not torch.equal(loss(model), loss(model))
+
+
+def test_the_decoder_sees_no_future_in_training():
+    for flags in ({}, {"fwp_update_rule": "delta"}, {"fwp_decoder_feature_map": "softmax"}):
+        model = build(dropout=0.0, **flags).train()
+        src, lengths = sources([5, 4])
+        prefix = prefixes(2, 8)
+        other = prefix.clone()
+        other[:, 5:] = other[:, 5:].flip(1) + 0
+        other[:, 5] = 7
+        a, b = (model(src, lengths, p)[0] for p in (prefix, other))
+        assert_close(a[:, :5], b[:, :5], "rounding")
+        assert not torch.equal(a[:, 5:], b[:, 5:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_half_precision_trains(feature_map, rule, dtype):
+    model = build(fwp_feature_map=feature_map, fwp_update_rule=rule).to(dtype).train()
+    found = loss(model.float().to(dtype))
+    found.float().backward()
+    assert found.isfinite() and abs(found.item() - 3.4) < 3
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_autocast_trains(rule):
+    model = build(fwp_update_rule=rule, dropout=0.0).float()
+    wanted = loss(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(model)
+    assert abs(found - wanted) < 0.1
+    found.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_a_few_steps_learn_a_batch(feature_map, rule):
+    model = build(fwp_feature_map=feature_map, fwp_update_rule=rule, dropout=0.0).float().train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for update in range(40):
+        model.set_num_updates(update)
+        found = loss(model)
+        optimizer.zero_grad()
+        found.backward()
+        optimizer.step()
+        losses.append(float(found.detach()))
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_updates_reach_every_favor_map_and_draw_apart():
+    model = build(fwp_feature_map="favor").train()
+    model.set_num_updates(5)
+    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, FastWeightAttention)]
+    assert len(drawn) == 6
+    assert len({tuple(x.flatten().tolist()) for x in drawn}) == 6

@@ -1,0 +1,296 @@
+"""FastWeightAttention: the right function, and fairseq's contract around it."""
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from fwp_fairseq.config import SiteConfig
+from fwp_fairseq.modules import FastWeightAttention
+from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
+from tests.tolerances import TOLERANCES, assert_close
+
+SITES = ("encoder", "decoder", "cross")
+RULES = ("sum", "delta", "gated")
+NORMALIZERS = ("auto", "attention", "sum", "both", "none")
+MAPS = ("elu", "dpfp", "favor")
+
+
+def call(module, query, key=None, mask=None, **options):
+    key = query if key is None else key
+    options.setdefault("static_kv", module.site == "cross")
+    return module(query, key, key, key_padding_mask=mask, **options)
+
+
+def source_for(module, query, length=7):
+    return random(length, query.shape[1], module.source_dim) if module.site == "cross" else query
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_computes_what_the_papers_say(feature_map, rule, site):
+    for normalizer in NORMALIZERS:
+        module = build(site, feature_map, rule, normalizer, 24 if feature_map != "elu" else None)
+        query = random(7)
+        key = source_for(module, query)
+        for mask in (None, ragged(), ragged(left=True)):
+            out, _ = call(module, query, key, mask)
+            assert_close(out, expected(module, query, key, mask), "operator")
+
+
+def test_source_of_another_width():
+    module = build("cross", rule="delta", source_dim=20)
+    query, key = random(4), random(6, width=20)
+    assert_close(call(module, query, key)[0], expected(module, query, key), "operator")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_attributes_that_fairseq_reads(site):
+    module = build(site)
+    assert module.embed_dim == EMBED and module.num_heads == HEADS and module.head_dim == EMBED // HEADS
+    names = {f"{part}.{kind}" for part in ("q_proj", "k_proj", "v_proj", "out_proj") for kind in ("weight", "bias")}
+    assert set(module.state_dict()) == names
+    assert set(build(site, rule="delta").state_dict()) == names | {"beta_proj.weight"}
+    assert set(build(site, rule="gated").state_dict()) == names | {"beta_proj.weight", "beta_proj.bias"}
+
+
+def test_the_same_seed_initialises_like_softmax_attention():
+    torch.manual_seed(3)
+    theirs = MultiheadAttention(EMBED, HEADS, self_attention=True).state_dict()
+    torch.manual_seed(3)
+    mine = build().float().state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("site", SITES)
+def test_weights(site, feature_map, rule):
+    """(B, T, S) or (H, B, T, S); never negative, nothing on pads, one in total over the rest."""
+    module = build(site, feature_map, rule)
+    query, mask = random(7), ragged()
+    key = source_for(module, query)
+    _, mean = call(module, query, key, mask, need_weights=True)
+    _, per_head = call(module, query, key, mask, need_head_weights=True)
+    assert mean.shape == (3, 7, 7) and per_head.shape == (HEADS, 3, 7, 7)
+    assert_close(mean, per_head.mean(0), "rounding")
+    assert (per_head >= 0).all()
+    assert not per_head[:, mask[:, None].expand(3, 7, 7)].any()
+    # Sparse DPFP features may miss everything that was written: then the row is zero.
+    total = per_head.sum(-1)
+    assert (((total - 1).abs() < TOLERANCES["rounding"]) | ((total == 0) & (feature_map == "dpfp"))).all()
+    if site == "decoder":
+        assert not per_head.triu(1).any()
+    assert call(module, query, key, mask, need_weights=False)[1] is None
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_weights_are_the_weights_of_the_values(site):
+    """With the sum rule and its own normaliser the output is the weighted mean of the values (but for eps)."""
+    module = build(site, "elu")
+    query, mask = random(7), ragged()
+    key = source_for(module, query)
+    out, per_head = call(module, query, key, mask, need_head_weights=True)
+    values = module.v_proj(key).unflatten(-1, (HEADS, -1))
+    mean = torch.einsum("hbts,sbhd->tbhd", per_head, values).flatten(2)
+    assert (out - module.out_proj(mean)).abs().max() < 1e-5
+
+
+def test_no_weights_in_training_or_where_fairseq_says_nobody_reads_them():
+    module = build()
+    assert call(module.train(), random(4))[1] is None
+    module.eval().make_generation_fast_(need_attn=False)
+    assert call(module, random(4))[1] is None
+    module.make_generation_fast_(need_attn=True)
+    assert call(module, random(4))[1] is not None
+
+
+def test_future_mask_is_accepted_by_a_decoder_and_refused_elsewhere():
+    query = random(5)
+    future = torch.full((5, 5), float("-inf")).triu(1)
+    decoder = build("decoder")
+    assert torch.equal(call(decoder, query, attn_mask=future)[0], call(decoder, query)[0])
+    for site in ("encoder", "cross"):
+        with pytest.raises(NotImplementedError, match=f"attn_mask: the {site} site"):
+            call(build(site), query, attn_mask=future)
+
+
+def test_before_softmax_is_refused():
+    with pytest.raises(NotImplementedError, match="before_softmax"):
+        call(build(), random(3), before_softmax=True)
+
+
+def test_key_is_needed_until_something_is_written():
+    with pytest.raises(ValueError, match="key is None"):
+        build("cross")(random(1), None, None, incremental_state={}, static_kv=True)
+
+
+def test_heads_must_divide():
+    with pytest.raises(ValueError, match="embed_dim = 12 is not divisible by num_heads = 5"):
+        FastWeightAttention(12, 5, site="encoder", config=SiteConfig("elu", None, "sum", "auto", "auto"))
+
+
+def test_masks_of_other_types():
+    module, query, mask = build(), random(7), ragged()
+    assert torch.equal(call(module, query, mask=mask.to(torch.uint8))[0], call(module, query, mask=mask)[0])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_decoding_step_by_step_with_pads(feature_map, rule):
+    for normalizer in NORMALIZERS:
+        module = build("decoder", feature_map, rule, normalizer)
+        query = random(9)
+        for mask in (None, ragged(length=9), ragged(length=9, left=True)):
+            whole, _ = call(module, query, mask=mask)
+            state = {}
+            for t in range(9):
+                step, weights = call(
+                    module, query[t : t + 1], mask=None if mask is None else mask[:, : t + 1], incremental_state=state
+                )
+                assert weights is None
+                assert_close(step, whole[t : t + 1], "operator")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_prefix_at_once_then_steps(rule):
+    module, query = build("decoder", rule=rule), random(9)
+    whole, state = call(module, query)[0], {}
+    assert_close(call(module, query[:4], incremental_state=state)[0], whole[:4], "operator")
+    for t in range(4, 9):
+        assert_close(call(module, query[t : t + 1], incremental_state=state)[0], whole[t : t + 1], "operator")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("site", ["decoder", "cross"])
+def test_reordering_moves_whole_rows(site, rule):
+    module = build(site, rule=rule)
+    query = random(6)
+    key, mask = source_for(module, query), ragged(left=True)
+    for order in ([2, 0, 1], [1, 1, 1], [0, 0, 1, 1, 2, 2], [2], [2, 2, 0, 1, 1]):
+        order = torch.tensor(order)
+        state = {}
+        for t in range(3):
+            call(
+                module, query[t : t + 1], query[t : t + 1] if site == "decoder" else key,
+                None if site == "decoder" else mask, incremental_state=state,
+            )  # fmt: skip
+        module.reorder_incremental_state(state, order)
+        query_after = query[:, order]
+        whole, _ = (
+            call(module, query_after) if site == "decoder" else call(module, query_after, key[:, order], mask[order])
+        )
+        for t in range(3, 6):
+            step = query_after[t : t + 1]
+            out, _ = call(module, step, step if site == "decoder" else None, incremental_state=state)
+            assert_close(out, whole[t : t + 1], "operator")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_cross_attention_writes_once(rule):
+    """Garbage given as source after the first step is not looked at, and no key is projected again."""
+    module = build("cross", rule=rule)
+    query, key, mask = random(5), random(8), ragged(length=8)
+    whole, whole_weights = call(module, query, key, mask)
+    calls = {"k_proj": 0, "v_proj": 0, "beta_proj": 0}
+    for name in calls:
+        if getattr(module, name) is not None:
+            getattr(module, name).register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls[name] + 1))
+    state = {}
+    for t in range(5):
+        source = key if t == 0 else torch.full_like(key, float("nan"))
+        out, weights = call(module, query[t : t + 1], source, mask, incremental_state=state)
+        assert_close(out, whole[t : t + 1], "operator")
+        assert_close(weights, whole_weights[:, t : t + 1], "operator")
+    assert calls == {"k_proj": 1, "v_proj": 1, "beta_proj": int(rule != "sum")}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("site", ["decoder", "cross"])
+def test_the_state_does_not_grow(site, rule):
+    module = build(site, rule=rule)
+    state, sizes = {}, []
+    for _ in range(20):
+        call(module, random(1), random(1) if site == "decoder" else random(7), incremental_state=state)
+        sizes.append(sum(x.numel() for x in module._get_input_buffer(state).values()))
+    assert len(set(sizes)) == 1
+
+
+def test_the_buffer_is_never_none():
+    module = build("decoder")
+    assert module._get_input_buffer(None) == {}
+    assert module._get_input_buffer({}) == {}
+    state = {}
+    call(module, random(1), incremental_state=state)
+    assert set(module._get_input_buffer(state)) == {"W", "z"}
+    module._set_input_buffer(state, {})
+    assert module._get_input_buffer(state) == {}
+    assert module.reorder_incremental_state({}, torch.tensor([0])) == {}
+
+
+def test_states_of_two_modules_do_not_mix():
+    first, second = build("decoder"), build("decoder")
+    state = {}
+    call(first, random(1), incremental_state=state)
+    assert second._get_input_buffer(state) == {} and first._get_input_buffer(state)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_dropout_acts_in_training_only(site):
+    module, query = build(site, dropout=0.5), random(6)
+    first = call(module, query)[0]
+    assert torch.equal(call(module, query)[0], first)
+    module.train()
+    assert not torch.equal(call(module, query)[0], call(module, query)[0])
+    module.dropout_module.p = 0.0
+    assert torch.equal(call(module, query)[0], first)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("site", SITES)
+def test_half_precision(site, feature_map, rule, dtype):
+    module = build(site, feature_map, rule).to(dtype).train()
+    query = random(20).to(dtype)
+    key = random(7).to(dtype) if site == "cross" else query
+    out, _ = call(module, query, key, ragged(length=key.shape[0]))
+    assert out.dtype == dtype and out.isfinite().all()
+    out.float().square().mean().backward()
+    assert all(p.grad.isfinite().all() for p in module.parameters())
+    module.eval()
+    if site != "encoder":
+        state = {}
+        out, _ = call(module, query[:1], key if site == "cross" else query[:1], incremental_state=state)
+        buffer = module._get_input_buffer(state)
+        assert out.dtype == dtype and buffer["W"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("site", ["decoder", "cross"])
+def test_autocast(site, rule):
+    module, query = build(site, rule=rule).float(), random(5).float()
+    wanted = call(module, query)[0]
+    state = {}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, weights = call(module, query, need_weights=True)
+        call(module, query[:1], query if site == "cross" else query[:1], incremental_state=state)
+    assert out.dtype == torch.bfloat16 and weights.dtype == torch.float32
+    assert (out.float() - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert module._get_input_buffer(state)["W"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("rule", RULES)
+def test_every_parameter_learns(rule, site):
+    module, query = build(site, rule=rule).train(), random(6)
+    call(module, query, source_for(module, query), ragged(length=7 if site == "cross" else 6))[
+        0
+    ].square().sum().backward()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+def test_printed_form_names_every_choice():
+    text = str(build("cross", "favor", "delta", d_dot=24))
+    assert "site=cross" in text and "feature-map=favor d-dot=24 update-rule=delta normalizer=sum" in text

@@ -1,0 +1,98 @@
+"""Imports point downwards only, and the operators need no fairseq."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "fwp_fairseq"
+
+# What each part may import of the package; every part may also import itself.
+ALLOWED = {
+    "_extension": set(),
+    "feature_maps": {"_extension"},
+    "ops": {"_extension"},
+    "config": {"feature_maps", "ops", "_extension"},
+    "modules": {"config", "feature_maps", "ops", "_extension"},
+    "compat": set(),
+    "records": set(),
+    "info": {"records", "ops", "feature_maps", "_extension"},
+    "models": {"modules", "config", "feature_maps", "ops", "compat", "_extension"},
+    "tasks": {"models", "modules", "config", "feature_maps", "ops", "compat", "_extension"},
+    "cli": None,
+    "__main__": None,
+    "__init__": set(),
+}
+FAIRSEQ = {"config", "modules", "models", "tasks", "compat", "cli", "info"}
+
+
+def _part(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imports(file: Path) -> set[str]:
+    """Absolute names of every module that the file imports, wherever in it."""
+    package = ["fwp_fairseq", *file.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            found |= {".".join([*base, alias.name]) for alias in node.names}
+    return found
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_arrows_point_downwards(file):
+    part = _part(file)
+    assert part in ALLOWED, f"{part} has no place in the layers: add it to ALLOWED"
+    imported = _imports(file)
+    inside = {name.split(".")[1] for name in imported if name.startswith("fwp_fairseq.")}
+    names = {child.name.removesuffix(".py") for child in PACKAGE.iterdir()}
+    allowed = ALLOWED[part]
+    if allowed is not None:
+        assert inside & names <= allowed | {part}
+    if part not in FAIRSEQ:
+        assert not any(name.split(".")[0] == "fairseq" for name in imported)
+    assert not any(name.split(".")[0] in ("scripts", "tests", "benchmarks") for name in imported)
+
+
+def test_the_naive_implementation_is_independent():
+    tree = ast.parse((ROOT / "tests" / "naive.py").read_text(encoding="utf-8"))
+    imported = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    assert imported == {"math", "numpy"}
+
+
+def test_operators_and_feature_maps_without_fairseq():
+    code = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("fairseq", "omegaconf", "hydra", "sacrebleu"):
+            raise ImportError(name + " is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import torch
+import fwp_fairseq
+from fwp_fairseq import feature_maps, ops
+x = torch.rand(1, 3, 2, 4)
+out, state = ops.delta_rule(x, x, x, x[..., 0], feature_map=feature_maps.build_feature_map("dpfp", 4))
+assert out.shape == (1, 3, 2, 4) and state.W.shape == (1, 2, 8, 4)
+assert not any(name.split(".")[0] == "fairseq" for name in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
