@@ -90,6 +90,25 @@ template <class T> void favor_features(const Call<T>& c, Side<T>& s) {
   }
 }
 
+// to[i] = a[i] b[i] for rows of one vector each; their sum.
+template <class T> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, T* to, idx ld, idx count) {
+  Vec<T> sum{}, odd{};  // two sums: the latency of one would be waited for
+  idx i = 0;
+  for (; i + 2 <= count; i += 2, a += 2 * ld, b += 2 * ld, to += 2 * ld) {
+    const Vec<T> y = load(a) * load(b), z = load(a + ld) * load(b + ld);
+    store(to, y);
+    store(to + ld, z);
+    sum += y;
+    odd += z;
+  }
+  if (i < count) {
+    const Vec<T> y = load(a) * load(b);
+    store(to, y);
+    sum += y;
+  }
+  return sum + odd;
+}
+
 // x from the inputs, then phi and scale. `padding` is given for keys only.
 template <class T>
 void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0, idx count,
@@ -124,17 +143,11 @@ void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const boo
           store(x + i * ld + t, relu<T>(a));
           store(x + (c.d_key + i) * ld + t, relu<T>(-a));
         }
-        Vec<T> odd{};  // two sums: the latency of one would be waited for
         for (idx j = 1; j <= c.nu; ++j) {
           T* phi = s.phi + (j - 1) * n * ld + t;
-          for (idx i = 0; i < n; ++i) {
-            const Vec<T> y = load(x + i * ld + t) * load(x + (i < j ? i - j + n : i - j) * ld + t);
-            store(phi + i * ld, y);
-            if (i & 1) odd += y;
-            else total += y;
-          }
+          total += rolled_products(x + t, x + (n - j) * ld + t, phi, ld, j);
+          total += rolled_products(x + j * ld + t, x + t, phi + j * ld, ld, n - j);
         }
-        total += odd;
         break;
       }
       case Map::favor:

@@ -124,8 +124,10 @@ template <class T> struct Head {
         continue;
       }
       const T* from = rows.at(b, t0 + t, h);
-      for (idx j = 0; j < c.d_value; ++j) row[j] = from[j];
-      for (idx j = c.d_value; j < plan.wide; ++j) row[j] = 0;
+      idx j = 0;
+      for (; j + width<T> <= c.d_value; j += width<T>) store(row + j, load(from + j));
+      for (; j < c.d_value; ++j) row[j] = from[j];
+      for (; j < plan.wide; ++j) row[j] = 0;
     }
   }
 
@@ -146,21 +148,26 @@ template <class T> struct Head {
     if (lower) product_lower(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
     else product<false>(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
     const auto lane = lane_numbers<T>();
-    for (idx i = 0; i < a.padded; ++i) {
-      const Vec<T> scale = splat(a.scale[i]);
-      const idx last = lower ? i + limit : b.padded;
-      Vec<T> sum{};
-      for (idx j = 0; j < b.padded; j += width<T>) {
-        T* p = to + i * ldp + j;
-        Vec<T> x{};
-        if (j <= last) {
-          x = load(p) * (scale * load(b.scale + j));
-          if (j + width<T> > last + 1) x = lane <= lane_limit(last - j) ? x : Vec<T>{};
+    for (idx first = 0; first < a.padded; first += width<T>) {
+      Vec<T> sum[Lanes<T>::count];
+      for (int r = 0; r < Lanes<T>::count; ++r) {
+        const idx i = first + r, last = lower ? i + limit : b.padded;
+        const Vec<T> scale = splat(a.scale[i]);
+        T* p = to + i * ldp;
+        sum[r] = Vec<T>{};
+        idx j = 0;
+        for (; j < b.padded && j + width<T> <= last + 1; j += width<T>) {
+          const Vec<T> x = load(p + j) * (scale * load(b.scale + j));
+          store(p + j, x);
+          sum[r] += x;
         }
-        store(p, x);
-        sum += x;
+        for (; j < b.padded; j += width<T>) {
+          const Vec<T> x = lane <= lane_limit(last - j) ? load(p + j) * (scale * load(b.scale + j)) : Vec<T>{};
+          store(p + j, x);
+          sum[r] += x;
+        }
       }
-      if (sums) sums[i] = sum_of_lanes<T>(sum);
+      if (sums) store(sums + first, sum_of_rows<T>(sum));
     }
   }
   static typename Lanes<T>::ints lane_limit(idx last) {
@@ -244,16 +251,20 @@ template <class T> struct Head {
     load_queries(t0, count);
     read(from_gram);
     for (idx t = 0; t < count; ++t) {
-      T* to = c.out.at(b, t0 + t, h);
-      const T* from = N + t * plan.wide;
-      if (!c.normalize_output) {
-        for (idx j = 0; j < c.d_value; ++j) to[j] = from[j];
-      } else if (denominator[t] == 0) {
-        for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
-      } else {
-        for (idx j = 0; j < c.d_value; ++j) to[j] = from[j] / denominator[t];
-      }
+      const T* row = N + t * plan.wide;
+      const T d = c.normalize_output ? denominator[t] : T(1);
+      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h));
     }
+  }
+  // to = by row, or zeros whatever the row holds.
+  void store_row(const T* row, T by, bool zero, T* to) const {
+    if (zero) {
+      for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
+      return;
+    }
+    idx j = 0;
+    for (; j + width<T> <= c.d_value; j += width<T>) store(to + j, load(row + j) * splat(by));
+    for (; j < c.d_value; ++j) to[j] = row[j] * by;
   }
 
   template <class F> void for_tiles(F f) const {
@@ -492,10 +503,8 @@ template <class T> struct HeadBackward : Head<T> {
 
   void store_values(idx t0, idx count, const T* rows, const T* by) const {
     for (idx t = 0; t < count; ++t) {
-      T* to = c.grad_v.at(b, t0 + t, h);
       const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
-      for (idx j = 0; j < c.d_value; ++j)
-        to[j] = padded ? T(0) : by ? by[t] * rows[t * plan.wide + j] : rows[t * plan.wide + j];
+      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), padded, c.grad_v.at(b, t0 + t, h));
     }
   }
 

@@ -101,6 +101,15 @@ template <class T, int Step> FWP_INLINE void transpose_steps(Vec<T>* rows) {
   if constexpr (Step > 1) transpose_steps<T, Step / 2>(rows);
 }
 
+// Lane i: the sum of rows[i]'s lanes.
+template <class T> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) {
+  constexpr int W = Lanes<T>::count;
+  transpose_steps<T, W / 2>(rows);
+  for (int half = W / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) rows[i] += rows[i + half];
+  return rows[0];
+}
+
 // to[j][i] = from[i][j], W x W.
 template <class T> FWP_INLINE void transpose_block(const T* from, idx from_ld, T* to, idx to_ld) {
   constexpr int W = Lanes<T>::count;
