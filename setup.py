@@ -71,9 +71,17 @@ def extension(part):
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
     make = {"cpu": CppExtension, "cuda": CUDAExtension}[part]
-    # py_limited_api: no Python symbols, so that one library serves every Python version.
+    # -g0: distutils asks for debug information otherwise, nine tenths of the library.
     flags = {"cxx": ["-O3", "-g0"], "nvcc": ["-O3"]}
-    return make(f"fwp_fairseq._{part}", sources(part), extra_compile_args=flags, py_limited_api=True)
+    link = []
+    if os.environ.get("FWP_SANITIZE") == "1":  # see scripts/sanitize.sh
+        sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+        flags["cxx"] += [*sanitizers, "-O1", "-g1"]
+        link += sanitizers
+    # py_limited_api: no Python symbols, so that one library serves every Python version.
+    return make(
+        f"fwp_fairseq._{part}", sources(part), extra_compile_args=flags, extra_link_args=link, py_limited_api=True
+    )
 
 
 def write_record(folder):

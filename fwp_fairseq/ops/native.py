@@ -1,15 +1,121 @@
-"""The compiled operators. This version has none yet; ``csrc/`` is their place and this module the reason-giver."""
+"""The compiled operators of ``csrc/``: phi applied on the fly, phi and Gram matrices recomputed in the backward.
 
+``torch.ops.fwp.fast_weights`` and ``fast_weights_backward`` get their fake kernels and autograd here, once, when this
+module is imported and the library loads. Saved for the backward: the inputs, nothing else.
+"""
+
+import torch
 from torch import Tensor
 
 from .. import _extension
+from ..feature_maps import Dpfp, Elu, Favor, Identity
 from .problem import FastWeights, Problem
+
+_RULES = ("sum", "delta")
+_FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
+
+
+def _new_rows(x: Tensor, width: int) -> Tensor:
+    """As ``new_rows`` of csrc/cpu/operators.cpp."""
+    batch, length, heads = x.shape[:3]
+    if x.stride(1) > x.stride(0):
+        return x.new_empty(length, batch, heads, width).transpose(0, 1)
+    return x.new_empty(batch, length, heads, width)
+
+
+def _fake(
+    q, k, v, beta, key_padding_mask, initial_W, initial_z, projection, rule, feature_map, d_dot, input_scale, causal,
+    normalize_features, normalize_output, eps, return_state,
+):  # fmt: skip
+    batch, _, heads, d_value = v.shape
+    W = q.new_empty(batch, heads, d_dot, d_value) if return_state else q.new_empty(0)
+    z = q.new_empty(batch, heads, d_dot) if return_state and normalize_output else q.new_empty(0)
+    return _new_rows(q, d_value), W, z
+
+
+def _fake_backward(grad_out, grad_W, grad_z, q, k, v, beta, key_padding_mask, initial_W, initial_z, *options):
+    return (
+        *(_new_rows(x, x.shape[3]) for x in (q, k, v)),
+        q.new_empty(0) if beta is None else _new_rows(beta, 1).squeeze(3),
+        *(q.new_empty(0) if x is None else q.new_empty(x.shape) for x in (initial_W, initial_z)),
+    )
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:8])
+    ctx.options = inputs[8:]
+
+
+def _differentiate(ctx, grad_out, grad_W, grad_z):
+    *options, return_state = ctx.options
+    normalize_output = options[6]
+    inputs = ctx.saved_tensors
+    if not return_state:
+        grad_W = grad_z = None
+    elif not normalize_output:
+        grad_z = None
+    gradients = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options)
+    given = (None if x is None else gradient for x, gradient in zip((*inputs[:4], *inputs[5:7]), gradients, strict=True))
+    q, k, v, beta, W, z = given
+    return q, k, v, beta, None, W, z, None, *(None for _ in ctx.options)
+
+
+def _refuse(ctx, *gradients):
+    raise NotImplementedError(
+        "fwp::fast_weights has no second derivative; backend='chunked' or 'reference' differentiates any number of times"
+    )
+
+
+def _register() -> None:
+    torch.library.register_fake("fwp::fast_weights", _fake)
+    torch.library.register_fake("fwp::fast_weights_backward", _fake_backward)
+    torch.library.register_autograd("fwp::fast_weights", _differentiate, setup_context=_save)
+    torch.library.register_autograd("fwp::fast_weights_backward", _refuse)
+
+
+_STATUS = _extension.status()
+if _STATUS.cpu:
+    _register()
 
 
 def unsupported_reasons(problem: Problem) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
-    return [_extension.status().reason or "the compiled library has no kernel for this operator yet"]
+    if not _STATUS.cpu:
+        return [_STATUS.reasons["cpu"]]
+    reasons = []
+    if problem.rule not in _RULES:
+        reasons.append(f"the compiled library has no kernel for the {problem.rule} rule")
+    if problem.v.device.type != "cpu":
+        reasons.append(f"the compiled library has no kernel for {problem.v.device.type} tensors")
+    if problem.v.dtype not in _FLOATING:
+        reasons.append(f"the compiled library has no kernel for {problem.v.dtype}")
+    name = _MAPS.get(type(problem.feature_map))
+    if name is None:
+        reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
+    elif name == "favor" and problem.feature_map.training_projection.requires_grad:
+        reasons.append("the compiled library gives no gradient to the projection of the feature map favor")
+    return reasons
 
 
 def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
-    raise NotImplementedError("; ".join(unsupported_reasons(problem)))
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
+    dtype, phi = problem.dtype, problem.feature_map
+    name = _MAPS[type(phi)]
+    projection, input_scale = None, 1.0
+    if name == "favor":
+        projection = (phi.training_projection if phi.training else phi.projection).to(dtype)
+        input_scale = phi.scale
+    W = z = None
+    if problem.initial_state is not None:
+        W = problem.initial_state.W.to(dtype)
+        z = problem.initial_state.z.to(dtype) if problem.normalize_output else None
+    out, W, z = torch.ops.fwp.fast_weights(
+        problem.q.to(dtype), problem.k.to(dtype), problem.v.to(dtype),
+        None if problem.beta is None else problem.beta.to(dtype),
+        problem.key_padding_mask, W, z, projection, problem.rule, name,
+        problem.k.shape[-1] if phi is None else phi.d_dot, input_scale, problem.causal, problem.normalize_features,
+        problem.normalize_output, problem.eps, problem.return_state,
+    )  # fmt: skip
+    state = FastWeights(W, z if problem.normalize_output else None) if problem.return_state else None
+    return out.to(problem.v.dtype), state

@@ -1,0 +1,30 @@
+// Input checks that name the operator, the tensor, what was expected and what came.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+namespace fwp {
+
+inline void check_shape(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected) {
+  TORCH_CHECK_VALUE(x.sizes() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected);
+}
+
+inline void check_like(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
+  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(),
+                    ", expected q's, ", q.scalar_type());
+  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
+                    q.device());
+}
+
+inline void check_type(const char* op, const at::Tensor& q) {
+  TORCH_CHECK_VALUE(q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble, op, ": q is of type ",
+                    q.scalar_type(), ", expected Float or Double");
+}
+
+inline void check_rank(const char* op, const char* name, const at::Tensor& x, int64_t expected) {
+  TORCH_CHECK_VALUE(x.dim() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected,
+                    " dimensions");
+}
+
+}  // namespace fwp

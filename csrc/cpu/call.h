@@ -1,0 +1,58 @@
+// One call of the operator as plain pointers: what the kernels see instead of tensors. No torch header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fwp {
+
+enum class Rule { sum, delta };
+enum class Map { identity, elu, dpfp, favor };
+
+// (B, length, H, width), last dimension contiguous, other strides free.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  std::ptrdiff_t batch = 0, time = 0, head = 0;
+
+  T* at(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const { return data + b * batch + t * time + h * head; }
+  explicit operator bool() const { return data != nullptr; }
+};
+
+// Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
+template <class T>
+struct Call {
+  Rule rule;
+  Map map;
+  std::ptrdiff_t nu = 0;           // dpfp: number of offsets
+  const T* projection = nullptr;   // favor: (m, d_key), contiguous
+  T input_scale = 1;               // favor: x' = input_scale x
+  bool causal, normalize_features, normalize_output;
+  T eps;
+  std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
+
+  Rows<const T> q, k, v, beta;
+  Rows<const bool> padding;  // (B, S) with head stride 0; null: no padding
+  const T *initial_W = nullptr, *initial_z = nullptr;
+
+  // forward: W and z are null when nobody will read them
+  Rows<T> out;
+  T *W = nullptr, *z = nullptr;
+
+  // backward: gradients that come in (grad_W, grad_z null: zero) and go out
+  Rows<const T> grad_out;
+  const T *grad_W = nullptr, *grad_z = nullptr;
+  Rows<T> grad_q, grad_k, grad_v, grad_beta;
+  T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
+};
+
+// One instruction set's kernels. Each call serves one (batch row, head) and owns its scratch for that time.
+template <class T>
+struct Kernels {
+  std::size_t (*forward_scratch)(const Call<T>&);   // in elements of T
+  std::size_t (*backward_scratch)(const Call<T>&);
+  void (*forward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
+  void (*backward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
+};
+
+}  // namespace fwp

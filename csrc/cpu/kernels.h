@@ -1,0 +1,575 @@
+// Forward and backward of one head. Included once per instruction set, see kernels_*.cpp.
+//
+// Time is cut into chunks (one up to longest_chunk positions, which is every sentence; shorter ones beyond). With rows as
+// time, phi feature-major, and everything scaled as normalisation and padding ask:
+//
+//     P = M o (Q K^T)     M: causal mask, or ones
+//     R = K W + stril(K K^T) U,  U = beta V - rate R      delta; rate = beta, or beta / (z.k + eps)
+//     U = V                                               sum
+//     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
+//     W <- W + K^T U,  z <- z + K^T 1
+//
+// The accumulator z rides along as one more column of W, and a column of ones in U (where the output is normalised):
+// "wide" rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
+//
+// The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
+// backwards; for G the gradient of the state after the chunk, gN of N (with that of the denominator in its last column):
+//
+//     dU = P^T gN + K G;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dR = -rate Z
+//     dP = M o (gN U^T);  dKK = stril(dR U^T)
+//     dQ = dP K + gN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U G^T + dR W^T
+//     dV = beta Z;  dbeta = Z.(V - ...);  G <- G + Q^T gN + K^T dR
+//
+// Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
+
+constexpr idx longest_chunk = 128, short_chunk = 64;
+
+// Sizes that follow from the call.
+template <class T> struct Plan {
+  idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
+  idx narrow, wide;
+  bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
+  bool writes_state;         // somebody needs the state after the last chunk
+
+  explicit Plan(const Call<T>& c) {
+    constexpr idx W = width<T>;
+    causal = c.causal;
+    narrow = round_up(c.d_value, W);
+    wide = round_up(c.d_value + (c.normalize_output ? 1 : 0), W);
+    chunk = c.sources <= longest_chunk ? c.sources : short_chunk;
+    chunks = c.sources <= longest_chunk ? 1 : (c.sources + chunk - 1) / chunk;
+    const bool given = c.W != nullptr;
+    const idx gram = c.targets * c.sources * (c.d_dot + c.d_value);
+    const idx state = (c.targets + (given ? 0 : c.sources)) * c.d_dot * c.d_value;
+    reads_state = !causal && (chunks > 1 || gram > state);
+    writes_state = given || reads_state;
+    tile = causal ? chunk : (c.targets < longest_chunk ? c.targets : longest_chunk);
+  }
+};
+
+// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole vectors.
+template <class T> struct Arena {
+  T* base;
+  std::size_t used = 0;
+
+  T* take(idx count) {
+    T* piece = base ? base + used : nullptr;
+    used += round_up(count, 64 / idx(sizeof(T)));
+    return piece;
+  }
+};
+
+template <class T> struct Head {
+  const Call<T>& c;
+  const Plan<T> plan;
+  const idx b, h;
+
+  Side<T> q, k;
+  T *buffer, *P, *G, *U, *R, *N, *W;  // G: stril(K K^T)
+  T *beta, *rate, *seen, *denominator;
+  idx ldp;  // rows of P and G
+  bool has_W;
+
+  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : c(call), plan(call), b(b), h(h) {
+    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
+    const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
+    ldp = row_distance<T>(plan.chunk);
+    for (Side<T>* side : {&q, &k}) {
+      side->x = arena.take(c.map == Map::identity ? 0 : base_rows(c) * ld);
+      side->phi = arena.take(c.d_dot * ld);
+      side->scale = arena.take(ld);
+    }
+    buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
+    P = arena.take(rows * ldp);
+    G = arena.take(c.rule == Rule::delta ? rows * ldp : 0);
+    U = arena.take(rows * plan.wide);
+    R = arena.take(c.rule == Rule::delta ? rows * plan.wide : 0);
+    N = arena.take(rows * plan.wide);
+    W = arena.take(c.d_dot * plan.wide);
+    beta = arena.take(ld);
+    rate = arena.take(ld);
+    seen = arena.take(ld);
+    denominator = arena.take(ld);
+    has_W = false;
+  }
+
+  // ---- state ----
+
+  void copy_state_in(const T* from_W, const T* from_z, T* to) const {
+    for (idx i = 0; i < c.d_dot; ++i) {
+      T* row = to + i * plan.wide;
+      const T* from = from_W + ((b * c.heads + h) * c.d_dot + i) * c.d_value;
+      for (idx j = 0; j < c.d_value; ++j) row[j] = from[j];
+      for (idx j = c.d_value; j < plan.wide; ++j) row[j] = 0;
+      if (c.normalize_output && from_z) row[c.d_value] = from_z[(b * c.heads + h) * c.d_dot + i];
+    }
+  }
+  void copy_state_out(const T* from, T* to_W, T* to_z) const {
+    for (idx i = 0; i < c.d_dot; ++i) {
+      const T* row = from + i * plan.wide;
+      T* to = to_W + ((b * c.heads + h) * c.d_dot + i) * c.d_value;
+      for (idx j = 0; j < c.d_value; ++j) to[j] = row[j];
+      if (c.normalize_output && to_z) to_z[(b * c.heads + h) * c.d_dot + i] = row[c.d_value];
+    }
+  }
+
+  // ---- small pieces ----
+
+  // Rows of values or of their gradient, filled up with zeros to `wide`; what padded keys hold is not read.
+  void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
+    for (idx t = 0; t < count; ++t) {
+      T* row = to + t * plan.wide;
+      if (keys && c.padding && *c.padding.at(b, t0 + t, 0)) {
+        for (idx j = 0; j < plan.wide; ++j) row[j] = 0;
+        continue;
+      }
+      const T* from = rows.at(b, t0 + t, h);
+      idx j = 0;
+      for (; j + width<T> <= c.d_value; j += width<T>) store(row + j, load(from + j));
+      for (; j < c.d_value; ++j) row[j] = from[j];
+      for (; j < plan.wide; ++j) row[j] = 0;
+    }
+  }
+
+  void scale_rows(idx count, const T* by, T* rows, idx columns) const {
+    for (idx t = 0; t < count; ++t) {
+      const Vec<T> s = splat(by[t]);
+      for (idx j = 0; j < columns; j += width<T>) store(rows + t * plan.wide + j, load(rows + t * plan.wide + j) * s);
+    }
+  }
+
+  // View of phi as (token, feature) and as (feature, token).
+  static View<T> tokens(const Side<T>& s) { return {s.phi, 1, s.ld}; }
+  static View<T> features(const Side<T>& s) { return {s.phi, s.ld, 1}; }
+  View<T> rows(const T* rows) const { return {rows, plan.wide, 1}; }
+
+  // to (padded rows) = scaled a . scaled b, kept for j <= i + limit and 0 elsewhere; row sums to `sums`.
+  void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
+    if (lower) product_lower(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
+    else product<false>(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
+    const auto lane = lane_numbers<T>();
+    for (idx first = 0; first < a.padded; first += width<T>) {
+      Vec<T> sum[Lanes<T>::count];
+      for (int r = 0; r < Lanes<T>::count; ++r) {
+        const idx i = first + r, last = lower ? i + limit : b.padded;
+        const Vec<T> scale = splat(a.scale[i]);
+        T* p = to + i * ldp;
+        sum[r] = Vec<T>{};
+        idx j = 0;
+        for (; j < b.padded && j + width<T> <= last + 1; j += width<T>) {
+          const Vec<T> x = load(p + j) * (scale * load(b.scale + j));
+          store(p + j, x);
+          sum[r] += x;
+        }
+        for (; j < b.padded; j += width<T>) {
+          const Vec<T> x = lane <= lane_limit(last - j) ? load(p + j) * (scale * load(b.scale + j)) : Vec<T>{};
+          store(p + j, x);
+          sum[r] += x;
+        }
+      }
+      if (sums) store(sums + first, sum_of_rows<T>(sum));
+    }
+  }
+  static typename Lanes<T>::ints lane_limit(idx last) {
+    typename Lanes<T>::ints limit{};
+    return limit + static_cast<decltype(limit[0] + 0)>(last);
+  }
+
+  // ---- writing ----
+
+  // Keys, their U (and R, rate, G for delta) of the chunk that starts at t0, from the state W where there is one.
+  void load_chunk(idx t0, idx count) {
+    load_side(c, c.k, c.padding, b, h, t0, count, k, buffer);
+    load_rows(c.v, t0, count, true, U);
+    if (c.rule == Rule::delta) {
+      for (idx t = 0; t < count; ++t) {
+        const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
+        beta[t] = padded ? T(0) : *c.beta.at(b, t0 + t, h);
+      }
+      gram(k, k, true, -1, G, c.normalize_output ? seen : nullptr);
+      if (has_W) {
+        product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, R, plan.wide);
+        scale_rows(count, k.scale, R, plan.wide);
+      } else {
+        for (idx i = 0; i < count * plan.wide; ++i) R[i] = 0;
+      }
+      for (idx t = 0; t < count; ++t) {
+        if (!c.normalize_output) {
+          rate[t] = beta[t];
+          continue;
+        }
+        seen[t] += R[t * plan.wide + c.d_value] + c.eps;
+        rate[t] = seen[t] == 0 ? T(0) : beta[t] / seen[t];
+      }
+      scale_rows(count, beta, U, plan.narrow);
+      triangle_solve(count, plan.narrow, View<T>{G, ldp, 1}, rate, 1, R, plan.wide, U, plan.wide);
+    }
+    if (c.normalize_output)
+      for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
+  }
+
+  // to += (features of s)^T what, what (wide rows) scaled with s in place; = where !add.
+  void write(const Side<T>& s, T* what, T* to, bool add) const {
+    scale_rows(s.tokens, s.scale, what, plan.wide);
+    if (add) product<true>(c.d_dot, plan.wide, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    else product<false>(c.d_dot, plan.wide, s.tokens, features(s), what, plan.wide, to, plan.wide);
+  }
+
+  // ---- reading ----
+
+  // to = Q W, wide; adds what its last column holds to the denominators.
+  void read_state(T* to) {
+    product<false>(q.tokens, plan.wide, c.d_dot, tokens(q), W, plan.wide, to, plan.wide);
+    scale_rows(q.tokens, q.scale, to, plan.wide);
+    if (c.normalize_output)
+      for (idx t = 0; t < q.tokens; ++t) denominator[t] += to[t * plan.wide + c.d_value];
+  }
+  // P, and its row sums added to the denominators.
+  void read_gram() {
+    gram(q, k, plan.causal, 0, P, c.normalize_output ? seen : nullptr);
+    if (c.normalize_output)
+      for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
+  }
+
+  // N and its denominators for the tile in q: from W where there is one, and from the chunk in k where from_gram.
+  void read(bool from_gram) {
+    const idx count = q.tokens;
+    for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
+    if (has_W) read_state(N);
+    else
+      for (idx i = 0; i < count * plan.wide; ++i) N[i] = 0;
+    if (!from_gram) return;
+    read_gram();
+    const View<T> A{P, ldp, 1};
+    if (plan.causal) triangle_product<true>(count, plan.narrow, A, U, plan.wide, N, plan.wide);
+    else product<true>(count, plan.narrow, k.tokens, A, U, plan.wide, N, plan.wide);
+  }
+
+  void load_queries(idx t0, idx count) { load_side(c, c.q, Rows<const bool>{}, b, h, t0, count, q, buffer); }
+
+  void read_out(idx t0, idx count, bool from_gram) {
+    load_queries(t0, count);
+    read(from_gram);
+    for (idx t = 0; t < count; ++t) {
+      const T* row = N + t * plan.wide;
+      const T d = c.normalize_output ? denominator[t] : T(1);
+      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h));
+    }
+  }
+  // to = by row, or zeros whatever the row holds.
+  void store_row(const T* row, T by, bool zero, T* to) const {
+    if (zero) {
+      for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
+      return;
+    }
+    idx j = 0;
+    for (; j + width<T> <= c.d_value; j += width<T>) store(to + j, load(row + j) * splat(by));
+    for (; j < c.d_value; ++j) to[j] = row[j] * by;
+  }
+
+  template <class F> void for_tiles(F f) const {
+    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile)
+      f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
+  }
+  idx chunk_length(idx n) const {
+    const idx t0 = n * plan.chunk;
+    return t0 + plan.chunk < c.sources ? plan.chunk : c.sources - t0;
+  }
+  void start() {
+    has_W = c.initial_W != nullptr;
+    if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
+  }
+
+  void forward() {
+    start();
+    for (idx n = 0; n < plan.chunks; ++n) {
+      const idx t0 = n * plan.chunk, count = chunk_length(n);
+      load_chunk(t0, count);
+      if (plan.causal) read_out(t0, count, true);
+      else if (!plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, true); });
+      if (plan.writes_state || n + 1 < plan.chunks) {
+        write(k, U, W, has_W);
+        has_W = true;
+      }
+    }
+    if (plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, false); });
+    if (c.W) copy_state_out(W, c.W, c.z);
+  }
+};
+
+template <class T> struct HeadBackward : Head<T> {
+  using Base = Head<T>;
+  using Base::b, Base::beta, Base::c, Base::denominator, Base::G, Base::h, Base::has_W, Base::k, Base::ldp, Base::P,
+      Base::plan, Base::q, Base::R, Base::rate, Base::seen, Base::U, Base::W;
+
+  T* states;           // W at the start of every chunk, then after the last
+  T* dW;               // [d_dot][wide]
+  T *dq, *dk, *dx;     // [d_dot][ld of q, k] of the scaled features; [base rows][ld] of what they are made of
+  T *gN, *dU, *dR;     // wide rows; dR ends as the gradient of K W, with that of z.k in the last column
+  T *V, *old;          // wide rows: values; Q W
+  T *U_across, *across;  // [wide][lda]: U and one of gN, dR, turned
+  T *D, *Dt;           // [tokens][lda]: gradient of P or K K^T, turned
+  T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
+  idx lda, columns;    // columns: d_value and, where the output is normalised, z's
+  bool has_dW = false;
+
+  HeadBackward(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
+    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
+    const idx rows = round_up(longest, width<T>), size = rows * plan.wide, state = c.d_dot * plan.wide;
+    lda = row_distance<T>(longest);
+    columns = c.d_value + (c.normalize_output ? 1 : 0);
+    states = arena.take((plan.chunks + 1) * state);
+    W = states;
+    dW = arena.take(state);
+    const idx ld = rows + width<T>;
+    dq = arena.take(c.d_dot * ld);
+    dk = arena.take(c.d_dot * ld);
+    dx = arena.take(base_rows(c) * ld);
+    const bool delta = c.rule == Rule::delta;
+    gN = arena.take(size);
+    dU = arena.take(size);
+    dR = arena.take(delta ? size : 0);
+    V = arena.take(delta ? size : 0);
+    old = arena.take(size);
+    U_across = arena.take(plan.wide * lda);
+    across = arena.take(plan.wide * lda);
+    D = arena.take(rows * lda);
+    Dt = arena.take(rows * lda);
+    pull = arena.take(ld);
+    seen_by_keys = arena.take(ld);
+  }
+
+  void enter(idx n) {  // the state at the start of chunk n
+    W = states + n * c.d_dot * plan.wide;
+    has_W = n > 0 || c.initial_W;
+  }
+
+  // to[j][t] = rows[t][j]; tokens behind the end become 0 in both.
+  void turn(T* rows, idx count, T* to) const {
+    const idx padded = round_up(count, width<T>);
+    for (idx i = count * plan.wide; i < padded * plan.wide; ++i) rows[i] = 0;
+    for (idx t = 0; t < padded; t += width<T>)
+      for (idx j = 0; j < plan.wide; j += width<T>)
+        transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
+  }
+  // Dt = D^T, then D and Dt scaled by column and row factors: D[i] *= row[i], Dt[j] *= column[j].
+  void turn_square(idx rows, idx columns) const {
+    for (idx i = 0; i < rows; i += width<T>)
+      for (idx j = 0; j < columns; j += width<T>) transpose_block(D + i * lda + j, lda, Dt + j * lda + i, lda);
+  }
+  void scale_square(T* square, idx rows, idx columns, const T* by) const {
+    for (idx i = 0; i < rows; ++i)
+      for (idx j = 0; j < columns; j += width<T>) store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
+  }
+
+  // D = left U^T without the column of ones (D has `rows` padded rows); sums[i] += P_i.D_i where P is given.
+  void pair_gradient(const T* left, idx rows, bool lower) const {
+    if (lower) product_lower(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
+    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
+  }
+  // D[i][j] += shift for j <= last, 0 behind.
+  void shift_row(idx i, idx last, T shift) const {
+    const auto lane = lane_numbers<T>();
+    for (idx j = 0; j < k.padded; j += width<T>) {
+      Vec<T> x{};
+      if (j <= last) {
+        x = load(D + i * lda + j) + splat(shift);
+        if (j + width<T> > last + 1) x = lane <= Base::lane_limit(last - j) ? x : Vec<T>{};
+      }
+      store(D + i * lda + j, x);
+    }
+  }
+  T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
+    const auto lane = lane_numbers<T>();
+    Vec<T> sum{};
+    for (idx j = 0; j < k.padded && j <= last; j += width<T>) {
+      const Vec<T> x = load(P + i * ldp + j) * load(D + i * lda + j);
+      sum += j + width<T> > last + 1 ? (lane <= Base::lane_limit(last - j) ? x : Vec<T>{}) : x;
+    }
+    return sum_of_lanes<T>(sum);
+  }
+
+  // A tile of queries: stores their gradient, adds to dk and dU of the chunk in k (from_gram), to dW where needed.
+  void read_backward(idx t0, idx count, bool from_gram, bool need_dW) {
+    Base::load_queries(t0, count);
+    for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
+    if (has_W && c.normalize_output) Base::read_state(old);
+    if (from_gram) Base::read_gram();
+    Base::load_rows(c.grad_out, t0, count, false, gN);
+    for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) gN[i] = 0;
+    if (c.normalize_output)
+      for (idx t = 0; t < count; ++t) {
+        const T inverse = denominator[t] == 0 ? T(0) : 1 / denominator[t];
+        denominator[t] = inverse;
+        T total = 0;  // gN.N, so far of what was read from W
+        for (idx j = 0; j < c.d_value; ++j) {
+          T& g = gN[t * plan.wide + j];
+          g *= inverse;
+          if (has_W) total += g * old[t * plan.wide + j];
+        }
+        seen[t] = total;
+      }
+    if (from_gram) pair_gradient(gN, q.padded, plan.causal);
+    for (idx i = 0; i < q.padded; ++i) {
+      const idx last = i >= count ? -1 : plan.causal ? i : k.tokens - 1;
+      T shift = 0;  // gradient of the denominator
+      if (c.normalize_output && i < count) {
+        if (from_gram) seen[i] += dot_row(i, last);
+        shift = -denominator[i] * seen[i];
+        gN[i * plan.wide + c.d_value] = shift;
+      }
+      if (from_gram) shift_row(i, last, shift);
+    }
+    for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
+    if (has_W) {
+      turn(gN, count, across);
+      product<true>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
+    }
+    if (from_gram) {
+      turn_square(q.padded, k.padded);
+      scale_square(Dt, k.padded, q.padded, k.scale);
+      scale_square(D, q.padded, k.padded, q.scale);
+      const View<T> keys = Base::features(k), queries = Base::features(q);
+      if (plan.causal) {
+        // dU += P^T gN from the last row up, so that the triangle is a lower one.
+        const idx e = count - 1;
+        triangle_product<true>(count, plan.narrow, View<T>{P + e * ldp + e, -1, -ldp}, gN + e * plan.wide, -plan.wide,
+                               dU + e * plan.wide, -plan.wide);
+        product<true, Band::upper>(c.d_dot, q.padded, k.tokens, keys, Dt, lda, dq, q.ld);
+        product<true, Band::lower>(c.d_dot, k.padded, count, queries, D, lda, dk, k.ld);
+      } else {
+        product<true>(k.tokens, plan.narrow, count, View<T>{P, 1, ldp}, gN, plan.wide, dU, plan.wide);
+        product<true>(c.d_dot, q.padded, k.tokens, keys, Dt, lda, dq, q.ld);
+        product<true>(c.d_dot, k.padded, count, queries, D, lda, dk, k.ld);
+      }
+    }
+    store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
+    if (need_dW) {
+      Base::write(q, gN, dW, has_dW);
+      has_dW = true;
+    }
+  }
+
+  // dU is complete: through the solve to V, beta, keys and the state that the chunk started from.
+  void write_backward(idx t0, idx count, bool need_dW) {
+    if (c.rule == Rule::sum) {
+      store_values(t0, count, dU, nullptr);
+      return;
+    }
+    const idx e = count - 1;
+    for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dR[i] = 0;
+    // The transposed system runs from the last row up: dU becomes Z, dR = -rate Z.
+    triangle_solve(count, plan.narrow, View<T>{G + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
+                   dR + e * plan.wide, -plan.wide);
+    const T* Z = dU;
+    Base::load_rows(c.v, t0, count, true, V);
+    for (idx t = 0; t < count; ++t) {
+      T dbeta = 0, drate = 0;
+      for (idx j = 0; j < c.d_value; ++j) {
+        dbeta += Z[t * plan.wide + j] * V[t * plan.wide + j];
+        drate -= Z[t * plan.wide + j] * R[t * plan.wide + j];
+      }
+      pull[t] = 0;
+      if (!c.normalize_output) {
+        dbeta += drate;
+      } else if (seen_by_keys[t] != 0) {
+        dbeta += drate / seen_by_keys[t];
+        pull[t] = -drate * rate[t] / seen_by_keys[t];
+      }
+      for (idx j = c.d_value; j < plan.wide; ++j) dR[t * plan.wide + j] = 0;
+      if (c.normalize_output) dR[t * plan.wide + c.d_value] = pull[t];
+      const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
+      *c.grad_beta.at(b, t0 + t, h) = padded ? T(0) : dbeta;
+    }
+    store_values(t0, count, Z, beta);
+    pair_gradient(dR, k.padded, true);
+    for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? pull[i] : T(0));
+    turn_square(k.padded, k.padded);
+    for (idx i = 0; i < k.padded; ++i)
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        T* d = D + i * lda + j;
+        store(d, (load(d) + load(Dt + i * lda + j)) * splat(k.scale[i]));
+      }
+    product<true>(c.d_dot, k.padded, count, Base::features(k), D, lda, dk, k.ld);
+    if (has_W) {
+      turn(dR, count, across);
+      product<true>(c.d_dot, k.padded, columns, Base::rows(W), across, lda, dk, k.ld);
+    }
+    if (need_dW) {
+      Base::write(k, dR, dW, has_dW);
+      has_dW = true;
+    }
+  }
+
+  void store_values(idx t0, idx count, const T* rows, const T* by) const {
+    for (idx t = 0; t < count; ++t) {
+      const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
+      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), padded, c.grad_v.at(b, t0 + t, h));
+    }
+  }
+
+  void backward() {
+    if (c.initial_W) Base::copy_state_in(c.initial_W, c.initial_z, states);
+    has_dW = c.grad_W != nullptr;
+    if (has_dW) Base::copy_state_in(c.grad_W, c.grad_z, dW);
+    const idx size = c.d_dot * plan.wide;
+    if (plan.chunks > 1 || plan.reads_state)
+      for (idx n = 0; n < plan.chunks; ++n) {
+        enter(n);
+        if (n + 1 == plan.chunks && !plan.reads_state) break;
+        Base::load_chunk(n * plan.chunk, Base::chunk_length(n));
+        if (has_W)
+          for (idx i = 0; i < size; ++i) W[size + i] = W[i];
+        Base::write(k, U, W + size, has_W);
+      }
+    if (plan.reads_state) {
+      enter(plan.chunks);
+      Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, false, true); });
+    }
+    for (idx n = plan.chunks - 1; n >= 0; --n) {
+      enter(n);
+      const idx t0 = n * plan.chunk, count = Base::chunk_length(n);
+      const bool need_dW = has_W;
+      Base::load_chunk(t0, count);
+      for (idx t = 0; t < count; ++t) seen_by_keys[t] = seen[t];
+      turn(U, count, U_across);
+      for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
+      if (has_dW) {
+        product<false>(count, plan.wide, c.d_dot, Base::tokens(k), dW, plan.wide, dU, plan.wide);
+        Base::scale_rows(count, k.scale, dU, plan.wide);
+        product<true>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
+      } else {
+        for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
+      }
+      if (plan.causal) read_backward(t0, count, true, need_dW);
+      else if (!plan.reads_state) Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, true, need_dW); });
+      write_backward(t0, count, need_dW);
+      store_side_gradient(c, k, dk, dx, c.grad_k, b, h, t0);
+    }
+    if (c.grad_initial_W) {
+      if (!has_dW)
+        for (idx i = 0; i < size; ++i) dW[i] = 0;
+      Base::copy_state_out(dW, c.grad_initial_W, c.grad_initial_z);
+    }
+  }
+};
+
+template <class T> std::size_t forward_scratch(const Call<T>& c) {
+  Arena<T> arena{nullptr};
+  Head<T>(c, 0, 0, arena);
+  return arena.used;
+}
+template <class T> std::size_t backward_scratch(const Call<T>& c) {
+  Arena<T> arena{nullptr};
+  HeadBackward<T>(c, 0, 0, arena);
+  return arena.used;
+}
+template <class T> void forward(const Call<T>& c, idx b, idx h, T* scratch) {
+  Arena<T> arena{scratch};
+  Head<T>(c, b, h, arena).forward();
+}
+template <class T> void backward(const Call<T>& c, idx b, idx h, T* scratch) {
+  Arena<T> arena{scratch};
+  HeadBackward<T>(c, b, h, arena).backward();
+}
+template <class T> constexpr Kernels<T> kernels{forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>};
