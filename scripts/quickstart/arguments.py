@@ -15,7 +15,7 @@ beam {DECODING["--beam"]} and prints detokenised, cased sacreBLEU. Sets up every
 done again, an interrupted training is resumed."""
 
 EPILOG = f"""\
-steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-epoch"]} epochs of
+steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-update"]} updates of
 fairseq-train, fwp average, fairseq-generate, fwp bleu. Every command is printed before it runs and can be copied.
 
 results, below runs/quickstart (or --out):

@@ -68,7 +68,9 @@ def results(rule: str, x: dict[str, Tensor], dtype=torch.float64, *, state=False
         if final.z is not None:
             found["state.z"] = final.z
     generator = torch.Generator().manual_seed(7)
-    loss = sum((y * torch.randn(y.shape, generator=generator, dtype=torch.float64).to(dtype)).sum() for y in found.values())
+    loss = sum(
+        (y * torch.randn(y.shape, generator=generator, dtype=torch.float64).to(dtype)).sum() for y in found.values()
+    )
     loss = loss + sum(y.sum() * 0 for y in x.values() if y.numel() == 0)  # without a position nothing needs a gradient
     for name, gradient in zip(x, torch.autograd.grad(loss, list(x.values()), allow_unused=True), strict=True):
         found[f"gradient of {name}"] = torch.zeros_like(x[name]) if gradient is None else gradient

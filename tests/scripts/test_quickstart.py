@@ -113,7 +113,7 @@ def test_whole_run_leaves_translations_and_a_record(root, capsys):
     record = json.loads((run / "record.json").read_text())
     expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "feature_map": "dpfp", "seed": 1}
     assert expected.items() <= record.items()
-    assert record["signature"] == "BLEU|nrefs:1|case:mixed" and record["train_seconds"] > 0
+    assert record["signature"] == "BLEU|nrefs:1|case:mixed" and 0 <= record["train_seconds"] < 60
     assert not (root / "benchmarks").exists()
     output = capsys.readouterr().out
     assert "BLEU          31.40" in output and "BLEU|nrefs:1|case:mixed" in output
