@@ -28,6 +28,19 @@ def pytest_configure(config):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+def pytest_collection_modifyitems(config, items):
+    """Deselects tests of a rule on a backend that does not have it."""
+    kept, left_out = [], []
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        backend, rule = parameters.get("backend"), parameters.get("rule")
+        known = backend in backends.BACKENDS and rule in requirements.RULES
+        (kept if not known or requirements.serves(backend, rule) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
 def pytest_runtest_setup(item):
     for marker in item.iter_markers("needs"):
         for name in marker.args:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "fwp_fairseq"
 ALLOWED = {
     "_extension": set(),
     "feature_maps": {"_extension"},
-    "ops": {"_extension"},
+    "ops": {"feature_maps", "_extension"},
     "config": {"feature_maps", "ops", "_extension"},
     "modules": {"config", "feature_maps", "ops", "_extension"},
     "compat": set(),

@@ -162,7 +162,7 @@ class FwpDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """None where no layer would read it: a (T, T) mask would make memory quadratic in the length."""
-        if any(not isinstance(layer.self_attn, FastWeightAttention) for layer in self.layers):
+        if any(not isinstance(layer.self_attn, FastWeightAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
 

@@ -143,7 +143,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             mask = None
         else:
             k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
-            beta = None if self.beta_proj is None else torch.sigmoid(self.beta_proj(key).float()).transpose(0, 1)
+            beta = None if self.beta_proj is None else self._strength(key)
             mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :].bool()
 
         out, state = self._attend(q, k, v, beta, mask, saved, return_state=decoding)
@@ -160,6 +160,12 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
 
         out = out.transpose(0, 1).reshape(query.shape)
         return self.out_proj(self.dropout_module(out)), weights
+
+    def _strength(self, key: Tensor) -> Tensor:
+        logits = self.beta_proj(key)
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()
+        return torch.sigmoid(logits).transpose(0, 1)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(L, B, C) -> (B, L, H, C / H), a view."""

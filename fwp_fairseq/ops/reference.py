@@ -58,8 +58,14 @@ def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, prob
 
 def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
-    q, k = _features(problem.q, problem), _features(problem.k, problem)
-    v = problem.v.to(problem.dtype)
+    raw_k, raw_v, raw_beta = problem.k, problem.v, problem.beta
+    if problem.key_padding_mask is not None:
+        # Not for the values, which the loop below keeps: a NaN at a pad would come back through the gradients.
+        pads = problem.key_padding_mask[:, :, None]
+        raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
+        raw_beta = None if raw_beta is None else raw_beta.masked_fill(pads, 0)
+    q, k = _features(problem.q, problem), _features(raw_k, problem)
+    v = raw_v.to(problem.dtype)
     batch, sources, heads, d_dot = k.shape
     if problem.initial_state is None:
         W = v.new_zeros(batch, heads, d_dot, v.shape[-1])
@@ -71,7 +77,7 @@ def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
 
     outputs = []
     for s in range(sources):
-        beta = None if problem.beta is None else problem.beta[:, s].to(problem.dtype)[..., None]
+        beta = None if raw_beta is None else raw_beta[:, s].to(problem.dtype)[..., None]
         new_W, new_z = _write(W, z, k[:, s], v[:, s], beta, problem)
         if problem.key_padding_mask is not None:
             padded = problem.key_padding_mask[:, s, None, None]

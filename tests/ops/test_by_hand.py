@@ -6,7 +6,7 @@ import torch
 
 from tests import naive
 from tests.ops.cases import OPERATORS
-from tests.requirements import TESTED
+from tests.requirements import TESTED, serves
 from tests.tolerances import assert_close
 
 # Two keys along the axes and one between them; values are plain numbers.
@@ -40,8 +40,9 @@ def _naive(rule, q, k, v, beta, **options):
     return naive.attend(rule, *arrays, **options)
 
 
-def _package(backend):
+def _package(name):
     def run(rule, q, k, v, beta, **options):
+        backend = name if serves(name, rule) else "auto"
         out, state = OPERATORS[rule](q, k, v, *(() if rule == "sum" else (beta,)), backend=backend, **options)
         return out, state.W, state.z
 

@@ -9,7 +9,6 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import backends
 from tests.ops.cases import OPERATORS, RULES
-from tests.requirements import missing
 
 B, L, H, D, M = 2, 5, 3, 4, 6
 
@@ -120,13 +119,21 @@ def test_accumulator_is_ignored_where_nothing_reads_it(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_an_explicit_backend_that_cannot_serve_says_why(rule):
-    if missing("native") is None:
-        pytest.skip("the native backend serves here")
+def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
+    """Asked for by name it refuses with every reason; auto falls back, and logs the reasons."""
+    reasons = [f"no such unit for the {rule} rule", "nor a compiler"]
+    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda problem: reasons)
     before = dict(backends.served)
-    with pytest.raises(NotImplementedError, match=rf"backend='native' cannot serve {rule}_rule: .+"):
+    with pytest.raises(NotImplementedError, match=f"^backend='native' cannot serve {rule}_rule: {'; '.join(reasons)}$"):
         _call(rule, backend="native")
     assert backends.served == before
+    with caplog.at_level("INFO", logger=backends.logger.name):
+        _call(rule)
+        _call(rule)
+    assert backends.served["chunked"] == before["chunked"] + 2
+    assert [record.message for record in caplog.records] == [
+        f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}"
+    ]
 
 
 @pytest.mark.parametrize("rule", RULES)

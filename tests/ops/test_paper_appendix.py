@@ -5,7 +5,7 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
-from tests.requirements import TESTED
+from tests.requirements import TESTED, serves
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.parametrize("backend", TESTED)
@@ -80,16 +80,17 @@ def test_b_the_delta_rule_leaves_orthogonal_associations_intact(backend):
     k = basis[:2].reshape(1, 2, 1, 4)
     v = torch.randn(1, 2, 1, 3, dtype=torch.float64)
     ones = torch.ones(1, 2, 1, dtype=torch.float64)
-    options = dict(causal=False, normalize_features=False, normalize_output=False, backend=backend)
-    kept, _ = ops.delta_rule(k, k, v, ones, **options)
+    gated_backend = backend if serves(backend, "gated") else "auto"
+    options = dict(causal=False, normalize_features=False, normalize_output=False)
+    kept, _ = ops.delta_rule(k, k, v, ones, backend=backend, **options)
     assert_close(kept, v, "rounding")
-    erased, _ = ops.gated_rule(k, k, v, ones, **options)
+    erased, _ = ops.gated_rule(k, k, v, ones, backend=gated_backend, **options)
     assert_close(erased[:, 0], torch.zeros(1, 1, 3, dtype=torch.float64), "rounding")
     assert_close(erased[:, 1], v[:, 1], "rounding")
     # With beta < 1 the delta rule still keeps all it had of v_1, the gated rule (1 - beta) of it.
     halves = ones / 2
-    assert_close(ops.delta_rule(k, k, v, halves, **options)[0], v / 2, "rounding")
-    assert_close(ops.gated_rule(k, k, v, halves, **options)[0][:, 0], v[:, 0] / 4, "rounding")
+    assert_close(ops.delta_rule(k, k, v, halves, backend=backend, **options)[0], v / 2, "rounding")
+    assert_close(ops.gated_rule(k, k, v, halves, backend=gated_backend, **options)[0][:, 0], v[:, 0] / 4, "rounding")
 
 
 def test_listing_1(backend):

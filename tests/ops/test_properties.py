@@ -10,6 +10,7 @@ from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.requirements import TESTED
 from tests.tolerances import TOLERANCES, assert_close, error
 
+# "auto" where the backend does not have the rule.
 BACKENDS = st.sampled_from([name for name in TESTED if name != "reference"])
 
 
