@@ -47,14 +47,16 @@ template <class T> struct Plan {
   }
 };
 
-// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole vectors.
+// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole cache lines, and one line lies between
+// them: pieces a multiple of 4096 bytes apart would make loads wait for stores of equal low address bits.
 template <class T> struct Arena {
   T* base;
   std::size_t used = 0;
 
   T* take(idx count) {
     T* piece = base ? base + used : nullptr;
-    used += round_up(count, 64 / idx(sizeof(T)));
+    const idx line = 64 / idx(sizeof(T));
+    used += round_up(count, line) + line;
     return piece;
   }
 };
