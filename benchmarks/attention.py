@@ -116,7 +116,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     environment = records.environment()
-    print(f"{'rule':5} {'B*H':>4} {'L':>5} {'d_dot':>5} {'pass':8} {'softmax ms':>10} {'native':>7} {'chunked':>7} target")
+    print(
+        f"{'rule':5} {'B*H':>4} {'L':>5} {'d_dot':>5} {'pass':8} {'softmax ms':>10} {'native':>7} {'chunked':>7} target"
+    )
     for rows, length, d_dot, *limits in TARGETS:
         if length > arguments.longest:
             continue

@@ -56,14 +56,16 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     elif not normalize_output:
         grad_z = None
     gradients = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options)
-    given = (None if x is None else gradient for x, gradient in zip((*inputs[:4], *inputs[5:7]), gradients, strict=True))
+    given = (
+        None if x is None else gradient for x, gradient in zip((*inputs[:4], *inputs[5:7]), gradients, strict=True)
+    )
     q, k, v, beta, W, z = given
     return q, k, v, beta, None, W, z, None, *(None for _ in ctx.options)
 
 
 def _refuse(ctx, *gradients):
     raise NotImplementedError(
-        "fwp::fast_weights has no second derivative; backend='chunked' or 'reference' differentiates any number of times"
+        "fwp::fast_weights has no second derivative; the backends chunked and reference have every one"
     )
 
 
