@@ -109,68 +109,83 @@ template <class T> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, T* 
   return sum + odd;
 }
 
-// x from the inputs, then phi and scale. `padding` is given for keys only.
-template <class T>
-void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0, idx count,
-               Side<T>& s, T* buffer) {
-  constexpr idx W = width<T>;
-  s.tokens = count;
-  s.padded = round_up(count, W);
-  s.ld = row_distance<T>(count);
-  const idx ld = s.ld;
-  T* x = c.map == Map::identity ? s.phi : s.x;
-  load_transposed(rows, b, h, t0, count, c.d_key, padding, x, ld, buffer);
-  for (idx t = 0; t < s.padded; t += W) {
-    Vec<T> total{};
-    switch (c.map) {
-      case Map::identity:
-        if (c.normalize_features)
-          for (idx i = 0; i < c.d_dot; ++i) total += load(s.phi + i * ld + t);
-        break;
-      case Map::elu:
-        for (idx i = 0; i < c.d_dot; ++i) {
-          const Vec<T> a = load(x + i * ld + t);
-          // Not expm1 + 1: exp itself is what elu(x) + 1 rounds.
-          const Vec<T> y = a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a);
-          store(s.phi + i * ld + t, y);
-          total += y;
-        }
-        break;
-      case Map::dpfp: {
-        const idx n = 2 * c.d_key;
-        for (idx i = 0; i < c.d_key; ++i) {
-          const Vec<T> a = load(x + i * ld + t);
-          store(x + i * ld + t, relu<T>(a));
-          store(x + (c.d_key + i) * ld + t, relu<T>(-a));
-        }
-        for (idx j = 1; j <= c.nu; ++j) {
-          T* phi = s.phi + (j - 1) * n * ld + t;
-          total += rolled_products(x + t, x + (n - j) * ld + t, phi, ld, j);
-          total += rolled_products(x + j * ld + t, x + t, phi + j * ld, ld, n - j);
-        }
-        break;
-      }
-      case Map::favor:
-        for (idx d = 0; d < c.d_key; ++d) store(x + d * ld + t, load(x + d * ld + t) * splat(c.input_scale));
-        break;
+// Features `first` .. first + count of DPFP's block j: products of rows of s.x, to to[0..count). Adds to the sums in
+// s.scale.
+template <class T> void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, T* to) {
+  const idx n = 2 * c.d_key, ld = s.ld, end = first + count;
+  for (idx t = 0; t < s.padded; t += width<T>) {
+    Vec<T> total = load(s.scale + t);
+    const T* x = s.x + t;
+    idx i = first;
+    if (i < j) {  // rolled in from the other end
+      const idx part = (end < j ? end : j) - i;
+      total += rolled_products(x + i * ld, x + (i - j + n) * ld, to + t, ld, part);
+      i += part;
     }
+    if (i < end) total += rolled_products(x + i * ld, x + (i - j) * ld, to + (i - first) * ld + t, ld, end - i);
     store(s.scale + t, total);
   }
-  if (c.map == Map::favor) {
-    favor_features(c, s);
-    for (idx t = 0; t < s.padded; t += W) {
-      Vec<T> total{};
-      for (idx i = 0; i < c.d_dot; ++i) total += load(s.phi + i * ld + t);
-      store(s.scale + t, total);
+}
+
+// Sizes of the side and s.x from the inputs (identity: s.phi); sums in s.scale at 0. `padding` is given for keys only.
+template <class T>
+void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0,
+                 idx count, Side<T>& s, T* buffer) {
+  s.tokens = count;
+  s.padded = round_up(count, width<T>);
+  s.ld = row_distance<T>(count);
+  T* x = c.map == Map::identity ? s.phi : s.x;
+  load_transposed(rows, b, h, t0, count, c.d_key, padding, x, s.ld, buffer);
+  for (idx t = 0; t < s.padded; t += width<T>) {
+    store(s.scale + t, Vec<T>{});
+    for (idx d = 0; d < c.d_key; ++d) {
+      T* row = x + d * s.ld + t;
+      const Vec<T> a = load(row);
+      if (c.map == Map::dpfp) {
+        store(row, relu<T>(a));
+        store(row + c.d_key * s.ld, relu<T>(-a));
+      } else if (c.map == Map::favor) {
+        store(row, a * splat(c.input_scale));
+      }
     }
   }
+}
+
+// s.scale from the sums in it.
+template <class T>
+void finish_scale(const Call<T>& c, const Rows<const bool>& padding, idx b, idx t0, Side<T>& s) {
   for (idx t = 0; t < s.padded; ++t) {
-    const bool there = t < count && !(padding && *padding.at(b, t0 + t, 0));
+    const bool there = t < s.tokens && !(padding && *padding.at(b, t0 + t, 0));
     const T total = s.scale[t] + c.eps;
     if (!there) s.scale[t] = 0;
     else if (!c.normalize_features) s.scale[t] = 1;
     else s.scale[t] = total == 0 ? T(0) : 1 / total;
   }
+}
+
+// s.x from the inputs, then phi and scale.
+template <class T>
+void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0, idx count,
+               Side<T>& s, T* buffer) {
+  load_inputs(c, rows, padding, b, h, t0, count, s, buffer);
+  const idx ld = s.ld;
+  if (c.map == Map::favor) favor_features(c, s);
+  if (c.map == Map::dpfp)
+    for (idx j = 1; j <= c.nu; ++j) dpfp_rows(c, s, j, 0, 2 * c.d_key, s.phi + (j - 1) * 2 * c.d_key * ld);
+  else
+    for (idx t = 0; t < s.padded; t += width<T>) {
+      Vec<T> total{};
+      for (idx i = 0; i < c.d_dot; ++i) {
+        if (c.map == Map::elu) {
+          const Vec<T> a = load(s.x + i * ld + t);
+          // Not expm1 + 1: exp itself is what elu(x) + 1 rounds.
+          store(s.phi + i * ld + t, a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a));
+        }
+        total += load(s.phi + i * ld + t);
+      }
+      store(s.scale + t, total);
+    }
+  finish_scale(c, padding, b, t0, s);
 }
 
 // Gradient of the inputs from that of the scaled features, df [d_dot][ld of s], which is overwritten where convenient.

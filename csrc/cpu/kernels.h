@@ -23,6 +23,7 @@
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
 constexpr idx longest_chunk = 128, short_chunk = 64;
+constexpr idx longest_grouped = 64;  // up to here features are made in groups that stay in the first-level cache
 
 // Sizes that follow from the call.
 template <class T> struct Plan {
@@ -47,14 +48,16 @@ template <class T> struct Plan {
   }
 };
 
-// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole vectors.
+// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole cache lines, and one line lies between
+// them: pieces a multiple of 4096 bytes apart would make loads wait for stores of equal low address bits.
 template <class T> struct Arena {
   T* base;
   std::size_t used = 0;
 
   T* take(idx count) {
     T* piece = base ? base + used : nullptr;
-    used += round_up(count, 64 / idx(sizeof(T)));
+    const idx line = 64 / idx(sizeof(T));
+    used += round_up(count, line) + line;
     return piece;
   }
 };
@@ -68,7 +71,8 @@ template <class T> struct Head {
   T *buffer, *P, *G, *U, *R, *N, *W;  // G: stril(K K^T)
   T *beta, *rate, *seen, *denominator;
   idx ldp;  // rows of P and G
-  bool has_W;
+  bool has_W = false;
+  bool grams_done = false;  // load_grams has done the work of loading; phi does not hold the features
 
   Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : c(call), plan(call), b(b), h(h) {
     const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
@@ -90,7 +94,6 @@ template <class T> struct Head {
     rate = arena.take(ld);
     seen = arena.take(ld);
     denominator = arena.take(ld);
-    has_W = false;
   }
 
   // ---- state ----
@@ -143,10 +146,38 @@ template <class T> struct Head {
   static View<T> features(const Side<T>& s) { return {s.phi, s.ld, 1}; }
   View<T> rows(const T* rows) const { return {rows, plan.wide, 1}; }
 
+  template <bool Add>
+  void add_gram(const Side<T>& a, const Side<T>& b, View<T> A, const T* B, idx features, bool lower, T* to) const {
+    if (lower) product_lower<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
+    else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
+  }
+
+  // Both sides, and the Gram matrices before scaling, from a few features at a time: phi as a whole would leave the
+  // first-level cache and come back.
+  void load_grams(idx targets, idx sources) {
+    load_inputs(c, c.k, c.padding, b, h, 0, sources, k, buffer);
+    load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
+    const idx n = 2 * c.d_key, most = 64;
+    bool add = false;
+    for (idx j = 1; j <= c.nu; ++j)
+      for (idx first = 0; first < n; first += most, add = true) {
+        const idx count = first + most < n ? most : n - first;
+        dpfp_rows(c, k, j, first, count, k.phi);
+        dpfp_rows(c, q, j, first, count, q.phi);
+        if (add) add_gram<true>(q, k, tokens(q), k.phi, count, plan.causal, P);
+        else add_gram<false>(q, k, tokens(q), k.phi, count, plan.causal, P);
+        if (c.rule != Rule::delta) continue;
+        if (add) add_gram<true>(k, k, tokens(k), k.phi, count, true, G);
+        else add_gram<false>(k, k, tokens(k), k.phi, count, true, G);
+      }
+    finish_scale(c, c.padding, b, 0, k);
+    finish_scale(c, Rows<const bool>{}, b, 0, q);
+    grams_done = true;
+  }
+
   // to (padded rows) = scaled a . scaled b, kept for j <= i + limit and 0 elsewhere; row sums to `sums`.
   void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
-    if (lower) product_lower(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
-    else product<false>(a.padded, b.padded, c.d_dot, tokens(a), b.phi, b.ld, to, ldp);
+    if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
     const auto lane = lane_numbers<T>();
     for (idx first = 0; first < a.padded; first += width<T>) {
       Vec<T> sum[Lanes<T>::count];
@@ -179,7 +210,7 @@ template <class T> struct Head {
 
   // Keys, their U (and R, rate, G for delta) of the chunk that starts at t0, from the state W where there is one.
   void load_chunk(idx t0, idx count) {
-    load_side(c, c.k, c.padding, b, h, t0, count, k, buffer);
+    if (!grams_done) load_side(c, c.k, c.padding, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
     if (c.rule == Rule::delta) {
       for (idx t = 0; t < count; ++t) {
@@ -248,7 +279,7 @@ template <class T> struct Head {
   void load_queries(idx t0, idx count) { load_side(c, c.q, Rows<const bool>{}, b, h, t0, count, q, buffer); }
 
   void read_out(idx t0, idx count, bool from_gram) {
-    load_queries(t0, count);
+    if (!grams_done) load_queries(t0, count);
     read(from_gram);
     for (idx t = 0; t < count; ++t) {
       const T* row = N + t * plan.wide;
@@ -280,8 +311,24 @@ template <class T> struct Head {
     if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
   }
 
+  // Asks for the rows that the next head will load: read in 16 streams of short pieces, they would come too late.
+  void prefetch_next() const {
+    const idx next_h = h + 1 < c.heads ? h + 1 : 0, next_b = next_h ? b : b + 1;
+    if (plan.chunks > 1 || next_b >= c.batch) return;
+    prefetch(c.q, next_b, next_h, c.targets < plan.tile ? c.targets : plan.tile, c.d_key);
+    prefetch(c.k, next_b, next_h, c.sources, c.d_key);
+    prefetch(c.v, next_b, next_h, c.sources, c.d_value);
+  }
+  static void prefetch(const Rows<const T>& rows, idx b, idx h, idx count, idx columns) {
+    for (idx t = 0; t < count; ++t)
+      for (idx j = 0; j < columns; j += 64 / idx(sizeof(T))) __builtin_prefetch(rows.at(b, t, h) + j, 0, 2);
+  }
+
   void forward() {
+    prefetch_next();
     start();
+    const bool small = c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state;
+    if (c.map == Map::dpfp && small && !plan.writes_state && !has_W) load_grams(c.targets, c.sources);
     for (idx n = 0; n < plan.chunks; ++n) {
       const idx t0 = n * plan.chunk, count = chunk_length(n);
       load_chunk(t0, count);
@@ -364,7 +411,7 @@ template <class T> struct HeadBackward : Head<T> {
 
   // D = left U^T without the column of ones (D has `rows` padded rows); sums[i] += P_i.D_i where P is given.
   void pair_gradient(const T* left, idx rows, bool lower) const {
-    if (lower) product_lower(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
+    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
     else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
   }
   // D[i][j] += shift for j <= last, 0 behind.
@@ -509,6 +556,7 @@ template <class T> struct HeadBackward : Head<T> {
   }
 
   void backward() {
+    Base::prefetch_next();
     if (c.initial_W) Base::copy_state_in(c.initial_W, c.initial_z, states);
     has_dW = c.grad_W != nullptr;
     if (has_dW) Base::copy_state_in(c.grad_W, c.grad_z, dW);

@@ -86,13 +86,14 @@ void product(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc)
   });
 }
 
-// Tiles of C = A B that touch its lower triangle (j <= i); the others keep what they hold.
-template <class T> void product_lower(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
+// Tiles of C = A B, or C += A B, that touch its lower triangle (j <= i); the others keep what they hold.
+template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
     for_row_tiles(j < M ? j : M, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
       Tile<decltype(r)::value, NV, T> tile;
-      tile.zero();
+      if (Add) tile.read(C + i * ldc + j, ldc);
+      else tile.zero();
       tile.add(A.p + i * A.row, A.row, A.col, B + j, ldb, K);
       tile.write(C + i * ldc + j, ldc);
     });

@@ -54,6 +54,12 @@ template <class T> FWP_INLINE T sum_of_lanes(Vec<T> x) {
 // relu keeps a NaN, as torch's does.
 template <class T> FWP_INLINE Vec<T> relu(Vec<T> x) { return x < Vec<T>{} ? Vec<T>{} : x; }
 
+template <class T> constexpr T inverse_factorial(int n) {
+  double product = 1;
+  for (int i = 2; i <= n; ++i) product *= i;
+  return T(1 / product);
+}
+
 // exp(x) for x <= 80 or so, within 2 units in the last place; NaN stays NaN.
 template <class T> FWP_INLINE Vec<T> exponential(Vec<T> x) {
   typedef Lanes<T> L;
@@ -63,8 +69,8 @@ template <class T> FWP_INLINE Vec<T> exponential(Vec<T> x) {
   const Vec<T> shifted = x * splat(T(1.44269504088896340736)) + round;
   const Vec<T> n = shifted - round;
   const Vec<T> r = x - n * splat(L::ln2_high) - n * splat(L::ln2_low);
-  Vec<T> y = splat(T(1));
-  for (int i = L::terms; i >= 1; --i) y = y * r * splat(T(1) / T(i)) + splat(T(1));  // Horner of the Taylor series
+  Vec<T> y = splat(inverse_factorial<T>(L::terms));  // Horner of the Taylor series
+  unroll<L::terms>([&](auto i) FWP_INLINE_LAMBDA { y = y * r + splat(inverse_factorial<T>(L::terms - 1 - i)); });
   typedef typename L::ints ints;
   const ints scale = ((ints)shifted << L::mantissa) + L::one;  // the bits of 2^n
   y *= (Vec<T>)scale;

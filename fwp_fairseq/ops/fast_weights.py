@@ -13,8 +13,8 @@ Strides are free but for the last dimension, so fairseq's (T, B, C) enters as a 
 
 Zero denominators: ``eps`` is added to every denominator and nowhere else. Where the sum is exactly zero all the same
 (eps = 0.0, or sparse DPFP features that miss everything written so far), the quotient is defined as 0, with gradient 0.
-A NaN or infinity at a padded key reaches nothing. Elsewhere it reaches the outputs that depend on it; the matrix products
-of ``chunked`` may carry it to other positions of the same batch row and head too, never further.
+A NaN or infinity at a padded key reaches nothing. Elsewhere it reaches the outputs that depend on it; the matrix
+products of ``chunked`` may carry it to other positions of the same batch row and head too, never further.
 """
 
 from collections.abc import Callable

@@ -65,7 +65,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
 
 def _refuse(ctx, *gradients):
     raise NotImplementedError(
-        "fwp::fast_weights has no second derivative; backend='chunked' and 'reference' differentiate any number of times"
+        "fwp::fast_weights has no second derivative; the backends chunked and reference have every one"
     )
 
 
