@@ -25,8 +25,8 @@ TRAINING = {
     # Linearly down to zero: worth more than an inverse square root when a training is this short.
     "--lr-scheduler": "polynomial_decay",
     "--warmup-updates": 400,
-    "--total-num-update": 2200,
-    "--max-update": 2200,
+    "--total-num-update": 2000,
+    "--max-update": 2000,
     "--criterion": "label_smoothed_cross_entropy",
     "--label-smoothing": 0.1,
     "--max-tokens": 2500,
