@@ -232,8 +232,10 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
 def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number):
     # As a process of its own: signals go to processes. The patches of the fixture are made anew there.
     program = f"""
-import importlib, sys
+import importlib, signal, sys
 from pathlib import Path
+# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
 from scripts.quickstart import commands, corpus, process
 quickstart = importlib.import_module("scripts.quickstart.__main__")
