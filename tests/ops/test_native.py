@@ -9,13 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq import _extension, ops
+from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 
-if not _extension.status().cpu:
-    if "native" in os.environ.get("FWP_REQUIRE", "").split(","):
-        pytest.fail(f"FWP_REQUIRE=native: {_extension.status().reasons['cpu']}", pytrace=False)
-    pytest.skip(_extension.status().reasons["cpu"], allow_module_level=True)
+pytestmark = pytest.mark.needs("native")
 
 # Relative to the largest value of the tensor. float64: only the order of additions differs.
 # float32: 1e-6 is about 8 units in the last place; gradients pass through three more products.
