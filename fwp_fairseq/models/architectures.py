@@ -8,13 +8,13 @@ from fairseq.models.transformer import transformer_legacy as stock
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 
-def _defaults(args, **values) -> None:
+def fill_defaults(args, **values) -> None:
     for name, value in values.items():
         if not hasattr(args, name):
             setattr(args, name, value)
 
 
-def _allow_bfloat16(args) -> None:
+def allow_bfloat16(args) -> None:
     # fairseq's options take --bf16 for a TPU and then look for torch_xla.
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
         args.tpu = False
@@ -24,8 +24,8 @@ def _architecture(preset, **values):
     """Our values, then those of one of fairseq's own presets; a flag given by the user beats both."""
 
     def fill_gaps(args):
-        _allow_bfloat16(args)
-        _defaults(args, **values)
+        allow_bfloat16(args)
+        fill_defaults(args, **values)
         preset(args)
 
     return fill_gaps

@@ -7,6 +7,7 @@ from fairseq.models import transformer_lm as stock
 
 from ..config import FastWeightConfig, check_flags
 from . import attention_flags
+from .architectures import allow_bfloat16, fill_defaults
 from .fwp_transformer import FwpDecoder, NestedConfig
 
 
@@ -55,9 +56,8 @@ def _wikitext103(args, width: int) -> None:
         "tie_adaptive_weights": True,
         "fwp_feature_map": "elu",
     }
-    for name, value in values.items():
-        if not hasattr(args, name):
-            setattr(args, name, value)
+    allow_bfloat16(args)
+    fill_defaults(args, **values)
     pre_norm = getattr(args, "decoder_normalize_before", False)
     stock.base_lm_architecture(args)  # switches to pre-norm whatever was asked
     args.decoder_normalize_before = pre_norm
