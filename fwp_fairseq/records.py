@@ -38,26 +38,32 @@ def append(path: str | os.PathLike, record: dict) -> None:
             raise
 
 
-def read(folder: str | os.PathLike) -> list[dict]:
-    """All records of the folder's .jsonl files, oldest first (by ``environment.date``, then by position).
+def read(*folders: str | os.PathLike) -> list[dict]:
+    """All records of the folders, oldest first (by ``environment.date``, then by position): the lines of their .jsonl
+    files, and the files record.json of runs at any depth.
 
     Raises FileNotFoundError for a missing folder and ValueError naming file and line for a line that is no record.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder of records")
     records = []
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        for number, line in enumerate(path.read_text().split("\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: not JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise ValueError(f"{path}:{number}: expected an object, found {type(record).__name__}")
-            records.append(record)
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: no such folder of records")
+        for path in sorted(folder.glob("*.jsonl")):
+            for number, line in enumerate(path.read_text().split("\n"), 1):
+                if line.strip():
+                    records.append(_record(line, f"{path}:{number}"))
+        records += [_record(path.read_text(), str(path)) for path in sorted(folder.rglob("record.json"))]
     return sorted(records, key=lambda record: (record.get("environment") or {}).get("date", ""))
+
+
+def _record(text: str, where: str) -> dict:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: expected an object, found {type(record).__name__}")
+    return record
 
 
 def _git(*arguments: str) -> str | None:

@@ -19,6 +19,7 @@ ALLOWED = {
     "modules": {"config", "feature_maps", "ops", "_extension"},
     "compat": set(),
     "records": set(),
+    "tables": set(),
     "info": {"records", "ops", "feature_maps", "_extension"},
     "models": {"modules", "config", "feature_maps", "ops", "compat", "_extension"},
     "tasks": {"models", "modules", "config", "feature_maps", "ops", "compat", "_extension"},

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from fwp_fairseq import records
@@ -53,19 +55,19 @@ def test_row_of_a_record(fwp, files):
     dpfp, baseline = rows(text)
     assert (dpfp["BLEU"], dpfp["training, minutes"], dpfp["d_dot"]) == ("34.57", "10.5", "192")
     assert (dpfp["parameters"], dpfp["valid loss"], dpfp["machine"]) == ("2,345,678", "3.142", "2 × Some CPU")
-    assert baseline["attention"] == "softmax" and baseline["update rule"] == "not run"
+    assert baseline["attention"].startswith("softmax") and baseline["BLEU"] == "not run"
     assert "sacreBLEU signature: `nrefs:1|case:mixed`" in text
     assert text.startswith("# Title\n\n<!--") and text.endswith("-->\n\nafter\n") and "old" not in text
 
 
 def test_nothing_run(fwp, files):
     fwp(*files())
-    assert [row["update rule"] for row in rows(files.readme.read_text())] == ["not run", "not run"]
+    assert [row["BLEU"] for row in rows(files.readme.read_text())] == ["not run", "not run"]
 
 
 def test_newest_record_of_a_configuration_wins(fwp, files):
     fwp(*files(record("2026-02-01", bleu=35), record("2026-01-01", bleu=1), record(seed=2, bleu=33)))
-    assert [row["BLEU"] for row in rows(files.readme.read_text())] == ["35.00", "33.00", ""]
+    assert [row["BLEU"] for row in rows(files.readme.read_text())] == ["35.00", "33.00", "not run"]
 
 
 def test_what_a_run_could_not_tell_is_a_dash(fwp, files):
@@ -133,7 +135,41 @@ def test_failed_write_leaves_the_file(refused, files, monkeypatch):
     monkeypatch.setattr("os.fsync", full)
     path = files.readme
     with monkeypatch.context() as patch:
-        patch.setattr("fwp_fairseq.cli.table.read", lambda folder: [record()])
+        patch.setattr("fwp_fairseq.cli.table.read", lambda *folders: [record()])
         assert "No space left" in refused(1, *files())
     assert path.read_text() == TEXT
     assert sorted(p.name for p in path.parent.iterdir()) == ["README.md", "results"]
+
+
+def test_one_table_as_text(fwp, files):
+    arguments = files(record())[:3]
+    markdown = fwp(arguments[0], "quickstart", *arguments[1:])
+    assert markdown.status == 0 and "| 34.57 |" in markdown.out
+    assert r"\begin{tabular}" in fwp(arguments[0], "quickstart", *arguments[1:], "--format", "latex").out
+    assert "2345678" in fwp(arguments[0], "quickstart", *arguments[1:], "--format", "csv").out
+
+
+def test_run_folders_are_records_too(fwp, files, tmp_path):
+    run = tmp_path / "runs" / "quickstart" / "dpfp"
+    run.mkdir(parents=True)
+    (run / "record.json").write_text(json.dumps(record(bleu=12.25), indent=2))
+    found = fwp("table", "quickstart", "--results", tmp_path / "results", tmp_path / "runs")
+    assert "| 12.25 |" in found.out
+
+
+def test_output_is_written_and_checked(fwp, refused, files, tmp_path):
+    arguments = ("table", "quickstart", *files(record())[1:3], "--output", tmp_path / "table.md")
+    assert fwp(*arguments).status == 0
+    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
+    assert fwp(*arguments, "--check").status == 0
+    files(record("2026-03-01", bleu=36))
+    assert "table.md" in refused(1, *arguments, "--check")
+    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
+
+
+def test_calls_that_make_no_sense(refused, files):
+    arguments = files()
+    assert "--readme" in refused(2, *arguments[:3])
+    assert "--readme" in refused(2, "table", "quickstart", *arguments[1:])
+    assert "unheard-of" in refused(2, "table", "unheard-of", *arguments[1:3])
+    assert "--check" in refused(2, "table", "quickstart", *arguments[1:3], "--check")

@@ -1,0 +1,14 @@
+"""Tables of results, made from records. A new table is one file and one line in ``_DEFINITIONS``.
+
+Such a file holds ``TABLES``: the name of each of its tables to a :class:`~.table.Table`.
+"""
+
+from importlib import import_module
+
+from .table import Table
+
+_DEFINITIONS = ("quickstart",)
+
+TABLES: dict[str, Table] = {
+    name: table for file in _DEFINITIONS for name, table in import_module(f".{file}", __name__).TABLES.items()
+}

@@ -1,0 +1,27 @@
+"""What scripts/quickstart.sh --record found."""
+
+from .table import Table, d_dot, machine, number, signatures, update_rule
+
+TABLES = {
+    "quickstart": Table(
+        columns={
+            "attention": lambda r: f"{r['feature_map']} ({r['arch']})",
+            "update rule": update_rule,
+            "d_dot": d_dot,
+            "parameters": number("parameters", ","),
+            "updates": number("updates", ","),
+            "training, minutes": number("train_seconds", ".1f", 1 / 60),
+            "decoding, seconds": number("decode_seconds", ".0f"),
+            "valid loss": number("valid_loss", ".3f"),
+            "BLEU": number("bleu", ".2f"),
+            "seed": lambda r: r["seed"],
+            "machine": machine,
+        },
+        key=lambda r: (r["feature_map"], r["arch"], r.get("variant"), update_rule(r), d_dot(r), r["seed"], machine(r)),
+        expected=[
+            {"feature_map": "dpfp", "arch": "fwp_transformer_tiny"},
+            {"feature_map": "softmax", "arch": "fwp_transformer_tiny"},
+        ],
+        note=signatures,
+    ),
+}

@@ -1,0 +1,81 @@
+"""A table as text: Markdown, LaTeX or CSV, and the tables between the markers of a Markdown file."""
+
+import csv
+import io
+import re
+
+from . import TABLES
+from .table import Grid, Number, grid
+
+
+def markdown(table: Grid) -> str:
+    lines = [table.headings, ["---"] * len(table.headings), *table.rows]
+    text = "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return f"{text}\n\n{table.note}" if table.note else text
+
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+}
+
+
+def _latex_line(cells: list) -> str:
+    return " & ".join("".join(_LATEX.get(character, character) for character in str(cell)) for cell in cells) + r" \\"
+
+
+def latex(table: Grid) -> str:
+    """A ``tabular`` for booktabs; numbers stand to the right."""
+    columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.headings)
+    layout = "".join("r" if any(isinstance(cell, Number | int) for cell in column) else "l" for column in columns)
+    lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", _latex_line(table.headings), r"\midrule"]
+    lines += [*map(_latex_line, table.rows), r"\bottomrule", r"\end{tabular}"]
+    note = table.note.replace("`", "").splitlines()
+    return "\n".join([*lines, *(f"% {line}" for line in note)])
+
+
+def comma_separated(table: Grid) -> str:
+    """For programs: numbers at full precision, standard deviations in columns of their own, no note."""
+    spread = [
+        number
+        for number in range(len(table.headings))
+        if any(isinstance(row[number], Number) and row[number].spread is not None for row in table.rows)
+    ]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+
+    def write(cells: list, deviations: list) -> None:
+        pairs = zip(range(len(cells)), cells, strict=True)
+        writer.writerow([text for n, cell in pairs for text in ([cell, deviations[n]] if n in spread else [cell])])
+
+    write(table.headings, [f"{heading}, standard deviation" for heading in table.headings])
+    for row in table.rows:
+        write(
+            [cell.value if isinstance(cell, Number) else cell for cell in row],
+            [cell.spread if isinstance(cell, Number) else None for cell in row],
+        )
+    return file.getvalue().removesuffix("\n")
+
+
+FORMATS = {"markdown": markdown, "latex": latex, "csv": comma_separated}
+
+
+def regenerate(text: str, records: list[dict]) -> str:
+    """``text`` with every table between its markers made anew; ValueError for an unknown table or a missing marker."""
+    opened, closed = (re.findall(rf"<!-- {slash}table:(\S+) -->", text) for slash in ("", "/"))
+    if opened != closed:
+        raise ValueError(f"table markers do not pair up: opened {opened}, closed {closed}")
+    for name in opened:
+        if name not in TABLES:
+            raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
+    return re.sub(
+        r"(<!-- table:(\S+) -->\n).*?(<!-- /table:\2 -->)",
+        lambda match: f"{match[1]}{markdown(grid(TABLES[match[2]], match[2], records))}\n{match[3]}",
+        text,
+        flags=re.DOTALL,
+    )

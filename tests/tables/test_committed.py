@@ -1,0 +1,18 @@
+"""What is committed is what the committed records say."""
+
+from pathlib import Path
+
+import pytest
+
+from fwp_fairseq.records import read
+from fwp_fairseq.tables.render import regenerate
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+FILES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("scripts/**/*.md")])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_are_regenerated_byte_for_byte(path):
+    text = path.read_text(encoding="utf-8")
+    assert regenerate(text, read(RESULTS)) == text
