@@ -25,10 +25,10 @@ _PAPERS_NORMALIZER = {"sum": "attention", "delta": "sum", "gated": "attention"}
 
 
 def _per_site(site: str, what: str):
-    return field(default=None, metadata={"help": f"{what} of {site} attention only (default: the common one)"})
+    return field(default=None, metadata={"help": f"{what} of {site} only (default: the common one)"})
 
 
-_ENCODER, _DECODER, _CROSS = "encoder self-", "decoder self-", "encoder-decoder (cross-)"
+_ENCODER, _DECODER, _CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
 
 
 @dataclass

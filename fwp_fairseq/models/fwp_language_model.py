@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models import transformer_lm as stock
 
 from ..config import FastWeightConfig, check_flags
@@ -39,6 +39,10 @@ class FwpLanguageModel(stock.TransformerLanguageModel):
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         attention_flags.check(self, state_dict)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+# fairseq registers an empty architecture under the name of a dataclass model, whose defaults need no filling.
+ARCH_CONFIG_REGISTRY["fwp_lm"] = allow_bfloat16
 
 
 def _wikitext103(args, width: int) -> None:

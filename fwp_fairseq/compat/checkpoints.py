@@ -1,0 +1,113 @@
+"""Checkpoints are written atomically, and errors about them name the file and the reason.
+
+A disk that fills up leaves the previous checkpoint whole, and nothing half written.
+"""
+
+import os
+import pickle
+import time
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.remove(path)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def make_saving_atomic() -> None:
+    """fairseq repeats a failed save behind the bytes already written, and leaves its unfinished file behind."""
+    save = checkpoint_utils.torch_persistent_save
+    if getattr(save, "atomic", False):
+        return
+    manager = checkpoint_utils.PathManager
+
+    def write(obj, path: str) -> None:
+        with manager.open(path, "wb") as file:
+            torch.save(obj, file)
+
+    def save_then_rename(obj, filename, async_write: bool = False):
+        if async_write or not isinstance(filename, str) or not manager.supports_rename(filename):
+            return save(obj, filename, async_write)
+        unfinished = filename + ".tmp"
+        for attempts_left in (2, 1, 0):
+            try:
+                write(obj, unfinished)
+                return manager.rename(unfinished, filename)
+            except (OSError, RuntimeError) as error:
+                _remove(unfinished)
+                if not attempts_left:
+                    raise OSError(f"checkpoint {filename} cannot be written: {_first_line(error)}") from error
+                time.sleep(2.5)
+            except BaseException:
+                _remove(unfinished)
+                raise
+
+    save_then_rename.atomic = True
+    checkpoint_utils.torch_persistent_save = save_then_rename
+
+
+def make_copies_atomic() -> None:
+    """checkpoint_last.pt and checkpoint_best.pt are copies of a finished save; fairseq copies over the old file."""
+    manager = checkpoint_utils.PathManager
+    if getattr(manager.copy, "atomic", False):
+        return
+    copy = manager.copy
+
+    def copy_then_rename(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not overwrite or not manager.supports_rename(dst_path):
+            return copy(src_path, dst_path, overwrite=overwrite)
+        unfinished = dst_path + ".tmp"
+        try:
+            copied = copy(src_path, unfinished, overwrite=True)
+            manager.rename(unfinished, dst_path)
+        except BaseException:
+            _remove(unfinished)
+            raise
+        return copied
+
+    copy_then_rename.atomic = True
+    manager.copy = staticmethod(copy_then_rename)
+
+
+def name_unreadable() -> None:
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    if getattr(load, "names_file", False):
+        return
+
+    def load_and_name(path, *args, **kwargs):
+        try:
+            return load(path, *args, **kwargs)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise RuntimeError(
+                f"checkpoint {path} cannot be read (truncated or not a checkpoint): {_first_line(error)}. "
+                "Remove it to continue from an earlier one, e.g. with --restore-file"
+            ) from error
+
+    load_and_name.names_file = True
+    checkpoint_utils.load_checkpoint_to_cpu = load_and_name
+
+
+def say_why_unfit() -> None:
+    """fairseq answers every failure with "please ensure that the architectures match"."""
+    load = Trainer.load_checkpoint
+    if getattr(load, "says_why", False):
+        return
+
+    def load_or_say_why(self, filename, *args, **kwargs):
+        try:
+            return load(self, filename, *args, **kwargs)
+        except Exception as error:
+            if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
+                raise
+            reason = " ".join(str(error.__context__).split())
+            raise RuntimeError(f"checkpoint {filename} does not fit the model: {reason}") from error
+
+    load_or_say_why.says_why = True
+    Trainer.load_checkpoint = load_or_say_why

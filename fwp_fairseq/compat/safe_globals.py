@@ -1,0 +1,38 @@
+"""torch >= 2.6 loads checkpoints with ``weights_only=True``.
+
+Exactly the classes that fairseq writes into checkpoints and sends between workers are registered as safe, so loading
+stays safe and works.
+"""
+
+import argparse
+import collections
+import typing
+
+import numpy as np
+import omegaconf
+import torch
+from fairseq.distributed import utils as distributed_utils
+from omegaconf import nodes
+
+
+def register() -> None:
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return  # torch < 2.4 has no list of safe classes
+    core, spelling, other = (
+        (np._core, "numpy._core", "numpy.core") if hasattr(np, "_core") else (np.core, "numpy.core", "numpy._core")
+    )
+    # Legacy models store their arguments as a Namespace; --eval-bleu stores its meters as numpy arrays. A checkpoint
+    # written under numpy 1 names numpy.core, one written under numpy 2 names numpy._core.
+    checkpoint = [argparse.Namespace, np.ndarray, np.dtype]
+    checkpoint += [type(np.dtype(t)) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)]
+    for function in ("_reconstruct", "scalar"):
+        found = getattr(core.multiarray, function)
+        checkpoint += [(found, f"{module}.multiarray.{function}") for module in (spelling, other)]
+    # The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
+    workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
+    workers += [distributed_utils._TensorPlaceholder]
+    workers += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
+    workers += [
+        value for value in vars(nodes).values() if isinstance(value, type) and issubclass(value, nodes.ValueNode)
+    ]
+    torch.serialization.add_safe_globals(checkpoint + workers)

@@ -1,0 +1,16 @@
+"""Start-up warnings about fairseq's own internals, nothing that a user could act on."""
+
+import warnings
+
+
+def silence() -> None:
+    for message, category in (
+        (r"(?s).*Usage of deprecated keyword in package header", UserWarning),
+        (r"(?s).*is validated against ConfigStore schema with the same name", UserWarning),
+        (r"(?s).*The strict flag in the compose API is deprecated", UserWarning),
+        (r"(?s).*The version_base parameter is not specified", UserWarning),
+        (r"(?s).*hydra\.experimental", UserWarning),
+        (r"(?s).*'pin_memory' argument is set as true but no accelerator is found", UserWarning),
+        (r"(?s).*torch\.cuda\.amp\.", FutureWarning),
+    ):
+        warnings.filterwarnings("ignore", message=message, category=category)

@@ -1,0 +1,58 @@
+"""fairseq's tools on a language model: train, resume, evaluate, continue a prefix."""
+
+import math
+import re
+
+import pytest
+
+MODEL = [
+    *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
+    *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
+]
+TRAINING = [
+    *("--task", "language_modeling", "--cpu", "--seed", 1, "--num-workers", 0, "--tokens-per-sample", 64),
+    *("--optimizer", "adam", "--lr", 1e-2, "--clip-norm", 1, "--batch-size", 8, "--max-update", 8),
+    *("--log-format", "json", "--log-interval", 1, "--no-progress-bar"),
+]
+
+
+@pytest.fixture(scope="module")
+def train(tools):
+    tools.run(
+        *("preprocess", "--only-source", "--destdir", "lm", "--srcdict", "bin/dict.de.txt", "--workers", 1),
+        *("--trainpref", "bpe/train.de", "--validpref", "bpe/val.de", "--testpref", "bpe/val.de"),
+    ).ok()
+
+    def run(folder, *arguments):
+        return tools.run("train", "lm", *tools.user_dir, *MODEL, *TRAINING, "--save-dir", folder, *arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("option", [(), ("--bf16",), ("--memory-efficient-fp16",)], ids=["plain", "bf16", "fp16"])
+def test_trains(train, option):
+    losses = train("unused", "--no-save", "--disable-validation", *option).ok().losses()
+    assert len(losses) == 8 and all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0] - 0.5
+
+
+def test_evaluates_and_continues_a_prefix(tools, train):
+    whole = train("lm-whole").ok()
+    train("lm-parts", "--max-update", 4).ok()
+    parts = train("lm-parts").ok()
+    assert parts.losses()[-1] == pytest.approx(whole.losses()[-1], abs=2e-3)
+
+    path = ("--path", "lm-whole/checkpoint_last.pt")
+    found = tools.run(
+        *("eval_lm", "lm", *tools.user_dir, *path, "--cpu", "--gen-subset", "valid", "--batch-size", 8),
+        *("--sample-break-mode", "eos"),
+    ).ok()
+    perplexity = float(re.search(r"Perplexity: ([\d.]+)", found.out + found.err)[1])
+    assert 1 < perplexity < 500  # the vocabulary is 500 pieces
+
+    found = tools.run(
+        *("interactive", "lm", *tools.user_dir, *path, "--task", "language_modeling", "--cpu", "--beam", 3),
+        *("--max-len-b", 12),
+        stdin="▁Ein ▁Mann\n",
+    ).ok()
+    (text,) = found.translations()
+    assert text.startswith("▁Ein ▁Mann ") and len(text.split()) > 2
