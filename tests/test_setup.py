@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,15 @@ def test_package_data_and_entry_point(project):
     assert "fwp = fwp_fairseq.cli:main" in (info / "entry_points.txt").read_text()
     unconditional = (info / "requires.txt").read_text().partition("[")[0].split()
     assert unconditional == ["torch", "numpy"], "no bound: pip must never replace the torch that is there"
+
+
+def test_source_distribution_has_every_kernel_source(project):
+    shutil.copy(ROOT / "MANIFEST.in", project)
+    shutil.copytree(ROOT / "csrc", project / "csrc", dirs_exist_ok=True)
+    command = [sys.executable, "setup.py", "-q", "sdist", "--formats", "tar"]
+    subprocess.run(command, cwd=project, env={**os.environ, "FWP_BUILD": "none"}, capture_output=True, check=True)
+    (archive,) = (project / "dist").iterdir()
+    with tarfile.open(archive) as file:
+        packed = {name.partition("/")[2] for name in file.getnames()}
+    sources = {path.relative_to(project).as_posix() for path in (project / "csrc").rglob("*") if path.is_file()}
+    assert sources <= packed, f"missing: {sorted(sources - packed)}"

@@ -143,8 +143,9 @@ def test_state_is_a_named_pair(rule):
     assert state.W.shape == (B, H, D, M) and state.z.shape == (B, H, D)
 
 
-def test_report_names_every_backend():
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_report_names_every_backend_and_needs_no_device(device):
     for rule in RULES:
-        report = backends.backend_report(f"{rule}_rule", "cpu")
+        report = backends.backend_report(f"{rule}_rule", device)
         assert [name for name, _ in report] == list(backends.BACKENDS)
         assert dict(report)["chunked"] == [] and dict(report)["reference"] == []
