@@ -150,8 +150,8 @@ install() {
       install -c "$constraint" --no-build-isolation "$fairseq_wanted"
   fi
   # Without the extra `fairseq`: it would overwrite a fairseq that the user put here.
-  step "this project and its tools" pip install -c "$constraint" --no-build-isolation -e "$root[eval,dev]"
-  step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, tqdm, pytest'
+  step "this project and its tools" pip install -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot]"
+  step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest'
 }
 
 case ${1:-} in

@@ -1,94 +1,177 @@
 """Scores translations with sacreBLEU (cased, 13a), against raw references, and prints score and signature.
 
+  fwp bleu --hypotheses runs/a/generate-test.txt --references test.de --metrics bleu chrf ter --confidence
+  fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
+
 --hypotheses is plain detokenised text, or what fairseq-generate wrote (detected by its H- and D- lines): then the
 D- lines are taken, the H- lines where there are none, in the order of their ids, and SentencePiece's pieces are joined.
 The references are raw text, one line a sentence, or .gz of it; never fairseq's T- lines, which show <<unk>>.
+
+Several systems are compared by one of sacreBLEU's paired tests, of which the first is the baseline; a p-value is that
+of the hypothesis that a system and the baseline are equally good, * marks those below 0.05.
 """
 
 import json
-import re
-from pathlib import Path
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .errors import CommandError, UsageError
 
-_GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
+_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's own
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--hypotheses", required=True, metavar="FILE")
+    parser.add_argument("--hypotheses", required=True, nargs="+", metavar="FILE", help="one file a system")
     parser.add_argument("--references", required=True, metavar="FILE")
     parser.add_argument("--metrics", nargs="+", choices=["bleu", "chrf", "ter"], default=["bleu"])
+    parser.add_argument(
+        "--compound-split",
+        nargs="?",
+        const="de",
+        metavar="LANGUAGE",
+        help="besides, tokenised BLEU with compounds split, as papers on WMT14 reported; the language is that of "
+        "Moses's tokenizer (default: de)",
+    )
     parser.add_argument("--remove-bpe", action="store_true", help="join the pieces of subword-nmt (word@@ )")
+    parser.add_argument(
+        "--confidence", action="store_true", help="also mean and 95%% confidence interval, by bootstrap resampling"
+    )
+    parser.add_argument("--confidence-n", type=int, default=1000, metavar="N", help="its resamples (default: 1000)")
+    paired = parser.add_mutually_exclusive_group()
+    paired.add_argument("--paired-bs", action="store_true", help="compare with the first by paired bootstrap")
+    paired.add_argument("--paired-ar", action="store_true", help="compare with the first by approximate randomization")
+    parser.add_argument("--paired-n", type=int, metavar="N", help="its samples (default: 1000 of bs, 10000 of ar)")
+    parser.add_argument("--seed", type=int, default=12345, metavar="N", help="of the resampling (default: 12345)")
     parser.add_argument("--width", type=int, default=2, metavar="N", help="decimals (default: 2)")
     parser.add_argument("--json", action="store_true", help="for machines: sacreBLEU's own JSON")
 
 
-def _lines(path: str) -> list[str]:
-    from sacrebleu.utils import smart_open
-
-    try:
-        with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
-            return [line.removesuffix("\n") for line in file]
-    except (UnicodeDecodeError, EOFError) as error:
-        raise CommandError(f"{path}: not UTF-8 text: {error}") from None
-
-
-def _join_pieces(line: str) -> str:
-    return line.replace(" ", "").replace("▁", " ").strip()
-
-
-def generated_translations(lines: list[str], remove_bpe: bool = False) -> list[str] | None:
-    """The translations in a fairseq-generate output, ordered by id; None when it is not one.
-
-    Raises CommandError when ids are missing or occur twice, or when subword-nmt's marks would be scored.
-    """
-    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
-    for line in lines:
-        if match := _GENERATED.fullmatch(line):
-            kind, number, text = match[1], int(match[2]), match[4]
-            if number in found[kind]:
-                raise CommandError(f"{kind}-{number} occurs twice; decode with --nbest 1, and into an empty file")
-            found[kind][number] = text
-    translations = found["D"] or found["H"]
-    if not translations:
-        return None
-    missing = sorted(set(range(max(translations) + 1)) - translations.keys())
-    if missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
-        raise CommandError(
-            f"{len(missing)} of {max(translations) + 1} translations are missing, the first is {missing[0]}; "
-            "decode with --required-batch-size-multiple 1"
-        )
-    texts = [translations[number] for number in range(len(translations))]
-    if remove_bpe:
-        texts = [re.sub(r"@@( |$)", "", text) for text in texts]
-    elif any(re.search(r"@@( |$)", text) for text in texts):
-        raise CommandError(
-            "the translations hold subword-nmt pieces (word@@ ): add --remove-bpe, here or while decoding"
-        )
-    return [_join_pieces(text) for text in texts] if any("▁" in text for text in texts) else texts
-
-
-def run(args) -> int:
+def _metrics(args) -> dict:
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError as error:
         raise CommandError(f"{error}; pip install 'sacrebleu>=2.3'") from None
-    for path in (args.hypotheses, args.references):
-        if not Path(path).is_file():
-            raise CommandError(f"{path}: no such file")
-    lines, references = _lines(args.hypotheses), _lines(args.references)
-    hypotheses = generated_translations(lines, args.remove_bpe)
-    if hypotheses is None:
-        if args.remove_bpe:
-            raise UsageError(f"--remove-bpe is for fairseq-generate output, {args.hypotheses} has no H- or D- line")
-        hypotheses = lines
-    if len(hypotheses) != len(references) or not references:
-        raise CommandError(f"{args.hypotheses} has {len(hypotheses)} translations, {args.references} {len(references)}")
-    hypotheses, references = ([line.rstrip() for line in lines] for lines in (hypotheses, references))
-    results = []
-    for name in args.metrics:
-        metric = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name]()
-        score = metric.corpus_score(hypotheses, [references])
-        results.append(score.format(args.width, signature=metric.get_signature().format(), is_json=args.json))
-    print(json.dumps([json.loads(result) for result in results], indent=1) if args.json else "\n".join(results))
+    found = {name: {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name]() for name in args.metrics}
+    if args.compound_split is not None:
+        try:
+            from .compound_split import LANGUAGES, CompoundSplitBLEU
+        except ImportError as error:
+            raise CommandError(f"--compound-split: {error}; pip install sacremoses") from None
+        if args.compound_split not in LANGUAGES:
+            raise UsageError(f"--compound-split {args.compound_split}: expected one of {', '.join(LANGUAGES)}")
+        found["compound split"] = CompoundSplitBLEU(args.compound_split)
+    return found
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """sacreBLEU takes its seed from the environment only."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        del os.environ["SACREBLEU_SEED"]
+        if before is not None:
+            os.environ["SACREBLEU_SEED"] = before
+
+
+def _refuse_nonsense(args) -> None:
+    paired = args.paired_bs or args.paired_ar
+    if paired and len(args.hypotheses) < 2:
+        raise UsageError("--paired-bs and --paired-ar compare systems: give --hypotheses two files or more")
+    if args.paired_n is not None and not paired:
+        raise UsageError("--paired-n goes with --paired-bs or --paired-ar")
+    for flag, value, least in (("--confidence-n", args.confidence_n, 2), ("--paired-n", args.paired_n, 1)):
+        if value is not None and value < least:
+            raise UsageError(f"{flag} {value}: expected {least} or more")
+    if args.seed < 1:
+        raise UsageError(f"--seed {args.seed}: expected 1 or more, sacreBLEU takes 0 for no seed")
+    for path in args.hypotheses:
+        if args.hypotheses.count(path) > 1:
+            raise UsageError(f"--hypotheses {path} is given more than once")
+
+
+def _scored(args, systems: dict[str, list[str]], references: list[str]) -> list[dict]:
+    """One entry a system: its name, and each score in sacreBLEU's text and JSON."""
+    found = []
+    for name, hypotheses in systems.items():
+        texts, values = [], []
+        for metric in _metrics(args).values():
+            samples = args.confidence_n if args.confidence else 1
+            score = metric.corpus_score(hypotheses, [references], n_bootstrap=samples)
+            signature = metric.get_signature().format()
+            texts.append(score.format(args.width, signature=signature))
+            values.append(json.loads(score.format(args.width, signature=signature, is_json=True)))
+        found.append({"system": name, "texts": texts, "values": values})
+    return found
+
+
+def _compared(args, systems: dict[str, list[str]], references: list[str]) -> list[dict]:
+    """One entry a system, the baseline first: its name and, by name of the metric, what the paired test found."""
+    from sacrebleu.significance import PairedTest
+
+    kind = "bs" if args.paired_bs else "ar"
+    test = PairedTest(
+        list(systems.items()),
+        _metrics(args),
+        [references],
+        test_type=kind,
+        n_samples=args.paired_n or _SAMPLES[kind],
+        n_ar_confidence=args.confidence_n if args.confidence else -1,
+    )
+    signatures, results = test()
+    names = results.pop("System")
+    return [
+        {"system": name}
+        | {metric: _plain(of[number]) | {"signature": str(signatures[metric])} for metric, of in results.items()}
+        for number, name in enumerate(names)
+    ]
+
+
+def _plain(result) -> dict:
+    # numpy's numbers, which JSON does not know
+    return {field: None if value is None else float(value) for field, value in vars(result).items()}
+
+
+def _text_of_comparison(found: list[dict], width: int) -> str:
+    lines = []
+    for number, system in enumerate(found):
+        lines.append(f"{system['system']}{'' if number else ' (baseline)'}")
+        for metric, result in system.items():
+            if metric == "system":
+                continue
+            line = f"  {metric}|{result['signature']} = {result['score']:.{width}f}"
+            if result["mean"] is not None:
+                line += f" (μ = {result['mean']:.{width}f} ± {result['ci']:.{width}f})"
+            if result["p_value"] is not None:
+                line += f" (p = {result['p_value']:.4f}){'*' if result['p_value'] < 0.05 else ''}"
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def run(args) -> int:
+    _refuse_nonsense(args)
+    _metrics(args)  # what is not installed is said before anything is read
+    from .translations import lines, translations
+
+    references = [line.rstrip() for line in lines(args.references)]
+    systems = {}
+    for path in args.hypotheses:
+        systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe)]
+        if len(systems[path]) != len(references) or not references:
+            raise CommandError(f"{path} has {len(systems[path])} translations, {args.references} {len(references)}")
+    with _seeded(args.seed):
+        if args.paired_bs or args.paired_ar:
+            found = _compared(args, systems, references)
+            print(json.dumps(found, indent=1) if args.json else _text_of_comparison(found, args.width))
+            return 0
+        found = _scored(args, systems, references)
+    if len(found) == 1:
+        print(json.dumps(found[0]["values"], indent=1) if args.json else "\n".join(found[0]["texts"]))
+    elif args.json:
+        print(json.dumps([{"system": one["system"], "scores": one["values"]} for one in found], indent=1))
+    else:
+        print("\n".join("\n  ".join([one["system"], *one["texts"]]) for one in found))
     return 0

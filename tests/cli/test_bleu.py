@@ -1,7 +1,10 @@
 import gzip
 import json
+import os
+import re
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -65,6 +68,134 @@ def test_equals_the_sacrebleu_command(fwp, files):
     assert 30 < mine[0]["score"] < 80
 
 
+def sacrebleu(*arguments, seed=12345):
+    """sacreBLEU's own command, as a user calls it."""
+    command = [sys.executable, "-m", "sacrebleu", *map(str, arguments)]
+    environment = {**os.environ, "SACREBLEU_SEED": str(seed)}
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+
+
+@pytest.fixture
+def systems(tmp_path):
+    """Two translations of 24 sentences that are wrong in different places, and the references."""
+    worse, better, references = tmp_path / "worse.txt", tmp_path / "better.txt", tmp_path / "references.txt"
+    references.write_text("".join(f"{number} {text}\n" for number in range(6) for text in REFERENCES))
+    better.write_text("".join(f"{number} {text}\n" for number in range(6) for text in HYPOTHESES))
+    texts = [text.replace("Mann" if number % 2 else "einem", "x") for number in range(6) for text in HYPOTHESES]
+    worse.write_text("".join(f"{number} {text}\n" for number, text in enumerate(texts)))
+    return worse, better, references
+
+
+@pytest.mark.parametrize("samples, seed", [(1000, 12345), (50, 7)])
+def test_confidence_interval_is_sacrebleu_s(fwp, systems, samples, seed):
+    _, better, references = systems
+    theirs = sacrebleu(
+        *(references, "-i", better, "-m", "bleu", "chrf", "ter", "-w", 6, "--confidence", "--confidence-n", samples),
+        seed=seed,
+    )
+    mine = score(
+        *(fwp, references, better, "--metrics", "bleu", "chrf", "ter", "--width", 6, "--json"),
+        *("--confidence", "--confidence-n", samples, "--seed", seed),
+    )
+    keys = ("name", "score", "signature", "confidence_mean", "confidence_var")
+    assert [[m[key] for key in keys] for m in json.loads(mine)] == [[t[key] for key in keys] for t in theirs]
+    assert f"seed:{seed}" in theirs[0]["signature"] and theirs[0]["confidence_var"] > 0
+
+
+# Not TER by bootstrap, nor chrF: sacreBLEU fails to write their numbers as JSON.
+@pytest.mark.parametrize("kind, samples, metrics", [("bs", 1000, ["bleu"]), ("ar", 300, ["bleu", "ter"])])
+def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, metrics):
+    worse, better, references = systems
+    other = tmp_path / "other.txt"
+    other.write_text(better.read_text().replace("Brett", "Haus", 1))
+    three = (better, worse, other)
+    theirs = sacrebleu(
+        *(references, "-i", *three, "-m", *metrics, "-f", "json", f"--paired-{kind}"),
+        *(f"--paired-{kind}-n", samples),
+    )
+    found = fwp(
+        *("bleu", "--references", references, "--hypotheses", *three, "--metrics", *metrics, "--json"),
+        *(f"--paired-{kind}", "--paired-n", samples),
+    )
+    mine = json.loads(found.out)
+    for metric in map(str.upper, metrics):
+        for number, theirs_of_one in enumerate(theirs):
+            result = mine[number][metric]
+            assert f"{kind}:{samples}" in result.pop("signature")
+            assert result == theirs_of_one[metric]
+    values = [system["BLEU"]["p_value"] for system in mine]
+    assert values[0] is None and values[1] < 0.05
+
+
+def test_text_of_a_comparison(fwp, systems):
+    worse, better, references = systems
+    found = fwp(
+        *("bleu", "--references", references, "--hypotheses", worse, better, "--paired-ar", "--paired-n", 200),
+        *("--confidence", "--confidence-n", 100),
+    )
+    baseline, first, other, second = found.out.splitlines()
+    assert baseline == f"{worse} (baseline)" and other == str(better)
+    assert "BLEU|nrefs:1" in first and "μ" in first and "p =" not in first
+    assert re.search(r"\(p = 0\.00\d+\)\*$", second) and "ar:200" in second and "bs:100" in second
+
+
+def test_several_systems_without_a_test(fwp, systems):
+    worse, better, references = systems
+    found = fwp("bleu", "--references", references, "--hypotheses", worse, better, "--json")
+    one, other = json.loads(found.out)
+    assert one["scores"] == json.loads(score(fwp, references, worse, "--json")) and other["system"] == str(better)
+    assert one["scores"][0]["score"] < other["scores"][0]["score"]
+
+
+def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):
+    """Moses's tokenizer, a hyphen cut out by sed, and BLEU without tokenizing."""
+    worse, _, references = systems
+    cut = []
+    for path in (references, worse):
+        text = path.read_text().replace("Hut", 'Hut-Mann "Gras"').replace("Schnee", "Nord-Süd-Ost-Winter a-b-c")
+        path.write_text(text)
+        command = [sys.executable, "-m", "sacremoses", "-l", "de", "-q", "tokenize"]
+        tokens = subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+        command = ["sed", "-E", r"s/([^[:space:]])-([^[:space:]])/\1 ##AT##-##AT## \2/g"]
+        cut.append(tmp_path / f"{path.name}.cut")
+        cut[-1].write_text(subprocess.run(command, input=tokens, check=True, capture_output=True, text=True).stdout)
+    assert "Süd ##AT##-##AT## Ost" in cut[0].read_text() and "&quot;" in cut[0].read_text()
+    theirs = sacrebleu(
+        *(cut[0], "-i", cut[1], "-w", 8, "--tokenize", "none", "--force", "--smooth-method", "none", "--confidence")
+    )
+    plain, mine = json.loads(score(fwp, references, worse, "--compound-split", "--width", 8, "--json", "--confidence"))
+    assert (mine["score"], mine["confidence_var"]) == (theirs["score"], theirs["confidence_var"])
+    assert mine["name"] == "BLEU-compound-split" and plain["name"] == "BLEU"
+    assert mine["score"] != plain["score"] and 0 < mine["score"] < 100
+    moses = metadata.version("sacremoses")
+    assert f"tok:sacremoses-{moses}-de+compound-split|smooth:none" in mine["signature"]
+
+
+def test_compound_split_scores_as_fairseq_does(fwp, systems):
+    """fairseq's own scorer of tokenised text is what the recipe ends with."""
+    scorer = pytest.importorskip("fairseq.scoring.bleu")
+    from fairseq.data import Dictionary
+
+    from fwp_fairseq.cli.compound_split import CompoundSplit
+
+    worse, _, references = systems
+    words, tokens = Dictionary(), CompoundSplit("de")
+    bleu = scorer.Scorer(scorer.BleuConfig(pad=words.pad(), eos=words.eos(), unk=words.unk()))
+    for pair in zip(references.read_text().splitlines(), worse.read_text().splitlines(), strict=True):
+        bleu.add(*(words.encode_line(tokens(text), append_eos=True).int() for text in pair))
+    (_, mine) = json.loads(score(fwp, references, worse, "--compound-split", "--width", 8, "--json"))
+    assert mine["score"] == pytest.approx(bleu.score(), abs=1e-4)
+
+
+def test_compound_split_in_a_comparison(fwp, systems):
+    worse, better, references = systems
+    found = fwp(
+        *("bleu", "--references", references, "--hypotheses", worse, better, "--paired-bs", "--paired-n", 100),
+        *("--compound-split", "--json"),
+    )
+    assert json.loads(found.out)[1]["BLEU-compound-split"]["p_value"] < 0.05
+
+
 def test_text_holds_score_and_signature(fwp, files):
     assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a" in score(fwp, *files)
 
@@ -101,7 +232,6 @@ def test_subword_nmt(fwp, refused, files, tmp_path):
     path.write_text(generated({"H": lambda text: text.replace("Terrier", "Ter@@ rier")}))
     assert "--remove-bpe" in refused(1, "bleu", "--references", files[0], "--hypotheses", path)
     assert score(fwp, files[0], path, "--remove-bpe") == score(fwp, *files)
-    assert "--remove-bpe" in refused(2, "bleu", "--references", files[0], "--hypotheses", files[1], "--remove-bpe")
 
 
 @pytest.mark.parametrize(
@@ -130,3 +260,26 @@ def test_unreadable_files(refused, files, tmp_path):
     (tmp_path / "ref.gz").write_bytes(gzip.compress(files[0].read_bytes())[:-12])
     assert "ref.gz" in refused(1, "bleu", "--references", tmp_path / "ref.gz", "--hypotheses", files[1])
     assert "nowhere" in refused(1, "bleu", "--references", tmp_path / "nowhere", "--hypotheses", files[1])
+
+
+def test_pieces_of_plain_text_are_joined_on_request_only(fwp, files, tmp_path):
+    for name, cut in (("spm.txt", pieces), ("nmt.txt", lambda text: text.replace("Terrier", "Ter@@ rier"))):
+        (tmp_path / name).write_text("".join(f"{cut(text)}\n" for text in HYPOTHESES))
+        assert score(fwp, files[0], tmp_path / name, "--remove-bpe") == score(fwp, *files)
+        assert score(fwp, files[0], tmp_path / name) != score(fwp, *files)
+
+
+def test_calls_that_make_no_sense(refused, files, tmp_path):
+    common = ("bleu", "--references", files[0], "--hypotheses")
+    other = tmp_path / "other.txt"
+    other.write_text(files[1].read_text())
+    assert "two files" in refused(2, *common, files[1], "--paired-bs")
+    assert "more than once" in refused(2, *common, files[1], files[1], "--paired-bs")
+    assert "not allowed with" in refused(2, *common, files[1], other, "--paired-bs", "--paired-ar")
+    assert "--paired-n" in refused(2, *common, files[1], "--paired-n", 10)
+    assert "--paired-n 0" in refused(2, *common, files[1], other, "--paired-bs", "--paired-n", 0)
+    assert "--confidence-n 1" in refused(2, *common, files[1], "--confidence", "--confidence-n", 1)
+    assert "--seed 0" in refused(2, *common, files[1], "--confidence", "--seed", 0)
+    assert "xx" in refused(2, *common, files[1], "--compound-split", "xx")
+    other.write_text("short\n")
+    assert "other.txt has 1" in refused(1, *common, files[1], other, "--paired-bs")

@@ -1,0 +1,66 @@
+"""Reads translations: plain text, or the output of fairseq-generate."""
+
+import re
+from pathlib import Path
+
+from .errors import CommandError
+
+_GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
+_SUBWORD_NMT = re.compile(r"@@( |$)")
+
+
+def lines(path: str) -> list[str]:
+    from sacrebleu.utils import smart_open
+
+    if not Path(path).is_file():
+        raise CommandError(f"{path}: no such file")
+    try:
+        with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
+            return [line.removesuffix("\n") for line in file]
+    except (UnicodeDecodeError, EOFError) as error:
+        raise CommandError(f"{path}: not UTF-8 text: {error}") from None
+
+
+def _join_sentencepiece(texts: list[str]) -> list[str]:
+    if not any("▁" in text for text in texts):
+        return texts
+    return [text.replace(" ", "").replace("▁", " ").strip() for text in texts]
+
+
+def _generated(found_lines: list[str], path: str) -> list[str]:
+    """The D- lines ordered by id, the H- lines where there are none; nothing when it is not such an output."""
+    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
+    for line in found_lines:
+        if match := _GENERATED.fullmatch(line):
+            kind, number, text = match[1], int(match[2]), match[4]
+            if number in found[kind]:
+                raise CommandError(f"{path}: {kind}-{number} occurs twice; decode with --nbest 1 into an empty file")
+            found[kind][number] = text
+    texts = found["D"] or found["H"]
+    missing = sorted(set(range(max(texts, default=-1) + 1)) - texts.keys())
+    if missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
+        raise CommandError(
+            f"{path}: {len(missing)} of {max(texts) + 1} translations are missing, the first is {missing[0]}; "
+            "decode with --required-batch-size-multiple 1"
+        )
+    return [texts[number] for number in range(len(texts))]
+
+
+def translations(path: str, remove_bpe: bool = False) -> list[str]:
+    """One translation a sentence, in the order of the test set.
+
+    Of a fairseq-generate output SentencePiece's pieces are joined; plain text is taken as it is. ``remove_bpe`` joins
+    pieces of subword-nmt and of SentencePiece in both. Raises CommandError when ids are missing or occur twice, or when
+    subword-nmt's marks of a fairseq-generate output would be scored.
+    """
+    plain = lines(path)
+    texts = _generated(plain, path)
+    if not texts:
+        texts = plain
+        if not remove_bpe:
+            return texts
+    if remove_bpe:
+        texts = [_SUBWORD_NMT.sub("", text) for text in texts]
+    elif any(_SUBWORD_NMT.search(text) for text in texts):
+        raise CommandError(f"{path} holds subword-nmt pieces (word@@ ): add --remove-bpe, here or while decoding")
+    return _join_sentencepiece(texts)
