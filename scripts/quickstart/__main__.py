@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import shutil
@@ -12,38 +11,17 @@ import sys
 import time
 from pathlib import Path
 
-from scripts.data import multi30k
+from scripts.common import process, score, training
+from scripts.common.commands import flags_of
+from scripts.common.folder import Folder, RecipeError, write_atomically
+from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, loss_problem, on_terminal
+from scripts.common.steps import Steps
+from scripts.data import corpus, multi30k
 
-from . import arguments, commands, corpus, process
-from .folder import Folder, QuickstartError, Stopwatch, repair_last_checkpoint, write_atomically
-from .progress import DecodingDisplay, TrainingDisplay, TrainingProgress, duration, loss_problem, on_terminal, summary
+from . import arguments, commands
 
-DATA_STEPS = ("text", "preprocess")
 RUN_STEPS = ("train", "average", "generate", "bleu")
 RECORDS = Path("benchmarks/results/quickstart.jsonl")
-
-
-class Steps:
-    """Does the steps of a folder that are not finished, and says so of the others."""
-
-    def __init__(self, total: int):
-        self.total, self.number = total, 0
-
-    def do(self, folder: Folder, step: str, title: str, inputs, outputs: list[Path], work, command=None) -> dict:
-        self.number += 1
-        head = f"[{self.number}/{self.total}] {title}"
-        result = folder.result(step, inputs, outputs)
-        if result is not None:
-            print(f"{head}: done before, kept", flush=True)
-            return result
-        print(head, flush=True)
-        if command:
-            print(f"  {commands.printed(command)}", flush=True)
-        folder.begin(step)
-        begin = time.monotonic()
-        result = folder.finish(step, inputs, work())
-        print(f"  done in {duration(time.monotonic() - begin)}", flush=True)
-        return result
 
 
 def device(cpu: bool) -> list[str]:
@@ -51,47 +29,6 @@ def device(cpu: bool) -> list[str]:
     import torch
 
     return ["--cpu"] if cpu or not torch.cuda.is_available() else ["--distributed-world-size", "1"]
-
-
-def prepare(steps: Steps, data: Path) -> None:
-    folder = Folder(data, DATA_STEPS)
-    with folder.locked():
-        folder.claim(corpus.configuration())
-        title = f"corpus and joint BPE ({corpus.VOCABULARY} pieces)"
-        steps.do(folder, "text", title, {}, corpus.outputs(data), lambda: corpus.make(data, lambda s: print(f"  {s}")))
-        command = commands.preprocess(data)
-
-        def preprocess() -> dict:
-            shutil.rmtree(data / "bin", ignore_errors=True)
-            process.run(command, data / "preprocess.log")
-            return {}
-
-        steps.do(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], preprocess, command)
-
-
-def train(folder: Folder, command: list[str]) -> dict:
-    run = folder.path
-    flags = commands.flags_of(command)
-    limits = {
-        key: int(flags[flag])
-        for key, flag in (("max_epoch", "--max-epoch"), ("max_update", "--max-update"))
-        if flag in flags
-    }
-    checkpoints, log, watch = run / "checkpoints", run / "train.log", Stopwatch(run / "train-seconds")
-    if not (checkpoints / "checkpoint_last.pt").exists():
-        watch.reset()
-        log.unlink(missing_ok=True)
-    else:
-        print(repair_last_checkpoint(checkpoints) or f"  resuming from {checkpoints}/checkpoint_last.pt", flush=True)
-    display = TrainingDisplay(TrainingProgress(**limits), on_terminal())
-    begin = time.monotonic()
-    try:
-        process.run(command, log, display.line)
-    finally:
-        display.close()
-        watch.add(time.monotonic() - begin)
-    with open(log, encoding="utf-8", errors="replace") as lines:
-        return {**summary(lines), "seconds": watch.seconds()}
 
 
 def generate(folder: Folder, command: list[str], output: Path, expected: int) -> dict:
@@ -109,40 +46,36 @@ def generate(folder: Folder, command: list[str], output: Path, expected: int) ->
             number, _, text = line.split("\t", 2)
             translations[int(number[2:])] = text
     if sorted(translations) != list(range(expected)):
-        raise QuickstartError(f"{output}: expected {expected} translations, actual {len(translations)}")
+        raise RecipeError(f"{output}: expected {expected} translations, actual {len(translations)}")
     write_atomically(folder.path / "translations.de", "".join(f"{translations[i]}\n" for i in range(expected)))
     return {"seconds": seconds}
-
-
-def score(folder: Folder, command: list[str]) -> dict:
-    log = folder.path / "bleu.log"
-    log.unlink(missing_ok=True)
-    process.run([*command, "--json"], log)
-    output = log.read_text(encoding="utf-8")
-    (result,) = json.loads(output[output.index("[") :])
-    return {"bleu": float(result["score"]), "signature": f"BLEU|{result['signature']}".replace("BLEU|BLEU|", "BLEU|")}
 
 
 def quickstart(options) -> None:
     print(f"+ {shlex.join(options.command)}", flush=True)
     smoke, data, run = options.smoke, options.out / "data", options.out / options.name
-    steps = Steps(len(DATA_STEPS) + len(RUN_STEPS))
+    steps = Steps(len(corpus.STEPS) + len(RUN_STEPS))
     where = device(options.cpu)
-    prepare(steps, data)
+    corpus.prepare(steps, data)
 
     folder = Folder(run, RUN_STEPS)
     with folder.locked():
         command = commands.train(data, run, options.attention, smoke, options.seed, where, options.train_flags)
-        folder.claim(commands.flags_of(command))
+        folder.claim(flags_of(command))
         average, decode = commands.average(run, smoke), commands.generate(data, run, smoke, where)
         output, bleu = commands.generated(run, smoke), commands.bleu(data, run, smoke)
         checkpoint = run / "checkpoints/average.pt"
-        expected = commands.settings.SMOKE_SENTENCES if smoke else multi30k.SPLITS["test_2016_flickr"]
+        expected = corpus.SMOKE_SENTENCES if smoke else multi30k.SPLITS["test_2016_flickr"]
 
         last = run / "checkpoints/checkpoint_last.pt"
-        trained = steps.do(folder, "train", "train", command, [last], lambda: train(folder, command), command)
+
+        def train() -> dict:
+            display = TrainingDisplay(training.progress(command), on_terminal())
+            return training.train(run, command, display, lambda text: print(f"  {text}", flush=True))
+
+        trained = steps.do(folder, "train", "train", command, [last], train, command)
         if smoke and (problem := loss_problem(trained)):
-            raise QuickstartError(f"smoke: {problem}; see {run}/train.log")
+            raise RecipeError(f"smoke: {problem}; see {run}/train.log")
 
         def merge() -> dict:
             process.run(average, run / "average.log")
@@ -158,9 +91,7 @@ def quickstart(options) -> None:
             lambda: generate(folder, decode, output, expected),
             decode,
         )
-        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score(folder, bleu), bleu)
-        if not math.isfinite(scored["bleu"]):
-            raise QuickstartError(f"BLEU is not a number: {scored['bleu']}")
+        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score.bleu(bleu, run / "bleu.log"), bleu)
         write_record(options, run, command, trained, decoded, scored)
         conclude(options, data, run, command, trained, decoded, scored)
 
@@ -168,7 +99,7 @@ def quickstart(options) -> None:
 def write_record(options, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     from fwp_fairseq import records
 
-    flags = commands.flags_of(command)
+    flags = flags_of(command)
     feature_map = flags.get("--fwp-feature-map", "dpfp")
     width = flags.get("--fwp-d-dot")
     record = {
@@ -198,7 +129,7 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
 
 def conclude(options, data: Path, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     parameters = f"{trained['parameters']:,}" if trained["parameters"] else "unknown"
-    attention = commands.flags_of(command).get("--fwp-feature-map", "dpfp")
+    attention = flags_of(command).get("--fwp-feature-map", "dpfp")
     again = "scripts/quickstart.sh" if options.baseline else "scripts/quickstart.sh --baseline"
     print(
         f"""
@@ -232,7 +163,7 @@ def main(argv: list[str]) -> int:
     process.stop_on_signals()
     try:
         quickstart(options)
-    except (QuickstartError, multi30k.DataError, OSError) as error:
+    except (RecipeError, multi30k.DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, process.Stopped) as stop:

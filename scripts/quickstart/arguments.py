@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from .settings import DECODING, SMOKE_SENTENCES, SMOKE_TRAINING, TRAINING, VOCABULARY
+from scripts.data.corpus import SMOKE_SENTENCES, VOCABULARY
+
+from .settings import DECODING, SMOKE_TRAINING, TRAINING
 
 DESCRIPTION = f"""\
 Trains a small English-German translation model with fast-weight attention on Multi30k, decodes test_2016_flickr with

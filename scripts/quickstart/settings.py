@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-VOCABULARY = 4000
 AVERAGE_LAST = 2
 
 MODEL = {
@@ -43,7 +42,6 @@ DECODING = {
 }
 
 # --smoke: what differs from the above. An untrained model never ends a sentence, hence the short limit.
-SMOKE_SENTENCES = 100
 SMOKE_AVERAGE_LAST = 1
 # It ends within an epoch, hence a checkpoint by updates for `fwp average` to find.
 SMOKE_TRAINING = {

@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+from scripts.common.commands import flags_of, printed
+from scripts.data import corpus
 from scripts.quickstart import arguments, commands, settings
 
 DATA, RUN = Path("runs/quickstart/data"), Path("runs/quickstart/x")
@@ -13,19 +15,19 @@ def train(attention="dpfp", smoke=False, more=()):
 
 
 def test_printed_command_is_the_command():
-    for command in (train(), commands.preprocess(DATA), commands.average(RUN, False)):
-        assert shlex.split(commands.printed(command).replace("\\\n", " ")) == command
+    for command in (train(), corpus.preprocess(DATA), commands.average(RUN, False)):
+        assert shlex.split(printed(command).replace("\\\n", " ")) == command
 
 
 def test_baseline_differs_in_attention_only():
-    ours, stock = commands.flags_of(train()), commands.flags_of(train("baseline"))
+    ours, stock = flags_of(train()), flags_of(train("baseline"))
     different = {flag for flag in ours | stock if ours.get(flag) != stock.get(flag)}
     assert different == {"--fwp-feature-map", "--fwp-d-dot"}
     assert stock["--fwp-feature-map"] == "softmax" and "--fwp-d-dot" not in stock
 
 
 def test_smoke_is_the_same_training_but_short():
-    whole, short = commands.flags_of(train()), commands.flags_of(train(smoke=True))
+    whole, short = flags_of(train()), flags_of(train(smoke=True))
     different = {flag for flag in whole | short if whole.get(flag) != short.get(flag)}
     assert different == {*settings.SMOKE_TRAINING, "--keep-last-epochs"}
 
@@ -33,23 +35,23 @@ def test_smoke_is_the_same_training_but_short():
 def test_flags_of_the_user_replace_ours():
     command = train(more=["--lr", "0.5", "--fwp-update-rule", "delta"])
     assert command.count("--lr") == 1
-    assert commands.flags_of(command)["--lr"] == "0.5"
+    assert flags_of(command)["--lr"] == "0.5"
     assert command[-4:] == ["--lr", "0.5", "--fwp-update-rule", "delta"]
 
 
 def test_width_of_our_feature_map_is_not_put_upon_another():
-    assert "--fwp-d-dot" not in commands.flags_of(train(more=["--fwp-feature-map", "elu"]))
+    assert "--fwp-d-dot" not in flags_of(train(more=["--fwp-feature-map", "elu"]))
 
 
 def test_nothing_is_left_untranslated():
     # fairseq leaves out the sentences of a last batch that is no multiple of 8.
     for command in (train(), train(smoke=True), commands.generate(DATA, RUN, False, [])):
-        assert commands.flags_of(command)["--required-batch-size-multiple"] == "1"
+        assert flags_of(command)["--required-batch-size-multiple"] == "1"
 
 
 def test_checkpoints_to_average_are_kept():
-    kept = int(commands.flags_of(train())["--keep-last-epochs"])
-    assert kept >= int(commands.flags_of(commands.average(RUN, False))["--last"])
+    kept = int(flags_of(train())["--keep-last-epochs"])
+    assert kept >= int(flags_of(commands.average(RUN, False))["--last"])
 
 
 def test_variants_have_folders_of_their_own():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from scripts.data import multi30k
-from scripts.quickstart import corpus
+from scripts.data import corpus, multi30k
 
 pytest.importorskip("sentencepiece")
 

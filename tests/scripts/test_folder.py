@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from scripts.quickstart.folder import Folder, QuickstartError, Stopwatch, repair_last_checkpoint, write_atomically
+from scripts.common.folder import Folder, RecipeError, repair_last_checkpoint, write_atomically
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_same_configuration_is_taken_again(folder):
 
 def test_other_configuration_is_refused_and_the_folder_stays(folder):
     folder.claim({"--lr": "0.003", "--seed": "1"})
-    with pytest.raises(QuickstartError) as refusal:
+    with pytest.raises(RecipeError) as refusal:
         folder.claim({"--lr": "0.001", "--seed": "1", "--dropout": "0.2"})
     message = str(refusal.value)
     assert "--lr: expected 0.001, actual 0.003" in message
@@ -48,7 +48,7 @@ def test_beginning_a_step_forgets_the_later_ones_only(folder):
 
 
 def test_folder_in_use_is_refused(folder):
-    with folder.locked(), pytest.raises(QuickstartError, match="in use"), folder.locked():
+    with folder.locked(), pytest.raises(RecipeError, match="in use"), folder.locked():
         pass
     with folder.locked():
         pass
@@ -56,28 +56,17 @@ def test_folder_in_use_is_refused(folder):
 
 def test_damaged_marker_is_named(folder):
     (folder.path / "done-train.json").write_text("{")
-    with pytest.raises(QuickstartError, match=r"done-train\.json"):
+    with pytest.raises(RecipeError, match=r"done-train\.json"):
         folder.result("train", [], [])
 
 
 def test_failed_writing_keeps_the_old_file(tmp_path, monkeypatch):
     target = tmp_path / "file"
     write_atomically(target, "old")
-    monkeypatch.setattr(
-        "scripts.quickstart.folder.os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "full"))
-    )
+    monkeypatch.setattr("scripts.common.folder.os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(OSError):
         write_atomically(target, "new")
     assert target.read_text() == "old"
-
-
-def test_time_adds_up_over_sessions(tmp_path):
-    watch = Stopwatch(tmp_path / "seconds")
-    watch.add(10)
-    Stopwatch(tmp_path / "seconds").add(2.5)
-    assert watch.seconds() == 12.5
-    watch.reset()
-    assert watch.seconds() == 0
 
 
 def checkpoint(path, content):

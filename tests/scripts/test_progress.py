@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from scripts.quickstart import progress
-from scripts.quickstart.progress import TrainingDisplay, TrainingProgress, loss_problem, parse, summary
+from scripts.common import progress
+from scripts.common.progress import TrainingDisplay, TrainingProgress, loss_problem, parse, summary
 
 
 def record(kind, **values):
@@ -45,11 +45,25 @@ def test_summary_of_a_log_with_a_resumed_session():
         "first_loss": 9.5,
         "last_loss": 6.0,
         "valid_loss": 7.25,
+        "valid_bleu": None,
+        "seconds": 0.0,
     }
 
 
+def test_seconds_are_those_of_every_session():
+    # The second one was killed between its records, and the third ends later than the second.
+    walls = [(20, 55), (7,), (30, 60)]
+    log = [line for session in walls for line in (LOG[0], *(record("train_inner", wall=str(w)) for w in session))]
+    assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
+
+
+def test_best_validation_bleu():
+    assert summary([record("valid", valid_loss="4", valid_bleu=x) for x in ("9", "11.5", "10")])["valid_bleu"] == 11.5
+
+
 def test_summary_of_an_empty_log_is_unknown():
-    assert set(summary([]).values()) == {None}
+    assert summary([]).pop("seconds") == 0
+    assert {value for key, value in summary([]).items() if key != "seconds"} == {None}
 
 
 def test_best_validation_loss_is_a_number_json_can_hold():

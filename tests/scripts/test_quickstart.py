@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.data import multi30k
-from scripts.quickstart import commands, corpus, process
+from scripts.common import commands, process
+from scripts.data import corpus, multi30k
+from scripts.quickstart import settings
 
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 
@@ -193,7 +194,7 @@ def test_changed_corpus_settings_are_refused(root, monkeypatch, capsys):
 def test_changed_decoding_is_decoded_and_scored_again(root, monkeypatch):
     quickstart.main([])
     calls(root)
-    monkeypatch.setitem(commands.settings.DECODING, "--beam", 5)
+    monkeypatch.setitem(settings.DECODING, "--beam", 5)
     assert quickstart.main([]) == 0
     assert calls(root) == ["fairseq-generate", "fwp"]
 
@@ -237,7 +238,8 @@ from pathlib import Path
 # A shell in the background starts its commands with SIGINT ignored; a terminal does not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
-from scripts.quickstart import commands, corpus, process
+from scripts.common import commands, process
+from scripts.data import corpus
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 commands.BIN, process.ROOT = {str(root / "bin")!r}, Path({str(root)!r})
 quickstart.device = lambda cpu: ["--cpu"]
@@ -266,4 +268,3 @@ sys.exit(quickstart.main([]))
     assert "the same command continues" in error and "Traceback" not in error
     marker = root / "runs/quickstart/dpfp/done-train.json"
     assert not marker.exists()
-    assert float((root / "runs/quickstart/dpfp/train-seconds").read_text()) > 0

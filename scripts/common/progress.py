@@ -14,6 +14,8 @@ from pathlib import Path
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
+WALL = {"train_inner": "wall", "train": "train_wall"}  # seconds since the session began
+
 
 def parse(line: str) -> tuple[str, dict[str, float]] | None:
     """(train_inner, train or valid; its numbers) of a line that holds such a record, else None."""
@@ -34,12 +36,18 @@ def parse(line: str) -> tuple[str, dict[str, float]] | None:
 
 
 def summary(lines: Iterable[str]) -> dict:
-    """parameters, updates, first and last training loss, best validation loss of a whole log; None where unknown."""
-    found = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss"))
+    """Of a whole log: parameters, updates, first and last training loss, best validation loss and BLEU.
+
+    None where unknown. `seconds`: of training and validating in all sessions, killed ones included.
+    """
+    found = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss", "valid_bleu"))
+    sessions = [0.0]
     for line in lines:
         if match := _PARAMETERS.search(line):
             found["parameters"] = int(match[1].replace(",", ""))
+            sessions.append(0.0)
         kind, numbers = parse(line) or ("", {})
+        sessions[-1] = max(sessions[-1], numbers.get(WALL.get(kind, ""), 0.0))
         if kind == "train_inner" and "loss" in numbers:
             found["updates"] = int(numbers.get("num_updates", found["updates"] or 0))
             found["last_loss"] = numbers["loss"]
@@ -49,7 +57,9 @@ def summary(lines: Iterable[str]) -> dict:
             found["updates"] = int(numbers["train_num_updates"])
         elif kind == "valid" and math.isfinite(numbers.get("valid_loss", math.nan)):
             found["valid_loss"] = min(numbers["valid_loss"], found["valid_loss"] or math.inf)
-    return found
+            if "valid_bleu" in numbers:
+                found["valid_bleu"] = max(numbers["valid_bleu"], found["valid_bleu"] or 0.0)
+    return {**found, "seconds": sum(sessions)}
 
 
 def loss_problem(found: dict) -> str | None:

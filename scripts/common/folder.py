@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class QuickstartError(Exception):
-    """Ends the quickstart; the message is for the user."""
+class RecipeError(Exception):
+    """Ends a recipe; the message is for the user."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -31,13 +31,13 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time works in the folder. Raises QuickstartError when another one does."""
+        """One command at a time works in the folder. Raises RecipeError when another one does."""
         with open(self.path / ".lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise QuickstartError(
-                    f"{self.path} is in use by another quickstart; wait for it, or choose another --name or --out"
+                raise RecipeError(
+                    f"{self.path} is in use by another command; wait for it, or choose another --name or --out"
                 ) from None
             yield
 
@@ -55,7 +55,7 @@ class Folder:
         ]
         if different:
             lines = "\n".join(different)
-            raise QuickstartError(
+            raise RecipeError(
                 f"{self.path} was made with other settings (expected: now, actual: in the folder):\n{lines}\n"
                 f"Remove {self.path}, or choose another folder with --name or --out."
             )
@@ -86,23 +86,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise QuickstartError(f"{path} is not JSON; remove {path.parent} and start again") from None
-
-
-class Stopwatch:
-    """Seconds that a step took over all its sessions, kept in a file."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def seconds(self) -> float:
-        return float(self.path.read_text()) if self.path.exists() else 0.0
-
-    def add(self, seconds: float) -> None:
-        write_atomically(self.path, f"{self.seconds() + seconds:.2f}\n")
-
-    def reset(self) -> None:
-        self.path.unlink(missing_ok=True)
+            raise RecipeError(f"{path} is not JSON; remove {path.parent} and start again") from None
 
 
 def repair_last_checkpoint(checkpoints: Path) -> str | None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
-from scripts.data import multi30k
+from scripts.common import commands, process
+from scripts.common.folder import Folder, write_atomically
+from scripts.common.steps import Steps
 
-from .commands import SENTENCEPIECE
-from .folder import write_atomically
-from .settings import SMOKE_SENTENCES, VOCABULARY
+from . import multi30k
+
+VOCABULARY = 4000
+SENTENCEPIECE = "spm.model"
+SMOKE_SENTENCES = 100  # the first ones of the test set, as a test set of their own
+STEPS = ("text", "preprocess")
 
 
 def configuration() -> dict:
@@ -20,6 +26,33 @@ def outputs(data: Path) -> list[Path]:
     names = [f"{split}.{language}" for split in (*multi30k.SPLITS, "smoke") for language in multi30k.LANGUAGES]
     raw = [data / "raw" / name for name in names]
     return [*raw, *(data / "bpe" / name for name in names), data / SENTENCEPIECE]
+
+
+def prepare(steps: Steps, data: Path) -> None:
+    """Text, pieces and binarised corpus in `data`, one process at a time. Raises RecipeError or DataError."""
+    folder = Folder(data, STEPS)
+    with folder.locked():
+        folder.claim(configuration())
+        title = f"corpus and joint BPE ({VOCABULARY} pieces)"
+        steps.do(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))
+        command = preprocess(data)
+
+        def binarise() -> dict:
+            shutil.rmtree(data / "bin", ignore_errors=True)
+            process.run(command, data / "preprocess.log")
+            return {}
+
+        steps.do(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], binarise, command)
+
+
+def preprocess(data: Path) -> list[str]:
+    return [
+        f"{commands.BIN}/fairseq-preprocess",
+        *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
+        *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/val"),
+        *("--testpref", f"{data}/bpe/test_2016_flickr,{data}/bpe/smoke"),
+        *("--destdir", f"{data}/bin", "--workers", "1"),
+    ]
 
 
 def make(data: Path, say=print) -> dict:

@@ -1,0 +1,32 @@
+"""Runs fairseq-train until its limit, from where an earlier call left it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from . import process
+from .commands import flags_of
+from .folder import repair_last_checkpoint
+from .progress import TrainingDisplay, TrainingProgress, summary
+
+
+def progress(command: list[str]) -> TrainingProgress:
+    flags = flags_of(command)
+    limits = (("max_epoch", "--max-epoch"), ("max_update", "--max-update"))
+    return TrainingProgress(**{key: int(flags[flag]) for key, flag in limits if flag in flags})
+
+
+def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable[[str], object], **options) -> dict:
+    """The summary of run/train.log, which holds all sessions; checkpoints lie in run/checkpoints."""
+    checkpoints, log = run / "checkpoints", run / "train.log"
+    if not (checkpoints / "checkpoint_last.pt").exists():
+        log.unlink(missing_ok=True)
+    else:
+        say(repair_last_checkpoint(checkpoints) or f"resuming from {checkpoints}/checkpoint_last.pt")
+    try:
+        process.run(command, log, display.line, **options)
+    finally:
+        display.close()
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        return summary(lines)
