@@ -1,0 +1,110 @@
+// The few device primitives that the kernels use, by one name each: for nvcc here, for a C++ compiler in ../shim/device.h,
+// which runs the same kernel sources on the CPU for the tests. All 32 lanes of a warp take part in every primitive that
+// exchanges data between lanes. Kernels use nothing else of CUDA.
+//
+// mma.sync fragments, lane = 4 g + t:   A 16 x 16 (half): (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two each
+//                                       B 16 x 8 (half):  (2t.., g) (2t+8.., g), two each
+//                                       A 16 x 8 (tf32):  (g, t) (g+8, t) (g, t+4) (g+8, t+4);   B 8 x 8: (t, g) (t+4, g)
+//                                       C 16 x 8 (fp32):  (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1)
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define FWP_DEVICE __device__ __forceinline__
+#define FWP_KERNEL(threads) __global__ __launch_bounds__(threads) void
+#define FWP_CONSTANT const __grid_constant__
+
+namespace fwp::gpu {
+
+using Stream = cudaStream_t;
+
+FWP_DEVICE int thread_index() { return threadIdx.x; }
+FWP_DEVICE int block_index() { return blockIdx.x; }
+
+// Dynamic shared memory of the block, 16-byte aligned; `bytes` is what the kernel will use of it.
+FWP_DEVICE char* shared_memory(int /*bytes*/) {
+  extern __shared__ __align__(16) char fwp_shared_memory[];
+  return fwp_shared_memory;
+}
+
+FWP_DEVICE void sync_block() { __syncthreads(); }
+FWP_DEVICE void sync_warp() { __syncwarp(); }
+FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
+FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }
+
+FWP_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
+FWP_DEVICE float float_of(uint32_t x) { return __uint_as_float(x); }
+
+FWP_DEVICE uint16_t to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+FWP_DEVICE float from_half(uint16_t x) { return __half2float(__ushort_as_half(x)); }
+FWP_DEVICE uint16_t to_bfloat16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+FWP_DEVICE float from_bfloat16(uint16_t x) { return __uint_as_float(uint32_t(x) << 16); }
+// Two halves in a word, the first one in the low bits.
+FWP_DEVICE uint32_t pack_halves(float a, float b) {
+  const __half2 x = __floats2half2_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+FWP_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  const __half2 x = __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+FWP_DEVICE float round_to_tf32(float x) {
+  uint32_t y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return __uint_as_float(y);
+}
+FWP_DEVICE float exponential(float x) { return expf(x); }
+
+// c += A B, fp16 operands
+FWP_DEVICE void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// c += A B, tf32 operands: the instruction ignores the low 13 bits, so round first
+FWP_DEVICE void mma_tf32(float (&c)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)), "r"(__float_as_uint(a3)),
+        "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+// ldmatrix.x4: lane 8 i + r gives the address of row r (8 halves, 16-byte aligned) of matrix i. Afterwards x[i] holds
+// (g, 2t..) of matrix i; transposed: (2t.., g).
+FWP_DEVICE void load_matrices(uint32_t (&x)[4], const void* row) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(address)
+               : "memory");
+}
+FWP_DEVICE void load_matrices_transposed(uint32_t (&x)[4], const void* row) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Starts kernel<<<blocks, threads, shared, stream>>>(argument); null, or what CUDA says is wrong.
+template <class Argument>
+const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream stream, const Argument& argument) {
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (error == cudaSuccess) {
+    kernel<<<blocks, threads, shared, stream>>>(argument);
+    error = cudaGetLastError();
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace fwp::gpu
+
+#else
+#include "../shim/device.h"
+#endif

@@ -1,0 +1,338 @@
+// Fibres, warps and the warp-wide primitives of device.h.
+#include "device.h"
+
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fwp::gpu::shim {
+namespace {
+
+constexpr int warp_size = 32, most_threads = 1024;
+constexpr std::size_t stack_bytes = 128 * 1024, margin = 64 * 1024;
+constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
+constexpr unsigned char untouched = 0xa5;
+
+enum class State { ready, in_warp, at_barrier, ended };
+
+// ---- changing fibres ----
+
+#ifdef __x86_64__
+// Saves the registers that a call keeps and the stack pointer to *from, and continues at `to`.
+extern "C" void fwp_shim_switch(void** from, void* to);
+asm(R"(
+.text
+.type fwp_shim_switch, @function
+fwp_shim_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size fwp_shim_switch, .-fwp_shim_switch
+)");
+struct Fibre {
+  void* at = nullptr;
+  void start(char* stack, void (*entry)()) {
+    // The return address lies at 16 n, so that the entry finds the stack as after a call.
+    void** top = reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(stack) + stack_bytes) / 16 * 16) - 2;
+    top[0] = reinterpret_cast<void*>(entry);
+    top[1] = nullptr;
+    at = top - 6;
+    std::memset(at, 0, 6 * sizeof(void*));
+  }
+  static void change(Fibre& from, Fibre& to) { fwp_shim_switch(&from.at, to.at); }
+};
+#else
+struct Fibre {
+  ucontext_t context;
+  void start(char* stack, void (*entry)()) {
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = stack_bytes;
+    context.uc_link = nullptr;
+    makecontext(&context, entry, 0);
+  }
+  static void change(Fibre& from, Fibre& to) { swapcontext(&from.context, &to.context); }
+};
+#endif
+
+// ---- one launch ----
+
+struct Thread {
+  Fibre fibre;
+  State state;
+  Op op;
+  Lane lane;
+};
+
+struct Machine {
+  Thread threads[most_threads];
+  int arrived[most_threads / warp_size];
+  std::unique_ptr<char[]> stacks{new char[most_threads * stack_bytes]};
+  Fibre scheduler;
+  std::vector<char> memory;
+  char* shared = nullptr;
+  int thread_count = 0, shared_bytes = 0, current = 0, block = 0, order = 0;
+  Body body = nullptr;
+  const void *kernel = nullptr, *argument = nullptr;
+  std::string error;
+};
+Machine& machine() {
+  static Machine* const one = new Machine;
+  return *one;
+}
+
+const float* all_halves() {
+  float* values = new float[65536];
+  for (int i = 0; i < 65536; ++i) {
+    const int exponent = i >> 10 & 31, mantissa = i & 1023;
+    float x = exponent == 0    ? std::ldexp(float(mantissa), -24)
+              : exponent == 31 ? (mantissa ? NAN : INFINITY)
+                               : std::ldexp(float(mantissa + 1024), exponent - 25);
+    values[i] = i & 0x8000 ? -x : x;
+  }
+  return values;
+}
+
+void to_scheduler() {
+  Machine& m = machine();
+  Fibre::change(m.threads[m.current].fibre, m.scheduler);
+}
+
+void entry() {
+  Machine& m = machine();
+  m.body(m.kernel, m.argument);
+  m.threads[m.current].state = State::ended;
+  to_scheduler();
+  std::abort();
+}
+
+float cut_to_tf32(float x) { return float_of(bits_of(x) & 0xffffe000); }
+
+void multiply(Thread* warp, bool half) {
+  constexpr int rows = 16, columns = 8;
+  const int inner = half ? 16 : 8;
+  float A[rows][16], B[16][columns];
+  for (int l = 0; l < warp_size; ++l) {
+    const int g = l / 4, t = l % 4;
+    const Lane& lane = warp[l].lane;
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + 8 * (i & 1);
+      if (half) {
+        A[row][2 * t + 8 * (i >> 1)] = from_half(uint16_t(lane.in[i]));
+        A[row][2 * t + 1 + 8 * (i >> 1)] = from_half(uint16_t(lane.in[i] >> 16));
+      } else {
+        A[row][t + 4 * (i >> 1)] = cut_to_tf32(lane.in_f[i]);
+      }
+    }
+    for (int i = 0; i < 2; ++i)
+      if (half) {
+        B[2 * t + 8 * i][g] = from_half(uint16_t(lane.in[4 + i]));
+        B[2 * t + 1 + 8 * i][g] = from_half(uint16_t(lane.in[4 + i] >> 16));
+      } else {
+        B[t + 4 * i][g] = cut_to_tf32(lane.in_f[4 + i]);
+      }
+  }
+  float C[rows][columns];
+  for (int l = 0; l < warp_size; ++l)
+    for (int i = 0; i < 4; ++i) C[l / 4 + 8 * (i >> 1)][l % 4 * 2 + (i & 1)] = warp[l].lane.in_f[6 + i];
+  for (int i = 0; i < rows; ++i)
+    for (int k = 0; k < inner; ++k)
+      for (int j = 0; j < columns; ++j) C[i][j] += A[i][k] * B[k][j];
+  for (int l = 0; l < warp_size; ++l)
+    for (int i = 0; i < 4; ++i) warp[l].lane.out_f[i] = C[l / 4 + 8 * (i >> 1)][l % 4 * 2 + (i & 1)];
+}
+
+void load(Thread* warp, bool transposed) {
+  const Machine& m = machine();
+  for (int i = 0; i < 4; ++i) {
+    uint16_t rows[8][8];
+    for (int r = 0; r < 8; ++r) {
+      const char* from = static_cast<const char*>(warp[8 * i + r].lane.address);
+      if (from < m.shared || from + 16 > m.shared + m.shared_bytes) fail("a matrix row lies outside of shared memory");
+      if ((from - m.shared) % 16) fail("a matrix row is not 16-byte aligned");
+      std::memcpy(rows[r], from, 16);
+    }
+    for (int l = 0; l < warp_size; ++l) {
+      const int g = l / 4, t = l % 4;
+      warp[l].lane.out[i] = transposed ? rows[2 * t][g] | uint32_t(rows[2 * t + 1][g]) << 16
+                                       : rows[g][2 * t] | uint32_t(rows[g][2 * t + 1]) << 16;
+    }
+  }
+}
+
+void exchange(Op op, Thread* warp) {
+  switch (op) {
+    case Op::shuffle:
+    case Op::shuffle_xor:
+      for (int l = 0; l < warp_size; ++l) {
+        const int source = op == Op::shuffle ? warp[l].lane.source : l ^ warp[l].lane.source;
+        if (source < 0 || source >= warp_size) fail("a shuffle reads a lane that does not exist");
+        warp[l].lane.out[0] = warp[source].lane.in[0];
+      }
+      break;
+    case Op::mma_half:
+    case Op::mma_tf32:
+      multiply(warp, op == Op::mma_half);
+      break;
+    case Op::load_matrices:
+    case Op::load_matrices_transposed:
+      load(warp, op == Op::load_matrices_transposed);
+      break;
+    default:
+      break;
+  }
+}
+
+// Runs a warp until all its threads wait at the block's barrier or have ended.
+void run_warp(int first) {
+  Machine& m = machine();
+  for (;;) {
+    bool ran = false;
+    for (int i = 0; i < warp_size; ++i) {
+      const int index = first + (m.order ? warp_size - 1 - i : i);
+      if (m.threads[index].state != State::ready) continue;
+      ran = true;
+      m.current = index;
+      Fibre::change(m.scheduler, m.threads[index].fibre);
+      if (!m.error.empty()) return;
+    }
+    if (ran) continue;
+    for (int i = 0; i < warp_size; ++i)
+      if (m.threads[first + i].state == State::in_warp) {
+        m.error = "the lanes of a warp do not meet: some wait in " + std::string(name_of(m.threads[first + i].op)) +
+                  ", others at the block's barrier or at the kernel's end";
+        return;
+      }
+    return;
+  }
+}
+
+void run_block() {
+  Machine& m = machine();
+  std::memset(m.memory.data(), untouched, m.memory.size());
+  std::memset(m.shared, poison, m.shared_bytes);
+  for (int i = 0; i < m.thread_count; ++i) {
+    m.threads[i].state = State::ready;
+    m.threads[i].fibre.start(m.stacks.get() + i * stack_bytes, entry);
+  }
+  for (int& count : m.arrived) count = 0;
+  const int warps = m.thread_count / warp_size;
+  for (;;) {
+    for (int w = 0; w < warps; ++w) {
+      run_warp((m.order ? warps - 1 - w : w) * warp_size);
+      if (!m.error.empty()) return;
+    }
+    int ended = 0;
+    for (int i = 0; i < m.thread_count; ++i) ended += m.threads[i].state == State::ended;
+    if (ended == m.thread_count) break;
+    if (ended) {
+      m.error = "some threads have ended while others wait at the block's barrier";
+      return;
+    }
+    for (int i = 0; i < m.thread_count; ++i) m.threads[i].state = State::ready;
+  }
+  for (std::size_t i = 0; i < m.memory.size(); ++i) {
+    const char* at = m.memory.data() + i;
+    if ((at < m.shared || at >= m.shared + m.shared_bytes) && static_cast<unsigned char>(*at) != untouched) {
+      m.error = "the kernel wrote " + std::to_string(at - m.shared) + " bytes from the start of its " +
+                std::to_string(m.shared_bytes) + " bytes of shared memory";
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+const float* const half_values = all_halves();
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::none: return "nothing";
+    case Op::sync_warp: return "sync_warp";
+    case Op::shuffle: return "shuffle";
+    case Op::shuffle_xor: return "shuffle_xor";
+    case Op::mma_half: return "mma_half";
+    case Op::mma_tf32: return "mma_tf32";
+    case Op::load_matrices: return "load_matrices";
+    case Op::load_matrices_transposed: return "load_matrices_transposed";
+  }
+  return "?";
+}
+
+void set_schedule(int order) { machine().order = order; }
+
+void fail(const char* message) {
+  machine().error = message;
+  to_scheduler();
+  std::abort();
+}
+
+Lane& lane() {
+  Machine& m = machine();
+  return m.threads[m.current].lane;
+}
+int thread() { return machine().current; }
+int block() { return machine().block; }
+
+char* shared(int bytes) {
+  Machine& m = machine();
+  if (bytes > m.shared_bytes) fail("the kernel uses more shared memory than its launch asked for");
+  return m.shared;
+}
+
+void meet(Op op) {
+  Machine& m = machine();
+  Thread& own = m.threads[m.current];
+  const int first = m.current / warp_size * warp_size;
+  int& arrived = m.arrived[first / warp_size];
+  own.op = op;
+  for (int i = 0; i < warp_size; ++i)
+    if (m.threads[first + i].state == State::in_warp && m.threads[first + i].op != op)
+      fail("the lanes of a warp meet in different primitives");
+  if (++arrived < warp_size) {
+    own.state = State::in_warp;
+    to_scheduler();
+    return;
+  }
+  arrived = 0;
+  exchange(op, m.threads + first);
+  for (int i = 0; i < warp_size; ++i) m.threads[first + i].state = State::ready;
+}
+
+void meet_block() {
+  machine().threads[machine().current].state = State::at_barrier;
+  to_scheduler();
+}
+
+const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes) {
+  Machine& m = machine();
+  m.error.clear();
+  if (threads < warp_size || threads > most_threads || threads % warp_size) m.error = "impossible number of threads";
+  m.body = body;
+  m.kernel = kernel;
+  m.argument = argument;
+  m.thread_count = threads;
+  m.shared_bytes = shared_bytes;
+  m.memory.resize(shared_bytes + 2 * margin + 16);
+  const auto start = reinterpret_cast<std::uintptr_t>(m.memory.data()) + margin;
+  m.shared = reinterpret_cast<char*>((start + 15) / 16 * 16);
+  for (m.block = 0; m.block < blocks && m.error.empty(); ++m.block) run_block();
+  return m.error.empty() ? nullptr : m.error.c_str();
+}
+
+}  // namespace fwp::gpu::shim

@@ -1,0 +1,153 @@
+// kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and change places
+// at warp-wide primitives and barriers. Blocks run one at a time. What it checks:
+//   - shared memory is NaN before every block, and its surroundings are found untouched after it
+//   - all lanes of a warp meet in the same primitive, all threads of the block at the same barrier
+//   - two orders of threads (set_schedule): a missing barrier makes the results differ
+// Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa,
+// accumulation in float, in the order of the inner index (the GPU's own order is not specified).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define FWP_DEVICE inline
+#define FWP_KERNEL(threads) void
+#define FWP_CONSTANT const
+#define FWP_SHIM 1
+
+namespace fwp::gpu {
+
+using Stream = void*;
+
+namespace shim {
+
+// 0: threads in ascending order, 1: descending.
+void set_schedule(int order);
+[[noreturn]] void fail(const char* message);
+
+enum class Op { none, sync_warp, shuffle, shuffle_xor, mma_half, mma_tf32, load_matrices, load_matrices_transposed };
+const char* name_of(Op op);
+
+// What the lanes of a warp hand in and get back.
+struct Lane {
+  union {
+    uint32_t in[10];
+    float in_f[10];
+  };
+  union {
+    uint32_t out[4];
+    float out_f[4];
+  };
+  const void* address;
+  int source;
+};
+Lane& lane();             // of the running thread
+void meet(Op op);         // returns when all lanes of the warp have called it and the exchange is done
+void meet_block();
+int thread();
+int block();
+char* shared(int bytes);
+
+extern const float* const half_values;  // of all 65536 halves
+
+using Body = void (*)(const void* kernel, const void* argument);
+const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes);
+
+}  // namespace shim
+
+inline int thread_index() { return shim::thread(); }
+inline int block_index() { return shim::block(); }
+inline char* shared_memory(int bytes) { return shim::shared(bytes); }
+inline void sync_block() { shim::meet_block(); }
+inline void sync_warp() { shim::meet(shim::Op::sync_warp); }
+inline float shuffle_xor(float x, int mask) {
+  shim::Lane& own = shim::lane();
+  own.in_f[0] = x;
+  own.source = mask;
+  shim::meet(shim::Op::shuffle_xor);
+  return own.out_f[0];
+}
+inline float shuffle(float x, int source) {
+  shim::Lane& own = shim::lane();
+  own.in_f[0] = x;
+  own.source = source;
+  shim::meet(shim::Op::shuffle);
+  return own.out_f[0];
+}
+
+inline uint32_t bits_of(float x) {
+  uint32_t y;
+  std::memcpy(&y, &x, 4);
+  return y;
+}
+inline float float_of(uint32_t x) {
+  float y;
+  std::memcpy(&y, &x, 4);
+  return y;
+}
+
+inline uint16_t to_half(float x) {
+  const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
+  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7fff);
+  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and more round to infinity
+  if (magnitude < 0x38800000)  // below 2^-14: a multiple of 2^-24, rounded by the addition
+    return uint16_t(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)));
+  return uint16_t(sign | ((magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13));
+}
+inline float from_half(uint16_t x) { return shim::half_values[x]; }
+inline uint16_t to_bfloat16(float x) {
+  const uint32_t u = bits_of(x);
+  if ((u & 0x7fffffff) > 0x7f800000) return 0x7fff;
+  return uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+inline float from_bfloat16(uint16_t x) { return float_of(uint32_t(x) << 16); }
+inline uint32_t pack_halves(float a, float b) { return to_half(a) | uint32_t(to_half(b)) << 16; }
+inline uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  return pack_halves(from_half(uint16_t(a)) * from_half(uint16_t(b)),
+                     from_half(uint16_t(a >> 16)) * from_half(uint16_t(b >> 16)));
+}
+inline float round_to_tf32(float x) {  // to nearest, ties away from zero
+  const uint32_t u = bits_of(x);
+  return (u & 0x7fffffff) >= 0x7f800000 ? x : float_of((u + 0x1000) & 0xffffe000);
+}
+inline float exponential(float x) { return std::exp(x); }
+
+inline void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  shim::Lane& own = shim::lane();
+  const uint32_t operands[6] = {a0, a1, a2, a3, b0, b1};
+  std::memcpy(own.in, operands, sizeof operands);
+  std::memcpy(own.in + 6, c, sizeof c);
+  shim::meet(shim::Op::mma_half);
+  std::memcpy(c, own.out, sizeof c);
+}
+inline void mma_tf32(float (&c)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
+  shim::Lane& own = shim::lane();
+  const float operands[6] = {a0, a1, a2, a3, b0, b1};
+  std::memcpy(own.in, operands, sizeof operands);
+  std::memcpy(own.in + 6, c, sizeof c);
+  shim::meet(shim::Op::mma_tf32);
+  std::memcpy(c, own.out, sizeof c);
+}
+inline void load_matrices(uint32_t (&x)[4], const void* row) {
+  shim::Lane& own = shim::lane();
+  own.address = row;
+  shim::meet(shim::Op::load_matrices);
+  std::memcpy(x, own.out, sizeof x);
+}
+inline void load_matrices_transposed(uint32_t (&x)[4], const void* row) {
+  shim::Lane& own = shim::lane();
+  own.address = row;
+  shim::meet(shim::Op::load_matrices_transposed);
+  std::memcpy(x, own.out, sizeof x);
+}
+
+template <class Argument>
+const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream, const Argument& argument) {
+  const auto body = [](const void* kernel, const void* argument) {
+    (*static_cast<void (*const*)(Argument)>(kernel))(*static_cast<const Argument*>(argument));
+  };
+  return shim::run(body, &kernel, &argument, blocks, threads, shared);
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,106 @@
+// One small kernel for each primitive of kernels/device.cuh, and kernels that break the rules which the shim watches.
+#include <kernels/device.cuh>
+
+using namespace fwp::gpu;
+
+namespace {
+
+struct Call {
+  const void* in;
+  float* out;
+};
+
+FWP_KERNEL(32) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 16) B (16, 8)
+  const int l = thread_index(), g = l / 4, t = l % 4;
+  uint16_t* A = reinterpret_cast<uint16_t*>(shared_memory(16 * 16 * 2 + 8 * 24 * 2));
+  uint16_t* B = A + 16 * 16;  // transposed: (8, 16), rows of 24
+  const uint16_t* in = static_cast<const uint16_t*>(c.in);
+  for (int i = l; i < 16 * 16; i += 32) A[i] = in[i];
+  for (int i = l; i < 8 * 16; i += 32) B[i / 16 * 24 + i % 16] = in[16 * 16 + i % 16 * 8 + i / 16];
+  sync_warp();
+  uint32_t a[4], b[4];
+  const int i = l / 8, r = l % 8;
+  load_matrices(a, A + (r + 8 * (i & 1)) * 16 + 8 * (i >> 1));
+  load_matrices(b, B + r * 24 + 8 * (i & 1));
+  float x[4] = {};
+  mma_half(x, a[0], a[1], a[2], a[3], b[0], b[1]);
+  for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
+}
+
+FWP_KERNEL(32) transposed_kernel(FWP_CONSTANT Call c) {  // out[lane][i] = what the lane gets of matrix i
+  const int l = thread_index();
+  uint16_t* rows = reinterpret_cast<uint16_t*>(shared_memory(32 * 8 * 2));
+  for (int i = 0; i < 8; ++i) rows[l * 8 + i] = uint16_t(l * 8 + i);
+  sync_warp();
+  uint32_t x[4];
+  load_matrices_transposed(x, rows + l * 8);
+  for (int i = 0; i < 4; ++i) {
+    c.out[l * 8 + 2 * i] = float(x[i] & 0xffff);
+    c.out[l * 8 + 2 * i + 1] = float(x[i] >> 16);
+  }
+}
+
+FWP_KERNEL(32) multiply_tf32_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 8) B (8, 8)
+  const int g = thread_index() / 4, t = thread_index() % 4;
+  const float *A = static_cast<const float*>(c.in), *B = A + 16 * 8;
+  float x[4] = {};
+  mma_tf32(x, round_to_tf32(A[g * 8 + t]), round_to_tf32(A[(g + 8) * 8 + t]), round_to_tf32(A[g * 8 + t + 4]),
+           round_to_tf32(A[(g + 8) * 8 + t + 4]), round_to_tf32(B[t * 8 + g]), round_to_tf32(B[(t + 4) * 8 + g]));
+  for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
+}
+
+FWP_KERNEL(32) shuffle_kernel(FWP_CONSTANT Call c) {
+  const int l = thread_index();
+  const float x = static_cast<const float*>(c.in)[l];
+  c.out[l] = shuffle_xor(x, 5);
+  c.out[32 + l] = shuffle(x, (l + 3) % 32);
+}
+
+FWP_KERNEL(32) round_kernel(FWP_CONSTANT Call c) {
+  for (int i = thread_index(); i < 4096; i += 32) {
+    const float x = static_cast<const float*>(c.in)[i];
+    c.out[i] = from_half(to_half(x));
+    c.out[4096 + i] = from_bfloat16(to_bfloat16(x));
+    c.out[2 * 4096 + i] = round_to_tf32(x);
+  }
+}
+
+template <bool barrier> FWP_KERNEL(64) neighbour_kernel(FWP_CONSTANT Call c) {
+  float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
+  shared[thread_index()] = float(thread_index());
+  if (barrier) sync_block();
+  c.out[thread_index()] = shared[63 - thread_index()];
+}
+
+FWP_KERNEL(32) divergent_kernel(FWP_CONSTANT Call) {
+  if (thread_index() < 16) sync_warp();
+  else sync_block();
+}
+FWP_KERNEL(64) early_end_kernel(FWP_CONSTANT Call) {
+  if (thread_index() < 32) sync_block();
+}
+FWP_KERNEL(32) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
+FWP_KERNEL(32) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
+FWP_KERNEL(32) crooked_kernel(FWP_CONSTANT Call) {
+  uint32_t x[4];
+  load_matrices(x, shared_memory(64) + 2);
+}
+
+struct Entry {
+  void (*kernel)(Call);
+  int threads, shared;
+};
+const Entry entries[] = {
+    {multiply_halves_kernel, 32, 896}, {transposed_kernel, 32, 512}, {multiply_tf32_kernel, 32, 0},
+    {shuffle_kernel, 32, 0},           {round_kernel, 32, 0},        {neighbour_kernel<true>, 64, 256},
+    {neighbour_kernel<false>, 64, 256}, {divergent_kernel, 32, 0},   {early_end_kernel, 64, 0},
+    {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
+};
+
+}  // namespace
+
+extern "C" const char* run_primitive(int number, int schedule, const void* in, float* out) {
+  const Entry& e = entries[number];
+  shim::set_schedule(schedule);
+  return launch(e.kernel, 2, e.threads, e.shared, nullptr, Call{in, out});
+}

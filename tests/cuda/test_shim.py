@@ -1,0 +1,100 @@
+"""The emulated primitives against numpy, and that the shim finds kernels which break the rules."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cuda import shim
+
+NAMES = (
+    "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
+    "divergent", "early_end", "overrun", "greedy", "crooked",
+)  # fmt: skip
+
+
+def run(name: str, given: np.ndarray | None = None, count: int = 64, schedule: int = 0) -> np.ndarray:
+    function = shim.library(Path(__file__).with_name("primitives.cpp")).run_primitive
+    function.restype = ctypes.c_char_p
+    given = np.zeros(1, np.float32) if given is None else np.ascontiguousarray(given)
+    out = np.full(count, np.nan, np.float32)
+    error = function(
+        NAMES.index(name), schedule, given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p)
+    )
+    if error:
+        raise RuntimeError(error.decode())
+    return out
+
+
+@pytest.mark.parametrize("schedule", [0, 1])
+def test_half_products(schedule):
+    generator = np.random.default_rng(0)
+    A, B = generator.normal(size=(16, 16)).astype(np.float16), generator.normal(size=(16, 8)).astype(np.float16)
+    found = run("multiply_halves", np.concatenate([A.ravel(), B.ravel()]), 128, schedule).reshape(16, 8)
+    np.testing.assert_allclose(found, A.astype(np.float64) @ B.astype(np.float64), rtol=1e-6, atol=1e-6)
+
+
+def test_transposed_matrices():
+    found = run("transposed", count=256).reshape(32, 4, 2)
+    rows = np.arange(256).reshape(4, 8, 8)
+    for lane in range(32):
+        g, t = lane // 4, lane % 4
+        np.testing.assert_array_equal(found[lane], rows[:, 2 * t : 2 * t + 2, g])
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    """To 10 bits of mantissa, ties away from zero."""
+    mantissa, exponent = np.frexp(x.astype(np.float64))
+    return np.ldexp(np.copysign(np.floor(np.abs(mantissa) * 2**11 + 0.5), mantissa), exponent - 11)
+
+
+def test_tf32_products():
+    generator = np.random.default_rng(0)
+    A, B = generator.normal(size=(16, 8)).astype(np.float32), generator.normal(size=(8, 8)).astype(np.float32)
+    found = run("multiply_tf32", np.concatenate([A.ravel(), B.ravel()]), 128).reshape(16, 8)
+    np.testing.assert_allclose(found, tf32(A) @ tf32(B), rtol=1e-6, atol=1e-6)
+    assert np.abs(found - A.astype(np.float64) @ B).max() > 1e-5  # that is, operands are rounded
+
+
+def test_shuffles():
+    x = np.arange(32, dtype=np.float32)
+    found = run("shuffle", x)
+    np.testing.assert_array_equal(found[:32], x[np.arange(32) ^ 5])
+    np.testing.assert_array_equal(found[32:], x[(np.arange(32) + 3) % 32])
+
+
+def test_rounding():
+    generator = np.random.default_rng(0)
+    x = (generator.normal(size=4096) * 2.0 ** generator.integers(-30, 18, size=4096)).astype(np.float32)
+    x[:8] = [0, -0.0, np.inf, -np.inf, 65504, 65519.99, 65520, 2**-25]
+    half, bfloat16, single = run("round", x, 3 * 4096).reshape(3, 4096)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(half, x.astype(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(bfloat16, torch.from_numpy(x).bfloat16().float().numpy())
+    finite = np.isfinite(x)
+    np.testing.assert_array_equal(single[finite], tf32(x[finite]))
+
+
+def test_barriers():
+    """Without its barrier the kernel reads what was not written yet: NaN in either order of threads."""
+    expected = 63 - np.arange(64)
+    for schedule in (0, 1):
+        np.testing.assert_array_equal(run("neighbour", schedule=schedule), expected)
+        assert np.isnan(run("neighbour_without_barrier", schedule=schedule)).any()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("divergent", "do not meet: some wait in sync_warp"),
+        ("early_end", "some threads have ended"),
+        ("overrun", "wrote 64 bytes from the start of its 64 bytes"),
+        ("greedy", "more shared memory than its launch asked for"),
+        ("crooked", "not 16-byte aligned"),
+    ],
+)
+def test_broken_kernels_are_found(name, message):
+    with pytest.raises(RuntimeError, match=message):
+        run(name)
