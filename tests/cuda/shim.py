@@ -1,6 +1,6 @@
 """Compiles kernel sources of csrc/cuda for the CPU (csrc/cuda/shim) and loads them.
 
-The objects stand in build/shim, one a source and state of csrc/cuda, so that only the first run after a change compiles.
+The objects stand in build/shim, one a source and state of csrc/cuda: only the first run after a change compiles.
 """
 
 import ctypes
@@ -52,9 +52,9 @@ def library(*sources: Path) -> ctypes.CDLL:
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compiled, (CUDA / "shim" / "device.cpp", *sources)))
     names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
-    target = BUILD / f"library-{names}.so"
+    target = BUILD / f"{sources[0].stem}-{names}.so"
     if not target.exists():
-        for stale in BUILD.glob(f"library-*.so") if len(sources) > 1 else ():
+        for stale in BUILD.glob(f"{sources[0].stem}-*.so"):
             stale.unlink(missing_ok=True)
         part = target.with_suffix(f".{os.getpid()}")
         subprocess.run([*COMPILER, "-shared", *objects, "-o", part], check=True)
