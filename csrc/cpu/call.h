@@ -6,7 +6,7 @@
 
 namespace fwp {
 
-enum class Rule { sum, delta };
+enum class Rule { sum, delta, gated };
 enum class Map { identity, elu, dpfp, favor };
 
 // (B, length, H, width), last dimension contiguous, other strides free.

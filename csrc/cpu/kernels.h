@@ -5,9 +5,13 @@
 //
 //     P = M o (Q K^T)     M: causal mask, or ones
 //     R = K W + stril(K K^T) U,  U = beta V - rate R      delta; rate = beta, or beta / (z.k + eps)
-//     U = V                                               sum
+//     U = V                                               sum, gated
 //     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
 //     W <- W + K^T U,  z <- z + K^T 1
+//
+// The gated rule forgets: what was written at s counts M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) after t, what was
+// there before the chunk counts left_t = (1 - beta_0) .. (1 - beta_t). M is P's mask (its last row where all targets read
+// after the chunk), its last row weighs U on the way into W; Q W and W itself are weighed with left.
 //
 // The accumulator z rides along as one more column of W, and a column of ones in U (where the output is normalised):
 // "wide" rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
@@ -19,6 +23,9 @@
 //     dP = M o (gN U^T);  dKK = stril(dR U^T)
 //     dQ = dP K + gN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U G^T + dR W^T
 //     dV = beta Z;  dbeta = Z.(V - ...);  G <- G + Q^T gN + K^T dR
+//
+// and for the gated rule, whose M and left are running products, down the same recursion backwards, without a division:
+// with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, the gradient of 1 - beta_t is H_t.M_{t-1}, that of beta_t H_tt less this.
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
@@ -68,8 +75,11 @@ template <class T> struct Head {
   const idx b, h;
 
   Side<T> q, k;
-  T *buffer, *P, *G, *U, *R, *N, *W;  // G: stril(K K^T)
+  T *buffer, *P, *G, *U, *R, *N, *W;  // G: stril(K K^T), or M of the gated rule
   T *beta, *rate, *seen, *denominator;
+  T* left;        // gated: how much of W is left after each position
+  const T* ends;  // gated: the last row of M
+  T kept;         // gated: the last of left
   idx ldp;  // rows of P and G
   bool has_W = false;
   bool grams_done = false;  // load_grams has done the work of loading; phi does not hold the features
@@ -85,7 +95,7 @@ template <class T> struct Head {
     }
     buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
     P = arena.take(rows * ldp);
-    G = arena.take(c.rule == Rule::delta ? rows * ldp : 0);
+    G = arena.take(c.rule == Rule::sum ? 0 : rows * ldp);
     U = arena.take(rows * plan.wide);
     R = arena.take(c.rule == Rule::delta ? rows * plan.wide : 0);
     N = arena.take(rows * plan.wide);
@@ -94,6 +104,7 @@ template <class T> struct Head {
     rate = arena.take(ld);
     seen = arena.take(ld);
     denominator = arena.take(ld);
+    left = arena.take(c.rule == Rule::gated ? ld : 0);
   }
 
   // ---- state ----
@@ -122,7 +133,7 @@ template <class T> struct Head {
   void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
     for (idx t = 0; t < count; ++t) {
       T* row = to + t * plan.wide;
-      if (keys && c.padding && *c.padding.at(b, t0 + t, 0)) {
+      if (keys && is_pad(t0 + t)) {
         for (idx j = 0; j < plan.wide; ++j) row[j] = 0;
         continue;
       }
@@ -133,6 +144,8 @@ template <class T> struct Head {
       for (; j < plan.wide; ++j) row[j] = 0;
     }
   }
+
+  bool is_pad(idx t) const { return c.padding && *c.padding.at(b, t, 0); }
 
   void scale_rows(idx count, const T* by, T* rows, idx columns) const {
     for (idx t = 0; t < count; ++t) {
@@ -212,11 +225,10 @@ template <class T> struct Head {
   void load_chunk(idx t0, idx count) {
     if (!grams_done) load_side(c, c.k, c.padding, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
+    if (c.rule != Rule::sum)
+      for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
+    if (c.rule == Rule::gated) load_decay(count);
     if (c.rule == Rule::delta) {
-      for (idx t = 0; t < count; ++t) {
-        const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
-        beta[t] = padded ? T(0) : *c.beta.at(b, t0 + t, h);
-      }
       gram(k, k, true, -1, G, c.normalize_output ? seen : nullptr);
       if (has_W) {
         product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, R, plan.wide);
@@ -239,6 +251,30 @@ template <class T> struct Head {
       for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
   }
 
+  // M and left of the chunk; a pad has beta 0 and so changes nothing.
+  void load_decay(idx count) {
+    kept = 1;
+    for (idx t = 0; t < count; ++t) {
+      const T keep = 1 - beta[t];
+      T* row = G + t * ldp;
+      for (idx j = 0; j < k.padded; j += width<T>)
+        store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep));
+      row[t] = beta[t];
+      left[t] = kept *= keep;
+    }
+    ends = G + (count > 0 ? count - 1 : 0) * ldp;
+  }
+
+  // The state after the chunk, to `to`, which holds the state before it where there is one. Overwrites U.
+  void write_chunk(T* to) {
+    if (c.rule == Rule::gated) {
+      scale_rows(k.tokens, ends, U, plan.wide);
+      if (has_W)
+        for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) store(to + i, load(to + i) * splat(kept));
+    }
+    write(k, U, to, has_W);
+  }
+
   // to += (features of s)^T what, what (wide rows) scaled with s in place; = where !add.
   void write(const Side<T>& s, T* what, T* to, bool add) const {
     scale_rows(s.tokens, s.scale, what, plan.wide);
@@ -248,27 +284,52 @@ template <class T> struct Head {
 
   // ---- reading ----
 
-  // to = Q W, wide; adds what its last column holds to the denominators.
-  void read_state(T* to) {
+  // to = Q W, wide.
+  void read_state(T* to) const {
     product<false>(q.tokens, plan.wide, c.d_dot, tokens(q), W, plan.wide, to, plan.wide);
     scale_rows(q.tokens, q.scale, to, plan.wide);
-    if (c.normalize_output)
-      for (idx t = 0; t < q.tokens; ++t) denominator[t] += to[t * plan.wide + c.d_value];
   }
-  // P, and its row sums added to the denominators.
-  void read_gram() {
-    gram(q, k, plan.causal, 0, P, c.normalize_output ? seen : nullptr);
+  // What is left of W for target t.
+  T share(idx t, bool from_gram) const {
+    return c.rule != Rule::gated || !from_gram ? T(1) : plan.causal ? left[t] : kept;
+  }
+  // P, and its row sums added to the denominators; P before M goes to `unmasked`.
+  void read_gram(T* unmasked = nullptr) {
+    const bool gated = c.rule == Rule::gated;
+    gram(q, k, plan.causal, 0, P, c.normalize_output && !gated ? seen : nullptr);
+    if (gated) mask_gram(unmasked);
     if (c.normalize_output)
       for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
+  }
+
+  void mask_gram(T* unmasked) {
+    for (idx i = 0; i < q.tokens; ++i) {
+      const T* m = plan.causal ? G + i * ldp : ends;
+      Vec<T> sum{};
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        const Vec<T> x = load(P + i * ldp + j), y = x * load(m + j);
+        if (unmasked) store(unmasked + i * ldp + j, x);
+        store(P + i * ldp + j, y);
+        sum += y;
+      }
+      seen[i] = sum_of_lanes<T>(sum);
+    }
   }
 
   // N and its denominators for the tile in q: from W where there is one, and from the chunk in k where from_gram.
   void read(bool from_gram) {
     const idx count = q.tokens;
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
-    if (has_W) read_state(N);
-    else
+    if (has_W) {
+      read_state(N);
+      if (c.rule == Rule::gated && from_gram)
+        for (idx t = 0; t < count; ++t)
+          for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
+      if (c.normalize_output)
+        for (idx t = 0; t < count; ++t) denominator[t] += N[t * plan.wide + c.d_value];
+    } else {
       for (idx i = 0; i < count * plan.wide; ++i) N[i] = 0;
+    }
     if (!from_gram) return;
     read_gram();
     const View<T> A{P, ldp, 1};
@@ -335,7 +396,7 @@ template <class T> struct Head {
       if (plan.causal) read_out(t0, count, true);
       else if (!plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, true); });
       if (plan.writes_state || n + 1 < plan.chunks) {
-        write(k, U, W, has_W);
+        write_chunk(W);
         has_W = true;
       }
     }
@@ -346,8 +407,8 @@ template <class T> struct Head {
 
 template <class T> struct HeadBackward : Head<T> {
   using Base = Head<T>;
-  using Base::b, Base::beta, Base::c, Base::denominator, Base::G, Base::h, Base::has_W, Base::k, Base::ldp, Base::P,
-      Base::plan, Base::q, Base::R, Base::rate, Base::seen, Base::U, Base::W;
+  using Base::b, Base::beta, Base::c, Base::denominator, Base::ends, Base::G, Base::h, Base::has_W, Base::k,
+      Base::kept, Base::ldp, Base::left, Base::P, Base::plan, Base::q, Base::R, Base::rate, Base::seen, Base::U, Base::W;
 
   T* states;           // W at the start of every chunk, then after the last
   T* dW;               // [d_dot][wide]
@@ -357,6 +418,9 @@ template <class T> struct HeadBackward : Head<T> {
   T *U_across, *across;  // [wide][lda]: U and one of gN, dR, turned
   T *D, *Dt;           // [tokens][lda]: gradient of P or K K^T, turned
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
+  // Gated: P before M, then the gradient of M (causal); gradients of M's last row, of left, and what runs backwards (H).
+  T *unmasked, *dends, *dleft, *running;
+  T dkept = 0;         // gradient of kept
   idx lda, columns;    // columns: d_value and, where the output is normalised, z's
   bool has_dW = false;
 
@@ -384,6 +448,9 @@ template <class T> struct HeadBackward : Head<T> {
     Dt = arena.take(rows * lda);
     pull = arena.take(ld);
     seen_by_keys = arena.take(ld);
+    const bool gated = c.rule == Rule::gated;
+    unmasked = arena.take(gated ? rows * ldp : 0);
+    for (T** row : {&dends, &dleft, &running}) *row = arena.take(gated ? ld : 0);
   }
 
   void enter(idx n) {  // the state at the start of chunk n
@@ -440,8 +507,12 @@ template <class T> struct HeadBackward : Head<T> {
   void read_backward(idx t0, idx count, bool from_gram, bool need_dW) {
     Base::load_queries(t0, count);
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
-    if (has_W && c.normalize_output) Base::read_state(old);
-    if (from_gram) Base::read_gram();
+    const bool gated = c.rule == Rule::gated && from_gram;
+    const bool reads_old = has_W && (c.normalize_output || gated);
+    if (reads_old) Base::read_state(old);
+    if (has_W && c.normalize_output)
+      for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
+    if (from_gram) Base::read_gram(unmasked);
     Base::load_rows(c.grad_out, t0, count, false, gN);
     for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) gN[i] = 0;
     if (c.normalize_output)
@@ -454,7 +525,7 @@ template <class T> struct HeadBackward : Head<T> {
           g *= inverse;
           if (has_W) total += g * old[t * plan.wide + j];
         }
-        seen[t] = total;
+        seen[t] = Base::share(t, from_gram) * total;
       }
     if (from_gram) pair_gradient(gN, q.padded, plan.causal);
     for (idx i = 0; i < q.padded; ++i) {
@@ -467,10 +538,13 @@ template <class T> struct HeadBackward : Head<T> {
       }
       if (from_gram) shift_row(i, last, shift);
     }
+    if (gated) mask_backward(count);
     for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     if (has_W) {
       turn(gN, count, across);
       product<true>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
+      for (idx t = 0; gated && t < count; ++t)
+        for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
     }
     if (from_gram) {
       turn_square(q.padded, k.padded);
@@ -492,14 +566,77 @@ template <class T> struct HeadBackward : Head<T> {
     }
     store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
     if (need_dW) {
+      for (idx t = 0; gated && t < count; ++t)
+        for (idx j = 0; j < plan.wide; ++j) gN[t * plan.wide + j] *= Base::share(t, true);
       Base::write(q, gN, dW, has_dW);
       has_dW = true;
     }
   }
 
+  // D, the gradient of P, becomes that of Q K^T; M and left get theirs.
+  void mask_backward(idx count) {
+    for (idx t = 0; t < count; ++t) {
+      const T* m = plan.causal ? G + t * ldp : ends;
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        const Vec<T> d = load(D + t * lda + j), dm = d * load(unmasked + t * ldp + j);
+        if (plan.causal) store(unmasked + t * ldp + j, dm);
+        else store(dends + j, load(dends + j) + dm);
+        store(D + t * lda + j, d * load(m + j));
+      }
+      T total = 0;
+      for (idx j = 0; has_W && j < columns; ++j) total += gN[t * plan.wide + j] * old[t * plan.wide + j];
+      if (plan.causal) dleft[t] = total;
+      else dkept += total;
+    }
+  }
+
+  // What the gated rule's write does to the gradients: G, that of the state after the chunk, reaches K and U through the
+  // weights in `ends`, and the state before it through `kept`. dU and dk hold K G and G U^T where has_dW.
+  void write_decay_backward(idx count) {
+    dkept = 0;
+    for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
+    if (!has_dW) return;
+    for (idx t = 0; t < count; ++t)
+      for (idx j = 0; j < plan.wide; ++j) {
+        dends[t] += dU[t * plan.wide + j] * U[t * plan.wide + j];
+        dU[t * plan.wide + j] *= ends[t];
+      }
+    for (idx i = 0; i < c.d_dot; ++i)
+      for (idx t = 0; t < count; ++t) dk[i * k.ld + t] *= ends[t];
+    Vec<T> total{};
+    for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) {
+      const Vec<T> g = load(dW + i);
+      if (has_W) total += g * load(W + i);
+      store(dW + i, g * splat(kept));
+    }
+    dkept = sum_of_lanes<T>(total);
+  }
+
+  // Gradient of beta from those of M and left.
+  void decay_backward(idx t0, idx count) {
+    for (idx j = 0; j < k.padded; ++j) running[j] = dends[j];
+    T running_left = dkept;
+    for (idx t = count - 1; t >= 0; --t) {
+      if (plan.causal) running_left += dleft[t];
+      const Vec<T> keep = splat(1 - beta[t]);
+      Vec<T> sum{};
+      T dbeta = running[t] + (plan.causal ? unmasked[t * ldp + t] : T(0));
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        Vec<T> x = load(running + j);
+        if (plan.causal) x += load(unmasked + t * ldp + j);
+        if (t > 0) sum += x * load(G + (t - 1) * ldp + j);
+        store(running + j, x * keep);
+      }
+      dbeta -= sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
+      running_left *= 1 - beta[t];
+      *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
+    }
+  }
+
   // dU is complete: through the solve to V, beta, keys and the state that the chunk started from.
   void write_backward(idx t0, idx count, bool need_dW) {
-    if (c.rule == Rule::sum) {
+    if (c.rule != Rule::delta) {
+      if (c.rule == Rule::gated) decay_backward(t0, count);
       store_values(t0, count, dU, nullptr);
       return;
     }
@@ -525,8 +662,7 @@ template <class T> struct HeadBackward : Head<T> {
       }
       for (idx j = c.d_value; j < plan.wide; ++j) dR[t * plan.wide + j] = 0;
       if (c.normalize_output) dR[t * plan.wide + c.d_value] = pull[t];
-      const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
-      *c.grad_beta.at(b, t0 + t, h) = padded ? T(0) : dbeta;
+      *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
     }
     store_values(t0, count, Z, beta);
     pair_gradient(dR, k.padded, true);
@@ -550,8 +686,7 @@ template <class T> struct HeadBackward : Head<T> {
 
   void store_values(idx t0, idx count, const T* rows, const T* by) const {
     for (idx t = 0; t < count; ++t) {
-      const bool padded = c.padding && *c.padding.at(b, t0 + t, 0);
-      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), padded, c.grad_v.at(b, t0 + t, h));
+      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), Base::is_pad(t0 + t), c.grad_v.at(b, t0 + t, h));
     }
   }
 
@@ -568,7 +703,7 @@ template <class T> struct HeadBackward : Head<T> {
         Base::load_chunk(n * plan.chunk, Base::chunk_length(n));
         if (has_W)
           for (idx i = 0; i < size; ++i) W[size + i] = W[i];
-        Base::write(k, U, W + size, has_W);
+        Base::write_chunk(W + size);
       }
     if (plan.reads_state) {
       enter(plan.chunks);
@@ -589,6 +724,7 @@ template <class T> struct HeadBackward : Head<T> {
       } else {
         for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
       }
+      if (c.rule == Rule::gated) write_decay_backward(count);
       if (plan.causal) read_backward(t0, count, true, need_dW);
       else if (!plan.reads_state) Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, true, need_dW); });
       write_backward(t0, count, need_dW);

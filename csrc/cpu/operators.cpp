@@ -39,7 +39,8 @@ OptionalTensor contiguous(const OptionalTensor& x) { return x ? OptionalTensor(x
 Rule rule_of(const char* op, const std::string& name) {
   if (name == "sum") return Rule::sum;
   if (name == "delta") return Rule::delta;
-  TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum or delta");
+  if (name == "gated") return Rule::gated;
+  TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum, delta or gated");
 }
 
 Map map_of(const char* op, const std::string& name) {

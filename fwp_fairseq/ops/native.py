@@ -11,7 +11,6 @@ from .. import _extension
 from ..feature_maps import Dpfp, Elu, Favor, Identity
 from .problem import FastWeights, Problem
 
-_RULES = ("sum", "delta")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
 
@@ -86,8 +85,6 @@ def unsupported_reasons(problem: Problem) -> list[str]:
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
     reasons = []
-    if problem.rule not in _RULES:
-        reasons.append(f"the compiled library has no kernel for the {problem.rule} rule")
     if problem.v.device.type != "cpu":
         reasons.append(f"the compiled library has no kernel for {problem.v.device.type} tensors")
     if problem.v.dtype not in _FLOATING:

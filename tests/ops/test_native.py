@@ -18,6 +18,7 @@ pytestmark = pytest.mark.needs("native")
 # float32: 1e-6 is about 8 units in the last place; gradients pass through three more products.
 TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-6, 1e-5)}
 
+RULES = ["sum", "delta", "gated"]
 MAPS = [None, ("elu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 5})]
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
 LENGTHS = [0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200]
@@ -98,7 +99,7 @@ def compare(rule: str, x: dict[str, Tensor], dtype=torch.float64, **options) -> 
 @pytest.mark.parametrize(
     "rule, features, output",
     # Without a normaliser the delta rule diverges.
-    [("sum", *n) for n in NORMALIZERS] + [("delta", *n) for n in NORMALIZERS if any(n)],
+    [(rule, *n) for rule in RULES for n in NORMALIZERS if rule != "delta" or any(n)],
 )
 def test_values_and_gradients(rule, features, output, feature_map):
     phi = build(feature_map, 7)
@@ -116,7 +117,7 @@ def test_values_and_gradients(rule, features, output, feature_map):
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("causal", [True, False])
 def test_lengths(rule, length, causal):
     phi = build(("dpfp", {"nu": 2}), 7)
@@ -128,10 +129,24 @@ def test_lengths(rule, length, causal):
         compare(rule, x, return_state=state, **options)
 
 
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_thousand_positions(rule):
     x = make_inputs(rule, 1000, 1000, B=1, H=1)
     compare(rule, x, feature_map=build(("dpfp", {"nu": 2}), 7))
+
+
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_write_strengths_at_their_ends(rule, causal):
+    """beta exactly 0 and 1, here and there or everywhere: products of 1 - beta vanish, nothing may divide by them."""
+    for length, (low, high) in itertools.product((40, 300), [(0, 1), (0, 0), (1, 1), (1e-30, 1 - 1e-7)]):
+        x = make_inputs(rule, length if causal else 50, length, B=1, state=True)
+        x["beta"][:, ::3], x["beta"][:, 1::5] = low, high
+        if low == high:
+            x["beta"][:] = low
+        for output in (True, False):
+            options = dict(state=True, feature_map=build(("dpfp", {"nu": 2}), 7), causal=causal)
+            compare(rule, x, normalize_features=True, normalize_output=output, **options)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (16, 16), (17, 33), (13, 64), (64, 63), (64, 64)])
@@ -139,13 +154,13 @@ def test_a_thousand_positions(rule):
 def test_widths(name, sizes):
     d_key, d_value = sizes
     feature_map = (name, {"m": 3} if name == "favor" else {})
-    for rule in ("sum", "delta"):
+    for rule in RULES:
         x = make_inputs(rule, 18, 18, d_key=d_key, d_value=d_value, feature_map=feature_map, state=True)
         compare(rule, x, state=True, feature_map=build(feature_map, d_key), normalize_features=True)
 
 
 @pytest.mark.parametrize("length", [10, 32, 128, 300])
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 def test_single_precision(rule, length):
     for feature_map in (("elu", {}), ("dpfp", {"nu": 2})):
         x = make_inputs(rule, length, length, B=1, d_key=64, d_value=64, feature_map=feature_map)
@@ -184,7 +199,7 @@ def test_time_major_inputs_give_time_major_outputs():
     assert out.transpose(0, 1).is_contiguous()
 
 
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("causal", [True, False])
 def test_what_padded_keys_hold_reaches_nothing(rule, causal):
     x = make_inputs(rule, 20, 20)
@@ -202,7 +217,7 @@ def test_what_padded_keys_hold_reaches_nothing(rule, causal):
             assert (found[f"gradient of {name}"][mask] == 0).all()
 
 
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_nan_reaches_what_depends_on_it_only(rule, name):
     x = make_inputs(rule, 40, 40)
@@ -219,8 +234,8 @@ def test_zero_denominators_give_zero_and_no_gradient():
     x["q"][:, 2] = 0
     x["k"][:, :3] = 0
     for features, output in NORMALIZERS:
-        for rule in ("sum", "delta"):
-            y = x | ({"beta": torch.full((2, 6, 2), 0.5, dtype=torch.float64)} if rule == "delta" else {})
+        for rule in RULES:
+            y = x | ({"beta": torch.full((2, 6, 2), 0.5, dtype=torch.float64)} if rule != "sum" else {})
             options = dict(normalize_features=features, normalize_output=output, eps=0.0)
             compare(rule, y, **options)
             assert all(z.isfinite().all() for z in results(rule, y, backend="native", **options).values())
@@ -232,7 +247,7 @@ def test_scratch_is_written_before_it_is_read():
     large = {n: torch.full_like(y, float("nan")) for n, y in make_inputs("delta", 300, 300, d_key=16).items()}
     for options in (dict(), dict(causal=False), dict(normalize_output=True)):
         results("delta", large, backend="native", feature_map=phi, **options)
-        for rule, T, S in (("sum", 3, 3), ("delta", 17, 17), ("delta", 130, 130)):
+        for rule, T, S in (("sum", 3, 3), ("delta", 17, 17), ("delta", 130, 130), ("gated", 19, 19)):
             results("delta", large, backend="native", feature_map=phi, **options)
             x = make_inputs(rule, T, S, d_key=16, d_value=20)
             compare(rule, x, feature_map=phi, **options)
@@ -260,7 +275,7 @@ def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
 
 
 @pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("rule", RULES)
 def test_opcheck(rule, state):
     torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(rule, state=state))
     *inputs, _ = raw_arguments(rule, state=state)
@@ -289,15 +304,16 @@ def test_the_operator_names_what_is_wrong(changes, message):
         torch.ops.fwp.fast_weights(*raw_arguments(**changes))
 
 
-def test_gradcheck():
-    x = {n: y.requires_grad_() for n, y in make_inputs("delta", 4, 4, B=1, H=1, d_key=3, d_value=2, state=True).items()}
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+def test_gradcheck(rule):
+    x = {n: y.requires_grad_() for n, y in make_inputs(rule, 4, 4, B=1, H=1, d_key=3, d_value=2, state=True).items()}
     phi = build(("dpfp", {"nu": 2}), 3)
     x["W"] = x["W"].detach()[:, :, :12].requires_grad_()
     x["z"] = x["z"].detach()[:, :, :12].requires_grad_()
 
     def run(*tensors):
         y = dict(zip(x, tensors, strict=True))
-        out, final = call("delta", y, state=True, feature_map=phi, normalize_output=True, backend="native")
+        out, final = call(rule, y, state=True, feature_map=phi, normalize_output=True, backend="native")
         return out, final.W, final.z
 
     assert torch.autograd.gradcheck(run, tuple(x.values()), eps=1e-7, atol=1e-5)
@@ -311,13 +327,14 @@ def test_second_derivatives_are_refused():
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
-def test_compiles_without_a_graph_break(compiler):
+@pytest.mark.parametrize("rule, compiler", [("delta", "eager"), ("delta", "aot_eager"), ("gated", "aot_eager")])
+def test_compiles_without_a_graph_break(rule, compiler):
     phi = build(("dpfp", {"nu": 2}), 7)
-    x = make_inputs("delta", 12, 12)
+    x = make_inputs(rule, 12, 12)
 
     def run(q, k, v, beta):
-        return ops.delta_rule(q, k, v, beta, feature_map=phi, backend="native")[0].square()
+        operator = ops.delta_rule if rule == "delta" else ops.gated_rule
+        return operator(q, k, v, beta, feature_map=phi, backend="native")[0].square()
 
     torch._dynamo.reset()
     compiled = torch.compile(run, fullgraph=True, backend=compiler)
@@ -330,15 +347,16 @@ def test_compiles_without_a_graph_break(compiler):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_threads_do_not_change_a_bit():
-    x = make_inputs("delta", 70, 70, B=3, H=3)
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+def test_threads_do_not_change_a_bit(rule):
+    x = make_inputs(rule, 70, 70, B=3, H=3)
     options = dict(feature_map=build(("dpfp", {"nu": 2}), 7), normalize_output=True, backend="native")
     before = torch.get_num_threads()
     found = []
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            found.append(results("delta", x, torch.float32, **options))
+            found.append(results(rule, x, torch.float32, **options))
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -359,7 +377,7 @@ def test_every_instruction_set(capability):
         pytest.skip(f"this processor has no {capability}")
     if capability == torch.ops.fwp.cpu_capability():
         pytest.skip("the other tests run it")
-    tests = "widths or precision or thousand or reaches or (lengths and delta and True)"
+    tests = "widths or precision or thousand or reaches or (lengths and not sum and True)"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
