@@ -1,0 +1,207 @@
+"""The command line of both settings: which points, which of them are done, progress, records."""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from fwp_fairseq import records
+from fwp_fairseq.ops.backends import CHOICES as BACKENDS
+from fwp_fairseq.tables.synthetic_published import published
+
+from .model import D_KEY, Variant
+from .training import EVALUATE_EVERY, PATIENCE, Point
+from .workers import Event, WorkerError, train_all
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDS = ROOT / "benchmarks/results/synthetic.jsonl"
+OUT = ROOT / "runs/synthetic"
+LINE_EVERY_SECONDS = 60
+UNKNOWN_STEPS = 3000
+
+
+class GridError(Exception):
+    """Ends the command; the message is for the user."""
+
+
+def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range, quick: dict[str, tuple[int, ...]]):
+    """The parsed command line; ``points`` holds the grid that it means, what takes least time first."""
+    setting = int(prog[-1])
+    parser = argparse.ArgumentParser(
+        prog=f"python -m scripts.reproduce.synthetic.{prog}",
+        description=description,
+        epilog="A point that is recorded is skipped, so the same command continues a run that was stopped.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--quick", action="store_true", help="a thinned grid: about 30 minutes on 2 CPU cores")
+    parser.add_argument(
+        "--models", nargs="+", choices=models, metavar="MODEL", help=f"only these (all: {' '.join(models)})"
+    )
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="S", help=f"numbers of keys (default: {_text(sizes)})")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of initialisation and data (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="points at a time, a thread each (default 1)")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda when it is there")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="of the operators (default auto)")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: runs/synthetic")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help=f"append to {RECORDS.relative_to(ROOT)} instead of DIR/synthetic.jsonl",
+    )
+    options = parser.parse_args()
+    if options.quick and (options.models or options.sizes):
+        parser.error("--quick is a grid of its own: drop --models and --sizes")
+    for flag, least in (("jobs", 1), ("seed", 0)):
+        if getattr(options, flag) < least:
+            parser.error(f"--{flag} {getattr(options, flag)}: expected {least} or more")
+    for S in options.sizes or ():
+        if S < 1:
+            parser.error(f"--sizes {S}: expected 1 or more")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    if options.device == "auto":
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.quick:
+        chosen = [(model, S) for model, sizes_of_model in quick.items() for S in sizes_of_model]
+    else:
+        chosen = [(model, S) for S in options.sizes or sizes for model in options.models or models]
+    options.points = sorted({Point(setting, model, S, options.seed) for model, S in chosen}, key=work)
+    return options
+
+
+def _text(sizes: range) -> str:
+    return f"{sizes[0]}, {sizes[1]}, ... {sizes[-1]}"
+
+
+def _expected_steps(point: Point) -> int:
+    theirs = published(point.setting, point.model, point.S)
+    if theirs is None:
+        return UNKNOWN_STEPS
+    return theirs.step + (0 if theirs.solved else PATIENCE * EVALUATE_EVERY)
+
+
+def work(point: Point) -> float:
+    """Roughly the milliseconds of CPU time that a point takes if it trains as long as the authors' did: for the
+    remaining time, and to do first what is done soon."""
+    variant, L, rows = Variant.of(point.model), 2 * point.S if point.replace else point.S, point.batch / 32
+    phi = variant.build_feature_map()
+    d_dot = D_KEY if phi is None else phi.d_dot
+    step = 1.5 + rows * L * (3e-4 * d_dot * (2 if variant.rule == "delta" else 1) + 2e-4 * point.S)
+    if variant.rule == "fwm":
+        step += L * (1 + rows * 1e-4 * d_dot * point.S)
+    return _expected_steps(point) * step
+
+
+def _done(path: Path) -> set[Point]:
+    if not path.exists():
+        return set()
+    found = set()
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        if line.strip():
+            try:
+                record = json.loads(line)
+                found.add(Point(*(record[name] for name in ("setting", "model", "S", "seed"))))
+            except (ValueError, KeyError, TypeError) as error:
+                raise GridError(f"{path}:{number}: no record of a point: {error}") from None
+    return found
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise GridError(
+                f"{path.parent} is in use by the same command; wait for it, or give another --out"
+            ) from None
+        yield
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class _Progress:
+    """One line for each finished point, and one a minute for those that are running."""
+
+    def __init__(self, points: list[Point]):
+        self.work = {point: work(point) for point in points}
+        self.done: set[Point] = set()
+        self.running: dict[Point, Event] = {}
+        self.begin = self.said = time.monotonic()
+
+    def _left(self) -> str:
+        """At the speed of this session; a running point counts by its steps."""
+        done = sum(self.work[point] for point in self.done)
+        done += sum(
+            min(0.9, event.steps / _expected_steps(point)) * self.work[point] for point, event in self.running.items()
+        )
+        if not done:
+            return ""
+        left = (time.monotonic() - self.begin) * (sum(self.work.values()) - done) / done
+        return f"; about {_duration(left)} left" if left else ""
+
+    def event(self, event: Event | None) -> None:
+        if event is None:
+            pass
+        elif event.record is None:
+            self.running[event.point] = event
+        else:
+            self.running.pop(event.point, None)
+            self.done.add(event.point)
+            record = event.record
+            best = "no finite loss" if record["best_loss"] is None else f"loss {record['best_loss']:.4f}"
+            self._say(
+                f"{event.point}: {best}, {record['stop']} after {record['steps']} steps, {_duration(record['seconds'])}"
+            )
+        if self.running and time.monotonic() - self.said >= LINE_EVERY_SECONDS:
+            now = (f"{point} step {event.steps} loss {event.loss:.4f}" for point, event in self.running.items())
+            self._say(f"running: {', '.join(now)}")
+
+    def _say(self, text: str) -> None:
+        self.said = time.monotonic()
+        print(f"[{len(self.done)}/{len(self.work)}] {text}{self._left()}", flush=True)
+
+
+def _run(options: argparse.Namespace) -> None:
+    path = RECORDS if options.record else options.out / RECORDS.name
+    if options.record and records.environment()["dirty"]:
+        raise GridError("--record: the checkout has changes that are not committed, so no commit stands for the result")
+    done = _done(path)
+    points = [point for point in options.points if point not in done]
+    print(f"{len(options.points)} points, {len(options.points) - len(points)} of them recorded in {path}", flush=True)
+    if not points:
+        return
+    progress = _Progress(points)
+    for event in train_all(points, options.jobs, options.device, options.backend):
+        if event is not None and event.record is not None and event.point not in _done(path):
+            records.append(path, {**event.record, "environment": records.environment()})
+        progress.event(event)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Runs the points that have no record yet; 0, or 1 and a line that says why not."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        with _locked(options.out / f".setting{options.points[0].setting}.lock"):
+            _run(options)
+    except (GridError, WorkerError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the same command does the points that are missing", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,27 @@
+"""Update rules: pairs drawn with replacement, twice as many as there are keys, so that a key gets a new value.
+
+Trains one model for each feature map, update rule and number of keys S until its evaluation loss is at most 0.001 or
+stays the same for 1100 steps (Schlag et al. 2021, Sec. 6.1.2 and Figure 3). fwm is the fast weight memory of Schlag,
+Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, of which the paper has no result."""
+
+import sys
+
+from .grid import arguments, main
+
+MODELS = (
+    "dpfp1-sum", "dpfp1-delta", "dpfp2-delta", "elu-delta", "favor64-delta", "favor128-delta", "dpfp1-gated",
+    "dpfp1-fwm", "tanh-fwm",
+)  # fmt: skip
+SIZES = range(20, 201, 20)
+QUICK = {
+    "dpfp1-sum": (20, 40, 60, 80, 100, 140, 200),
+    "dpfp1-delta": (20, 40, 60, 80, 100, 140, 200),
+    "dpfp2-delta": (20, 60, 100),
+    "elu-delta": (20, 60, 100),
+    "dpfp1-gated": (20, 40, 60, 100),
+    "dpfp1-fwm": (20,),
+    "tanh-fwm": (20,),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(arguments("setting2", __doc__, MODELS, SIZES, QUICK)))

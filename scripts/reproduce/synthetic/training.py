@@ -1,0 +1,125 @@
+"""Trains one model until it has solved the task or stops getting better."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from fwp_fairseq.ops import backends
+
+from . import task
+from .model import RetrievalModel, Variant
+
+SOLVED = 0.001
+EVALUATE_EVERY, EVALUATION_SEQUENCES, PATIENCE, MAX_STEPS = 100, 20, 11, 100_000
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run. ``model`` is a name as :class:`.model.Variant` reads it; ``S`` the number of keys and of values."""
+
+    setting: int
+    model: str
+    S: int
+    seed: int = 1
+
+    @property
+    def replace(self) -> bool:
+        return self.setting == 2
+
+    @property
+    def batch(self) -> int:
+        """The authors gave the fast weight memory with tanh a larger batch and a smaller step than all the others."""
+        return 128 if self.model == "tanh-fwm" else 32
+
+    @property
+    def lr(self) -> float:
+        return 1e-4 if self.model == "tanh-fwm" else 1e-3
+
+    def __str__(self) -> str:
+        return f"{self.model} S={self.S}" + (f" seed {self.seed}" if self.seed != 1 else "")
+
+
+def _losses(model: RetrievalModel, sequences: task.Sequences) -> Tensor:
+    """0.5 |one-hot answer - output|^2 of every query, flat."""
+    out = model(sequences.keys, sequences.values, sequences.queries)
+    answer = torch.zeros_like(out).scatter_(2, sequences.answers[..., None], 1.0)
+    return (out - answer).square().sum(-1).flatten() / 2
+
+
+@torch.no_grad()
+def evaluate(model: RetrievalModel, point: Point, generator: torch.Generator) -> float:
+    """Mean over the batches of 20 sequences, a batch being up to ``point.batch`` queries of one of them: a short last
+    batch counts as much as a full one, as in the authors' code."""
+    device = next(model.parameters()).device
+    means = []
+    for _ in range(EVALUATION_SEQUENCES):
+        sequence = task.evaluation_sequence(point.S, point.replace, generator).to(device)
+        means += [batch.mean() for batch in _losses(model, sequence).split(point.batch)]
+    return torch.stack(means).mean().item()
+
+
+def evaluations(point: Point, device: str, backend: str) -> Iterator[float]:
+    """Trains without end and gives the evaluation loss every 100 steps; all is drawn on the CPU, from the seed."""
+    torch.manual_seed(point.seed)
+    model = RetrievalModel(Variant.of(point.model), point.S, backend).to(device)
+    generator = torch.Generator().manual_seed(point.seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=point.lr)
+    while True:
+        for _ in range(EVALUATE_EVERY):
+            batch = task.training_batch(point.batch, point.S, point.replace, generator).to(device)
+            loss = _losses(model, batch).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        yield evaluate(model, point, generator)
+
+
+def train(
+    point: Point,
+    device: str = "cpu",
+    backend: str = "auto",
+    max_steps: int = MAX_STEPS,
+    report: Callable[[int, float], None] = lambda steps, loss: None,
+) -> dict:
+    """Runs the point and returns its record, but for the environment.
+
+    It ends when the evaluation loss is at most 0.001, after 11 evaluations in a row without a new best one (a NaN is
+    none), or after ``max_steps``. ``report`` is told the steps and the loss of each evaluation.
+    """
+    begin, used = time.monotonic(), time.process_time()
+    served = dict(backends.served)
+    losses: list[float] = []
+    best, best_step, stop = math.inf, None, "steps"
+    for loss in evaluations(point, device, backend):
+        losses.append(loss)
+        steps = EVALUATE_EVERY * len(losses)
+        report(steps, loss)
+        if loss < best:
+            best, best_step = loss, steps
+        if loss <= SOLVED:
+            stop = "solved"
+        elif steps - (best_step or 0) >= PATIENCE * EVALUATE_EVERY:
+            stop = "no progress"
+        if stop != "steps" or steps >= max_steps:
+            break
+    return {
+        "table": "synthetic",
+        **asdict(point),
+        "length": 2 * point.S if point.replace else point.S,
+        "batch": point.batch,
+        "lr": point.lr,
+        "losses": [round(loss, 7) if math.isfinite(loss) else None for loss in losses],
+        "best_loss": None if best_step is None else round(best, 7),
+        "best_step": best_step,
+        "steps": steps,
+        "stop": stop,
+        "device": device,
+        "backends": sorted(name for name in served if backends.served[name] > served[name]),
+        "threads": torch.get_num_threads(),
+        "seconds": round(time.monotonic() - begin, 1),
+        "cpu_seconds": round(time.process_time() - used, 1),
+    }

@@ -1,0 +1,84 @@
+"""The synthetic retrieval task, against what the paper says of it."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scripts.reproduce.synthetic import task
+from scripts.reproduce.synthetic.training import Point, evaluate
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def last_value(keys, values, query):
+    return [v for k, v in zip(keys.tolist(), values.tolist(), strict=True) if k == query][-1]
+
+
+@pytest.mark.parametrize("replace", [False, True], ids=["setting 1", "setting 2"])
+def test_training_batch(replace):
+    S, rows = 7, 50
+    batch = task.training_batch(rows, S, replace, generator())
+    length = 2 * S if replace else S
+    assert batch.keys.shape == batch.values.shape == (rows, length)
+    assert batch.queries.shape == batch.answers.shape == (rows, 1)
+    for row in range(rows):
+        query = batch.queries[row, 0].item()
+        assert batch.answers[row, 0].item() == last_value(batch.keys[row], batch.values[row], query)
+    if replace:
+        assert sorted(batch.keys.unique().tolist()) == sorted(batch.values.unique().tolist()) == list(range(S))
+        overwritten = [last_value(k, v, q) != v[k.tolist().index(q)] for k, v, (q,) in zip(*batch[:3], strict=True)]
+        assert any(overwritten) and not all(overwritten)
+    else:
+        for drawn in (batch.keys, batch.values):
+            assert torch.equal(drawn.sort(1).values, torch.arange(S).expand(rows, S))
+        assert not torch.equal(batch.keys, batch.values)
+
+
+def test_queries_fall_on_positions_not_on_keys():
+    """A key that came three times of four is asked for three times of four."""
+    batch = task.training_batch(4000, 2, True, generator())
+    often = batch.keys.sum(1) == 3
+    asked = batch.queries[often, 0].float().mean().item()
+    assert abs(asked - 0.75) < 4 * math.sqrt(0.75 * 0.25 / often.sum().item())
+
+
+@pytest.mark.parametrize("S", [6, 250])
+@pytest.mark.parametrize("replace", [False, True], ids=["setting 1", "setting 2"])
+def test_evaluation_asks_for_every_key_that_came_but_for_200_at_most(replace, S):
+    sequence = task.evaluation_sequence(S, replace, generator(3))
+    assert sequence.keys.shape == (1, S)
+    distinct = sorted(set(sequence.keys[0].tolist()))
+    assert (len(distinct) < S) == replace
+    assert sequence.queries[0].tolist() == distinct[:200]
+    for query, answer in zip(sequence.queries[0].tolist(), sequence.answers[0].tolist(), strict=True):
+        assert answer == last_value(sequence.keys[0], sequence.values[0], query)
+
+
+class Memory(torch.nn.Module):
+    """Answers right for keys below ``known`` and with zeros for the others."""
+
+    def __init__(self, S, known):
+        super().__init__()
+        self.S, self.known, self.weight = S, known, torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, keys, values, queries):
+        out = torch.zeros(*queries.shape, self.S)
+        for row, asked in enumerate(queries):
+            for t, query in enumerate(asked.tolist()):
+                if query < self.known:
+                    out[row, t] = F.one_hot(torch.tensor(last_value(keys[row], values[row], query)), self.S)
+        return out
+
+
+def test_evaluation_loss_is_the_mean_over_batches_of_32():
+    """Of 40 keys the last batch holds 8, and counts as much as the first 32."""
+    point = Point(1, "elu-sum", 40)
+    assert evaluate(Memory(40, 40), point, generator()) == 0
+    assert evaluate(Memory(40, 0), point, generator()) == 0.5
+    assert evaluate(Memory(40, 32), point, generator()) == pytest.approx(0.25)
+    assert evaluate(Memory(40, 16), point, generator()) == pytest.approx((0.25 + 0.5) / 2)
+    assert evaluate(Memory(40, 32), Point(2, "tanh-fwm", 40), generator()) < 0.15
