@@ -66,6 +66,22 @@ def _record(text: str, where: str) -> dict:
     return record
 
 
+def read_file(path: str | os.PathLike) -> list[dict]:
+    """The records of one .jsonl file, by position. Raises OSError, or ValueError as :func:`read` does."""
+    records = []
+    for number, line in enumerate(Path(path).read_text().split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}:{number}: expected an object, found {type(record).__name__}")
+        records.append(record)
+    return records
+
+
 def _git(*arguments: str) -> str | None:
     try:
         run = subprocess.run(["git", "-C", PACKAGE.parent, *arguments], capture_output=True, text=True)

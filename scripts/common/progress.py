@@ -89,7 +89,7 @@ class TrainingProgress:
         self.total: int | None = max_update
         self.updates = 0
         self.epoch = 1
-        self.loss = self.valid_loss = math.nan
+        self.loss = self.valid_loss = self.valid_bleu = math.nan
         self.begin: tuple[float, int] | None = None
 
     def feed(self, line: str) -> str | None:
@@ -100,6 +100,7 @@ class TrainingProgress:
         kind, numbers = parsed
         if kind == "valid":
             self.valid_loss = numbers.get("valid_loss", math.nan)
+            self.valid_bleu = numbers.get("valid_bleu", math.nan)
             return kind
         self.epoch = int(numbers.get("epoch", self.epoch))
         self.updates = int(numbers.get("num_updates", numbers.get("train_num_updates", self.updates)))
@@ -120,23 +121,34 @@ class TrainingProgress:
         return max(0, self.total - self.updates) * elapsed / (self.updates - self.begin[1])
 
 
-def _bar(total: int | None, unit: str, description: str):
+def write_above_bars(text: str) -> None:
+    """A line of standard output, whatever bars are shown."""
+    from tqdm import tqdm
+
+    tqdm.write(text)
+    sys.stdout.flush()
+
+
+def _bar(total: int | None, unit: str, description: str, position: int | None = None):
     from tqdm import tqdm
 
     size: dict[str, object] = {"dynamic_ncols": True}
     if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
         # Some terminals (of containers) say that they have no rows or columns, and tqdm then shows nothing.
         size = {"ncols": 100, "nrows": 20}
-    return tqdm(total=total, unit=unit, desc=description, **size)
+    return tqdm(total=total, unit=unit, desc=description, position=position, leave=position is None, **size)
 
 
 class TrainingDisplay:
-    """A bar over all updates on a terminal; elsewhere one line an epoch."""
+    """A bar over all updates on a terminal; elsewhere one line an epoch.
 
-    def __init__(self, progress: TrainingProgress, terminal: bool):
-        self.progress, self.bar = progress, None
+    Several at a time: each has a `name`, and the `position` of its bar below the others.
+    """
+
+    def __init__(self, progress: TrainingProgress, terminal: bool, name: str = "", position: int | None = None):
+        self.progress, self.name, self.bar = progress, name, None
         if terminal:
-            self.bar = _bar(progress.total, "update", "starting")
+            self.bar = _bar(progress.total, "update", f"{name} starting".strip(), position)
 
     def line(self, text: str) -> None:
         progress, bar = self.progress, self.bar
@@ -151,18 +163,20 @@ class TrainingDisplay:
                 bar.start_t = bar.last_print_t = time.time()
             bar.total = progress.total
             limit = f"/{progress.max_epoch}" if progress.max_epoch else ""
-            bar.set_description(f"epoch {progress.epoch}{limit}", refresh=False)
-            losses = {"loss": progress.loss, "valid": progress.valid_loss}
-            bar.set_postfix({k: f"{v:.2f}" for k, v in losses.items() if not math.isnan(v)}, refresh=False)
+            bar.set_description(f"{self.name} epoch {progress.epoch}{limit}".strip(), refresh=False)
+            found = {"loss": progress.loss, "valid": progress.valid_loss, "BLEU": progress.valid_bleu}
+            bar.set_postfix({k: f"{v:.2f}" for k, v in found.items() if not math.isnan(v)}, refresh=False)
             bar.n = progress.updates
             bar.refresh()
         elif kind == "train":
             left = progress.remaining()
-            print(
-                f"  epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
+            bleu = progress.valid_bleu
+            write_above_bars(
+                (f"{self.name}: " if self.name else "  ")
+                + f"epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
                 f"training loss {progress.loss:.3f}, validation loss {progress.valid_loss:.3f}"
-                + (f", about {duration(left)} of training left" if left else ""),
-                flush=True,
+                + ("" if math.isnan(bleu) else f", validation BLEU {bleu:.2f}")
+                + (f", about {duration(left)} of training left" if left else "")
             )
 
     def close(self) -> None:

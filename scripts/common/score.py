@@ -10,12 +10,15 @@ from . import process
 from .folder import RecipeError
 
 
-def bleu(command: list[str], log: Path, **options) -> dict:
-    """{"bleu": score, "signature": sacreBLEU's, beginning with BLEU}. Raises RecipeError."""
+def bleu(command: list[str], log: Path, **options) -> list[dict]:
+    """One {"bleu": score, "signature": sacreBLEU's} for every score that `command` asks for. Raises RecipeError."""
     log.unlink(missing_ok=True)
     process.run([*command, "--json"], log, **options)
     output = log.read_text(encoding="utf-8")
-    (result,) = json.loads(output[output.index("\n[") :])
+    return [_plain(result) for result in json.loads(output[output.index("\n[") :])]
+
+
+def _plain(result: dict) -> dict:
     score = float(result["score"])
     if not math.isfinite(score):
         raise RecipeError(f"BLEU is not a number: {score}")

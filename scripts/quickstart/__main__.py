@@ -91,7 +91,7 @@ def quickstart(options) -> None:
             lambda: generate(folder, decode, output, expected),
             decode,
         )
-        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score.bleu(bleu, run / "bleu.log"), bleu)
+        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score.bleu(bleu, run / "bleu.log")[0], bleu)
         write_record(options, run, command, trained, decoded, scored)
         conclude(options, data, run, command, trained, decoded, scored)
 

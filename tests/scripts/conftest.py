@@ -1,6 +1,72 @@
 import sys
+import textwrap
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # `scripts` is no installed package: it is found from the repository root only.
 sys.path.insert(0, str(ROOT))
+
+# Each says in the file `calls` that it ran. The environment variable FAKE steers them.
+TOOLS = {
+    "fairseq-preprocess": """
+        write(flag("--destdir") / "dict.de.txt", "")
+    """,
+    "fairseq-train": """
+        import zipfile
+        checkpoints = flag("--save-dir")
+        checkpoints.mkdir(exist_ok=True)
+        done = len(list(checkpoints.glob("checkpoint?.pt")))
+        print("x | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)")
+        for epoch in range(done + 1, 4):
+            if FAKE == f"fail in epoch {epoch}":
+                sys.exit("RuntimeError: pretended")
+            loss = FAKE if FAKE == "nan" else 9 - epoch
+            log("train_inner", epoch=epoch, update=epoch - 0.5, loss=str(loss), num_updates=str(10 * epoch - 5))
+            log("valid", epoch=epoch, valid_loss=str(8 - epoch))
+            log("train", epoch=epoch, train_loss=str(loss), train_num_updates=str(10 * epoch))
+            for name in (f"checkpoint{epoch}.pt", "checkpoint_last.pt"):
+                with zipfile.ZipFile(checkpoints / name, "w") as file:
+                    file.writestr("epoch", str(epoch))
+            if FAKE == f"hang after epoch {epoch}":
+                write(Path("hanging"), "")
+                time.sleep(60)
+    """,
+    "fairseq-generate": """
+        lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(1000)]
+        if FAKE == "drop":
+            del lines[7]
+        write(flag("--results-path") / "generate-test.txt", "\\n".join(reversed(lines)) + "\\n")
+    """,
+    "fwp": """
+        if sys.argv[1] == "average":
+            write(flag("--output"), "")
+        else:
+            assert flag("--hypotheses").exists()
+            print(json.dumps([{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}], indent=1))
+    """,
+}
+HEAD = f"""#!{sys.executable}
+import json, os, sys, time
+from pathlib import Path
+FAKE = os.environ.get("FAKE", "")
+def flag(name): return Path(sys.argv[sys.argv.index(name) + 1])
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+def log(kind, **values): print(f"x | INFO | {{kind}} | {{json.dumps(values)}}")
+with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], file=file)
+"""
+
+
+@pytest.fixture
+def pretended_tools(tmp_path, monkeypatch):
+    """A folder with fairseq's tools and `fwp`, which only pretend."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, body in TOOLS.items():
+        (folder / name).write_text(HEAD + textwrap.dedent(body))
+        (folder / name).chmod(0o755)
+    monkeypatch.delenv("FAKE", raising=False)
+    return folder

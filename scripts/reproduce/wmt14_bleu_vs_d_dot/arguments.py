@@ -1,0 +1,95 @@
+"""The command line of run.py."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .job import FILE
+from .presets import PRESETS, WMT14
+
+HERE = Path("scripts/reproduce/wmt14_bleu_vs_d_dot")
+OUT = Path("runs/wmt14_bleu_vs_d_dot")
+RECORDS = Path("benchmarks/results") / FILE
+
+DESCRIPTION = """\
+BLEU against d_dot: trains, decodes, scores and records the rows of Schlag et al. 2021, Table 1, at three scales.
+
+  run.py --preset multi30k --jobs 2                 all rows, two at a time; minutes a row
+  run.py --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment (scripts/.../prepare.sh comes first)
+  run.py --preset multi30k --list                   what is done and what is not
+
+The same command continues what was interrupted: finished steps are kept, recorded rows are skipped, a training goes on
+from its last epoch.
+"""
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py",
+        usage="%(prog)s --preset PRESET [OPTIONS] [-- FAIRSEQ-TRAIN-FLAGS]",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--preset", required=True, choices=list(PRESETS), help="see README.md for the cost of each")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="default: all, see --list")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="default: 1")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument("--gpus", metavar="0,1,...", help="default: those that torch sees")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU that is there")
+    parser.add_argument(
+        "--launcher",
+        metavar="COMMAND",
+        help="put before fairseq-train when one training runs on several machines, with --world-size; see README.md",
+    )
+    parser.add_argument("--world-size", type=int, metavar="N", help="processes that --launcher starts in all")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {OUT}/PRESET")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="prepared corpus (default: OUT/data)")
+    parser.add_argument(
+        "--record", action="store_true", help=f"also append to {RECORDS}; refused when the working tree has changes"
+    )
+    parser.add_argument("--list", action="store_true", help="only list the rows and whether they are recorded")
+    parser.add_argument("--dry-run", action="store_true", help="only print the commands")
+    for option, values in WMT14.choices.items():
+        parser.add_argument(
+            f"--{option}", choices=values, help=f"of --preset wmt14, not known of the paper (default: {values[0]})"
+        )
+    split = argv.index("--") if "--" in argv else len(argv)
+    options = parser.parse_args(argv[:split])
+    options.more = tuple(argv[split + 1 :])
+    _refuse_nonsense(parser, options)
+    return options
+
+
+def _refuse_nonsense(parser: argparse.ArgumentParser, options) -> None:
+    preset = options.preset = PRESETS[options.preset]
+    names = [row.name for row in preset.rows]
+    for name in options.rows or ():
+        if name not in names:
+            parser.error(f"--rows {name}: expected some of {', '.join(names)}")
+    for flag, values in (("--rows", options.rows or ()), ("--seeds", options.seeds)):
+        if len(set(values)) < len(values):
+            parser.error(f"{flag} {' '.join(map(str, values))}: each at most once")
+    options.choices = {}
+    for option in WMT14.choices:
+        given = getattr(options, option)
+        if option in preset.choices:
+            options.choices[option] = given or preset.choices[option][0]
+        elif given:
+            parser.error(f"--{option} goes with --preset wmt14, not with {preset.name}")
+    if options.jobs < 1 or min(options.seeds) < 0:
+        parser.error(f"--jobs {options.jobs} --seeds {min(options.seeds)}: expected at least 1, and at least 0")
+    if options.gpus is not None:
+        try:
+            options.gpus = tuple(int(number) for number in options.gpus.split(","))
+        except ValueError:
+            parser.error(f"--gpus {options.gpus}: expected numbers with commas between them")
+        if options.cpu:
+            parser.error("--gpus and --cpu contradict each other")
+    if (options.launcher is None) != (options.world_size is None):
+        parser.error("--launcher and --world-size go together")
+    if options.launcher and (options.jobs > 1 or not preset.distributed):
+        parser.error("--launcher goes with --preset wmt14 and one job at a time")
+    if options.record and (preset.name == "smoke" or options.more):
+        parser.error("--record: a smoke run, or one with flags after --, is no result of this table")

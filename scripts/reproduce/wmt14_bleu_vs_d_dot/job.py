@@ -1,0 +1,146 @@
+"""One run from training to record: what is finished is kept, what was interrupted is continued."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.common import process, score, training
+from scripts.common.folder import Folder, write_atomically
+from scripts.common.progress import TrainingDisplay, duration
+
+from . import commands
+from .commands import Devices, Run
+
+STEPS = ("train", "average", "generate", "bleu")
+FILE = "bleu_vs_d_dot.jsonl"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """`jobs`: how many runs share the machine; `check` raises when the sweep is to stop; `command`: what was called."""
+
+    jobs: int
+    say: Callable[[str], object]
+    check: Callable[[], object]
+    terminal: bool
+    records: tuple[Path, ...]
+    command: tuple[str, ...]
+
+
+def key(record: dict) -> tuple:
+    return record["preset"], record["row"], record["seed"]
+
+
+def recorded(path: Path) -> set[tuple]:
+    """Keys of the records in one file. Raises ValueError naming a line that is no record."""
+    from fwp_fairseq import records
+
+    return {key(record) for record in records.read_file(path)} if path.is_file() else set()
+
+
+def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
+    """Trains, decodes, scores; appends the record to every file that lacks it, and returns it.
+
+    Raises RecipeError when a tool fails or another process works on the same run.
+    """
+    from fwp_fairseq import records
+
+    def say(text: str) -> None:
+        around.say(f"{run.name}: {text}")
+
+    options = {"variables": process.environment(around.jobs) | devices.variables, "on_tick": around.check}
+    folder = Folder(run.path, STEPS)
+    with folder.locked():
+        configuration = commands.configuration(run, devices)
+        folder.claim(configuration)
+        train, decode, bleu = commands.train(run, devices), commands.generate(run, devices), commands.bleu(run)
+
+        def step(name: str, inputs, outputs: list[Path], work: Callable[[], dict]) -> dict:
+            result = folder.result(name, inputs, outputs)
+            if result is None:
+                around.check()
+                folder.begin(name)
+                result = folder.finish(name, inputs, work())
+            return result
+
+        def work_train() -> dict:
+            environment = records.environment()
+            say("training")
+            display = _Display(training.progress(train), around.terminal, run.name, slot, around.check)
+            return training.train(run.path, train, display, say, **options) | {
+                "command": train,
+                "threads": int(options["variables"]["OMP_NUM_THREADS"]),
+                "environment": environment,
+            }
+
+        def work_average() -> dict:
+            process.run(commands.average(run), run.path / "average.log", **options)
+            return {}
+
+        def work_generate() -> dict:
+            shutil.rmtree(run.generated.parent, ignore_errors=True)
+            say("decoding")
+            used = process.run(decode, run.path / "generate.log", **options)
+            return {"seconds": used.seconds, "peak_mib": None if devices.gpus else used.peak_mib}
+
+        last = run.path / "checkpoints/checkpoint_last.pt"
+        trained = step("train", configuration, [last], work_train)
+        if run.preset.average is not None:
+            step("average", commands.average(run), [run.checkpoint], work_average)
+        decoded = step("generate", decode, [run.generated], work_generate)
+        scored = step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **options)})
+        record = _record(run, around, trained, decoded, scored["scores"])
+        write_atomically(run.path / "record.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        for path in around.records:
+            if key(record) not in recorded(path):
+                records.append(path, record)
+    split = f", compounds split {record['bleu_compound_split']:.2f}" if run.preset.compound_split else ""
+    seconds = f"training {duration(record['train_seconds'])}, decoding {duration(record['decode_seconds'])}"
+    say(f"BLEU {record['bleu']:.2f}{split} ({seconds})")
+    say(record["signature"])
+    if split:
+        say(record["compound_split_signature"])
+    return record
+
+
+class _Display(TrainingDisplay):
+    def __init__(self, progress, terminal: bool, name: str, position: int, check: Callable[[], object]):
+        super().__init__(progress, terminal, name, position)
+        self.check = check
+
+    def line(self, text: str) -> None:
+        self.check()
+        super().line(text)
+
+
+def _record(run: Run, around: Surroundings, trained: dict, decoded: dict, scores: list[dict]) -> dict:
+    row, split = run.row, run.preset.compound_split
+    return {
+        "table": "bleu_vs_d_dot",
+        "preset": run.preset.name,
+        "row": row.name,
+        "feature_map": row.feature_map,
+        "update_rule": row.update_rule,
+        "normalizer": row.normalizer,
+        "d_dot": row.d_dot,
+        "seed": run.seed,
+        "updates": trained["updates"],
+        "parameters": trained["parameters"],
+        "valid_loss": trained["valid_loss"],
+        "valid_bleu": trained["valid_bleu"],
+        **scores[0],
+        "bleu_compound_split": scores[1]["bleu"] if split else None,
+        "compound_split_signature": scores[1]["signature"] if split else None,
+        "threads": trained["threads"],
+        "train_seconds": round(trained["seconds"], 1),
+        "decode_seconds": round(decoded["seconds"], 1),
+        "decode_peak_mib": decoded["peak_mib"] and round(decoded["peak_mib"]),
+        "train_command": trained["command"],
+        "command": shlex.join(around.command),
+        "environment": trained["environment"],
+    }

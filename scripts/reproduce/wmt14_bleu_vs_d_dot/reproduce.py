@@ -1,0 +1,146 @@
+"""The rows of a preset, those that are not recorded yet."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from scripts.common import process
+from scripts.common.commands import flags_of, printed
+from scripts.common.folder import RecipeError
+from scripts.common.progress import on_terminal, write_above_bars
+from scripts.common.steps import Steps
+from scripts.data import corpus, multi30k
+
+from . import commands, job
+from .arguments import HERE, OUT, RECORDS, parse
+from .commands import Devices, Run
+from .presets import WMT14
+from .rows import D_KEY
+from .sweep import shares, sweep
+
+
+def devices_of(options) -> list[Devices]:
+    gpus = options.gpus
+    if gpus is None:
+        import torch
+
+        gpus = () if options.cpu else tuple(range(torch.cuda.device_count()))
+    if not gpus and not options.cpu and not options.launcher and options.preset is WMT14:
+        raise RecipeError("no GPU is visible; --preset wmt14 takes years on a CPU: give --gpus 0,1,..., or --cpu")
+    if options.launcher:
+        return [Devices(gpus, options.world_size, tuple(shlex.split(options.launcher)))]
+    return [Devices(share) for share in shares(gpus, options.jobs, options.preset.distributed)]
+
+
+def runs_of(options) -> list[Run]:
+    rows = [row for row in options.preset.rows if not options.rows or row.name in options.rows]
+    return [
+        Run(
+            preset=options.preset,
+            row=row,
+            seed=seed,
+            path=options.out / f"{row.name}-seed{seed}",
+            data=options.data or options.out / "data",
+            choices=options.choices,
+            more=options.more,
+        )
+        for seed in options.seeds  # a whole table comes before a second seed
+        for row in rows
+    ]
+
+
+def explain_batch(options, devices: Devices) -> str:
+    preset = options.preset
+    flags = flags_of(commands.train(runs_of(options)[0], devices))
+    workers = "GPU" if devices.gpus or devices.launcher else "CPU process"
+    return (
+        f"an update: {devices.world} {workers}{'s' * (devices.world > 1)} x {flags['--update-freq']} batches x "
+        f"{flags['--max-tokens']} tokens = {preset.tokens_per_update:,}, whatever the number of GPUs"
+    )
+
+
+def list_rows(options, runs: list[Run], missing: list[Run]) -> None:
+    from fwp_fairseq.feature_maps import parameter_for
+
+    for run in runs:
+        row = run.row
+        parameters = parameter_for(row.feature_map, D_KEY, row.d_dot) if row.d_dot else {}
+        width = " ".join([f"d_dot={row.d_dot}", *(f"{name}={value}" for name, value in parameters.items())])
+        state = "recorded" if run not in missing else "begun" if run.path.exists() else "not run"
+        print(f"{run.name:<24}{row.update_rule or '-':<7}{width if row.d_dot else '-':<22}{state}")
+
+
+def reproduce(options) -> int:
+    preset = options.preset
+    runs = runs_of(options)
+    files = (options.out / job.FILE, *([process.ROOT / RECORDS] if options.record else []))
+    known = [job.recorded(path) for path in files]
+    missing = [run for run in runs if not all((preset.name, run.row.name, run.seed) in found for found in known)]
+    if options.list:
+        list_rows(options, runs, missing)
+        return 0
+    devices = devices_of(options)
+    if options.dry_run:
+        print(f"# {explain_batch(options, devices[0])}")
+        for run in missing:
+            print(f"\n# {run.name}")
+            for command in commands.all_of(run, devices[0]):
+                print(printed(command))
+        return 0
+    if options.record:
+        from fwp_fairseq import records
+
+        if records.environment()["dirty"] is not False:
+            raise RecipeError("--record: the working tree has changes that are not committed, or is no git checkout")
+    say = write_above_bars
+    say(f"+ {shlex.join(options.command)}")
+    say(explain_batch(options, devices[0]))
+    if len(missing) < len(runs):
+        say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded and skipped")
+    if not missing:
+        return 0
+    if preset.corpus == "multi30k":
+        corpus.prepare(Steps(len(corpus.STEPS)), missing[0].data)
+    elif not (missing[0].data / "bin/dict.de.txt").is_file():
+        raise RecipeError(f"{missing[0].data} holds no prepared corpus: run {HERE}/prepare.sh --out {missing[0].data}")
+
+    stop = threading.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise process.Stopped("the sweep")
+
+    around = job.Surroundings(len(devices), say, check, on_terminal(), files, tuple(options.command))
+    failures = sweep(missing, devices, lambda run, where, slot: job.do(run, where, around, slot), say, stop)
+    for name, error in failures.items():
+        print(f"\n{name} failed: {error}", file=sys.stderr)
+    if failures:
+        names = ", ".join(failures)
+        print(f"\nerror: {len(failures)} of {len(missing)} runs failed: {names}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def main(argv: list[str]) -> int:
+    options = parse(argv)
+    options.command = [str(HERE / "run.py"), *argv]
+    for name in ("out", "data"):
+        path = getattr(options, name)
+        if path is not None:
+            path = Path(os.path.abspath(path))
+            setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
+    options.out = options.out or OUT / options.preset.name
+    os.chdir(process.ROOT)
+    process.stop_on_signals()
+    try:
+        return reproduce(options)
+    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, process.Stopped) as stop:
+        print("\nstopped; the same command continues (a training from its last epoch)", file=sys.stderr)
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)

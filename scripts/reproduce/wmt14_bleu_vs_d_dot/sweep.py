@@ -1,0 +1,72 @@
+"""Several runs, some at a time; one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from scripts.common.process import Stopped
+from scripts.common.progress import duration
+
+from .commands import Devices, Run
+
+
+def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:
+    """The GPUs of each of `jobs` runs at a time: their own where there are enough, else shared in turn."""
+    if jobs >= len(gpus) or not distributed:
+        return [gpus[slot % len(gpus) : slot % len(gpus) + 1] if gpus else () for slot in range(jobs)]
+    return [gpus[slot::jobs] for slot in range(jobs)]
+
+
+def sweep(
+    runs: list[Run],
+    devices: list[Devices],
+    do: Callable[[Run, Devices, int], object],
+    say: Callable[[str], object],
+    stop: threading.Event,
+) -> dict[str, Exception]:
+    """Calls do(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by name of the run.
+
+    Whatever interrupts it (a signal) sets `stop`, which `do` must heed by raising Stopped, and goes on upwards once all
+    have ended.
+    """
+    waiting: queue.SimpleQueue[Run] = queue.SimpleQueue()
+    for run in runs:
+        waiting.put(run)
+    failures: dict[str, Exception] = {}
+    done: list[float] = []
+    begin = time.monotonic()
+
+    def work(slot: int) -> None:
+        while not stop.is_set():
+            try:
+                run = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                do(run, devices[slot], slot)
+            except Stopped:
+                return
+            except Exception as error:
+                failures[run.name] = error
+                say(f"{run.name}: FAILED, the others go on: {str(error).partition(chr(10))[0]}")
+            done.append(time.monotonic() - begin)
+            left = len(runs) - len(done)
+            text = f", about {duration(left * done[-1] / len(done))} left" if left else ""
+            say(f"{len(done)} of {len(runs)} runs ended{text}")
+
+    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(min(len(devices), len(runs)))]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.2)
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+    return failures
