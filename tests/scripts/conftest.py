@@ -8,7 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # `scripts` is no installed package: it is found from the repository root only.
 sys.path.insert(0, str(ROOT))
 
-# Each says in the file `calls` that it ran. The environment variable FAKE steers them.
+# Each says in the file `calls` that it ran. The environment variable FAKE steers them, those alone that have FAKE_IN
+# among their arguments.
 TOOLS = {
     "fairseq-preprocess": """
         write(flag("--destdir") / "dict.de.txt", "")
@@ -16,7 +17,7 @@ TOOLS = {
     "fairseq-train": """
         import zipfile
         checkpoints = flag("--save-dir")
-        checkpoints.mkdir(exist_ok=True)
+        checkpoints.mkdir(parents=True, exist_ok=True)
         done = len(list(checkpoints.glob("checkpoint?.pt")))
         print("x | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)")
         for epoch in range(done + 1, 4):
@@ -24,33 +25,37 @@ TOOLS = {
                 sys.exit("RuntimeError: pretended")
             loss = FAKE if FAKE == "nan" else 9 - epoch
             log("train_inner", epoch=epoch, update=epoch - 0.5, loss=str(loss), num_updates=str(10 * epoch - 5))
-            log("valid", epoch=epoch, valid_loss=str(8 - epoch))
-            log("train", epoch=epoch, train_loss=str(loss), train_num_updates=str(10 * epoch))
-            for name in (f"checkpoint{epoch}.pt", "checkpoint_last.pt"):
+            bleu = {"valid_bleu": str(20 + epoch)} if "--eval-bleu" in sys.argv else {}
+            log("valid", epoch=epoch, valid_loss=str(8 - epoch), **bleu)
+            log("train", epoch=epoch, train_loss=str(loss), train_num_updates=str(10 * epoch), train_wall="7")
+            for name in (f"checkpoint{epoch}.pt", "checkpoint_best.pt", "checkpoint_last.pt"):
                 with zipfile.ZipFile(checkpoints / name, "w") as file:
                     file.writestr("epoch", str(epoch))
             if FAKE == f"hang after epoch {epoch}":
-                write(Path("hanging"), "")
+                write(Path("hanging"), str(os.getpid()))
                 time.sleep(60)
     """,
     "fairseq-generate": """
         lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(1000)]
         if FAKE == "drop":
             del lines[7]
-        write(flag("--results-path") / "generate-test.txt", "\\n".join(reversed(lines)) + "\\n")
+        write(flag("--results-path") / f"generate-{flag('--gen-subset')}.txt", "\\n".join(reversed(lines)) + "\\n")
     """,
     "fwp": """
         if sys.argv[1] == "average":
             write(flag("--output"), "")
         else:
             assert flag("--hypotheses").exists()
-            print(json.dumps([{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}], indent=1))
+            scores = [{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}]
+            if "--compound-split" in sys.argv:
+                scores.append({"name": "BLEU", "score": 32.1, "signature": "nrefs:1|tok:split"})
+            print(json.dumps(scores, indent=1))
     """,
 }
 HEAD = f"""#!{sys.executable}
 import json, os, sys, time
 from pathlib import Path
-FAKE = os.environ.get("FAKE", "")
+FAKE = os.environ.get("FAKE", "") if os.environ.get("FAKE_IN", "") in " ".join(sys.argv) else ""
 def flag(name): return Path(sys.argv[sys.argv.index(name) + 1])
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,5 +73,6 @@ def pretended_tools(tmp_path, monkeypatch):
     for name, body in TOOLS.items():
         (folder / name).write_text(HEAD + textwrap.dedent(body))
         (folder / name).chmod(0o755)
-    monkeypatch.delenv("FAKE", raising=False)
+    for name in ("FAKE", "FAKE_IN"):
+        monkeypatch.delenv(name, raising=False)
     return folder

@@ -1,0 +1,403 @@
+"""BLEU against d_dot: its rows and commands, and the sweep with tools that only pretend."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.common import commands as common
+from scripts.common import process
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
+from scripts.data import corpus
+from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, job, presets, reproduce, rows, sweep
+from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
+
+ROOT = process.ROOT
+
+
+def test_rows_are_the_papers_and_delta_ones():
+    found = {(row.feature_map, row.d_dot, row.update_rule) for row in rows.ROWS}
+    paper = {("softmax", None, None), ("elu", 64, "sum")}
+    paper |= {("favor", width, "sum") for width in (64, 256, 384, 512)}
+    paper |= {("dpfp", width, "sum") for width in (256, 384, 512)}
+    assert paper <= found
+    assert {rule for _, _, rule in found - paper} == {"delta"}
+    assert len(rows.BY_NAME) == len(rows.ROWS) == len(found)
+    assert all((row.model is None) == (row.update_rule == "delta") for row in rows.ROWS)
+
+
+def test_widths_fit_the_heads_as_in_table_6():
+    from fwp_fairseq.feature_maps import parameter_for
+
+    found = {
+        (row.feature_map, row.d_dot): parameter_for(row.feature_map, rows.D_KEY, row.d_dot)
+        for row in rows.ROWS
+        if row.d_dot
+    }
+    # Schlag et al. 2021, Table 6
+    for width, m, nu in ((256, 128, 2), (384, 192, 3), (512, 256, 4)):
+        assert found["favor", width] == {"m": m} and found["dpfp", width] == {"nu": nu}
+
+
+@pytest.mark.parametrize("preset", [presets.MULTI30K, presets.SMOKE])
+def test_heads_of_a_preset_are_of_that_width(preset):
+    for side in ("encoder", "decoder"):
+        model = preset.model
+        assert model[f"--{side}-embed-dim"] == rows.D_KEY * model[f"--{side}-attention-heads"]
+
+
+def run_of(preset, row="dpfp-256", more=(), **choices):
+    defaults = {option: values[0] for option, values in preset.choices.items()}
+    return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), defaults | choices, tuple(more))
+
+
+def test_rows_differ_in_attention_only():
+    plain = {"--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"}
+    softmax = flags_of(commands.train(run_of(presets.WMT14, "softmax"), Devices((0,))))
+    for row in rows.ROWS:
+        flags = flags_of(commands.train(run_of(presets.WMT14, row.name), Devices((0,))))
+        assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
+
+
+def test_wmt14_is_the_recipe_of_the_paper():
+    flags = flags_of(commands.train(run_of(presets.WMT14), Devices((0, 1, 2))))
+    expected = {
+        "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
+        "--max-tokens": "3584",
+        "--update-freq": "16",
+        "--max-epoch": "45",
+        "--adam-betas": "(0.9, 0.98)",
+        "--lr-scheduler": "inverse_sqrt",
+        "--warmup-updates": "4000",
+        "--label-smoothing": "0.1",
+        "--dropout": "0.3",
+        "--best-checkpoint-metric": "bleu",
+    }
+    assert expected.items() <= flags.items()
+    assert {"--fp16", "--share-all-embeddings", "--maximize-best-checkpoint-metric", "--eval-bleu"} <= flags.keys()
+    decode = commands.generate(run_of(presets.WMT14), Devices((0,)))
+    assert {"--beam": "4", "--lenpen": "0.6", "--tokenizer": "moses"}.items() <= flags_of(decode).items()
+    assert flags_of(decode)["--path"].endswith("checkpoint_best.pt")
+
+
+@pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
+def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
+    run = run_of(presets.WMT14)
+    flags = flags_of(commands.train(run, Devices(tuple(range(world)))))
+    assert int(flags["--update-freq"]) == freq
+    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
+    assert flags["--distributed-world-size"] == str(world)
+    # So that a training can go on with another number of GPUs.
+    assert commands.configuration(run, Devices((0,))) == commands.configuration(run, Devices(tuple(range(world))))
+
+
+def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
+    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
+        commands.train(run_of(presets.WMT14), Devices(tuple(range(5))))
+    larger = run_of(presets.WMT14, more=["--max-tokens", "7168"])
+    assert flags_of(commands.train(larger, Devices((0, 1))))["--update-freq"] == "12"
+
+
+def test_unknowns_of_the_paper_are_choices():
+    run = run_of(presets.WMT14, lr="5e-4", sites="decoder", precision="bf16")
+    flags = flags_of(commands.train(run, Devices((0,))))
+    assert flags["--lr"] == "5e-4" and "--bf16" in flags and "--fp16" not in flags
+    assert flags["--fwp-encoder-feature-map"] == "softmax"
+    softmax = run_of(presets.WMT14, "softmax", sites="decoder")
+    assert "--fwp-encoder-feature-map" not in flags_of(commands.train(softmax, Devices((0,))))
+
+
+def test_slurm_gets_a_port_and_torchrun_finds_the_tool_anywhere():
+    devices = Devices((), 16, ("srun", "--nodes", "2"))
+    command = commands.train(run_of(presets.WMT14), devices)
+    assert command[:3] == ["srun", "--nodes", "2"] and os.path.isabs(command[3])
+    flags = flags_of(command[3:])
+    assert flags["--distributed-world-size"] == "16" and flags["--distributed-port"] and flags["--update-freq"] == "3"
+    torchrun = commands.train(run_of(presets.WMT14), Devices((), 16, ("torchrun", "--nnodes=2")))
+    assert "--distributed-port" not in torchrun and "--cpu" not in torchrun
+
+
+def test_gpus_are_shared_out():
+    assert sweep.shares((), 2, True) == [(), ()]
+    assert sweep.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
+    assert sweep.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
+    assert sweep.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
+    # One of a preset that uses one GPU gets no more.
+    assert sweep.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
+
+
+def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
+    together, seen = threading.Barrier(2, timeout=30), []
+
+    def do(run, devices, slot):
+        together.wait()
+        seen.append((run.name, slot))
+        if run.name == "b":
+            raise RecipeError("pretended")
+
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+    said = []
+    runs = [Named(name) for name in "abcd"]
+    failures = sweep.sweep(runs, [Devices(), Devices()], do, said.append, threading.Event())
+    assert sorted(name for name, _ in seen) == list("abcd") and {slot for _, slot in seen} == {0, 1}
+    assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
+    assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
+
+
+@pytest.fixture
+def root(pretended_tools, tmp_path, monkeypatch):
+    def prepare(steps, data):
+        (data / "bin").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(common, "BIN", str(pretended_tools))
+    monkeypatch.setattr(process, "ROOT", tmp_path)
+    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(corpus, "prepare", prepare)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def calls(root):
+    file = root / "calls"
+    lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+    file.unlink(missing_ok=True)
+    return lines
+
+
+def records_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+SMOKE = ["--preset", "smoke", "--cpu"]
+OWN = Path("runs/wmt14_bleu_vs_d_dot/smoke") / job.FILE
+ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
+
+
+def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
+    assert reproduce.main(SMOKE) == 0
+    assert calls(root) == ALL * 2
+    found = records_in(root / OWN)
+    assert [(r["row"], r["d_dot"], r["update_rule"], r["normalizer"]) for r in found] == [
+        ("softmax", None, None, None),
+        ("dpfp-256", 256, "sum", "attention"),
+    ]
+    expected = {
+        "table": "bleu_vs_d_dot",
+        "preset": "smoke",
+        "feature_map": "dpfp",
+        "seed": 1,
+        "updates": 30,
+        "parameters": 1234,
+        "valid_loss": 5.0,
+        "valid_bleu": None,
+        "bleu": 31.4,
+        "signature": "BLEU|nrefs:1|case:mixed",
+        "bleu_compound_split": None,
+        "compound_split_signature": None,
+        "train_seconds": 7,
+    }
+    assert expected.items() <= found[1].items()
+    assert found[1]["decode_peak_mib"] > 1 and found[1]["environment"]["commit"]
+    assert flags_of(found[1]["train_command"])["--fwp-d-dot"] == "256"
+    output = capsys.readouterr().out
+    assert "dpfp-256-seed1: epoch 2, 20 of" in output and "dpfp-256-seed1: BLEU 31.40" in output
+    assert "1 CPU process x 1 batches x 500 tokens = 500" in output
+    assert not (root / "benchmarks").exists()
+
+    assert reproduce.main(SMOKE) == 0
+    assert calls(root) == [] and records_in(root / OWN) == found
+    assert "2 of 2 runs are recorded and skipped" in capsys.readouterr().out
+
+
+def test_more_rows_and_seeds_are_added_to_what_is_there(root):
+    assert reproduce.main([*SMOKE, "--rows", "softmax"]) == 0
+    assert reproduce.main([*SMOKE, "--seeds", "1", "2"]) == 0
+    found = [(r["row"], r["seed"]) for r in records_in(root / OWN)]
+    assert found == [("softmax", 1), ("dpfp-256", 1), ("softmax", 2), ("dpfp-256", 2)]
+
+
+def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
+    line = ["--preset", "wmt14", "--gpus", "0,1,2", "--rows", "elu-64", "--data", "there"]
+    assert reproduce.main(line) == 1
+    assert "prepare.sh" in capsys.readouterr().err
+    (root / "there/bin").mkdir(parents=True)
+    (root / "there/bin/dict.de.txt").touch()
+    assert reproduce.main(line) == 0
+    assert calls(root) == ["fairseq-train", "fairseq-generate", "fwp"]
+    (record,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/wmt14" / job.FILE)
+    expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
+    assert expected.items() <= record.items()
+    assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
+    output = capsys.readouterr().out
+    assert "3 GPUs x 16 batches x 3584 tokens = 172,032" in output and "compounds split 32.10" in output
+    assert "validation BLEU 23.00" in output
+
+
+def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatch, capsys):
+    from fwp_fairseq import records
+
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert reproduce.main(multi30k) == 0
+    (first,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)
+    calls(root)
+    environment = dict(first["environment"])
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": True})
+    assert reproduce.main([*multi30k, "--record"]) == 1
+    assert "changes that are not committed" in capsys.readouterr().err
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "another"})
+    assert reproduce.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    (second,) = records_in(root / arguments.RECORDS)
+    # Of the commit that trained it.
+    assert second["environment"] == environment
+    assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)) == 1
+
+
+def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    monkeypatch.setenv("FAKE_IN", "softmax-seed1")
+    assert reproduce.main(SMOKE) == 1
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256"]
+    captured = capsys.readouterr()
+    assert "softmax-seed1: FAILED, the others go on" in captured.out
+    end = captured.err
+    assert "RuntimeError: pretended" in end and "softmax-seed1/train.log" in end
+    assert end.rstrip().endswith("error: 1 of 2 runs failed: softmax-seed1")
+    calls(root)
+    monkeypatch.delenv("FAKE")
+    assert reproduce.main(SMOKE) == 0
+    assert calls(root) == ALL
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
+
+
+def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
+    assert reproduce.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
+    (root / OWN).unlink()
+    assert reproduce.main([*SMOKE, "--rows", "softmax"]) == 1
+    assert "--lr: expected 0.004, actual 1" in capsys.readouterr().err
+
+
+def test_list_and_dry_run_change_nothing(root, capsys):
+    assert reproduce.main([*SMOKE, "--rows", "softmax"]) == 0
+    calls(root)
+    before = sorted(root.rglob("*"))
+    capsys.readouterr()
+    assert reproduce.main([*SMOKE, "--list"]) == 0
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["recorded", "run"]
+    assert reproduce.main([*SMOKE, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "# dpfp-256-seed1" in output and "# softmax-seed1" not in output
+    for tool in ("fairseq-train", "average", "fairseq-generate", "bleu"):
+        assert tool in output
+    assert calls(root) == [] and sorted(root.rglob("*")) == before
+
+
+def test_wmt14_without_a_gpu_is_refused(root, capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert reproduce.main(["--preset", "wmt14"]) == 1
+    assert "no GPU is visible" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        (["--preset", "big"], "--preset"),
+        (["--preset", "smoke", "--rows", "elu-64"], "--rows elu-64: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--seeds", "1", "1"], "--seeds 1 1"),
+        (["--preset", "multi30k", "--lr", "1e-3"], "--lr goes with --preset wmt14"),
+        (["--preset", "smoke", "--record"], "--record"),
+        (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
+        (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
+        (["--preset", "wmt14", "--launcher", "srun"], "--launcher and --world-size"),
+        (["--preset", "multi30k", "--jobs", "0"], "--jobs 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(line, problem, capsys):
+    with pytest.raises(SystemExit) as stop:
+        reproduce.main(line)
+    assert stop.value.code == 2 and problem in capsys.readouterr().err
+
+
+def sweep_as_a_process(root, **variables):
+    """A process of its own, because it will be killed. The patches of the fixture are made anew there."""
+    program = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from scripts.common import commands, process
+from scripts.data import corpus
+from scripts.reproduce.wmt14_bleu_vs_d_dot import reproduce
+commands.BIN, process.ROOT = {common.BIN!r}, Path({str(root)!r})
+corpus.prepare = lambda steps, data: None
+sys.exit(reproduce.main({SMOKE!r}))
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | variables, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
+def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
+    with sweep_as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:
+        deadline = time.monotonic() + 60
+        while not (root / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.1)
+        tool = int((root / "hanging").read_text())
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait(timeout=30)
+    while alive(tool) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(tool), "the training goes on without its sweep"
+    assert calls(root) == [*ALL, "fairseq-train"]
+    assert [r["row"] for r in records_in(root / OWN)] == ["softmax"]
+
+    assert reproduce.main(SMOKE) == 0
+    assert calls(root) == ALL
+    log = (root / "runs/wmt14_bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log").read_text()
+    assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+    found = records_in(root / OWN)
+    assert [r["row"] for r in found] == ["softmax", "dpfp-256"]
+    assert found[1]["updates"] == 30 and found[1]["train_seconds"] == 14
+    assert reproduce.main(SMOKE) == 0 and calls(root) == []
+
+
+def test_killed_after_the_record_it_is_not_recorded_again(root):
+    assert reproduce.main(SMOKE) == 0
+    for marker in root.rglob("done-*.json"):
+        marker.unlink()
+    calls(root)
+    assert reproduce.main(SMOKE) == 0
+    assert calls(root) == [] and len(records_in(root / OWN)) == 2
+
+
+def test_terminated_it_ends_its_tools(root):
+    with sweep_as_a_process(root, FAKE="hang after epoch 1") as running:
+        deadline = time.monotonic() + 60
+        while not (root / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.1)
+        tool = int((root / "hanging").read_text())
+        running.terminate()
+        assert running.wait(timeout=30) == 128 + signal.SIGTERM
+    assert not alive(tool) and not (root / OWN).exists()
