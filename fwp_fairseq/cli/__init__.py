@@ -15,6 +15,7 @@ COMMANDS = {
     "archs": "list the architectures, or every model flag of one",
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",
+    "convert": "reopen a checkpoint with other attention, also fairseq's own",
     "bleu": "score translations with sacreBLEU",
     "table": "regenerate the tables of a Markdown file from records",
 }

@@ -17,7 +17,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--json", action="store_true", help="for machines")
 
 
-def _plain(value):
+def plain(value):
     return value.value if isinstance(value, enum.Enum) else value
 
 
@@ -40,7 +40,7 @@ def defaults(arch: str) -> dict:
     ARCH_CONFIG_REGISTRY[arch](preset)
     dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
     declared = vars(dataclass()) if dataclass else {}
-    return {name: _plain(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
+    return {name: plain(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
 
 
 def flags(arch: str) -> list[dict]:
@@ -50,7 +50,7 @@ def flags(arch: str) -> list[dict]:
         {
             "flag": next(name for name in action.option_strings if name.startswith("--")),
             "default": values.get(action.dest),
-            "choices": [str(_plain(choice)) for choice in action.choices] if action.choices else None,
+            "choices": [str(plain(choice)) for choice in action.choices] if action.choices else None,
             "help": " ".join((action.help or "").split()),
         }
         for action in _actions(arch)

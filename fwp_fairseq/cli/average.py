@@ -8,14 +8,13 @@ Everything but the parameters is that of the newest (last) input.
 """
 
 import argparse
-import pickle
 import re
 from pathlib import Path
 
 import torch
 
+from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
-from .files import replaced
 from .plugin import import_plugin
 
 # Options that change the training or the speed, not what the parameters mean.
@@ -57,24 +56,8 @@ def _inputs(args) -> list[Path]:
     for path in paths:
         if resolved.count(path.resolve()) > 1:
             raise UsageError(f"{path} is given more than once")
-    if args.output.resolve() in resolved:
-        raise UsageError(f"--output {args.output} is one of the inputs")
-    if args.output.is_dir() or not args.output.resolve().parent.is_dir():
-        raise UsageError(f"--output {args.output}: expected a file in an existing folder")
+    refuse_output(args.output, paths)
     return paths
-
-
-def _load(path: Path) -> dict:
-    if not path.is_file():
-        raise CommandError(f"{path}: no such checkpoint")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise CommandError(f"{path}: not a fairseq checkpoint, it has no model parameters")
-    return state
 
 
 def _model_options(state: dict) -> dict:
@@ -121,7 +104,7 @@ def average(paths: list[Path]) -> dict:
     first: dict = {}
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {path}", flush=True)
-        state = _load(path)
+        state = load(path)
         if not first:
             first = {"options": _model_options(state), "parameters": state["model"]}
         else:
@@ -133,9 +116,7 @@ def average(paths: list[Path]) -> dict:
         name: (sums[name] / len(paths)).to(tensor.dtype) if name in sums else tensor
         for name, tensor in state["model"].items()
     }
-    state.pop("last_optimizer_state", None)
-    for moving_average in ("ema", "ema_fp32_params"):  # of one checkpoint, and fairseq would prefer it when asked
-        state.get("extra_state", {}).pop(moving_average, None)
+    drop_training_state(state)
     return state
 
 
@@ -143,10 +124,6 @@ def run(args) -> int:
     paths = _inputs(args)
     import_plugin()
     state = average(paths)
-    try:
-        with replaced(args.output) as file:
-            torch.save(state, file)
-    except (OSError, RuntimeError) as error:
-        raise CommandError(f"--output {args.output} could not be written: {str(error).partition(chr(10))[0]}") from None
+    save(state, args.output)
     print(f"wrote {args.output}")
     return 0

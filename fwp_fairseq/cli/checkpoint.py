@@ -1,0 +1,46 @@
+"""Checkpoints of fairseq as files: read safely, written completely or not at all."""
+
+import pickle
+from pathlib import Path
+
+import torch
+
+from .errors import CommandError, UsageError
+from .files import replaced
+
+
+def refuse_output(output: Path, inputs: list[Path]) -> None:
+    """Raises UsageError for an ``--output`` that is an input or cannot be a file."""
+    if output.resolve() in [path.resolve() for path in inputs]:
+        raise UsageError(f"--output {output} is one of the inputs")
+    if output.is_dir() or not output.resolve().parent.is_dir():
+        raise UsageError(f"--output {output}: expected a file in an existing folder")
+
+
+def load(path: Path) -> dict:
+    """On the CPU, without running what is pickled in it."""
+    if not path.is_file():
+        raise CommandError(f"{path}: no such checkpoint")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise CommandError(f"{path}: not a fairseq checkpoint, it has no model parameters")
+    return state
+
+
+def drop_training_state(state: dict) -> None:
+    """The optimizer's state, and moving averages, which fairseq would prefer to the parameters when asked."""
+    state.pop("last_optimizer_state", None)
+    for moving_average in ("ema", "ema_fp32_params"):
+        state.get("extra_state", {}).pop(moving_average, None)
+
+
+def save(state: dict, output: Path) -> None:
+    try:
+        with replaced(output) as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:
+        raise CommandError(f"--output {output} could not be written: {str(error).partition(chr(10))[0]}") from None

@@ -1,0 +1,258 @@
+"""Reopens a trained checkpoint with other attention: another feature map, d_dot, update rule or normaliser.
+
+  fwp convert --input softmax/checkpoint_best.pt --output dpfp.pt --fwp-feature-map dpfp --fwp-d-dot 256
+
+elu, DPFP and FAVOR+ have no trained parameters, so every parameter that both models have is kept as it is. New write
+strengths (delta and gated rule) and random features (FAVOR+) are drawn as for a new model. The input is a checkpoint of
+this plugin, or of fairseq's own transformer or transformer_lm, which becomes fwp_transformer or fwp_lm of its sizes.
+A flag that is not given keeps its value in the checkpoint. The optimizer's state is dropped: train on with
+--finetune-from-model, or with --restore-file and --reset-optimizer.
+
+The converted model computes another function than the one that was trained: expect to fine-tune it.
+"""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import torch
+
+from . import archs
+from .checkpoint import drop_training_state, load, refuse_output, save
+from .errors import CommandError, UsageError
+from .plugin import import_plugin
+
+_ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
+_SITES = {
+    ("encoder", "self_attn"): "encoder",
+    ("decoder", "self_attn"): "decoder",
+    ("decoder", "encoder_attn"): "cross",
+}
+# fairseq's models, and those of this plugin that have all of their parameters under the same names.
+_FAMILIES = {
+    "fwp_transformer": "fwp_transformer",
+    "fwp_lm": "fwp_lm",
+    "transformer": "fwp_transformer",
+    "transformer_lm": "fwp_lm",
+}
+
+
+def add_arguments(parser) -> None:
+    import_plugin()
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    from ..config import FastWeightConfig
+
+    parser.add_argument("--input", required=True, type=Path, metavar="CKPT", help="is not changed")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the new checkpoint")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn anew (default: 1)")
+    parser.add_argument(
+        "--reset",
+        action="store_true",
+        help="do not keep attention flags of the checkpoint: those not given are defaults",
+    )
+    ours = parser.add_argument_group("attention, as for fairseq-train")
+    gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)
+
+
+def _names() -> list[str]:
+    from ..config import FastWeightConfig
+
+    return [name for name in FastWeightConfig.__dataclass_fields__ if name.startswith("fwp_")]
+
+
+def _plain(options) -> dict:
+    from omegaconf import OmegaConf
+
+    if isinstance(options, argparse.Namespace):
+        options = vars(options)
+    if OmegaConf.is_config(options):
+        options = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
+    return {name: archs.plain(value) for name, value in options.items()}
+
+
+def _architectures(path: Path, options: dict) -> tuple[str, str]:
+    """(the checkpoint's architecture, the converted one's)."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    old = options.get("_name") or options.get("arch")
+    model = ARCH_MODEL_NAME_REGISTRY.get(old, old)
+    if model not in _FAMILIES:
+        raise CommandError(f"--input {path} is of model {model}, expected one of {', '.join(_FAMILIES)}")
+    family = _FAMILIES[model]
+    if model == family:
+        return old, old
+    same_sizes = {"transformer": "fwp_transformer", "transformer_lm": "fwp_lm"}.get(old, f"fwp_{old}")
+    return old, same_sizes if ARCH_MODEL_NAME_REGISTRY.get(same_sizes) == family else family
+
+
+def _model_options(cfg: dict, old: str, new: str) -> dict:
+    """Every option of the converted model's configuration; without attention flags where the checkpoint has none."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    options = cfg["model"]
+    if isinstance(options, argparse.Namespace):  # as fairseq does with such a model when it is loaded
+        options = argparse.Namespace(**vars(options))
+        ARCH_CONFIG_REGISTRY[old](options)
+    given = _plain(options)
+    task = _plain(cfg["task"])
+    found: dict = {"_name": new}
+    for name, field in MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[new]].__dataclass_fields__.items():
+        if name in given:
+            found.setdefault(name, given[name])
+        elif not name.startswith(("_", "fwp_")):
+            default = archs.plain(field.default)
+            if isinstance(default, str) and default.startswith("${"):
+                default = task.get(default[2:-1].rpartition(".")[2])
+            found[name] = default
+    return found
+
+
+def _attention_flags(before: dict, args) -> dict:
+    """The converted model's, from the checkpoint's (none: stock softmax attention) and those given."""
+    from ..config import FastWeightConfig
+
+    defaults = {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _names()}
+    kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
+    given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
+    return defaults | kept | {name: value for name, value in given.items() if value is not None}
+
+
+def _attentions(parameters: dict, options: dict, family: str, seed: int) -> dict:
+    """Prefix of its parameters to a new module, for every attention that has fast weights.
+
+    Raises ValueError, naming the flags, for a choice that the model cannot have.
+    """
+    from ..config import SITES, check_flags, site_config
+    from ..modules import FastWeightAttention
+
+    cfg = argparse.Namespace(**options)
+    check_flags(cfg, SITES if family == "fwp_transformer" else ("decoder",))
+    found = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for name, tensor in parameters.items():
+            if not (match := _ATTENTION.fullmatch(name)):
+                continue
+            prefix, side, kind = match.groups()
+            site, heads = _SITES[side, kind], options[f"{side}_attention_heads"]
+            config = site_config(cfg, site, len(tensor) // heads)
+            if config.is_softmax:
+                continue
+            if site == "decoder" and options.get("cross_self_attention"):
+                raise ValueError(
+                    f"the checkpoint's --cross-self-attention contradicts feature map {config.feature_map} at the "
+                    "decoder site: give --fwp-decoder-feature-map softmax"
+                )
+            width = parameters[f"{prefix}k_proj.weight"].shape[1]
+            found[prefix] = FastWeightAttention(len(tensor), heads, site=site, config=config, source_dim=width)
+    return found
+
+
+def _own_parameters(parameters: dict, attentions: dict) -> dict:
+    """What fast weights add to the parameters of stock attention: kept where the checkpoint has it, else new."""
+    found = {}
+    for prefix, attention in attentions.items():
+        new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
+        features = [name for name in new if name.startswith(f"{prefix}feature_map.")]
+        # All or none: random features belong to the seed that is saved beside them.
+        same = all(name in parameters and parameters[name].shape == new[name].shape for name in features)
+        for name, tensor in new.items():
+            if name in features:
+                found[name] = parameters[name] if same else tensor
+            elif name.startswith(f"{prefix}beta_proj."):
+                found[name] = parameters.get(name, tensor.to(parameters[f"{prefix}q_proj.weight"].dtype))
+    return found
+
+
+def _seen(parameters: dict) -> str:
+    from ..models import attention_flags
+
+    codes = parameters.get(attention_flags.BUFFER)
+    return "softmax" if codes is None else bytes(codes.tolist()).decode()
+
+
+def convert(state: dict, args) -> tuple[dict, list[str]]:
+    """The converted checkpoint, and what changed, a line each; ``state`` itself is used up."""
+    from fairseq.checkpoint_utils import _upgrade_state_dict
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    from ..models import attention_flags
+
+    if not state.get("cfg"):
+        if not state.get("args"):
+            raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
+        state = _upgrade_state_dict(state)  # of a fairseq before its 0.10: makes cfg from args
+    cfg = _plain(state["cfg"])
+    old_arch, new_arch = _architectures(args.input, _plain(cfg["model"]))
+    family = ARCH_MODEL_NAME_REGISTRY[new_arch]
+    options = _model_options(cfg, old_arch, new_arch)
+    stock = {"fwp_feature_map": "softmax"}
+    before = {name: options[name] for name in _names() if name in options} or stock
+    after = _attention_flags(before, args)
+    options |= after
+
+    parameters = state["model"]
+    if not any(map(_ATTENTION.fullmatch, parameters)):
+        raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
+    try:
+        attentions = _attentions(parameters, options, family, args.seed)
+    except ValueError as error:
+        raise CommandError(
+            f"{error} (flags that were not given are the checkpoint's own; --reset forgets those)"
+        ) from None
+    own = _own_parameters(parameters, attentions)
+    model = torch.nn.ModuleList(attentions.values())
+    attention_flags.remember(model)
+    ours = re.compile(r".*\.(beta_proj|feature_map)\..*")
+    shared = {name: tensor for name, tensor in parameters.items() if not ours.fullmatch(name)}
+    converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
+
+    changes = [f"model: {old_arch} -> {new_arch}"] if old_arch != new_arch else []
+    for name in _names():
+        if before.get(name) != after[name] and (before is not stock or after[name] is not None):
+            changes.append(f"--{name.replace('_', '-')}: {before.get(name)} -> {after[name]}")
+    if _seen(parameters) != _seen(converted):
+        changes.append(f"attention: [{_seen(parameters)}] -> [{_seen(converted)}]")
+    for title, some in (
+        ("new", [name for name in own if own[name] is not parameters.get(name)]),
+        ("dropped", [name for name in parameters if name not in converted]),
+    ):
+        for kind in dict.fromkeys(re.sub(r"\d+", "*", name, count=1) for name in some):
+            number = sum(re.sub(r"\d+", "*", name, count=1) == kind for name in some)
+            changes.append(f"{title}: {kind} ({number})")
+    if not changes:
+        raise CommandError(f"--input {args.input} has this attention already: [{_seen(parameters)}]")
+
+    drop_training_state(state)
+    cfg["model"] = options
+    state |= {"args": None, "cfg": cfg, "model": converted}
+    return state, changes
+
+
+def training_flags(options: dict) -> list[str]:
+    """The model flags with which fairseq-train builds the model of these options."""
+    arch = options["_name"]
+    usual = archs.defaults(arch)
+    words = ["--arch", arch]
+    for name, value in options.items():
+        if name.startswith("_") or name.startswith("max_") or value is None or value == usual.get(name):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)]
+    return words
+
+
+def run(args) -> int:
+    refuse_output(args.output, [args.input])
+    if args.seed < 0:
+        raise UsageError(f"--seed {args.seed}: expected 0 or more")
+    state, changes = convert(load(args.input), args)
+    save(state, args.output)
+    print("\n".join(changes))
+    print("dropped: the optimizer's state")
+    print(f"wrote {args.output}")
+    print("to train it on:")
+    print(f"  --finetune-from-model {args.output} {shlex.join(training_flags(state['cfg']['model']))}")
+    return 0

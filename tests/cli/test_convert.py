@@ -1,0 +1,333 @@
+"""A checkpoint with other attention: what is kept, what is new, and what is refused."""
+
+import argparse
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("fairseq")
+
+from fairseq import checkpoint_utils, tasks
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from omegaconf import OmegaConf
+
+from fwp_fairseq.cli import archs
+from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.config import FastWeightConfig
+
+import_plugin()
+
+SIZES = {
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 24,
+    "encoder_attention_heads": 2,
+    "encoder_layers": 2,
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 24,
+    "decoder_attention_heads": 2,
+    "decoder_layers": 1,
+    "share_all_embeddings": True,
+}
+LM_SIZES = {"decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24, "decoder_attention_heads": 2, "decoder_layers": 2}
+LENGTHS = {"max_source_positions": 64, "max_target_positions": 64}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    dictionary = Dictionary()
+    for number in range(20):
+        dictionary.add_symbol(f"w{number}")
+    for name in ("dict.en.txt", "dict.de.txt", "dict.txt"):
+        dictionary.save(str(folder / name))
+    return folder
+
+
+@pytest.fixture
+def save(data, tmp_path):
+    """Writes what fairseq-train would: a model of an architecture, with an optimizer's state."""
+
+    def write(arch, name="input.pt", seed=0, **options):
+        if arch in ("fwp_lm", "transformer_lm"):
+            task_cfg = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 64}
+            sizes = LM_SIZES | {
+                "max_target_positions": 64,
+                "tokens_per_sample": 64,
+                "add_bos_token": False,
+                "tpu": False,
+            }
+        else:
+            task_cfg = {"_name": "translation", "data": str(data), "source_lang": "en", "target_lang": "de"} | LENGTHS
+            sizes = SIZES | LENGTHS
+        task = tasks.setup_task(OmegaConf.create(task_cfg))
+        if arch.startswith("transformer") and arch != "transformer_lm":
+            model_cfg = argparse.Namespace(_name=arch, arch=arch, lr=[0.1], **(sizes | options))
+            ARCH_CONFIG_REGISTRY[arch](model_cfg)
+            built_from = model_cfg
+        else:
+            model_cfg = archs.defaults(arch) | {"_name": arch} | sizes | options
+            built_from = OmegaConf.create(model_cfg)
+        torch.manual_seed(seed)
+        state = {
+            "args": None,
+            "cfg": {"task": task_cfg, "model": model_cfg},
+            "model": task.build_model(built_from).state_dict(),
+            "criterion": None,
+            "optimizer_history": [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 7}],
+            "extra_state": {"train_iterator": {"epoch": 2}, "ema": {"x": torch.zeros(1)}},
+            "task_state": {},
+            "last_optimizer_state": {"state": {0: torch.zeros(9)}},
+        }
+        torch.save(state, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def convert(fwp, tmp_path):
+    """Converts; returns the new state and what was printed."""
+
+    def run(path, *flags, output="output.pt"):
+        before = path.read_bytes()
+        result = fwp("convert", "--input", path, "--output", tmp_path / output, *flags)
+        assert result.status == 0, result.err
+        assert path.read_bytes() == before
+        return torch.load(tmp_path / output, weights_only=True), result.out
+
+    return run
+
+
+def built(path):
+    """The model as fairseq-generate loads it."""
+    (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    return model
+
+
+def attention_keys(state, pattern):
+    return {name for name in state["model"] if re.search(pattern, name)}
+
+
+def test_flags_are_those_of_the_configuration(fwp):
+    text = fwp("convert", "--help").out
+    for name in FastWeightConfig.__dataclass_fields__:
+        if name.startswith("fwp_"):
+            assert f"--{name.replace('_', '-')} " in text
+
+
+@pytest.mark.parametrize(
+    "arch, expected",
+    [
+        ("transformer", "fwp_transformer"),
+        ("transformer_wmt_en_de", "fwp_transformer_wmt_en_de"),
+        ("transformer_iwslt_de_en", "fwp_transformer_iwslt_de_en"),
+        ("transformer_wmt_en_de_big_t2t", "fwp_transformer"),
+    ],
+)
+def test_stock_transformer(save, convert, arch, expected, tmp_path):
+    path = save(arch, activation_fn="gelu")
+    state, printed = convert(path, "--fwp-feature-map", "dpfp", "--fwp-d-dot", 32, "--fwp-decoder-update-rule", "delta")
+    model = built(tmp_path / "output.pt")
+    original = torch.load(path, weights_only=True)["model"]
+    for name, tensor in original.items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+    new = set(model.state_dict()) - set(original)
+    assert new == {"attention_flags", "decoder.layers.0.self_attn.beta_proj.weight"}
+    cfg = state["cfg"]["model"]
+    assert cfg["_name"] == expected and cfg["activation_fn"] == "gelu" and cfg["fwp_d_dot"] == 32
+    assert {name: cfg[name] for name in SIZES} == SIZES
+    assert f"model: {arch} -> {expected}" in printed
+    assert "--fwp-feature-map: softmax -> dpfp" in printed and "--fwp-d-dot: None -> 32" in printed
+    assert "new: decoder.layers.*.self_attn.beta_proj.weight (1)" in printed
+    assert model.decoder.layers[0].self_attn.config.update_rule == "delta"
+    assert model.encoder.layers[1].self_attn.config.update_rule == "sum"
+
+
+def test_stock_transformer_to_softmax_is_the_same_function(save, convert, tmp_path):
+    path = save("transformer_iwslt_de_en")
+    convert(path, "--fwp-feature-map", "softmax")
+    src, lengths = torch.tensor([[5, 6, 7, 2]]), torch.tensor([4])
+    outputs = [
+        model.eval()(src, lengths, torch.tensor([[2, 8, 9]]))[0]
+        for model in (built(path), built(tmp_path / "output.pt"))
+    ]
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm", "fwp_lm"])
+def test_language_models(save, convert, refused, arch, tmp_path):
+    path = save(arch, **({"fwp_feature_map": "elu"} if arch == "fwp_lm" else {}))
+    state, _ = convert(path, "--fwp-feature-map", "favor", "--fwp-d-dot", 8, "--fwp-update-rule", "gated")
+    model = built(tmp_path / "output.pt")
+    assert model.decoder.layers[1].self_attn.feature_map.m == 4
+    assert len(attention_keys(state, "beta_proj")) == 4 and state["cfg"]["model"]["_name"] == "fwp_lm"
+    message = refused(
+        *(1, "convert", "--input", path, "--output", tmp_path / "x.pt"),
+        *("--fwp-feature-map", "elu", "--fwp-cross-feature-map", "dpfp"),
+    )
+    assert "--fwp-cross-feature-map dpfp" in message and "no cross attention" in message
+
+
+def test_a_language_model_of_stock_options_keeps_them(save, convert):
+    state, _ = convert(save("transformer_lm", decoder_normalize_before=True), "--fwp-feature-map", "elu")
+    assert state["cfg"]["model"]["decoder_normalize_before"] is True
+
+
+def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="dpfp")
+    delta, printed = convert(path, "--fwp-update-rule", "delta", output="delta.pt")
+    strengths = [delta["model"][name] for name in sorted(attention_keys(delta, "beta_proj"))]
+    assert [tuple(tensor.shape) for tensor in strengths] == [(2, 16)] * 4
+    values = torch.cat(strengths)
+    assert 0.01 < values.std() < 0.04 and abs(values.mean()) < 0.01 and len(values.unique()) == values.numel()
+    assert "--fwp-update-rule: sum -> delta" in printed
+    again, _ = convert(path, "--fwp-update-rule", "delta")
+    other, _ = convert(path, "--fwp-update-rule", "delta", "--seed", 2)
+    name = "encoder.layers.1.self_attn.beta_proj.weight"
+    assert torch.equal(again["model"][name], delta["model"][name])
+    assert not torch.equal(other["model"][name], delta["model"][name])
+
+    back, printed = convert(tmp_path / "delta.pt", "--fwp-update-rule", "sum")
+    original = torch.load(path, weights_only=True)["model"]
+    assert back["model"].keys() == original.keys()
+    assert all(torch.equal(back["model"][name], tensor) for name, tensor in original.items())
+    assert "dropped: encoder.layers.*.self_attn.beta_proj.weight (2)" in printed
+
+
+def test_trained_write_strengths_are_kept(save, convert):
+    path = save("fwp_transformer_tiny", fwp_update_rule="delta")
+    original = torch.load(path, weights_only=True)["model"]
+    for flags in (("--fwp-feature-map", "elu"), ("--fwp-update-rule", "gated")):
+        state, _ = convert(path, *flags)
+        for name in attention_keys({"model": original}, "beta_proj"):
+            assert torch.equal(state["model"][name], original[name])
+    assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
+
+
+def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
+    original = torch.load(path, weights_only=True)["model"]
+    features = attention_keys({"model": original}, "feature_map")
+    assert len(features) == 8
+    delta, _ = convert(path, "--fwp-update-rule", "delta")
+    assert all(torch.equal(delta["model"][name], original[name]) for name in features)
+    wide, _ = convert(path, "--fwp-d-dot", 12, output="wide.pt")
+    assert attention_keys(wide, "feature_map") == features
+    for name in features:
+        assert wide["model"][name].shape == ((6, 8) if name.endswith("projection") else ())
+    seeds = [name for name in features if name.endswith("seed")]
+    assert not any(torch.equal(wide["model"][name], original[name]) for name in seeds)
+    module = built(tmp_path / "wide.pt").encoder.layers[0].self_attn.feature_map
+    assert torch.equal(module._draw(0), module.projection)
+    dropped, _ = convert(path, "--reset", "--fwp-feature-map", "elu")
+    assert not attention_keys(dropped, "feature_map")
+
+
+def test_half_precision_stays_except_for_random_features(save, convert):
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    state["model"] = {n: t.half() if t.is_floating_point() else t for n, t in state["model"].items()}
+    torch.save(state, path)
+    new, _ = convert(path, "--fwp-feature-map", "favor", "--fwp-d-dot", 8, "--fwp-update-rule", "delta")
+    kinds = {name: new["model"][name].dtype for name in attention_keys(new, "beta_proj|projection$")}
+    assert {kind for name, kind in kinds.items() if "beta" in name} == {torch.float16}
+    assert {kind for name, kind in kinds.items() if name.endswith("feature_map.projection")} == {torch.float32}
+
+
+def test_sites_of_their_own(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_encoder_feature_map="softmax")
+    state, printed = convert(path, "--fwp-cross-update-rule", "gated")
+    assert state["cfg"]["model"]["fwp_encoder_feature_map"] == "softmax"
+    assert attention_keys(state, "beta_proj") == {
+        f"decoder.layers.0.encoder_attn.beta_proj.{kind}" for kind in ("weight", "bias")
+    }
+    assert "[cross: feature-map=dpfp d-dot=16 update-rule=sum" in printed
+    assert "-> [cross: feature-map=dpfp d-dot=16 update-rule=gated" in printed
+    built(tmp_path / "output.pt")
+    reset, _ = convert(path, "--reset", "--fwp-d-dot", 32)
+    assert reset["cfg"]["model"]["fwp_encoder_feature_map"] is None
+
+
+def test_training_state(save, convert):
+    state, printed = convert(save("fwp_transformer_tiny"), "--fwp-feature-map", "elu")
+    assert "last_optimizer_state" not in state and "ema" not in state["extra_state"]
+    assert state["optimizer_history"][-1]["num_updates"] == 7
+    assert "dropped: the optimizer's state" in printed
+
+
+def test_flags_to_train_on_build_the_same_model(save, convert):
+    """What is printed, given to fairseq's own parser."""
+    from fairseq import options
+
+    state, printed = convert(save("transformer_iwslt_de_en"), "--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
+    words = printed.splitlines()[-1].split()
+    assert words[:1] == ["--finetune-from-model"] and words[2:4] == ["--arch", "fwp_transformer_iwslt_de_en"]
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", *words[2:]])
+    for name, value in state["cfg"]["model"].items():
+        if not name.startswith(("_", "max_")) and hasattr(args, name):
+            assert getattr(args, name) == value, name
+    assert (args.encoder_embed_dim, args.fwp_update_rule, args.share_all_embeddings) == (16, "delta", True)
+
+
+@pytest.mark.parametrize(
+    "options, flags, named",
+    [
+        ({}, ("--fwp-d-dot", 30), ["--fwp-d-dot 30", "nearest possible: 16 and 32", "--reset"]),
+        ({"fwp_d_dot": 32}, ("--fwp-feature-map", "elu"), ["--fwp-d-dot 32", "elu", "nearest possible: 8", "--reset"]),
+        ({"fwp_d_dot": 32}, ("--fwp-feature-map", "softmax"), ["--fwp-d-dot 32", "softmax"]),
+        ({}, ("--fwp-encoder-feature-map", "softmax", "--fwp-encoder-d-dot", 16), ["--fwp-encoder-d-dot 16"]),
+        ({}, ("--fwp-update-rule", "sum"), ["already"]),
+        ({}, (), ["already", "dpfp"]),
+        (
+            {"fwp_decoder_feature_map": "softmax", "cross_self_attention": True, "no_cross_attention": True},
+            ("--fwp-decoder-feature-map", "dpfp"),
+            ["--cross-self-attention", "--fwp-decoder-feature-map softmax"],
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(save, refused, tmp_path, options, flags, named):
+    path = save("fwp_transformer_tiny", **options)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", *flags)
+    assert all(text in message for text in named), message
+    assert not (tmp_path / "out.pt").exists()
+
+
+def test_other_models_are_refused(save, refused, tmp_path):
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    state["cfg"]["model"]["_name"] = "fconv_iwslt_de_en"
+    torch.save(state, path)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert "model fconv, expected one of fwp_transformer" in message
+    state["cfg"]["model"]["_name"] = "fwp_transformer_tiny"
+    state["model"] = {"encoder.layers.0.self_attn.in_proj_weight": torch.zeros(48, 16)}
+    torch.save(state, path)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert "q_proj.weight" in message
+
+
+def test_calls_that_make_no_sense(save, refused, tmp_path):
+    path = save("fwp_transformer_tiny")
+    flags = ("--fwp-feature-map", "elu")
+    assert "one of the inputs" in refused(2, "convert", "--input", path, "--output", path, *flags)
+    assert "existing folder" in refused(2, "convert", "--input", path, "--output", tmp_path / "no" / "x.pt", *flags)
+    assert "--seed" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--seed", -1, *flags)
+    assert "relu" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--fwp-feature-map", "relu")
+    assert "no such checkpoint" in refused(
+        1, "convert", "--input", tmp_path / "no.pt", "--output", tmp_path / "x.pt", *flags
+    )
+
+
+def test_failed_write_leaves_the_old_output(save, refused, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    path = save("fwp_transformer_tiny")
+    (tmp_path / "out.pt").write_bytes(b"old")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("os.replace", full)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert "No space left" in message
+    assert (tmp_path / "out.pt").read_bytes() == b"old" and sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,106 @@
+"""A checkpoint of fairseq's own transformer, converted, is decoded and trained on with fairseq's own commands."""
+
+import argparse
+import math
+import shlex
+
+import pytest
+import torch
+
+STOCK = [
+    *("--arch", "transformer", "--encoder-layers", 2, "--decoder-layers", 2, "--share-all-embeddings"),
+    *("--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64),
+    *("--encoder-attention-heads", 2, "--decoder-attention-heads", 2),
+]
+
+
+def convert(tools, source, output, *flags):
+    words = ["fwp", "convert", "--input", source, "--output", output, *map(str, flags)]
+    return tools.python(
+        f"import runpy, sys; sys.path.insert(0, {str(tools.root)!r})\n"
+        f"sys.argv = {words!r}\n"
+        "runpy.run_module('fwp_fairseq', run_name='__main__')"
+    )
+
+
+@pytest.fixture(scope="module")
+def stock(tools):
+    """Trained without this plugin."""
+    usual = tools.training[tools.training.index("--task") :]
+    return tools.run("train", "bin", *STOCK, *usual, "--save-dir", "stock", "--max-epoch", 3).ok()
+
+
+@pytest.fixture(scope="module")
+def converted(tools, stock):
+    return convert(
+        *(tools, "stock/checkpoint_last.pt", "converted.pt"),
+        *("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--fwp-decoder-update-rule", "delta"),
+    ).ok()
+
+
+def test_softmax_decodes_as_before(tools, stock):
+    convert(tools, "stock/checkpoint_last.pt", "softmax.pt", "--fwp-feature-map", "softmax").ok()
+    before = tools.generate("stock/checkpoint_last.pt", "--beam", 2).ok()
+    after = tools.generate("softmax.pt", "--beam", 2).ok()
+    assert after.lines("P") == before.lines("P") and after.translations() == before.translations()
+
+
+def test_fast_weights_decode(tools, converted):
+    found = tools.generate("converted.pt", "--beam", 2).ok()
+    assert len(found.translations()) == 40
+    with torch.serialization.safe_globals([argparse.Namespace]):  # how fairseq keeps the options of such a model
+        before = tools.load("stock/checkpoint_last.pt")["model"]
+    after = tools.load("converted.pt")["model"]
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+def test_fine_tuning_with_the_flags_that_were_printed(tools, converted, stock):
+    words = shlex.split(converted.out.splitlines()[-1])
+    usual = tools.training[tools.training.index("--task") :]
+    found = tools.run(
+        *("train", "bin", *tools.user_dir, *words, *usual, "--save-dir", "tuned", "--max-update", 30),
+    ).ok()
+    assert "loading pretrained model from converted.pt" in found.out + found.err
+    losses = found.losses()
+    assert len(losses) == 30 and all(math.isfinite(loss) for loss in losses)
+    assert sum(losses[-5:]) < sum(losses[:5]) < sum(stock.losses()[:5])
+    strength = "decoder.layers.1.self_attn.beta_proj.weight"
+    before, after = (tools.load(path)["model"][strength] for path in ("converted.pt", "tuned/checkpoint_last.pt"))
+    assert before.shape == after.shape and not torch.equal(before, after)
+
+
+def test_restore_file_with_a_new_optimizer(tools, converted):
+    words = shlex.split(converted.out.splitlines()[-1])[2:]
+    usual = tools.training[tools.training.index("--task") :]
+    found = tools.run(
+        *(
+            "train",
+            "bin",
+            *tools.user_dir,
+            *words,
+            *usual,
+            "--save-dir",
+            "restored",
+            "--max-update",
+            20,
+            "--max-epoch",
+            9,
+        ),
+        *("--restore-file", "converted.pt", "--reset-optimizer", "--reset-lr-scheduler"),
+    ).ok()
+    assert "Loaded checkpoint converted.pt (epoch 4" in found.out + found.err
+    assert tools.load("restored/checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] >= 4
+
+
+def test_random_features_replace_others_in_a_trained_model(tools, mixed):
+    """From three sites of their own to FAVOR+ everywhere."""
+    convert(tools, "mixed/checkpoint_best.pt", "favored.pt", "--reset", "--fwp-feature-map", "favor").ok()
+    assert len(tools.generate("favored.pt", "--beam", 2).ok().translations()) == 40
+
+
+def test_flags_other_than_the_converted_ones_are_still_refused(tools, converted):
+    words = shlex.split(converted.out.splitlines()[-1])
+    words[words.index("--fwp-d-dot") + 1] = "32"
+    usual = tools.training[tools.training.index("--task") :]
+    found = tools.run("train", "bin", *tools.user_dir, *words, *usual, "--save-dir", "refused", "--max-update", 1)
+    assert "d-dot=64" in found.error and "d-dot=32" in found.error
