@@ -131,6 +131,7 @@ setup(
     version=re.search(r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.M).group(1),
     description="Fast-weight (linear) attention for machine translation, as a fairseq plugin",
     packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
+    package_data={"fwp_fairseq": ["tables/*.json"]},
     python_requires=">=3.10",
     # No bound on torch: pip would replace the one that is there, whatever its CUDA. fairseq is an extra because
     # fairseq and fairseq-fixed own the same folder, and pip would overwrite a user's checkout without a word.

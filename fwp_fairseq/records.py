@@ -49,11 +49,15 @@ def read(*folders: str | os.PathLike) -> list[dict]:
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder of records")
         for path in sorted(folder.glob("*.jsonl")):
-            for number, line in enumerate(path.read_text().split("\n"), 1):
-                if line.strip():
-                    records.append(_record(line, f"{path}:{number}"))
+            records += read_file(path)
         records += [_record(path.read_text(), str(path)) for path in sorted(folder.rglob("record.json"))]
     return sorted(records, key=lambda record: (record.get("environment") or {}).get("date", ""))
+
+
+def read_file(path: str | os.PathLike) -> list[dict]:
+    """The records of one .jsonl file, by position. Raises OSError, or ValueError as :func:`read` does."""
+    lines = enumerate(Path(path).read_text().split("\n"), 1)
+    return [_record(line, f"{path}:{number}") for number, line in lines if line.strip()]
 
 
 def _record(text: str, where: str) -> dict:
@@ -64,22 +68,6 @@ def _record(text: str, where: str) -> dict:
     if not isinstance(record, dict):
         raise ValueError(f"{where}: expected an object, found {type(record).__name__}")
     return record
-
-
-def read_file(path: str | os.PathLike) -> list[dict]:
-    """The records of one .jsonl file, by position. Raises OSError, or ValueError as :func:`read` does."""
-    records = []
-    for number, line in enumerate(Path(path).read_text().split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: not JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}:{number}: expected an object, found {type(record).__name__}")
-        records.append(record)
-    return records
 
 
 def _git(*arguments: str) -> str | None:
@@ -95,9 +83,8 @@ def _checkout() -> dict:
     if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "records.py")) is None:
         return {"commit": None, "dirty": None}
     # What is generated from records changes with every record and says nothing about the code.
-    changes = _git(
-        "status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results", ":(top,exclude,glob)**/*.md"
-    )
+    generated = ("benchmarks/results", "docs/plots", "**/*.md")
+    changes = _git("status", "--porcelain", "--", ":/", *(f":(top,exclude,glob){path}" for path in generated))
     return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(changes)}
 
 

@@ -7,7 +7,10 @@ from importlib import import_module
 
 from .table import Table
 
-_DEFINITIONS = ("quickstart",)
+_DEFINITIONS = (
+    "bleu_vs_d_dot",
+    "quickstart",
+)
 
 TABLES: dict[str, Table] = {
     name: table for file in _DEFINITIONS for name, table in import_module(f".{file}", __name__).TABLES.items()

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .plot import Plot
+
 NOT_RUN, NONE = "not run", "–"
 
 
@@ -39,8 +41,8 @@ class Table:
     Records that agree in ``key`` are one row, which ``combine`` (oldest first) makes of them; by default the newest
     wins. ``expected``: rows, as partial records, that come first, in this order; where no record agrees with one, each
     cell that needs more than is there says "not run". ``note``: the lines below the table, from the rows that were run.
-    ``select``: what a record must hold to belong here; by default ``{"table": NAME}``. ``plot``: draws the rows that
-    were run on axes of matplotlib; see plot.py.
+    ``select``: what a record must hold to belong here; by default ``{"table": NAME}``. ``plot``: what is drawn of the
+    rows that were run.
     """
 
     columns: dict[str, Callable[[dict], object]]
@@ -49,6 +51,7 @@ class Table:
     expected: list[dict] = field(default_factory=list)
     note: Callable[[list[dict]], str] = lambda rows: ""
     select: dict | None = None
+    plot: Callable[[list[dict]], Plot] | None = None
 
 
 class Number(NamedTuple):

@@ -167,9 +167,28 @@ def test_output_is_written_and_checked(fwp, refused, files, tmp_path):
     assert "| 34.57 |" in (tmp_path / "table.md").read_text()
 
 
+def test_plot_is_written_and_checked(fwp, refused, tmp_path):
+    pytest.importorskip("matplotlib")
+    results = tmp_path / "results"
+    results.mkdir()
+    files = [tmp_path / "plot.png", tmp_path / "plot.svg"]
+    arguments = ("table", "bleu_vs_d_dot-multi30k", "--results", results, "--plot", *files)
+    found = fwp(*arguments)
+    assert found.status == 0 and found.out == ""
+    before = [path.read_bytes() for path in files]
+    assert before[0].startswith(b"\x89PNG") and b"favor, paper" in before[1]
+    assert fwp(*arguments, "--check").status == 0
+    files[1].write_bytes(before[1].replace(b"25.3", b"26.3"))
+    assert "plot.svg" in refused(1, *arguments, "--check")
+    assert fwp(*arguments).status == 0 and files[1].read_bytes() == before[1]
+
+
 def test_calls_that_make_no_sense(refused, files):
     arguments = files()
     assert "--readme" in refused(2, *arguments[:3])
     assert "--readme" in refused(2, "table", "quickstart", *arguments[1:])
     assert "unheard-of" in refused(2, "table", "unheard-of", *arguments[1:3])
     assert "--check" in refused(2, "table", "quickstart", *arguments[1:3], "--check")
+    assert "no plot" in refused(2, "table", "quickstart", *arguments[1:3], "--plot", "x.png")
+    assert ".png or .svg" in refused(2, "table", "bleu_vs_d_dot-wmt14", *arguments[1:3], "--plot", "x.pdf")
+    assert "--plot needs the NAME" in refused(2, *arguments, "--plot", "x.png")

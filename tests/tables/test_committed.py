@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.records import read
+from fwp_fairseq.tables import TABLES
+from fwp_fairseq.tables.plot import described, description
 from fwp_fairseq.tables.render import regenerate
+from fwp_fairseq.tables.table import run_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -16,3 +19,12 @@ FILES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"),
 def test_tables_are_regenerated_byte_for_byte(path):
     text = path.read_text(encoding="utf-8")
     assert regenerate(text, read(RESULTS)) == text
+
+
+def test_plots_show_what_the_records_say():
+    """By what is written in them: another matplotlib draws the same in other bytes."""
+    pytest.importorskip("PIL")
+    for path in (ROOT / "docs" / "plots").glob("*.*"):
+        table = TABLES[path.stem]
+        expected = description(table.plot(run_rows(table, path.stem, read(RESULTS))))
+        assert described(path.read_bytes()) == expected, path

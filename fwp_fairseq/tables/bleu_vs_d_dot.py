@@ -1,0 +1,136 @@
+"""BLEU against d_dot, what scripts/reproduce/wmt14_bleu_vs_d_dot records, beside Table 1 of the paper."""
+
+from .paper import published
+from .plot import Line, Plot, Series
+from .table import NONE, Number, Table, d_dot, machine, number, over_seeds, update_rule
+
+_EXPECTED = [
+    {"feature_map": "softmax"},
+    {"feature_map": "elu", "update_rule": "sum", "d_dot": 64},
+    *({"feature_map": "favor", "update_rule": "sum", "d_dot": width} for width in (64, 256, 384, 512)),
+    *({"feature_map": "dpfp", "update_rule": "sum", "d_dot": width} for width in (256, 384, 512)),
+    {"feature_map": "elu", "update_rule": "delta", "d_dot": 64},
+    *({"feature_map": "dpfp", "update_rule": "delta", "d_dot": width} for width in (256, 512)),
+]
+_MEANS = (
+    *("valid_loss", "valid_bleu", "bleu", "bleu_compound_split"),
+    *("train_seconds", "decode_seconds", "decode_peak_mib"),
+)
+
+
+def _flags(record: dict) -> dict[str, str]:
+    command = [str(word) for word in record["train_command"]]
+    return {flag: value for flag, value in zip(command, [*command[1:], ""], strict=True) if flag.startswith("--")}
+
+
+def _recipe(record: dict) -> tuple:
+    """What must agree for two seeds to be of one row."""
+    flags = _flags(record)
+    chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
+    precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
+    return (record["updates"], record["parameters"], *chosen, *precision)
+
+
+def _key(record: dict) -> tuple:
+    return (update_rule(record), record["feature_map"], d_dot(record), str(record["normalizer"]), *_recipe(record))
+
+
+def _paper(field: str):
+    def cell(record: dict) -> object:
+        if record["feature_map"] != "softmax" and record["update_rule"] != "sum":
+            return NONE
+        for row in published("table_1"):
+            if row["feature_map"] == record["feature_map"] and row["d_dot"] == record.get("d_dot"):
+                return Number(row[field], ".1f")
+        return NONE
+
+    return cell
+
+
+def _seeds(record: dict) -> str:
+    return ", ".join(map(str, record["seeds"]))
+
+
+def _note(rows: list[dict]) -> str:
+    lines = [f"sacreBLEU signature: `{text}`" for text in dict.fromkeys(row["signature"] for row in rows)]
+    split = dict.fromkeys(row["compound_split_signature"] for row in rows if row["compound_split_signature"])
+    lines += [f"compounds split: `{text}`" for text in split]
+    lines += [f"machine: {text}" for text in dict.fromkeys(map(machine, rows))]
+    if any(len(row["seeds"]) > 1 for row in rows):
+        lines.append("± is the standard deviation over seeds.")
+    lines.append("The paper's figures are of WMT14 English-German and transformer big (its Table 1), one run each.")
+    return "\n\n".join(lines) if rows else lines[-1]
+
+
+def _plot(where: str, same_test_set: bool):
+    def plot(rows: list[dict]) -> Plot:
+        softmax = [Line("softmax", r["bleu"], r["spread"].get("bleu")) for r in rows if r["feature_map"] == "softmax"][
+            -1:
+        ]
+        theirs = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
+        shift = softmax[0].y - theirs if softmax and not same_test_set else 0.0
+        found = []
+        for rule in ("sum", "delta"):
+            for name in ("elu", "favor", "dpfp"):
+                points = {
+                    row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
+                    for row in rows
+                    if (row["feature_map"], row["update_rule"]) == (name, rule)
+                }
+                found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
+        for name in ("elu", "favor", "dpfp"):
+            points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
+            found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True))
+        return Plot(
+            x="d_dot",
+            y=f"BLEU, {where}",
+            series=[series for series in found if series.points],
+            lines=[*softmax, Line("softmax, paper", theirs, hollow=True)],
+            hollow_y=None if same_test_set else "paper: BLEU, WMT14 newstest2014",
+            hollow_shift=shift,
+        )
+
+    return plot
+
+
+def _columns(*, hours: bool) -> dict:
+    wmt14 = {
+        "valid BLEU": number("valid_bleu", ".2f"),
+        "BLEU, compounds split": number("bleu_compound_split", ".2f"),
+        "lr": lambda r: _flags(r)["--lr"],
+    }
+    return {
+        "attention": lambda r: r["feature_map"],
+        "update rule": update_rule,
+        "d_dot": d_dot,
+        "BLEU": number("bleu", ".2f"),
+        "paper, WMT14 big: BLEU": _paper("test"),
+        **(wmt14 | {"paper, WMT14 big: valid BLEU": _paper("valid")} if hours else {}),
+        "valid loss": number("valid_loss", ".3f"),
+        "seeds": _seeds,
+        "updates": number("updates", ","),
+        "parameters": number("parameters", ","),
+        ("training, hours" if hours else "training, minutes"): number(
+            "train_seconds", ".1f", 1 / 3600 if hours else 1 / 60
+        ),
+        "decoding, seconds": number("decode_seconds", ".0f"),
+        "decoding, peak MiB": number("decode_peak_mib", ",.0f"),
+    }
+
+
+def _table(preset: str, where: str, *, hours: bool, same_test_set: bool) -> Table:
+    return Table(
+        columns=_columns(hours=hours),
+        key=_key,
+        combine=over_seeds(*_MEANS),
+        expected=_EXPECTED,
+        note=_note,
+        select={"table": "bleu_vs_d_dot", "preset": preset},
+        plot=_plot(where, same_test_set),
+    )
+
+
+TABLES = {
+    "bleu_vs_d_dot-multi30k": _table("multi30k", "Multi30k test_2016_flickr", hours=False, same_test_set=False),
+    "bleu_vs_d_dot-wmt14": _table("wmt14", "WMT14 newstest2014", hours=True, same_test_set=True),
+}

@@ -1,0 +1,11 @@
+"""What the paper reports, from paper.json, which names its source."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def published(table: str) -> list[dict]:
+    """The rows of a table of the paper, e.g. ``table_1``."""
+    return json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))[table]["rows"]

@@ -1,0 +1,135 @@
+"""BLEU against d_dot: rows, the paper's column, and the plot."""
+
+import json
+import statistics
+
+import pytest
+
+from fwp_fairseq.tables import TABLES
+from fwp_fairseq.tables.paper import published
+from fwp_fairseq.tables.plot import described, description, draw
+from fwp_fairseq.tables.table import grid, run_rows
+
+NAME = "bleu_vs_d_dot-multi30k"
+
+
+def record(feature_map="dpfp", d_dot=256, update_rule="sum", **changes):
+    softmax = feature_map == "softmax"
+    return {
+        "table": "bleu_vs_d_dot",
+        "preset": "multi30k",
+        "row": "a row",
+        "feature_map": feature_map,
+        "update_rule": None if softmax else update_rule,
+        "normalizer": None if softmax else "attention",
+        "d_dot": None if softmax else d_dot,
+        "seed": 1,
+        "updates": 1300,
+        "parameters": 1_000_000,
+        "valid_loss": 4.0,
+        "valid_bleu": None,
+        "bleu": 34.0,
+        "signature": "BLEU|nrefs:1",
+        "bleu_compound_split": None,
+        "compound_split_signature": None,
+        "train_seconds": 60.0,
+        "decode_seconds": 30.0,
+        "decode_peak_mib": None,
+        "train_command": ["fairseq-train", "data", "--lr", "0.004", "--fwp-feature-map", feature_map],
+        "command": "run.py",
+        "environment": {"date": "2026-01-01", "cpu": "Some CPU", "cores": 2, "gpu": None},
+    } | changes
+
+
+SOFTMAX = [record("softmax", bleu=bleu, seed=seed) for seed, bleu in enumerate((35.0, 36.0))]
+
+
+def rows(*records, name=NAME):
+    found = grid(TABLES[name], name, list(records))
+    return [dict(zip(found.headings, map(str, cells), strict=True)) for cells in found.rows]
+
+
+def test_rows_of_the_paper_stand_beside_ours():
+    found = rows(*SOFTMAX, record(bleu=33.5), record("favor", 384, bleu=30.0))
+    keyed = {(row["attention"], row["update rule"], row["d_dot"]): row for row in found}
+    assert len(found) == len(keyed) == 12
+    paper = "paper, WMT14 big: BLEU"
+    assert {key: row[paper] for key, row in keyed.items() if row[paper] != "–"} == {
+        ("softmax", "–", "–"): "27.7",
+        ("elu", "sum", "64"): "26.8",
+        ("favor", "sum", "64"): "24.4",
+        ("favor", "sum", "256"): "25.3",
+        ("favor", "sum", "512"): "27.7",
+        ("dpfp", "sum", "256"): "26.9",
+        ("dpfp", "sum", "512"): "27.1",
+    }
+    bleu = {key: row["BLEU"] for key, row in keyed.items() if row["BLEU"] != "not run"}
+    deviation = statistics.stdev([35, 36])
+    assert bleu == {
+        ("softmax", "–", "–"): f"35.50 ± {deviation:.2f}",
+        ("dpfp", "sum", "256"): "33.50",
+        ("favor", "sum", "384"): "30.00",
+    }
+
+
+def test_other_recipes_are_other_rows():
+    """Not averaged with each other as if they were seeds."""
+    other = record(seed=2, bleu=1.0, train_command=["fairseq-train", "--lr", "0.1"])
+    found = [row for row in rows(record(), other) if row["BLEU"] != "not run"]
+    assert [(row["BLEU"], row["seeds"]) for row in found] == [("34.00", "1"), ("1.00", "2")]
+
+
+def test_presets_have_tables_of_their_own():
+    wmt14 = record(
+        preset="wmt14", bleu=26.0, bleu_compound_split=27.1, compound_split_signature="split", valid_bleu=25.5
+    )
+    found = rows(wmt14, name="bleu_vs_d_dot-wmt14")
+    (row,) = (row for row in found if row["BLEU"] == "26.00")
+    assert (row["BLEU, compounds split"], row["valid BLEU"], row["lr"]) == ("27.10", "25.50", "0.004")
+    assert (row["paper, WMT14 big: BLEU"], row["paper, WMT14 big: valid BLEU"]) == ("26.9", "26.2")
+    assert all(row["BLEU"] == "not run" for row in rows(wmt14))
+    assert "compounds split: `split`" in grid(TABLES["bleu_vs_d_dot-wmt14"], "bleu_vs_d_dot-wmt14", [wmt14]).note
+
+
+def drawn(*records, name=NAME):
+    return TABLES[name].plot(run_rows(TABLES[name], name, list(records)))
+
+
+def test_what_is_plotted():
+    found = drawn(*SOFTMAX, record(bleu=33.0), record(bleu=34.0, seed=2), record(update_rule="delta", bleu=35.0))
+    series = {one.label: one for one in found.series}
+    assert series["dpfp"].points == {256: (33.5, statistics.stdev([33, 34]))}
+    assert series["dpfp, delta rule"].points == {256: (35.0, None)}
+    assert series["favor, paper"].points == {64: (24.4, None), 256: (25.3, None), 512: (27.7, None)}
+    assert {label for label, one in series.items() if one.hollow} == {"elu, paper", "favor, paper", "dpfp, paper"}
+    assert series["dpfp, paper"].group == series["dpfp"].group
+    ours, paper = found.lines
+    assert (ours.y, ours.spread) == (35.5, statistics.stdev([35, 36]))
+    # The paper's softmax lies on ours, so that distances from it can be compared.
+    assert paper.hollow and paper.y + found.hollow_shift == pytest.approx(ours.y)
+
+
+def test_on_the_paper_s_test_set_nothing_is_shifted():
+    found = drawn(record("softmax", preset="wmt14", bleu=27.0), name="bleu_vs_d_dot-wmt14")
+    assert (found.hollow_shift, found.hollow_y) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_plots_are_the_same_bytes_and_say_what_they_show(kind):
+    pytest.importorskip("matplotlib")
+    plot, other = drawn(*SOFTMAX, record(signature="<&>")), drawn(*SOFTMAX, record(bleu=34.001))
+    content = draw(plot, kind)
+    assert content == draw(plot, kind)
+    assert described(content) == description(plot) != description(other)
+    assert described(draw(drawn(), kind)) == description(drawn())
+    assert not any(word in content for word in (b"Date", b"date>", b"Software", b"matplotlib.org"))
+
+
+def test_paper_json_is_about_rows_that_are_expected():
+    for row in published("table_1"):
+        partial = {key: row[key] for key in ("feature_map", "d_dot") if row[key] is not None}
+        assert any(partial.items() <= expected.items() for expected in TABLES[NAME].expected), row
+
+
+def test_descriptions_are_json():
+    assert json.loads(description(drawn(record())))["y"] == "BLEU, Multi30k test_2016_flickr"
