@@ -10,6 +10,7 @@ from .table import Table
 _DEFINITIONS = (
     "bleu_vs_d_dot",
     "quickstart",
+    "synthetic",
 )
 
 TABLES: dict[str, Table] = {

@@ -38,15 +38,16 @@ def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
 class Table:
     """``columns``: heading to the cell of a record; a cell is a text, a :class:`Number`, or anything with ``str``.
 
-    Records that agree in ``key`` are one row, which ``combine`` (oldest first) makes of them; by default the newest
-    wins. ``expected``: rows, as partial records, that come first, in this order; where no record agrees with one, each
-    cell that needs more than is there says "not run". ``note``: the lines below the table, from the rows that were run.
+    Records that agree in ``key`` are one row (None: no row), which ``combine`` (oldest first) makes of them; by default
+    the newest wins. ``expected``: rows, as partial records, that come first, in this order; where no record agrees with
+    one, each cell that needs more than is there says "not run". ``note``: the lines below the table, from the rows that
+    were run.
     ``select``: what a record must hold to belong here; by default ``{"table": NAME}``. ``plot``: what is drawn of the
     rows that were run.
     """
 
     columns: dict[str, Callable[[dict], object]]
-    key: Callable[[dict], tuple]
+    key: Callable[[dict], tuple | None]
     combine: Callable[[list[dict]], dict] = newest
     expected: list[dict] = field(default_factory=list)
     note: Callable[[list[dict]], str] = lambda rows: ""
@@ -129,7 +130,10 @@ def run_rows(table: Table, name: str, records: list[dict]) -> list[dict]:
     for record in records:
         if wanted.items() <= record.items():
             try:
-                groups.setdefault(table.key(record), []).append(record)
+                key = table.key(record)
+                if key is None:
+                    continue
+                groups.setdefault(key, []).append(record)
                 for make in table.columns.values():
                     str(make(table.combine([record])))
             except (KeyError, TypeError, ValueError) as error:

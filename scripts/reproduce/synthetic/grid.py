@@ -1,13 +1,10 @@
 """The command line of both settings: which points, which of them are done, progress, records."""
 
 import argparse
-import contextlib
-import fcntl
 import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,6 +12,9 @@ import torch
 from fwp_fairseq import records
 from fwp_fairseq.ops.backends import CHOICES as BACKENDS
 from fwp_fairseq.tables.synthetic_published import published
+from scripts.common.folder import Folder, RecipeError
+from scripts.common.process import Stopped, stop_on_signals
+from scripts.common.progress import duration
 
 from .model import D_KEY, Variant
 from .training import EVALUATE_EVERY, PATIENCE, Point
@@ -22,13 +22,8 @@ from .workers import Event, WorkerError, train_all
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = ROOT / "benchmarks/results/synthetic.jsonl"
-OUT = ROOT / "runs/synthetic"
 LINE_EVERY_SECONDS = 60
 UNKNOWN_STEPS = 3000
-
-
-class GridError(Exception):
-    """Ends the command; the message is for the user."""
 
 
 def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range, quick: dict[str, tuple[int, ...]]):
@@ -49,7 +44,8 @@ def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="points at a time, a thread each (default 1)")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda when it is there")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="of the operators (default auto)")
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: runs/synthetic")
+    out = Path("runs/synthetic") / prog
+    parser.add_argument("--out", type=Path, default=ROOT / out, metavar="DIR", help=f"default: {out}")
     parser.add_argument(
         "--record",
         action="store_true",
@@ -109,25 +105,8 @@ def _done(path: Path) -> set[Point]:
                 record = json.loads(line)
                 found.add(Point(*(record[name] for name in ("setting", "model", "S", "seed"))))
             except (ValueError, KeyError, TypeError) as error:
-                raise GridError(f"{path}:{number}: no record of a point: {error}") from None
+                raise RecipeError(f"{path}:{number}: no record of a point: {error}") from None
     return found
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise GridError(
-                f"{path.parent} is in use by the same command; wait for it, or give another --out"
-            ) from None
-        yield
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 class _Progress:
@@ -148,7 +127,7 @@ class _Progress:
         if not done:
             return ""
         left = (time.monotonic() - self.begin) * (sum(self.work.values()) - done) / done
-        return f"; about {_duration(left)} left" if left else ""
+        return f"; about {duration(left)} left" if left else ""
 
     def event(self, event: Event | None) -> None:
         if event is None:
@@ -161,7 +140,7 @@ class _Progress:
             record = event.record
             best = "no finite loss" if record["best_loss"] is None else f"loss {record['best_loss']:.4f}"
             self._say(
-                f"{event.point}: {best}, {record['stop']} after {record['steps']} steps, {_duration(record['seconds'])}"
+                f"{event.point}: {best}, {record['stop']} after {record['steps']} steps, {duration(record['seconds'])}"
             )
         if self.running and time.monotonic() - self.said >= LINE_EVERY_SECONDS:
             now = (f"{point} step {event.steps} loss {event.loss:.4f}" for point, event in self.running.items())
@@ -175,7 +154,9 @@ class _Progress:
 def _run(options: argparse.Namespace) -> None:
     path = RECORDS if options.record else options.out / RECORDS.name
     if options.record and records.environment()["dirty"]:
-        raise GridError("--record: the checkout has changes that are not committed, so no commit stands for the result")
+        raise RecipeError(
+            "--record: the checkout has changes that are not committed, so no commit stands for the result"
+        )
     done = _done(path)
     points = [point for point in options.points if point not in done]
     print(f"{len(options.points)} points, {len(options.points) - len(points)} of them recorded in {path}", flush=True)
@@ -190,18 +171,14 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the points that have no record yet; 0, or 1 and a line that says why not."""
-
-    def stop(number, frame):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    stop_on_signals()
     try:
-        with _locked(options.out / f".setting{options.points[0].setting}.lock"):
+        with Folder(options.out, ()).locked():
             _run(options)
-    except (GridError, WorkerError, OSError, ValueError) as error:
+    except (RecipeError, WorkerError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stop:
         print("stopped; the same command does the points that are missing", file=sys.stderr)
-        return 130
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
     return 0

@@ -1,0 +1,110 @@
+"""The tables of the synthetic task, from made-up records and the authors' published losses."""
+
+from fwp_fairseq.tables import TABLES
+from fwp_fairseq.tables.synthetic_published import PUBLISHED, Published, published
+from fwp_fairseq.tables.table import NOT_RUN, grid
+
+
+def record(model, S, loss, setting=1, seed=1, solved=None):
+    solved = loss is not None and loss <= 0.001 if solved is None else solved
+    return {
+        "table": "synthetic", "setting": setting, "model": model, "S": S, "seed": seed, "best_loss": loss,
+        "stop": "solved" if solved else "no progress",
+    }  # fmt: skip
+
+
+def rows(name, *records):
+    table = grid(TABLES[name], name, list(records))
+    return [dict(zip(table.headings, map(str, row), strict=True)) for row in table.rows]
+
+
+def test_published_losses():
+    assert published(1, "dpfp3-sum", 380) == Published(0.0045, 9100, False)
+    assert published(2, "dpfp1-delta", 20) == Published(0.0008, 700, True)
+    assert published(2, "favor64-delta", 140) == Published(None, 0, False)
+    assert published(2, "dpfp2-delta", 100) is None and published(2, "dpfp1-gated", 20) is None
+    assert len(PUBLISHED[1]) == 8 * 30 and len(PUBLISHED[2]) == 8 * 10 - 1
+
+
+def test_the_authors_losses_bear_out_every_claim():
+    claims = rows("synthetic-claims")
+    assert [row["here"] for row in claims] == [NOT_RUN] * 7 == [row["holds here"] for row in claims]
+    assert [row["authors"] for row in claims] == [
+        "solved up to 40, not at 60",
+        "solved up to 100, not at 120",
+        "solved up to 240, not at 260",
+        "solved up to 340, not at 360",
+        "solved at 480",
+        "lowest loss 0.0241 (favor512-sum, S = 20)",
+        "delta 0.0008*, sum 0.0973",
+    ]
+
+
+def claim(number, *records):
+    row = rows("synthetic-claims", *records)[number]
+    return row["here"], row["holds here"]
+
+
+def test_capacity_claims():
+    two = [record("dpfp2-sum", 200, 0.0004), record("dpfp2-sum", 280, 0.04)]
+    assert claim(2, *two) == ("solved up to 200, not at 280", "yes")
+    assert claim(2, two[0]) == (NOT_RUN, NOT_RUN)
+    assert claim(2, two[1]) == ("not solved from 280", "no")
+    assert claim(2, *two, record("dpfp2-sum", 100, 0.2)) == ("not solved from 100", "no")
+    assert claim(2, record("dpfp2-sum", 100, 0.0004), two[1])[1] == "no", "too wide a gap to say"
+    assert claim(2, two[0], record("dpfp2-sum", 400, 0.1))[1] == "no"
+    assert claim(2, *two, record("dpfp2-sum", 100, 0.2, seed=2))[1] == "yes", "other seeds are other runs"
+
+
+def test_softmax_and_favor_claims():
+    assert claim(4, record("softmax", 300, 0.0)) == (NOT_RUN, NOT_RUN)
+    assert claim(4, record("softmax", 300, 0.0), record("softmax", 400, 0.0)) == ("solved at 400", "yes")
+    assert claim(4, record("softmax", 400, 0.1)) == ("not solved at 400", "no")
+    favor = [record("favor64-sum", 20, 0.11), record("favor512-sum", 20, 0.02), record("favor64-sum", 200, 0.5)]
+    assert claim(5, *favor) == ("lowest loss 0.0200 (favor512-sum, S = 20)", "yes")
+    assert claim(5, *favor, record("favor128-sum", 40, 0.0005))[1] == "no"
+
+
+def test_update_rule_claim():
+    delta = record("dpfp1-delta", 20, 0.0009, setting=2)
+    assert claim(6, delta) == (NOT_RUN, NOT_RUN)
+    assert claim(6, delta, record("dpfp1-sum", 20, 0.09, setting=2)) == ("delta 0.0009*, sum 0.0900", "yes")
+    assert claim(6, delta, record("dpfp1-sum", 20, 0.008, setting=2))[1] == "no"
+    assert claim(6, record("dpfp1-delta", 20, 0.002, setting=2), record("dpfp1-sum", 20, 0.09, setting=2))[1] == "no"
+    assert claim(6, record("dpfp1-delta", 40, 0.0009, setting=2)) == (NOT_RUN, NOT_RUN), "another S"
+
+
+def test_losses_stand_beside_the_authors():
+    found = rows(
+        "synthetic-update-rules",
+        record("dpfp1-delta", 20, 0.00094, setting=2), record("tanh-fwm", 20, 1.25, setting=2),
+        record("dpfp1-gated", 20, None, setting=2), record("dpfp1-delta", 20, 0.3, setting=2, seed=2),
+        record("dpfp1-sum", 40, 0.1, setting=2), record("elu-sum", 60, 0.1),
+    )  # fmt: skip
+    assert [row["S"] for row in found] == ["20", "40"]
+    assert found[0]["dpfp1-delta"] == "0.0009* / 0.0008*" and found[0]["tanh-fwm"] == "1.25 / 1.50"
+    assert found[0]["dpfp1-gated"] == "NaN / –" and found[1]["dpfp1-sum"] == "0.1000 / 0.1039"
+    assert found[1]["dpfp1-delta"] == "– / 0.0010*"
+
+
+def test_differences():
+    found = rows(
+        "synthetic-differences",
+        record("dpfp1-sum", 100, 0.004),
+        record("dpfp1-sum", 120, 0.0005),
+        record("dpfp1-sum", 300, 0.4),
+        record("elu-sum", 100, 0.17),
+        record("softmax", 20, 0.0001),
+        record("dpfp1-fwm", 20, 0.2, setting=2),
+        record("favor64-delta", 140, 0.5, setting=2),
+        record("dpfp1-gated", 20, 0.012, setting=2),
+    )
+    assert [(row["model"], row["S"], row["difference"]) for row in found] == [
+        ("dpfp1-sum", "100", "only there solved"),
+        ("dpfp1-sum", "120", "only here solved"),
+        ("dpfp1-sum", "300", "loss 1.40 times theirs"),
+        ("dpfp1-fwm", "20", "loss 4.95 times theirs"),
+        ("favor64-delta", "140", "NaN there"),
+    ]
+    assert "edge" in found[0]["why"] and "edge" in found[1]["why"]
+    assert "no other cause" in found[2]["why"] and "underflow" in found[4]["why"]
