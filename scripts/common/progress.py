@@ -129,7 +129,7 @@ def write_above_bars(text: str) -> None:
     sys.stdout.flush()
 
 
-def _bar(total: int | None, unit: str, description: str, position: int | None = None):
+def new_bar(total: int | None, unit: str, description: str, position: int | None = None):
     from tqdm import tqdm
 
     size: dict[str, object] = {"dynamic_ncols": True}
@@ -148,7 +148,7 @@ class TrainingDisplay:
     def __init__(self, progress: TrainingProgress, terminal: bool, name: str = "", position: int | None = None):
         self.progress, self.name, self.bar = progress, name, None
         if terminal:
-            self.bar = _bar(progress.total, "update", f"{name} starting".strip(), position)
+            self.bar = new_bar(progress.total, "update", f"{name} starting".strip(), position)
 
     def line(self, text: str) -> None:
         progress, bar = self.progress, self.bar
@@ -191,7 +191,7 @@ class DecodingDisplay:
         self.path, self.total, self.position, self.count, self.rest = path, total, 0, 0, b""
         self.bar, self.shown, self.begin = None, 0, time.monotonic()
         if terminal:
-            self.bar = _bar(total, "sentence", "decoding")
+            self.bar = new_bar(total, "sentence", "decoding")
 
     def tick(self) -> None:
         if not self.path.exists():

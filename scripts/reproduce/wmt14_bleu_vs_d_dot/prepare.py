@@ -1,0 +1,190 @@
+"""WMT14 English-German, prepared as fairseq's examples/translation/prepare-wmt14en2de.sh does, for run.py.
+
+Training: Europarl v7, Common Crawl, News Commentary v12 (or v9, that of 2014). Validation: newstest2013, as in the
+paper. Test: newstest2014, all 3003 sentences. Moses's punctuation normaliser, tokenizer (with hyphens split) and
+cleaning by sacremoses; 32,000 joint BPE pieces by SentencePiece, learnt on the tokens.
+
+An interrupted call is continued, a download from its last byte on. statmt.org publishes no checksums: archives are
+checked by gzip's own checksum and by the published numbers of lines, their sha256 is kept at the first download
+(archives/archives.sha256.json) and must be the same later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from scripts.common import commands, process
+from scripts.common.folder import Folder, RecipeError
+from scripts.common.progress import new_bar, on_terminal
+from scripts.common.steps import Steps
+from scripts.data.corpus import SENTENCEPIECE
+
+from . import archives, texts
+from .archives import LANGUAGES
+
+OUT = Path("runs/wmt14_bleu_vs_d_dot/wmt14/data")
+STEPS = ("download", "extract", "tokenise", "pieces", "encode", "preprocess")
+PAIRS = 4_590_000  # with News Commentary v12, rounded: for the size of progress bars only
+
+# Extrapolated from 10,000 pairs on one core, where tokens took 9,700 lines/s and pieces 18,700 pairs/s; the archives'
+# sizes, the time for learning the pieces and for binarising, and the memory are guesses. Nobody ran the whole of it.
+COST = f"""\
+cost (an extrapolation, see prepare.py)
+  disk        7 GB: archives 1.8, text 1.2, tokens 1.2, pieces 1.7, binarised 0.6
+  time        a download of 1.8 GB, then about 1.5 core-hours, half of them on --workers N processes
+  memory      about 8 GB while the BPE model is learnt
+  afterwards  about 290 GPU-hours a row on V100s, 3 of them for 4 days (Schlag et al. 2021, Appendix E), and 10 GB of
+              checkpoints a row
+about {PAIRS:,} pairs, {texts.VOCABULARY:,} joint pieces"""
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="prepare.sh", description=__doc__, epilog=COST, formatter_class=layout)
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    parser.add_argument("--news-commentary", choices=list(archives.NEWS_COMMENTARY), default="v12", help="default: v12")
+    parser.add_argument("--workers", type=int, default=process.cores(), metavar="N", help="processes (default: cores)")
+    parser.add_argument("--any-size", action="store_true", help="take texts that do not have the published line count")
+    parser.add_argument("--dry-run", action="store_true", help="only print cost, downloads and commands")
+    options = parser.parse_args(argv)
+    if options.workers < 1:
+        parser.error(f"--workers {options.workers}: expected 1 or more")
+    return options
+
+
+def preprocess(out: Path, workers: int) -> list[str]:
+    return [
+        f"{commands.BIN}/fairseq-preprocess",
+        *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
+        *("--trainpref", f"{out}/bpe/train", "--validpref", f"{out}/bpe/newstest2013"),
+        *("--testpref", f"{out}/bpe/newstest2014", "--destdir", f"{out}/bin", "--workers", str(workers)),
+    ]
+
+
+def plan(options) -> str:
+    needed = [*archives.training(options.news_commentary), archives.DEV, archives.TEST]
+    urls = "\n".join(f"  {archive.url}" for archive in needed)
+    return (
+        f"{COST}\n\ndownloads, into {options.out}/archives (what is there already is kept):\n{urls}\n\n"
+        f"{commands.printed(preprocess(options.out, options.workers))}"
+    )
+
+
+class _Tick:
+    """A bar over the lines of a step; elsewhere than on a terminal, a line every tenth."""
+
+    def __init__(self, total: int, what: str):
+        self.bar = new_bar(total, "line", what) if on_terminal() else None
+        self.total, self.what, self.count = total, what, 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.bar is not None:
+            self.bar.update()
+        elif self.total >= 10 and self.count % (self.total // 10) == 0:
+            print(f"  {self.what}: {self.count:,} of {self.total:,} lines", flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def prepare(options) -> None:
+    """Raises RecipeError."""
+    out, steps = options.out, Steps(len(STEPS))
+    training, tests = archives.training(options.news_commentary), [archives.DEV, archives.TEST]
+    needed = [*training, *tests]
+    names = [text for archive in training for text in archive.members]
+    sets = {"train": names, "newstest2013": ["newstest2013"], "newstest2014": ["newstest2014"]}
+    folder = Folder(out, STEPS)
+
+    def files(kind: str, texts_: list[str]) -> list[Path]:
+        return [out / kind / f"{text}.{language}" for text in texts_ for language in LANGUAGES]
+
+    def fetch() -> dict:
+        return {a.file: archives.fetch(a, out / "archives", lambda text: print(f"  {text}")) for a in needed}
+
+    def extract() -> dict:
+        found = {}
+        for archive in needed:
+            found |= archives.extract(archive, out / "archives", out / "raw", options.any_size)
+        print("".join(f"  {text}: {count:,} pairs\n" for text, count in found.items()), end="")
+        return {"lines": found}
+
+    def tokenise() -> dict:
+        for language in LANGUAGES:
+            for name, sources in sets.items():
+                tick = _Tick(sum(extracted["lines"][text] for text in sources), f"{name}.{language}")
+                paths = [out / "raw" / f"{text}.{language}" for text in sources]
+                target = out / "tok" / f"{name}.{language}"
+                texts.tokenise(paths, target, language, options.workers, name == "train", tick)
+                tick.close()
+        return {}
+
+    def learn() -> dict:
+        texts.learn(files("tok", ["train"]), out / SENTENCEPIECE, texts.VOCABULARY)
+        return {}
+
+    def encode() -> dict:
+        counts = {}
+        for name, sources in sets.items():
+            tick = _Tick(sum(extracted["lines"][text] for text in sources), f"{name}, pieces")
+            source = {language: out / "tok" / f"{name}.{language}" for language in LANGUAGES}
+            target = {language: out / "bpe" / f"{name}.{language}" for language in LANGUAGES}
+            counts[name] = texts.encode(out / SENTENCEPIECE, source, target, clean=name == "train", tick=tick)
+            tick.close()
+        read, kept = counts["train"]
+        print(f"  {kept:,} of {read:,} training pairs kept")
+        return {"pairs": kept}
+
+    command = preprocess(out, options.workers)
+
+    def binarise() -> dict:
+        shutil.rmtree(out / "bin", ignore_errors=True)
+        process.run(command, out / "preprocess.log")
+        return {}
+
+    with folder.locked():
+        folder.claim({"news commentary": options.news_commentary, "vocabulary": texts.VOCABULARY})
+        done = [out / "archives" / archive.file for archive in needed]
+        fetch = lambda: {a.file: archives.fetch(a, out / "archives", lambda s: print(f"  {s}")) for a in needed}  # noqa: E731
+        steps.do(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
+        extracted = steps.do(
+            folder, "extract", "texts", {}, files("raw", [t for s in sets.values() for t in s]), extract
+        )
+        steps.do(folder, "tokenise", "normalise and tokenise", {}, files("tok", list(sets)), tokenise)
+        steps.do(folder, "pieces", f"learn {texts.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
+        steps.do(folder, "encode", "pieces, cleaned", {}, files("bpe", list(sets)), encode)
+        steps.do(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
+    print(f"{out} is ready; continue with {Path(__file__).parent.relative_to(process.ROOT)}/run.py --preset wmt14")
+
+
+def main(argv: list[str]) -> int:
+    options = parse(argv)
+    caller = Path(os.environ.get("FWP_CALLER_FOLDER", "."))
+    if options.out != OUT:
+        path = Path(os.path.abspath(caller / options.out))
+        options.out = path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
+    print(plan(options), flush=True)
+    if options.dry_run:
+        return 0
+    os.chdir(process.ROOT)
+    process.stop_on_signals()
+    try:
+        prepare(options)
+    except (RecipeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, process.Stopped) as stop:
+        print("\nstopped; the same command continues", file=sys.stderr)
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

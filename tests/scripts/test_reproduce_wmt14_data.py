@@ -1,0 +1,182 @@
+"""Preparing WMT14 from archives that are only made up: what is fetched, checked, refused and kept."""
+
+import io
+import json
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scripts.common import process
+from scripts.common.folder import RecipeError
+from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, prepare, texts
+
+ROOT = process.ROOT
+pytest.importorskip("sacremoses")
+pytest.importorskip("sentencepiece")
+
+PAIRS = {
+    "europarl-v7": [("The house\x00 is old – isn't it?", "Das Haus ist alt , nicht wahr ?")] * 30
+    + [("A well-known   rule.", "Eine wohlbekannte Regel.")] * 30,
+    "commoncrawl": [("One\u2028line", "Eine Zeile"), ("", "Leer"), ("short", "viel " * 30), ("w " * 300, "w " * 300)]
+    * 10,
+    "news-commentary-v12": [("“Quoted” & so on", "„Zitiert“ & so weiter")] * 20,
+    "newstest2013": [("What’s up?", "Was ist los?")] * 3,
+    "newstest2014": [("It’s a test-set &amp; more.", "Ein Test-Set &amp; mehr.")] * 4,
+}
+
+
+def packed(members):
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w:gz") as tar:
+        for name, text in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return memory.getvalue()
+
+
+def texts_of(archive):
+    members = {}
+    for text, sides in archive.members.items():
+        for column, language in enumerate(archives.LANGUAGES):
+            name = sides[language][0]
+            side = [pair[column] for pair in PAIRS[text]]
+            if name.endswith(".sgm"):
+                segments = "\n".join(f'<seg id="{n}">{line}</seg>' for n, line in enumerate(side, 1))
+                members[name] = f'<refset>\n<doc docid="a">\n{segments}\n</doc>\n</refset>\n'
+            else:
+                members[name] = "".join(f"{line}\n" for line in side)
+    return members
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """The archives at file:// addresses, which curl can continue too; the published lengths are those made up."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    monkeypatch.setattr(archives, "NEWS_COMMENTARY", dict(archives.NEWS_COMMENTARY))
+
+    def move(archive, url, lines):
+        moved = archives.Archive(f"file://{folder}/{archive.file}", archive.members, lines)
+        (folder / archive.file).write_bytes(packed(texts_of(archive)))
+        return moved
+
+    for name in ("EUROPARL", "COMMON_CRAWL", "DEV", "TEST"):
+        archive = getattr(archives, name)
+        monkeypatch.setattr(archives, name, move(archive, folder, len(PAIRS[next(iter(archive.members))])))
+    archives.NEWS_COMMENTARY["v12"] = move(archives.NEWS_COMMENTARY["v12"], folder, None)
+    return folder
+
+
+def options(out, *more):
+    return prepare.parse(["--out", str(out), "--workers", "1", *more])
+
+
+def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(texts, "VOCABULARY", 80)
+    monkeypatch.chdir(ROOT)
+    out = tmp_path / "data"
+    prepare.prepare(options(out))
+    assert (out / "bin/dict.de.txt").is_file() and (out / "bin/test.en-de.en.bin").is_file()
+
+    # References are the raw text, as sacreBLEU has it.
+    assert (out / "raw/newstest2014.de").read_text() == "Ein Test-Set &amp; mehr.\n" * 4
+    tokens = (out / "tok/train.en").read_text(encoding="utf-8").split("\n")
+    assert tokens[0] == "The house is old - isn &apos;t it ?"
+    assert tokens[30] == "A well @-@ known rule ."
+    assert tokens[100] == "&quot; Quoted &quot; &amp; so on"
+    assert (out / "tok/newstest2013.en").read_text().split("\n")[0] == "What &apos;s up ?"
+
+    # An empty side, sides of too different lengths, and sides too long are gone; the others are there, in order.
+    pieces = {name: (out / f"bpe/train.{name}").read_text(encoding="utf-8").split("\n") for name in ("en", "de")}
+    assert len(pieces["en"]) == len(pieces["de"]) == 60 + 10 + 20 + 1
+    assert "90 of 120 training pairs kept" in capsys.readouterr().out
+    joined = ["".join(line.split(" ")).replace("▁", " ").strip() for line in pieces["en"]]
+    assert joined[:60] == tokens[:60] and joined[60].split() == ["One", "line"]
+
+    # Nothing is done twice, nothing asked for twice.
+    for archive in server.iterdir():
+        archive.unlink()
+    prepare.prepare(options(out))
+    assert capsys.readouterr().out.count("done before, kept") == len(prepare.STEPS)
+    with pytest.raises(RecipeError, match="news commentary: expected v9, actual v12"):
+        prepare.prepare(options(out, "--news-commentary", "v9"))
+
+
+def test_interrupted_download_goes_on_from_where_it_stopped(server, tmp_path):
+    whole = (server / archives.TEST.file).read_bytes()
+    said = []
+    part = tmp_path / f"{archives.TEST.file}.part"
+    part.write_bytes(whole[:100])
+    archives.fetch(archives.TEST, tmp_path, said.append)
+    assert (tmp_path / archives.TEST.file).read_bytes() == whole and not part.exists()
+    assert "from 100 bytes on" in said[0]
+
+
+def test_archive_that_is_not_whole_is_never_taken(server, tmp_path):
+    packed_test = server / archives.TEST.file
+    whole = packed_test.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(flipped) // 2] ^= 1
+    for damaged in (whole[:-9], whole[: len(whole) // 2], bytes(flipped), b"<html>"):
+        packed_test.write_bytes(damaged)
+        with pytest.raises(RecipeError, match=r"no whole \.tgz"):
+            archives.fetch(archives.TEST, tmp_path, print)
+        assert list(tmp_path.glob("test-full*")) == []
+
+
+def test_unreachable_archive_is_named(server, tmp_path):
+    (server / archives.DEV.file).unlink()
+    with pytest.raises(RecipeError, match=r"dev\.tgz.*by hand"):
+        archives.fetch(archives.DEV, tmp_path, print)
+
+
+def test_checksum_of_the_first_download_must_stay(server, tmp_path):
+    first = archives.fetch(archives.TEST, tmp_path, print)
+    assert json.loads((tmp_path / archives.LOCK).read_text()) == {archives.TEST.url: first}
+    (tmp_path / archives.TEST.file).write_bytes(packed({"another": "content"}))
+    with pytest.raises(RecipeError, match=f"sha256 expected {first}"):
+        archives.fetch(archives.TEST, tmp_path, print)
+
+
+def test_texts_of_another_length_than_published_are_refused(server, tmp_path):
+    archives.fetch(archives.DEV, tmp_path, print)
+    other = archives.Archive(archives.DEV.url, archives.DEV.members, 3000)
+    with pytest.raises(RecipeError, match="has 3 lines, expected the published 3,000"):
+        archives.extract(other, tmp_path, tmp_path / "raw")
+    assert archives.extract(other, tmp_path, tmp_path / "raw", trust_any_size=True) == {"newstest2013": 3}
+
+
+def test_sides_that_differ_in_length_are_refused(server, tmp_path):
+    members = texts_of(archives.EUROPARL)
+    members["training/europarl-v7.de-en.de"] += "Noch eine.\n"
+    (server / archives.EUROPARL.file).write_bytes(packed(members))
+    archives.fetch(archives.EUROPARL, tmp_path, print)
+    with pytest.raises(RecipeError, match="europarl-v7 differ in length"):
+        archives.extract(archives.EUROPARL, tmp_path, tmp_path / "raw")
+
+
+def test_dry_run_states_cost_and_downloads_without_an_environment():
+    script = ROOT / "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
+    result = subprocess.run([script, "--dry-run"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (result.returncode, result.stderr) == (0, "")
+    urls = re.findall(r"http\S+\.tgz", result.stdout)
+    assert [Path(url).name for url in urls] == [
+        "training-parallel-europarl-v7.tgz",
+        "training-parallel-commoncrawl.tgz",
+        "training-parallel-nc-v12.tgz",
+        "dev.tgz",
+        "test-full.tgz",
+    ]
+    for word in ("GB", "core-hours", "GPU-hours", "fairseq-preprocess"):
+        assert word in result.stdout
+    wrong = subprocess.run([script, "--news-commentary", "v13"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "v13" in wrong.stderr
+
+
+def test_clean_limits():
+    assert texts._is_clean(10, 15) and texts._is_clean(15, 10) and texts._is_clean(250, 250)
+    assert not texts._is_clean(10, 16) and not texts._is_clean(0, 0) and not texts._is_clean(251, 251)
