@@ -16,6 +16,7 @@
 #include <cuda_fp16.h>
 
 #define FWP_DEVICE __device__ __forceinline__
+#define FWP_BOTH __host__ __device__ __forceinline__
 #define FWP_KERNEL(threads) __global__ __launch_bounds__(threads) void
 #define FWP_CONSTANT const __grid_constant__
 
@@ -95,7 +96,8 @@ FWP_DEVICE void load_matrices_transposed(uint32_t (&x)[4], const void* row) {
 // Starts kernel<<<blocks, threads, shared, stream>>>(argument); null, or what CUDA says is wrong.
 template <class Argument>
 const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream stream, const Argument& argument) {
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  cudaError_t error = cudaSuccess;
+  if (shared > 48 * 1024) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   if (error == cudaSuccess) {
     kernel<<<blocks, threads, shared, stream>>>(argument);
     error = cudaGetLastError();

@@ -12,9 +12,9 @@
 #include <cstring>
 
 #define FWP_DEVICE inline
+#define FWP_BOTH inline
 #define FWP_KERNEL(threads) void
 #define FWP_CONSTANT const
-#define FWP_SHIM 1
 
 namespace fwp::gpu {
 

@@ -1,0 +1,706 @@
+// Backward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens.
+// Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, G the gradient of N,
+// gd and gs those of den and seen, rate = beta read_rate, gW and gz the gradients of the final state:
+//
+//     G = gout / den, gd = -G.N / den
+//     Z = (I + diag(rate) stril(K K^T))^-T (P^T G + K gW);  x = Z.(V - D), gs = rate x
+//     dV = beta Z, dbeta = Z.D
+//     dP = M o (G (beta D)^T + gd),  dKK = stril(gs - rate Z (beta D)^T)
+//     dQ = dP K + G W0^T + gd z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta D gW^T + gz - rate Z W0^T + gs z0^T
+//     dW0 = gW + Q^T G - K^T rate Z,  dz0 = gz + Q^T gd + K^T gs
+//
+// and with f = phi / (sum phi + eps): dphi = (df - df.f) / (sum phi + eps), where df.f of a token follows from the small
+// products above. dphi is made in tiles of 16 tokens x 16 features and goes at once into the gradient of the inputs: for
+// DPFP, dr_i = sum over offsets s = -nu .. nu of dphi(r_i r_{i+s}) r_{i+s}, each tile computed where it is needed.
+#pragma once
+
+#include "head.cuh"
+
+namespace fwp::gpu {
+
+template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT> {
+  using Base = Head<P, LT>;
+  using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane,
+      Base::value_tiles;
+  using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values;
+  using KeyStrip = float[DELTA ? strip_tiles : 1][4];
+  using Tile = float[2][4];  // 16 tokens x 16 features
+  using Operands = Pair[tiles][4];
+
+  const int w, keys, queries;  // own tile; tiles of keys and of queries
+  const int last_q;            // own queries read the key tiles before this one
+  const int first_k;           // own keys are read by the query tiles from this one on
+
+  FWP_DEVICE explicit Backward(const Call& call)
+      : Base(call, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
+        last_q(w >= queries ? 0 : call.causal && w + 1 < keys ? w + 1 : keys),
+        first_k(w >= keys ? queries : call.causal ? w : 0) {}
+
+  FWP_DEVICE void run() {
+    float sum_q[4] = {}, sum_k[4] = {};
+    feature_sums(sum_q, sum_k);
+    Base::finish_scales(sum_q, sum_k);
+    sync_block();
+    float shift_q[2], shift_k[2];
+    {
+      KeyStrip B;
+      solve_for_D(B);
+      read(shift_q);
+      pull(B, shift_k);
+    }
+    sync_block();
+    if (STATE && c.grad_initial_W) write_state_gradient();
+    store_query_gradient(shift_q);
+    store_key_gradient(shift_k);
+  }
+
+  FWP_DEVICE void feature_sums(float (&sum_q)[4], float (&sum_k)[4]) {
+    const Pair one = P::pair(1, 1);
+    Base::for_slabs([&](int) {
+      if (!c.normalize_features) return;
+      Base::for_features([&](int j, int i) {
+        Pair x[4];
+        Base::along_features(x, s.queries, i, row, j);
+        P::mma(sum_q, x, one, one);
+        Base::along_features(x, s.keys, i, row, j);
+        P::mma(sum_k, x, one, one);
+      });
+    });
+  }
+
+  // D to shared memory. B, for delta: K K^T, scaled: left of the diagonal by -read_rate of the row and beta of the column
+  // (the system of D), right of it by -rate of the column (the transposed system of Z), 0 on it.
+  FWP_DEVICE void solve_for_D(KeyStrip& B) {
+    Base::clear(B);
+    if constexpr (DELTA) Base::add_gram(B, s.keys, s.keys, 0, w < keys ? keys : 0);
+    const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
+    float rate[2] = {1, 1};
+#pragma unroll 1
+    for (int first = 0; first < c.d_value; first += value_block) {
+      Values x;
+      Base::load_values(c.v, true, first, x);
+      if constexpr (DELTA) {
+        Values old;
+        float from_z[2] = {};
+        Base::clear(old);
+        if (STATE && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        if (first == 0) {
+          float seen[2] = {};
+          Base::for_strip([&](int n, int i, int j) {
+            const int k = Base::row_of(i);
+            B[n][i] = j == k ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
+            if (j < k) seen[i >> 1] += B[n][i];
+          });
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const float total = Base::quad_sum(seen[r]) + scale[r] * from_z[r] + c.eps;
+            if (c.normalize_output) rate[r] = total == 0 ? 0.f : 1 / total;
+            if (t == 0) s.read_rate[row + g + 8 * r] = rate[r];
+          }
+          sync_block();
+          Base::for_strip([&](int n, int i, int j) {
+            B[n][i] *= j < Base::row_of(i) ? -rate[i >> 1] * s.beta[j] : -s.beta[j] * s.read_rate[j];
+          });
+          share_block(B, s.square, false);
+        }
+        if (STATE)
+#pragma unroll
+          for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
+        if (w >= keys) Base::share_values(s.D, first, x);
+#pragma unroll
+        for (int m = 0; m < tiles; ++m)
+          if (m < keys) {
+            if (w == m) solve_block(x, s.D, first, false);
+            sync_block();
+            if (w > m) Base::add_read(x, B, s.D, m, m + 1, first);
+          }
+      } else {
+        Base::share_values(s.D, first, x);
+      }
+    }
+    sync_block();
+  }
+
+  // The inverse of the diagonal block to shared memory; of the transposed system with rows and columns in reverse order.
+  FWP_DEVICE void share_block(const KeyStrip& B, float* squares, bool reverse) {
+    float* block = squares + w * 16 * 17;
+    Base::for_strip([&](int n, int i, int j) {
+      if constexpr (DELTA) {
+        const int k = Base::row_of(i) - row, l = j - row;
+        if (l < 0 || l >= 16) return;
+        if (reverse) block[(15 - k) * 17 + 15 - l] = -B[n][i];
+        else block[k * 17 + l] = -B[n][i];
+      }
+    });
+    sync_warp();
+    Base::invert(block);
+  }
+
+  // Own rows `to`, columns from `first` on, = the inverted diagonal block times x.
+  FWP_DEVICE void solve_block(Values& x, float* to, int first, bool reverse) {
+    const float* block = s.square + w * 16 * 17;
+    Base::share_values(to, first, x);
+    sync_warp();
+    Float2 a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int k = g + 8 * (i & 1), l = 2 * t + 8 * (i >> 1);
+      if (reverse) a[i] = {block[(15 - k) * 17 + 15 - l], block[(15 - k) * 17 + 14 - l]};
+      else a[i] = {block[k * 17 + l], block[k * 17 + l + 1]};
+    }
+    Base::clear(x);
+    Base::add_product(x, a, to, w, first);
+    sync_warp();
+    Base::share_values(to, first, x);
+  }
+
+  // G and gd to shared memory; df.f of own queries.
+  FWP_DEVICE void read(float (&shift)[2]) {
+    Strip A;
+    Base::clear(A);
+    Base::add_gram(A, s.queries, s.keys, 0, last_q);
+    const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
+    float den[2] = {}, dot[2] = {}, by[2] = {1, 1};
+    Base::for_strip([&](int n, int i, int j) {
+      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
+      den[i >> 1] += x;
+      A[n][i] = x * s.beta[j];
+    });
+    den[0] = Base::quad_sum(den[0]);
+    den[1] = Base::quad_sum(den[1]);
+#pragma unroll 1
+    for (int first = 0; first < c.d_value; first += value_block) {
+      Values x;
+      float from_z[2] = {};
+      Base::clear(x);
+      if (STATE && c.initial_W) {
+        Base::add_from_state(x, from_z, s.queries, c.initial_W, c.initial_z, first);
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[n][i] *= scale[i >> 1];
+      }
+      Base::add_read(x, A, s.D, 0, last_q, first);
+      if (first == 0 && c.normalize_output)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float total = den[r] + scale[r] * from_z[r] + c.eps;
+          by[r] = total == 0 ? 0.f : 1 / total;
+        }
+      Values gradient;
+      Base::load_values(c.grad_out, false, first, gradient);
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          gradient[n][i] *= by[i >> 1];
+          dot[i >> 1] += gradient[n][i] * x[n][i];
+        }
+      Base::share_values(s.G, first, gradient);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      dot[r] = Base::quad_sum(dot[r]);
+      shift[r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
+      if (t == 0) s.gradient_den[row + g + 8 * r] = c.normalize_output ? -dot[r] * by[r] : 0.f;
+    }
+    sync_block();
+  }
+
+  // Z and x to shared memory, gradients of v and beta to memory; df.f of own keys.
+  FWP_DEVICE void pull(const KeyStrip& B, float (&shift)[2]) {
+    Strip A;
+    Base::clear(A);
+    Base::add_gram(A, s.keys, s.queries, first_k, queries);
+    const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
+    const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
+    float from_den[2] = {}, from_gz[2] = {}, ZD[2] = {}, x[2] = {};
+    Base::for_strip([&](int n, int i, int j) {
+      A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
+      from_den[i >> 1] += A[n][i] * s.gradient_den[j];
+    });
+    if constexpr (DELTA) share_block(B, s.square, true);
+#pragma unroll 1
+    for (int first = 0; first < c.d_value; first += value_block) {
+      Values Z;
+      Base::clear(Z);
+      if (STATE && c.grad_W) {
+        float from_z[2] = {};
+        Base::add_from_state(Z, from_z, s.keys, c.grad_W, c.grad_z, first);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (first == 0) from_gz[r] = scale[r] * from_z[r];
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) Z[n][i] *= scale[i >> 1];
+      }
+      Base::add_read(Z, A, s.G, first_k, queries, first);
+      if constexpr (DELTA) {
+        if (w >= keys) Base::share_values(s.Z, first, Z);
+#pragma unroll
+        for (int m = tiles - 1; m >= 0; --m)
+          if (m < keys) {
+            if (w == m) solve_block(Z, s.Z, first, true);
+            sync_block();
+            if (w < m) Base::add_read(Z, B, s.Z, m, m + 1, first);
+          }
+      } else {
+        Base::share_values(s.Z, first, Z);
+      }
+      Values V;
+      if constexpr (DELTA) Base::load_values(c.v, true, first, V);
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float D = s.D[Base::row_of(i) * stride + first + 8 * n + 2 * t + (i & 1)];
+          ZD[i >> 1] += Z[n][i] * D;
+          if constexpr (DELTA) x[i >> 1] += Z[n][i] * (V[n][i] - D);
+          Z[n][i] *= beta[i >> 1];
+        }
+      Base::store_values(c.grad_v, c.sources, first, Z);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      from_den[r] = Base::quad_sum(from_den[r]);
+      ZD[r] = Base::quad_sum(ZD[r]);
+      x[r] = Base::quad_sum(x[r]);
+      if (t == 0) s.gradient_seen[i] = DELTA && c.normalize_output ? x[r] : 0.f;
+      if (DELTA && t == 0 && i < c.sources)
+        P::store(c.type, c.grad_beta.data, Base::offset(c.grad_beta, i), Base::key_there(i) ? ZD[r] : 0.f);
+      shift[r] = beta[r] * ZD[r] + from_den[r] + from_gz[r];
+    }
+    if constexpr (DELTA) {
+      sync_block();
+      float from_seen[2] = {};
+      Base::for_strip([&](int n, int i, int j) {
+        if (j > Base::row_of(i)) from_seen[i >> 1] -= B[n][i] * s.gradient_seen[j];
+      });
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float rate = beta[r] * s.read_rate[row + g + 8 * r];
+        shift[r] += Base::quad_sum(from_seen[r]) - rate * x[r] * (c.normalize_output ? c.eps : 1.f);
+      }
+    }
+  }
+
+  // ---- gradients of features ----
+
+  // tile (16 own tokens x 16 tokens) += own rows . rows of another tile m
+  FWP_DEVICE void add_pairs(float (&left)[4], float (&right)[4], const float* own, const float* other, int m) const {
+#pragma unroll 1
+    for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
+      Float2 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* at = own + (row + g + 8 * (i & 1)) * stride + k + 2 * t + 8 * (i >> 1);
+        a[i] = {at[0], at[1]};
+      }
+      const float* at = other + (16 * m + g) * stride + k + 2 * t;
+      P::mma(left, a, Float2{at[0], at[1]}, Float2{at[8], at[9]});
+      at += 8 * stride;
+      P::mma(right, a, Float2{at[0], at[1]}, Float2{at[8], at[9]});
+    }
+  }
+
+  // The strip as operands, each row brought near 1 for fp16; `back` undoes that.
+  FWP_DEVICE void operands(Operands& a, float (&back)[2], const Strip& strip) const {
+    float by[2] = {1, 1};
+    back[0] = back[1] = 1;
+    if (P::scaled) {
+      float largest[2] = {};
+      Base::for_strip([&](int n, int i, int) {
+        const float x = Base::absolute(strip[n][i]);
+        largest[i >> 1] = x > largest[i >> 1] ? x : largest[i >> 1];
+      });
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int d = 1; d < 4; d *= 2) {
+          const float other = shuffle_xor(largest[r], d);
+          largest[r] = other > largest[r] ? other : largest[r];
+        }
+        const float power = Base::power_below(largest[r]);
+        by[r] = 1 / power;
+        back[r] = power;
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < tiles; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* x = strip[2 * m + (i >> 1)] + 2 * (i & 1);
+        a[m][i] = P::pair(x[0] * by[i & 1], x[1] * by[i & 1]);
+      }
+  }
+
+  // tile += back (operands times r_i r_{i+shift} of the side's tokens), features from `first` on
+  FWP_DEVICE void add_features(Tile& tile, const Operands& a, const float (&back)[2], const Element* side, int first,
+                               int shift, int first_tile, int last_tile) const {
+    Tile x;
+    Base::clear(x);
+#pragma unroll
+    for (int m = 0; m < tiles; ++m)
+      if (m >= first_tile && m < last_tile) {
+        Pair y[4];
+        Base::along_tokens(y, side, first, 16 * m, shift);
+        P::mma(x[0], a[m], y[0], y[2]);
+        P::mma(x[1], a[m], y[1], y[3]);
+      }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tile[n][i] += back[i >> 1] * x[n][i];
+  }
+
+  // Number of the feature r_i r_{i+shift} (any i), or of base row i for the other maps.
+  FWP_DEVICE int product_number(int slab, int i, int shift) const {
+    if (c.map != Map::dpfp) return Base::feature_number(slab, 0, i);
+    return shift < 0 ? Base::feature_number(0, -shift, Base::wrap(i)) : Base::feature_number(0, shift, Base::wrap(i + shift));
+  }
+  // tile += by (own rows . rows of W that belong to the features)
+  FWP_DEVICE void add_state_rows(Tile& tile, const float* own, const float (&by)[2], const float* W, int slab, int first,
+                                 int shift) const {
+    const float* W_here = Base::state(W, nullptr);
+    Tile x;
+    Base::clear(x);
+#pragma unroll 1
+    for (int k = 0; k < c.d_value; k += 16) {
+      Float2 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* at = own + (row + g + 8 * (i & 1)) * stride + k + 2 * t + 8 * (i >> 1);
+        a[i] = {at[0], at[1]};
+      }
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const int f = product_number(slab, first + 8 * n + g, shift);
+        Float2 b[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int column = k + 2 * t + 8 * e;
+          const float* at = W_here + int64_t(f) * c.d_value + column;
+          b[e] = {f >= 0 && column < c.d_value ? at[0] : 0.f, f >= 0 && column + 1 < c.d_value ? at[1] : 0.f};
+        }
+        P::mma(x[n], a, b[0], b[1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tile[n][i] += by[i >> 1] * x[n][i];
+  }
+  // tile += by z of the features
+  FWP_DEVICE void add_state_z(Tile& tile, const float (&by)[2], const float* z, int slab, int first, int shift) const {
+    const float* z_here = Base::state(nullptr, z);
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int f = product_number(slab, first + 8 * n + 2 * t + (i & 1), shift);
+        if (f >= 0) tile[n][i] += by[i >> 1] * z_here[f];
+      }
+  }
+
+  // Gradient of own inputs. gradient(tile, slab, first, shift) adds that of the scaled features r_i r_{i+shift} (any
+  // map's: of 16 base rows) from base row `first` on; `shift_by` is df.f.
+  template <class F>
+  FWP_DEVICE void store_inputs(bool is_key, const float (&shift_by)[2], F gradient) {
+    const Rows<const void>& from = is_key ? c.k : c.q;
+    const Rows<void>& to = is_key ? c.grad_k : c.grad_q;
+    const Element* side = is_key ? s.keys : s.queries;
+    const float *unit = (is_key ? s.unit_k : s.unit_q) + row + g, *scale = (is_key ? s.scale_k : s.scale_q) + row + g;
+    float subtract[2], factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      subtract[r] = c.normalize_features ? shift_by[r] : 0.f;
+      factor[r] = c.map == Map::favor ? scale[8 * r] : scale[8 * r] / unit[8 * r];
+    }
+    if (c.map == Map::favor) {
+      store_favor(is_key, from, to, side, subtract, factor, gradient);
+      return;
+    }
+    Base::for_slabs([&](int slab) {
+      const int start = c.map == Map::dpfp ? 0 : slab * Base::base_rows;
+#pragma unroll 1
+      for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
+        Tile total;
+        Base::clear(total);
+#pragma unroll 1
+        for (int sign = 0; sign < (c.map == Map::dpfp ? 2 : 1); ++sign) {
+          Tile of_r;
+          Base::clear(of_r);
+          if (c.map == Map::dpfp) {
+            const int first = sign ? c.d_key + d : d;
+#pragma unroll 1
+            for (int shift = -c.nu; shift <= c.nu; ++shift) {
+              if (shift == 0) continue;
+              Tile x;
+              Base::clear(x);
+              gradient(x, 0, first, shift);
+              Pair other[4];
+              P::by_columns(other, lane, row, [&](int i) { return side + Base::wrap(first + i + shift) * Base::ld; });
+#pragma unroll
+              for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                  const Float2 y = P::values(other[2 * n + r]);
+                  of_r[n][2 * r] += (x[n][2 * r] - subtract[r]) * y.x;
+                  of_r[n][2 * r + 1] += (x[n][2 * r + 1] - subtract[r]) * y.y;
+                }
+            }
+          } else {
+            gradient(of_r, slab, d, 0);
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) of_r[n][i] -= subtract[i >> 1];
+          }
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int token = Base::row_of(i), column = start + d + 8 * n + 2 * t + (i & 1);
+              const bool there = (is_key ? Base::key_there(token) : Base::query_there(token)) && column < c.d_key;
+              const float input = there && c.map != Map::identity ? P::load(c.type, from.data, Base::offset(from, token) + column) : 0.f;
+              if (c.map == Map::dpfp) total[n][i] += !sign ? (input > 0 ? of_r[n][i] : 0.f) : input < 0 ? -of_r[n][i] : 0.f;
+              else total[n][i] = c.map == Map::elu && !(input > 0) ? of_r[n][i] * exponential(input) : of_r[n][i];
+            }
+        }
+        store_tile(is_key, to, start + d, total, factor);
+      }
+    });
+  }
+  FWP_DEVICE void store_tile(bool is_key, const Rows<void>& to, int column, const Tile& x, const float (&factor)[2]) const {
+    const int tokens = is_key ? c.sources : c.targets;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = row + g + 8 * r;
+      if (token >= tokens) continue;
+      const float by = is_key && !Base::key_there(token) ? 0.f : factor[r];
+      const int64_t at = Base::offset(to, token);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const int d = column + 8 * n + 2 * t;
+        const Float2 y = {by == 0 ? 0.f : by * x[n][2 * r], by == 0 ? 0.f : by * x[n][2 * r + 1]};
+        if (to.aligned && d < c.d_key) {
+          P::store_pair(c.type, to.data, at + d, y);
+        } else {
+          if (d < c.d_key) P::store(c.type, to.data, at + d, y.x);
+          if (d + 1 < c.d_key) P::store(c.type, to.data, at + d + 1, y.y);
+        }
+      }
+    }
+  }
+
+  template <class F>
+  FWP_DEVICE void store_favor(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
+                              const float (&subtract)[2], const float (&factor)[2], F gradient) {
+    const int half = Base::base_rows / 2, m = c.d_dot / 2;
+    const float* top = (is_key ? s.unit_k : s.unit_q) + row + g;
+    const bool clipped[2] = {top[0] == largest_favor_exponent, top[8] == largest_favor_exponent};
+#pragma unroll 1
+    for (int column = 0; column < c.d_key; column += 64) {
+      Values dx;
+      float sum[2] = {};
+      Base::clear(dx);
+      Base::for_slabs([&](int slab) {
+#pragma unroll 1
+        for (int first = 0; first < half; first += 16) {
+          Tile difference;
+          Base::clear(difference);
+#pragma unroll 1
+          for (int sign = 0; sign < 2; ++sign) {
+            Tile x;
+            Base::clear(x);
+            gradient(x, slab, first + (sign ? half : 0), 0);
+            Pair phi[4];
+            P::by_columns(phi, lane, row, [&](int i) { return side + (first + (sign ? half : 0) + i) * Base::ld; });
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                const Float2 pair = P::values(phi[2 * n + (i >> 1)]);
+                const float f = i & 1 ? pair.y : pair.x;
+                const float y = clipped[i >> 1] && f == 1 ? 0.f : (x[n][i] - subtract[i >> 1]) * factor[i >> 1] * f;
+                sum[i >> 1] += y;
+                difference[n][i] += sign ? -y : y;
+              }
+          }
+          const Float2 a[4] = {{difference[0][0], difference[0][1]}, {difference[0][2], difference[0][3]},
+                               {difference[1][0], difference[1][1]}, {difference[1][2], difference[1][3]}};
+          const int number = slab * half + first + 2 * t;
+#pragma unroll
+          for (int n = 0; n < value_tiles; ++n) {
+            const int d = column + 8 * n + g;
+            float r[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              const int i = number + (e & 1) + 8 * (e >> 1);
+              r[e] = i < m && d < c.d_key ? c.projection[i * c.d_key + d] : 0.f;
+            }
+            mma_split(dx[n], a, Float2{r[0], r[1]}, Float2{r[2], r[3]});
+          }
+        }
+      });
+      const float norm[2] = {Base::quad_sum(sum[0]), Base::quad_sum(sum[1])};
+      const float by[2] = {c.input_scale, c.input_scale};
+#pragma unroll
+      for (int n = 0; n < value_tiles; n += 2) {
+        Tile x;
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const Float2 input = Base::input_pair(from, is_key, row + g + 8 * r, column + 8 * (n + e) + 2 * t);
+            x[e][2 * r] = dx[n + e][2 * r] - norm[r] * input.x;
+            x[e][2 * r + 1] = dx[n + e][2 * r + 1] - norm[r] * input.y;
+          }
+        store_tile(is_key, to, column + 8 * n, x, by);
+      }
+    }
+  }
+
+  FWP_DEVICE void store_query_gradient(const float (&shift_by)[2]) {
+    Operands a;
+    float back[2];
+    const float gd[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
+    {
+      Strip E;
+      Base::clear(E);
+#pragma unroll
+      for (int m = 0; m < tiles; ++m)
+        if (m < last_q) add_pairs(E[2 * m], E[2 * m + 1], s.G, s.D, m);
+      Base::for_strip([&](int n, int i, int j) {
+        const bool in = n < 2 * last_q && !(c.causal && j > Base::row_of(i));
+        E[n][i] = in ? (s.beta[j] * E[n][i] + gd[i >> 1]) * s.scale_k[j] : 0.f;
+      });
+      operands(a, back, E);
+    }
+    store_inputs(false, shift_by, [&](Tile& x, int slab, int first, int shift) {
+      add_features(x, a, back, s.keys, first, shift, 0, last_q);
+      if (STATE && c.initial_W) {
+        const float one[2] = {1, 1};
+        add_state_rows(x, s.G, one, c.initial_W, slab, first, shift);
+        if (c.normalize_output) add_state_z(x, gd, c.initial_z, slab, first, shift);
+      }
+    });
+  }
+
+  FWP_DEVICE void store_key_gradient(const float (&shift_by)[2]) {
+    Operands from_queries, from_keys;
+    float back_q[2], back_k[2];
+    float beta[2], rate[2], gs[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      beta[r] = s.beta[i];
+      rate[r] = DELTA ? beta[r] * s.read_rate[i] : 0.f;
+      gs[r] = rate[r] * s.gradient_seen[i];
+    }
+    {
+      Strip E;
+      Base::clear(E);
+#pragma unroll
+      for (int m = 0; m < tiles; ++m)
+        if (m >= first_k && m < queries) add_pairs(E[2 * m], E[2 * m + 1], s.D, s.G, m);
+      Base::for_strip([&](int n, int i, int j) {
+        const bool in = n >= 2 * first_k && n < 2 * queries && !(c.causal && j < Base::row_of(i));
+        E[n][i] = in ? (beta[i >> 1] * E[n][i] + s.gradient_den[j]) * s.scale_q[j] : 0.f;
+      });
+      operands(from_queries, back_q, E);
+    }
+    if constexpr (DELTA) {
+      Strip E;
+      Base::clear(E);
+#pragma unroll
+      for (int m = 0; m < tiles; ++m)
+        if (m < keys && w < keys) {
+          Tile above;
+          Base::clear(above);
+          if (m <= w) add_pairs(E[2 * m], E[2 * m + 1], s.Z, s.D, m);
+          if (m >= w) add_pairs(above[0], above[1], s.D, s.Z, m);
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int j = 16 * m + 8 * n + 2 * t + (i & 1), k = Base::row_of(i);
+              const float other_rate = s.beta[j] * s.read_rate[j];
+              const float x = j < k   ? rate[i >> 1] * (s.gradient_seen[k] - s.beta[j] * E[2 * m + n][i])
+                              : j > k ? other_rate * (s.gradient_seen[j] - beta[i >> 1] * above[n][i])
+                                      : 0.f;
+              E[2 * m + n][i] = x * s.scale_k[j];
+            }
+        }
+      operands(from_keys, back_k, E);
+    }
+    store_inputs(true, shift_by, [&](Tile& x, int slab, int first, int shift) {
+      add_features(x, from_queries, back_q, s.queries, first, shift, first_k, queries);
+      if constexpr (DELTA)
+        if (w < keys) add_features(x, from_keys, back_k, s.keys, first, shift, 0, keys);
+      if (STATE && c.grad_W) {
+        const float one[2] = {1, 1};
+        add_state_rows(x, s.D, beta, c.grad_W, slab, first, shift);
+        if (c.grad_z) add_state_z(x, one, c.grad_z, slab, first, shift);
+      }
+      if (STATE && DELTA && c.initial_W) {
+        const float minus[2] = {-rate[0], -rate[1]};
+        add_state_rows(x, s.Z, minus, c.initial_W, slab, first, shift);
+        if (c.normalize_output) add_state_z(x, gs, c.initial_z, slab, first, shift);
+      }
+    });
+  }
+
+  FWP_DEVICE void write_state_gradient() {
+    const int token = thread_index();
+    float *by_Z = s.written, *by_den = s.square, *by_seen = s.square + LT;  // the blocks have served
+    if (token < LT) {
+      const float rate = DELTA ? s.beta[token] * s.read_rate[token] : 0.f;
+      by_Z[token] = -rate * s.scale_k[token];
+      by_den[token] = s.gradient_den[token] * s.scale_q[token];
+      by_seen[token] = rate * s.gradient_seen[token] * s.scale_k[token];
+    }
+    sync_block();
+    Base::for_slabs([&](int slab) {
+      int number = 0;
+      Base::for_features([&](int j, int n) {
+        if (number++ % tiles != w) return;
+#pragma unroll 1
+        for (int first = 0; first < c.d_value; first += value_block) {
+          Values x;
+          float xz[4] = {};
+          Base::clear(x);
+          const bool z = c.normalize_output;
+          Base::add_outer(x, xz, s.queries, j, n, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
+          if (DELTA) Base::add_outer(x, xz, s.keys, j, n, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
+          Base::store_outer(x, xz, slab, j, n, first, c.grad_W, c.grad_z, c.grad_initial_W, c.grad_initial_z);
+        }
+      });
+    });
+  }
+};
+
+template <class P, int LT, bool DELTA, bool STATE> FWP_KERNEL(2 * LT) backward_kernel(FWP_CONSTANT Call c) {
+  Backward<P, LT, DELTA, STATE>(c).run();
+}
+
+template <class P> const char* launch_backward(const Call& c, void* stream) {
+  const auto start = [&](auto kernel, int tokens) {
+    return launch(kernel, c.batch * c.heads, 2 * tokens, bytes<P>(c, true), static_cast<Stream>(stream), c);
+  };
+  return with_tokens(c, [&](auto tokens) {
+    constexpr int LT = decltype(tokens)::count;
+    if constexpr (LT >= smallest_state_block)
+      if (has_state(c))
+        return c.rule == Rule::delta ? start(backward_kernel<P, LT, true, true>, LT)
+                                     : start(backward_kernel<P, LT, false, true>, LT);
+    return c.rule == Rule::delta ? start(backward_kernel<P, LT, true, false>, LT)
+                                 : start(backward_kernel<P, LT, false, false>, LT);
+  });
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,45 @@
+// One call of the operator as plain pointers: what host code hands to the kernels. No torch header, no CUDA.
+#pragma once
+
+#include <cstdint>
+
+namespace fwp::gpu {
+
+enum class Rule : int { sum, delta };
+enum class Map : int { identity, elu, dpfp, favor };
+enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, beta, out and their gradients
+
+// (B, length, H, width), last dimension contiguous, other strides (in elements) free. Void: of the call's type.
+template <class V> struct Rows {
+  V* data;
+  int64_t batch, time, head;
+  int aligned;  // rows begin at multiples of 16 bytes and are whole multiples of 8 elements
+};
+
+// Shapes as in fwp_fairseq/ops/fast_weights.py. States and their gradients are float, contiguous: W (B, H, d_dot,
+// d_value), z (B, H, d_dot); z where the output is normalised. Null where not given or not wanted.
+struct Call {
+  Rule rule;
+  Map map;
+  Type type;
+  int nu;                   // dpfp: number of offsets
+  const float* projection;  // favor: (d_dot / 2, d_key), contiguous
+  float input_scale;        // favor: x' = input_scale x
+  int causal, normalize_features, normalize_output;
+  float eps;
+  int batch, heads, targets, sources, d_key, d_value, d_dot;
+
+  Rows<const void> q, k, v, beta;
+  Rows<const unsigned char> padding;  // (B, S) with head stride 0, nonzero at pads
+  const float *initial_W, *initial_z;
+
+  Rows<void> out;
+  float *W, *z;
+
+  Rows<const void> grad_out;
+  const float *grad_W, *grad_z;
+  Rows<void> grad_q, grad_k, grad_v, grad_beta;
+  float *grad_initial_W, *grad_initial_z;
+};
+
+}  // namespace fwp::gpu

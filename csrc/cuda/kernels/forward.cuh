@@ -1,0 +1,219 @@
+// Forward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens.
+//
+//     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
+//     D = V - read_rate (KK beta D + K W0)                    delta: what is missing;  D = V  for the sum rule
+//     N = P beta D + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
+//     W = W0 + K^T beta D,  z = z0 + K^T 1
+//
+// Reads q, k, v (and the mask, beta, the initial state), writes out (and the state); nothing else goes to memory. The
+// unit triangular system in D is solved by blocks of 16 tokens with the inverted diagonal blocks, LT / 16 barriers.
+#pragma once
+
+#include "head.cuh"
+
+namespace fwp::gpu {
+
+// STATE: with an initial state, or a final one that somebody wants.
+template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> {
+  using Base = Head<P, LT>;
+  using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
+  using typename Base::Pair, typename Base::Strip, typename Base::Values;
+
+  FWP_DEVICE explicit Forward(const Call& call) : Base(call, false) {}
+
+  // Own queries (and keys, for delta) with all keys, and the sums of own features.
+  FWP_DEVICE void grams(Strip& P_q, float (&P_k)[DELTA ? strip_tiles : 1][4], float (&sum_q)[4], float (&sum_k)[4],
+                        int last_q, int last_k) {
+    const Pair one = P::pair(1, 1);
+    Base::for_slabs([&](int) {
+      Base::for_features([&](int j, int i) {
+        Pair x[4], y[4];
+        Base::along_features(x, s.queries, i, row, j);
+        if (DELTA || c.normalize_features) Base::along_features(y, s.keys, i, row, j);
+        if (c.normalize_features) {
+          P::mma(sum_q, x, one, one);
+          P::mma(sum_k, y, one, one);
+        }
+#pragma unroll
+        for (int m = 0; m < tiles; ++m)
+          if (m < last_q || (DELTA && m < last_k)) {
+            Pair other[4];
+            Base::along_features(other, s.keys, i, 16 * m, j);
+            if (m < last_q) {
+              P::mma(P_q[2 * m], x, other[0], other[2]);
+              P::mma(P_q[2 * m + 1], x, other[1], other[3]);
+            }
+            if constexpr (DELTA)
+              if (m < last_k) {
+                P::mma(P_k[2 * m], y, other[0], other[2]);
+                P::mma(P_k[2 * m + 1], y, other[1], other[3]);
+              }
+          }
+      });
+    });
+  }
+
+  FWP_DEVICE void run() {
+    const int w = row / 16, keys = Base::source_tiles;
+    const bool reads = w < Base::target_tiles, writes = w < keys;
+    const int last_q = !reads ? 0 : c.causal && w + 1 < keys ? w + 1 : keys, last_k = writes ? w + 1 : 0;
+    Strip A;
+    float B[DELTA ? strip_tiles : 1][4];
+    float sum_q[4] = {}, sum_k[4] = {};
+    Base::clear(A);
+    Base::clear(B);
+    grams(A, B, sum_q, sum_k, last_q, last_k);
+    Base::finish_scales(sum_q, sum_k);
+    sync_block();
+    if (t == 0)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = row + g + 8 * r;
+        s.written[i] = s.scale_k[i] * s.beta[i];
+      }
+    const float scale_q[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
+    const float scale_k[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
+    float den[2] = {}, seen[2] = {};
+    Base::for_strip([&](int n, int i, int j) {
+      const float by = scale_q[i >> 1] * s.scale_k[j];
+      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * by;
+      den[i >> 1] += x;
+      A[n][i] = x * s.beta[j];
+    });
+    den[0] = Base::quad_sum(den[0]);
+    den[1] = Base::quad_sum(den[1]);
+    if constexpr (DELTA) {
+      Base::for_strip([&](int n, int i, int j) {
+        const float x = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale_k[i >> 1] * s.scale_k[j]);
+        seen[i >> 1] += x;
+        B[n][i] = x * s.beta[j];
+      });
+      seen[0] = Base::quad_sum(seen[0]);
+      seen[1] = Base::quad_sum(seen[1]);
+    }
+
+#pragma unroll 1
+    for (int first = 0; first < c.d_value; first += value_block) {
+      Values x, old;
+      Base::load_values(c.v, true, first, x);
+      float rate[2] = {1, 1};
+      if constexpr (DELTA) {
+        float from_z[2] = {};
+        Base::clear(old);
+        if (STATE && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        if (c.normalize_output)
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const float total = seen[r] + scale_k[r] * from_z[r] + c.eps;
+            rate[r] = total == 0 ? 0.f : 1 / total;
+          }
+#pragma unroll
+        for (int n = 0; n < Base::value_tiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * old[n][i];
+        solve(x, B, rate, first == 0);
+      } else {
+        sync_block();  // D of the columns before has been read
+        Base::share_values(s.D, 0, x);
+        sync_block();
+      }
+
+      Values out;
+      Base::clear(out);
+      float from_z[2] = {};
+      if (STATE && c.initial_W) {
+        Base::add_from_state(out, from_z, s.queries, c.initial_W, c.initial_z, first);
+#pragma unroll
+        for (int n = 0; n < Base::value_tiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[n][i] *= scale_q[i >> 1];
+      }
+      Base::add_read(out, A, s.D, 0, last_q, 0);
+      if (c.normalize_output)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float total = den[r] + scale_q[r] * from_z[r] + c.eps, by = total == 0 ? 0.f : 1 / total;
+#pragma unroll
+          for (int n = 0; n < Base::value_tiles; ++n) {
+            out[n][2 * r] *= by;
+            out[n][2 * r + 1] *= by;
+          }
+        }
+      Base::store_values(c.out, c.targets, first, out);
+      if (STATE && c.W) write_state(first);
+    }
+  }
+
+  // x, own rows of the right side, becomes D in shared memory. B: unit lower triangular system without the diagonal and
+  // without the rows' factor `rate`.
+  FWP_DEVICE void solve(Values& x, float (&B)[DELTA ? strip_tiles : 1][4], const float (&rate)[2], bool fresh) {
+    const int w = row / 16;
+    float* block = s.square + w * 16 * 17;
+    if constexpr (DELTA) {
+      if (fresh) {
+        Base::for_strip([&](int n, int i, int j) {
+          B[n][i] *= -rate[i >> 1];
+          if (j >= row && j < row + 16) block[(g + 8 * (i >> 1)) * 17 + j - row] = -B[n][i];
+        });
+        sync_warp();
+        Base::invert(block);
+      }
+      sync_block();  // D of the columns before has been read
+#pragma unroll
+      for (int m = 0; m < tiles; ++m) {
+        if (w == m) {
+          Base::share_values(s.D, 0, x);
+          sync_warp();
+          Float2 a[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* at = block + (g + 8 * (i & 1)) * 17 + 2 * t + 8 * (i >> 1);
+            a[i] = {at[0], at[1]};
+          }
+          Values solved;
+          Base::clear(solved);
+          Base::add_product(solved, a, s.D, m, 0);
+          sync_warp();
+          Base::share_values(s.D, 0, solved);
+        }
+        sync_block();
+        if (w > m) Base::add_read(x, B, s.D, m, m + 1, 0);
+      }
+    }
+  }
+
+  FWP_DEVICE void write_state(int first) {
+    Base::for_slabs([&](int slab) {
+      int number = 0;
+      Base::for_features([&](int j, int i) {
+        if (number++ % tiles != row / 16) return;
+        Values x;
+        float xz[4] = {};
+        Base::clear(x);
+        Base::add_outer(x, xz, s.keys, j, i, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
+        Base::store_outer(x, xz, slab, j, i, first, c.initial_W, c.initial_z, c.W, c.z);
+      });
+    });
+  }
+};
+
+template <class P, int LT, bool DELTA, bool STATE> FWP_KERNEL(2 * LT) forward_kernel(FWP_CONSTANT Call c) {
+  Forward<P, LT, DELTA, STATE>(c).run();
+}
+
+template <class P> const char* launch_forward(const Call& c, void* stream) {
+  const auto start = [&](auto kernel, int tokens) {
+    return launch(kernel, c.batch * c.heads, 2 * tokens, bytes<P>(c, false), static_cast<Stream>(stream), c);
+  };
+  return with_tokens(c, [&](auto tokens) {
+    constexpr int LT = decltype(tokens)::count;
+    if constexpr (LT >= smallest_state_block)
+      if (has_state(c))
+        return c.rule == Rule::delta ? start(forward_kernel<P, LT, true, true>, LT)
+                                     : start(forward_kernel<P, LT, false, true>, LT);
+    return c.rule == Rule::delta ? start(forward_kernel<P, LT, true, false>, LT)
+                                 : start(forward_kernel<P, LT, false, false>, LT);
+  });
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,612 @@
+// What one block holds of a (batch row, head) whose queries and keys fit into one chunk of at most LT tokens: features in
+// shared memory, and the products that forward and backward are made of. Equations: docs/kernels.md.
+//
+// Warp w owns the queries and the keys row .. row + 15, row = 16 w: a *strip* is the 16 rows of a tokens x tokens matrix
+// that belong to them, in accumulators, strip[n][..] covering the columns 8 n .. 8 n + 7. An accumulator strip is an A
+// operand as it stands, so no tokens x tokens matrix ever goes to memory.
+//
+// Features lie in shared memory as *base* rows, feature-major: base[feature][token], so that one layout gives operands
+// along features (transposed loads) and along tokens (plain loads), and a rolled row is just another row. For DPFP the
+// base is r = relu([x, -x]) and phi_{j,i} = r_i r_{i-j} is multiplied when the operand is loaded; for the other maps the
+// base is phi itself, in slabs of at most 128 rows that are staged one after the other. Base rows are scaled by a power
+// of two per token (`unit`: true base = unit x base), so that fp16 holds them whatever the inputs' size; `scale` is what
+// turns the stored phi into the feature that the rule sees, 0 for padding and behind the end.
+#pragma once
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "launch.h"
+#include "operands.cuh"
+
+namespace fwp::gpu {
+
+constexpr int slab_rows = 128;  // of base features held at a time, but for DPFP, which needs all 2 d_key
+constexpr int value_block = 64;  // columns of values worked on at a time
+constexpr float largest_favor_exponent = 30;  // as feature_maps/favor.py
+
+FWP_BOTH int round_up(int x, int to) { return (x + to - 1) / to * to; }
+
+// Base rows in shared memory.
+FWP_BOTH int resident_rows(const Call& c) {
+  const int m = c.d_dot / 2;
+  if (c.map == Map::dpfp) return round_up(2 * c.d_key, 16);
+  if (c.map == Map::favor) return 2 * (m < slab_rows / 2 ? round_up(m, 16) : slab_rows / 2);
+  return c.d_dot < slab_rows ? round_up(c.d_dot, 16) : slab_rows;
+}
+FWP_BOTH int value_blocks(const Call& c) { return (c.d_value + value_block - 1) / value_block; }
+
+// Rows of values in shared memory are this many floats apart: 4 modulo 32, so that the operands' loads meet no bank twice.
+FWP_BOTH int value_stride(const Call& c, bool backward) { return (backward ? value_blocks(c) : 1) * value_block + 4; }
+
+template <class P, int LT> struct Shared {
+  static constexpr int ld = LT + P::padding;  // of base rows
+  typename P::Element *queries, *keys;        // [resident_rows][ld]
+  float *D, *Z, *G;                           // [LT][value_stride]; Z, G: backward only
+  float* square;                              // [LT / 16][16][17]: diagonal blocks
+  float *unit_q, *unit_k, *scale_q, *scale_k;  // [LT] each, as all that follow
+  float *beta, *read_rate, *written;          // see forward.cuh
+  float *gradient_den, *gradient_seen;        // backward only
+  int* last_key;                              // [LT / 16]
+
+  // Cuts up the memory at `base`; bytes used.
+  FWP_BOTH int lay(char* base, const Call& c, bool backward) {
+    int used = 0;
+    const auto take = [&](auto*& pointer, int count) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
+      used = round_up(used + count * int(sizeof *pointer), 16);
+    };
+    take(queries, resident_rows(c) * ld);
+    take(keys, resident_rows(c) * ld);
+    take(D, LT * value_stride(c, backward));
+    if (backward) take(Z, LT * value_stride(c, backward));
+    if (backward) take(G, LT * value_stride(c, backward));
+    take(square, LT / 16 * 16 * 17);
+    for (float** each : {&unit_q, &unit_k, &scale_q, &scale_k, &beta, &read_rate, &written}) take(*each, LT);
+    if (backward) take(gradient_den, LT);
+    if (backward) take(gradient_seen, LT);
+    take(last_key, LT / 16);
+    return used;
+  }
+};
+
+template <class P, int LT> struct Head {
+  static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = value_block / 8;
+  static constexpr int ld = Shared<P, LT>::ld;
+  using Element = typename P::Element;
+  using Pair = typename P::Pair;
+  using Strip = float[strip_tiles][4];
+  using Values = float[value_tiles][4];
+
+  const Call& c;
+  Shared<P, LT> s;
+  const int lane, g, t, row, b, h;
+  int stride;        // of D, Z, G
+  int base_rows;     // resident
+  int modulus;       // DPFP: 2 d_key
+  int slabs, staged = -1;
+  int sources;       // keys up to the last that is not padding
+  int source_tiles, target_tiles;
+
+  FWP_DEVICE Head(const Call& call, bool backward)
+      : c(call), lane(thread_index() % 32), g(lane / 4), t(lane % 4), row(thread_index() / 32 * 16),
+        b(block_index() / call.heads), h(block_index() % call.heads) {
+    s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
+    stride = value_stride(c, backward);
+    base_rows = resident_rows(c);
+    modulus = 2 * c.d_key;
+    const int step = c.map == Map::favor ? base_rows / 2 : base_rows, all = c.map == Map::favor ? c.d_dot / 2 : c.d_dot;
+    slabs = c.map == Map::dpfp ? 1 : (all + step - 1) / step;
+    find_last_key();
+    target_tiles = (c.targets + 15) / 16;
+    source_tiles = (sources + 15) / 16;
+  }
+
+  // ---- tokens ----
+
+  FWP_DEVICE bool query_there(int i) const { return i < c.targets; }
+  FWP_DEVICE bool key_there(int i) const {
+    return i < c.sources && !(c.padding.data && c.padding.data[b * c.padding.batch + i * c.padding.time]);
+  }
+  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int i) const {
+    return b * rows.batch + i * rows.time + h * rows.head;
+  }
+
+  // sources, beta (1 for the sum rule, 0 for padding and behind the end)
+  FWP_DEVICE void find_last_key() {
+    const int i = thread_index();
+    const bool there = i < LT && key_there(i);
+    float last = there ? float(i + 1) : 0.f;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float other = shuffle_xor(last, d);
+      last = other > last ? other : last;
+    }
+    if (i < LT && lane == 0) s.last_key[i / 32] = int(last);
+    if (i < LT)
+      s.beta[i] = !there ? 0.f : c.beta.data ? P::load(c.type, c.beta.data, offset(c.beta, i)) : 1.f;
+    sync_block();
+    sources = 0;
+#pragma unroll 1
+    for (int w = 0; w < (LT + 31) / 32; ++w) sources = s.last_key[w] > sources ? s.last_key[w] : sources;
+  }
+
+  // ---- features ----
+
+  // 2^e with x in [2^e, 2^(e+1)); 1 for 0.
+  static FWP_DEVICE float power_below(float x) {
+    if (!(x > 0)) return 1;
+    uint32_t exponent = bits_of(x) >> 23;
+    exponent = exponent < 1 ? 1 : exponent > 253 ? 253 : exponent;
+    return float_of(exponent << 23);
+  }
+  static FWP_DEVICE float absolute(float x) { return x < 0 ? -x : x; }
+  static FWP_DEVICE float elu(float x) { return x > 0 ? x + 1 : exponential(x); }
+
+  // Eight inputs of a token from `first` on, 0 where there is none.
+  FWP_DEVICE void load_inputs(const Rows<const void>& rows, int64_t at, bool there, int first, float (&x)[8]) const {
+    if (there && rows.aligned) {
+      P::load_eight(c.type, rows.data, at + first, x);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      x[i] = there && first + i < c.d_key ? P::load(c.type, rows.data, at + first + i) : 0.f;
+  }
+
+  // Base rows of slab `slab` of both sides; a thread a token and side.
+  FWP_DEVICE void stage(int slab) {
+    const bool fresh = staged < 0;
+    staged = slab;
+    if (c.map == Map::favor) {
+      stage_favor(slab, s.queries, s.unit_q, false, fresh);
+      stage_favor(slab, s.keys, s.unit_k, true, fresh);
+      return;
+    }
+    const bool is_key = thread_index() >= LT;
+    const int i = thread_index() % LT;
+    const bool there = is_key ? key_there(i) : query_there(i);
+    const Rows<const void>& rows = is_key ? c.k : c.q;
+    const int64_t at = offset(rows, i);
+    float* unit = (is_key ? s.unit_k : s.unit_q) + i;
+    Element* to = (is_key ? s.keys : s.queries) + i;
+    float x[8];
+    if (fresh) {
+      float largest = 0, top = -INFINITY;
+#pragma unroll 1
+      for (int d = 0; P::scaled && d < c.d_key; d += 8) {
+        load_inputs(rows, at, there, d, x);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          largest = absolute(x[e]) > largest ? absolute(x[e]) : largest;
+          if (d + e < c.d_key) top = x[e] > top ? x[e] : top;
+        }
+      }
+      *unit = P::scaled ? power_below(c.map == Map::elu ? elu(top) : largest) : 1.f;
+    }
+    const float by = 1 / *unit;
+    const int first = c.map == Map::dpfp ? 0 : slab * base_rows;
+    const int count = c.map == Map::dpfp ? c.d_key : c.d_key - first < base_rows ? c.d_key - first : base_rows;
+#pragma unroll 1
+    for (int d = 0; d < count; d += 8) {
+      load_inputs(rows, at, there, first + d, x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (d + e < count) {
+          Element* column = to + (d + e) * ld;
+          if (c.map == Map::dpfp) {
+            column[0] = P::element(x[e] > 0 ? x[e] * by : x[e] < 0 ? 0.f : x[e]);
+            column[c.d_key * ld] = P::element(x[e] < 0 ? -x[e] * by : x[e] > 0 ? 0.f : x[e]);
+          } else {
+            column[0] = P::element(!there ? 0.f : (c.map == Map::elu ? elu(x[e]) : x[e]) * by);
+          }
+        }
+    }
+#pragma unroll 1
+    for (int n = c.map == Map::dpfp ? modulus : count; n < base_rows; ++n) to[n * ld] = P::element(0);
+  }
+
+  // R x' of 64 (base_rows / 2) rows of R for the 16 tokens from `row` on, and |x'|^2 / 2 of the tokens g and g + 8.
+  FWP_DEVICE void project(const Rows<const void>& rows, bool keys, int slab, Values& p, float (&norm)[2]) const {
+    const int first = slab * (base_rows / 2), m = c.d_dot / 2;
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n][i] = 0;
+    norm[0] = norm[1] = 0;
+#pragma unroll 1
+    for (int d = 0; d < c.d_key; d += 16) {
+      Float2 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        a[i] = input_pair(rows, keys, row + g + 8 * (i & 1), d + 2 * t + 8 * (i >> 1));
+        norm[i & 1] += a[i].x * a[i].x + a[i].y * a[i].y;
+      }
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int i = first + 8 * n + g;
+        Float2 w[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int at = d + 2 * t + 8 * e;
+          w[e].x = i < m && at < c.d_key ? c.projection[i * c.d_key + at] : 0.f;
+          w[e].y = i < m && at + 1 < c.d_key ? c.projection[i * c.d_key + at + 1] : 0.f;
+        }
+        mma_split(p[n], a, w[0], w[1]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) norm[r] = 0.5f * quad_sum(norm[r]);
+  }
+  // x' of a token, two of its inputs
+  FWP_DEVICE Float2 input_pair(const Rows<const void>& rows, bool keys, int token, int d) const {
+    const bool there = keys ? key_there(token) : query_there(token);
+    const int64_t at = offset(rows, token) + d;
+    return {there && d < c.d_key ? P::load(c.type, rows.data, at) * c.input_scale : 0.f,
+            there && d + 1 < c.d_key ? P::load(c.type, rows.data, at + 1) * c.input_scale : 0.f};
+  }
+  FWP_DEVICE void stage_favor(int slab, Element* to, float* unit, bool keys, bool fresh) const {
+    const Rows<const void>& rows = keys ? c.k : c.q;
+    const int half = base_rows / 2, m = c.d_dot / 2;
+    Values p;
+    float norm[2];
+    // `unit` is the largest exponent of each token here, see scale_of.
+    if (fresh) {
+      float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll 1
+      for (int n_slab = 0; n_slab < slabs; ++n_slab) {
+        project(rows, keys, n_slab, p, norm);
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float x = absolute(p[n][i]);  // 0 behind the last row of R: no matter
+            top[i >> 1] = x > top[i >> 1] ? x : top[i >> 1];
+          }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int d = 1; d < 4; d *= 2) {
+          const float other = shuffle_xor(top[r], d);
+          top[r] = other > top[r] ? other : top[r];
+        }
+        top[r] -= norm[r];
+        if (t == 0) unit[row + g + 8 * r] = top[r] < largest_favor_exponent ? top[r] : largest_favor_exponent;
+      }
+      sync_warp();
+    }
+    project(rows, keys, slab, p, norm);
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int feature = 8 * n + 2 * t + (i & 1), token = row + g + 8 * (i >> 1);
+        if (feature >= half) continue;
+        const bool there = slab * half + feature < m;
+        to[feature * ld + token] = P::element(there ? favor(p[n][i] - norm[i >> 1], unit[token]) : 0.f);
+        to[(half + feature) * ld + token] = P::element(there ? favor(-p[n][i] - norm[i >> 1], unit[token]) : 0.f);
+      }
+  }
+  static FWP_DEVICE float favor(float exponent, float top) {
+    return exponential((exponent < largest_favor_exponent ? exponent : largest_favor_exponent) - top);
+  }
+
+  // Calls f(slab) with each slab in shared memory, at all threads.
+  template <class F> FWP_DEVICE void for_slabs(F f) {
+#pragma unroll 1
+    for (int slab = 0; slab < slabs; ++slab) {
+      if (staged != slab) {
+        sync_block();
+        stage(slab);
+        sync_block();
+      }
+      f(slab);
+    }
+  }
+  // Calls f(j, first) for every 16 rows of features of the slab; j: DPFP's offset, 0 for the other maps.
+  template <class F> FWP_DEVICE void for_features(F f) const {
+    const int first = c.map == Map::dpfp ? 1 : 0, last = c.map == Map::dpfp ? c.nu : 0;
+#pragma unroll 1
+    for (int j = first; j <= last; ++j)
+#pragma unroll 1
+      for (int i = 0; i < base_rows; i += 16) f(j, i);
+  }
+  // Number of the feature in the state, or -1: base row i of the slab, in DPFP's block j.
+  FWP_DEVICE int feature_number(int slab, int j, int i) const {
+    if (c.map == Map::dpfp) return i < modulus ? (j - 1) * modulus + i : -1;
+    if (c.map == Map::identity || c.map == Map::elu) return slab * base_rows + i < c.d_dot ? slab * base_rows + i : -1;
+    const int half = base_rows / 2, m = c.d_dot / 2, n = slab * half + i % half;
+    return n >= m ? -1 : i < half ? n : m + n;
+  }
+  FWP_DEVICE int wrap(int i) const { return i < 0 ? i + modulus : i >= modulus ? i - modulus : i; }
+
+  // Features first .. first + 15 of 16 tokens from `token` on, pairs along features; as A operand: rows are tokens, as
+  // B operands of two tiles of 8 tokens: (p[0], p[2]) and (p[1], p[3]).
+  FWP_DEVICE void along_features(Pair (&p)[4], const Element* side, int first, int token, int j) const {
+    P::by_columns(p, lane, token, [&](int i) { return side + (first + i) * ld; });
+    if (!j) return;
+    Pair rolled[4];
+    P::by_columns(rolled, lane, token, [&](int i) { return side + wrap(first + i - j) * ld; });
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[i] = P::multiply(p[i], rolled[i]);
+  }
+  // r_i r_{i+shift} for DPFP, phi_i for the other maps; pairs along tokens: as A operand rows are features, as B
+  // operands of two tiles of 8 features: (p[0], p[2]) and (p[1], p[3]).
+  FWP_DEVICE void along_tokens(Pair (&p)[4], const Element* side, int first, int token, int shift) const {
+    if (c.map != Map::dpfp) {
+      P::by_rows(p, lane, token, [&](int i) { return side + (first + i) * ld; });
+      return;
+    }
+    P::by_rows(p, lane, token, [&](int i) { return side + wrap(first + i) * ld; });
+    Pair rolled[4];
+    P::by_rows(rolled, lane, token, [&](int i) { return side + wrap(first + i + shift) * ld; });
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[i] = P::multiply(p[i], rolled[i]);
+  }
+
+  // ---- small pieces ----
+
+  FWP_DEVICE float quad_sum(float x) const {
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+  }
+  template <int N> static FWP_DEVICE void clear(float (&x)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = 0;
+  }
+  // Calls f(n, i, column) for every number of a strip.
+  template <class F> FWP_DEVICE void for_strip(F f) const {
+#pragma unroll
+    for (int n = 0; n < strip_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
+  }
+  FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
+
+  // What turns stored features of a token into the rule's; `sum` of its stored features.
+  FWP_DEVICE float scale_of(float unit, float sum, bool there) const {
+    const float factor = c.map == Map::dpfp    ? unit * unit
+                         : c.map == Map::favor ? exponential(unit) / sqrtf(float(c.d_dot))
+                                               : unit;
+    if (!there) return 0;
+    if (!c.normalize_features) return factor;
+    // factor / (factor sum + eps), also where the factor itself is too small for a float
+    const float total = sum + (c.eps == 0 ? 0.f : c.eps / factor);
+    return total == 0 ? 0.f : 1 / total;
+  }
+
+  // strip += (features of own tokens in `own`) . (features of tokens in `other`), tiles first .. last - 1 of 16 tokens
+  FWP_DEVICE void add_gram(Strip& strip, const Element* own, const Element* other, int first, int last) {
+    for_slabs([&](int) {
+      for_features([&](int j, int i) {
+        Pair x[4];
+        along_features(x, own, i, row, j);
+#pragma unroll
+        for (int m = 0; m < tiles; ++m)
+          if (m >= first && m < last) {
+            Pair y[4];
+            along_features(y, other, i, 16 * m, j);
+            P::mma(strip[2 * m], x, y[0], y[2]);
+            P::mma(strip[2 * m + 1], x, y[1], y[3]);
+          }
+      });
+    });
+  }
+
+  // Sums of features of own tokens from accumulators of phi times ones.
+  FWP_DEVICE void finish_scales(const float (&sum_q)[4], const float (&sum_k)[4]) {
+    if (t == 0)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int i = row + g + 8 * r;
+        s.scale_q[i] = scale_of(s.unit_q[i], sum_q[2 * r], query_there(i));
+        s.scale_k[i] = scale_of(s.unit_k[i], sum_k[2 * r], key_there(i));
+      }
+  }
+
+  // Own rows of `rows` (values, or their gradient), columns first .. first + 63; 0 where there is nothing.
+  FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Values& x) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      const bool there = keys ? key_there(i) : query_there(i);
+      const int64_t at = offset(rows, i);
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int column = first + 8 * n + 2 * t;
+        Float2 pair = {0, 0};
+        if (there && column < c.d_value) {
+          if (rows.aligned) pair = P::load_pair(c.type, rows.data, at + column);
+          else {
+            pair.x = P::load(c.type, rows.data, at + column);
+            if (column + 1 < c.d_value) pair.y = P::load(c.type, rows.data, at + column + 1);
+          }
+        }
+        x[n][2 * r] = pair.x;
+        x[n][2 * r + 1] = pair.y;
+      }
+    }
+  }
+  FWP_DEVICE void store_values(const Rows<void>& rows, int tokens, int first, const Values& x) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      if (i >= tokens) continue;
+      const int64_t at = offset(rows, i);
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int column = first + 8 * n + 2 * t;
+        if (column >= c.d_value) continue;
+        if (rows.aligned) {
+          P::store_pair(c.type, rows.data, at + column, {x[n][2 * r], x[n][2 * r + 1]});
+        } else {
+          P::store(c.type, rows.data, at + column, x[n][2 * r]);
+          if (column + 1 < c.d_value) P::store(c.type, rows.data, at + column + 1, x[n][2 * r + 1]);
+        }
+      }
+    }
+  }
+  // Own rows to shared memory, `to` [LT][stride], from column `first` on.
+  FWP_DEVICE void share_values(float* to, int first, const Values& x) const {
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[row_of(i) * stride + first + 8 * n + 2 * t + (i & 1)] = x[n][i];
+  }
+
+  // Two tiles of a strip as an A operand.
+  static FWP_DEVICE void operand(Float2 (&a)[4], const Strip& strip, int m) {
+    a[0] = {strip[2 * m][0], strip[2 * m][1]};
+    a[1] = {strip[2 * m][2], strip[2 * m][3]};
+    a[2] = {strip[2 * m + 1][0], strip[2 * m + 1][1]};
+    a[3] = {strip[2 * m + 1][2], strip[2 * m + 1][3]};
+  }
+  // x += a (16 x 16) rows, rows of `from` [..][stride] 16 m .. 16 m + 15, columns first ..
+  FWP_DEVICE void add_product(Values& x, const Float2 (&a)[4], const float* from, int m, int first) const {
+    const float* at = from + (16 * m + 2 * t) * stride + first + g;
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n)
+      P::mma(x[n], a, Float2{at[8 * n], at[stride + 8 * n]}, Float2{at[8 * stride + 8 * n], at[9 * stride + 8 * n]});
+  }
+  // x += strip rows
+  FWP_DEVICE void add_read(Values& x, const Strip& strip, const float* from, int first_tile, int last_tile, int first) const {
+#pragma unroll
+    for (int m = 0; m < tiles; ++m)
+      if (m >= first_tile && m < last_tile) {
+        Float2 a[4];
+        operand(a, strip, m);
+        add_product(x, a, from, m, first);
+      }
+  }
+
+  // Inverts a unit lower triangular 16 x 16 block in place, [16][17] in shared memory; a lane a column.
+  FWP_DEVICE void invert(float* block) const {
+    float x[16];
+    if (lane < 16) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        float sum = i == lane ? 1.f : 0.f;
+#pragma unroll
+        for (int j = 0; j < i; ++j) sum -= block[i * 17 + j] * x[j];
+        x[i] = sum;
+      }
+    }
+    sync_warp();
+    if (lane < 16)
+#pragma unroll
+      for (int i = 0; i < 16; ++i) block[i * 17 + lane] = x[i];
+    sync_warp();
+  }
+
+  // ---- states ----
+
+  FWP_DEVICE const float* state(const float* W, const float* z) const {
+    return W ? W + int64_t(block_index()) * c.d_dot * c.d_value : z + int64_t(block_index()) * c.d_dot;
+  }
+
+  // x += (stored features of own tokens) W, columns first .. ; zx[0], zx[1] += features . z for the tokens g and g + 8.
+  FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const float* W, const float* z, int first) {
+    const float *W_here = state(W, nullptr), *z_here = z ? state(nullptr, z) : nullptr;
+    float from_z[4] = {};
+    for_slabs([&](int slab) {
+      for_features([&](int j, int i) {
+        Pair p[4];
+        along_features(p, own, i, row, j);
+        Float2 a[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) a[e] = P::values(p[e]);
+        int f[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f[e] = feature_number(slab, j, i + 2 * t + (e & 1) + 8 * (e >> 1));
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n) {
+          const int column = first + 8 * n + g;
+          float w[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            w[e] = f[e] >= 0 && column < c.d_value ? W_here[int64_t(f[e]) * c.d_value + column] : 0.f;
+          P::mma(x[n], a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
+        }
+        if (z) {
+          float w[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) w[e] = f[e] >= 0 && g == 0 ? z_here[f[e]] : 0.f;
+          P::mma(from_z, a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
+        }
+      });
+    });
+    zx[0] += shuffle(from_z[0], lane & ~3);
+    zx[1] += shuffle(from_z[2], lane & ~3);
+  }
+
+  // x, xz += 16 features (rows) from `i` on of `side`, times the rows of `from` (column 0 of xz: times weights_z); row k
+  // of `from` is multiplied by weights[k].
+  FWP_DEVICE void add_outer(Values& x, float (&xz)[4], const Element* side, int j, int i, const float* from, int first,
+                            const float* weights, const float* weights_z, int token_tiles) const {
+#pragma unroll 1
+    for (int m = 0; m < token_tiles; ++m) {
+      Pair p[4];
+      along_tokens(p, side, i, 16 * m, -j);
+      Float2 a[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = P::values(p[e]);
+      const int k = 16 * m + 2 * t;
+      const float w[4] = {weights[k], weights[k + 1], weights[k + 8], weights[k + 9]};
+      const float* at = from + k * stride + first + g;
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n)
+        P::mma(x[n], a, Float2{w[0] * at[8 * n], w[1] * at[stride + 8 * n]},
+               Float2{w[2] * at[8 * stride + 8 * n], w[3] * at[9 * stride + 8 * n]});
+      if (weights_z) {
+        const float one = g == 0 ? 1.f : 0.f;
+        P::mma(xz, a, Float2{one * weights_z[k], one * weights_z[k + 1]},
+               Float2{one * weights_z[k + 8], one * weights_z[k + 9]});
+      }
+    }
+  }
+  // Stores what add_outer gathered for 16 features, plus `before` where given.
+  FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first, const float* before_W,
+                              const float* before_z, float* W, float* z) const {
+    const int64_t head = block_index();
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int f = feature_number(slab, j, i + g + 8 * (e >> 1));
+      if (f < 0) continue;
+      const int64_t at = (head * c.d_dot + f) * c.d_value;
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int column = first + 8 * n + 2 * t + (e & 1);
+        if (column < c.d_value) W[at + column] = x[n][e] + (before_W ? before_W[at + column] : 0.f);
+      }
+      if (z && t == 0 && (e & 1) == 0) z[head * c.d_dot + f] = xz[e] + (before_z ? before_z[head * c.d_dot + f] : 0.f);
+    }
+  }
+};
+
+constexpr int smallest_state_block = 64;  // fewer instances: calls with a state are rare
+
+FWP_BOTH bool has_state(const Call& c) { return c.initial_W || c.W || c.grad_W; }
+
+// f(Tokens<LT>) with the smallest block of tokens that holds the call.
+template <int LT> struct Tokens {
+  static constexpr int count = LT;
+};
+template <class F> auto with_tokens(const Call& c, F f) {
+  int longest = c.targets > c.sources ? c.targets : c.sources;
+  if (has_state(c) && longest < smallest_state_block) longest = smallest_state_block;
+  if (longest <= 16) return f(Tokens<16>{});
+  if (longest <= 32) return f(Tokens<32>{});
+  if (longest <= 64) return f(Tokens<64>{});
+  return f(Tokens<longest_chunk>{});
+}
+template <class P> int bytes(const Call& c, bool backward) {
+  return with_tokens(c, [&](auto tokens) {
+    Shared<P, decltype(tokens)::count> shared;
+    return shared.lay(nullptr, c, backward);
+  });
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,17 @@
+// The kernels under C names, for the tests.
+#include "../kernels/launch.h"
+#include "device.h"
+
+using namespace fwp::gpu;
+
+extern "C" const char* fwp_shim_forward(const Call* call, int schedule) {
+  shim::set_schedule(schedule);
+  return forward(*call, nullptr);
+}
+extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
+  shim::set_schedule(schedule);
+  return backward(*call, nullptr);
+}
+extern "C" int fwp_shim_forward_bytes(const Call* call) { return forward_bytes(*call); }
+extern "C" int fwp_shim_backward_bytes(const Call* call) { return backward_bytes(*call); }
+extern "C" int fwp_shim_call_size() { return sizeof(Call); }

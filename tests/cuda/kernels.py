@@ -1,0 +1,119 @@
+"""Calls the kernels of csrc/cuda on the CPU shim with tensors, as csrc/cuda/launch.cpp does on a GPU."""
+
+import ctypes
+from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from tests.cuda.shim import CUDA, library
+
+RULES, MAPS = ("sum", "delta"), ("identity", "elu", "dpfp", "favor")
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = (("data", c_void_p), ("batch", c_int64), ("time", c_int64), ("head", c_int64), ("aligned", c_int))
+
+    @classmethod
+    def of(cls, x: Tensor | None) -> "_Rows":
+        if x is None:
+            return cls()
+        strides = (*x.stride(), 0)[:3]
+        whole = x.dim() == 4 and x.shape[-1] % 8 == 0 and all(stride % 8 == 0 for stride in strides)
+        return cls(x.data_ptr(), *strides, int(whole and x.data_ptr() % 16 == 0))
+
+
+_ROWS = ("q", "k", "v", "beta", "padding")
+_GRADIENTS = ("grad_q", "grad_k", "grad_v", "grad_beta")
+
+
+class _Call(ctypes.Structure):
+    """As csrc/cuda/kernels/call.h."""
+
+    _fields_ = (
+        *((name, c_int) for name in ("rule", "map", "type", "nu")),
+        ("projection", c_void_p),
+        ("input_scale", c_float),
+        *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
+        ("eps", c_float),
+        *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot")),
+        *((name, _Rows) for name in _ROWS),
+        *((name, c_void_p) for name in ("initial_W", "initial_z")),
+        ("out", _Rows),
+        *((name, c_void_p) for name in ("W", "z")),
+        ("grad_out", _Rows),
+        *((name, c_void_p) for name in ("grad_W", "grad_z")),
+        *((name, _Rows) for name in _GRADIENTS),
+        *((name, c_void_p) for name in ("grad_initial_W", "grad_initial_z")),
+    )
+
+
+def kernels() -> ctypes.CDLL:
+    loaded = library(CUDA / "shim" / "library.cpp", *sorted((CUDA / "kernels").glob("*.cu")))
+    for function in (loaded.fwp_shim_forward, loaded.fwp_shim_backward):
+        function.restype = c_char_p
+    assert loaded.fwp_shim_call_size() == ctypes.sizeof(_Call)
+    return loaded
+
+
+def _pointer(x: Tensor | None) -> int | None:
+    if x is not None:
+        assert x.is_contiguous() and x.dtype == torch.float32
+    return None if x is None else x.data_ptr()
+
+
+def make_call(
+    q, k, v, beta=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6, padding=None,
+    W=None, z=None,
+):  # fmt: skip
+    """A call without outputs; ``feature_map`` None or the package's. The caller keeps the tensors alive."""
+    name = "identity" if feature_map is None else feature_map.name
+    d_dot = q.shape[-1] if feature_map is None else feature_map.d_dot
+    return _Call(
+        rule=RULES.index(rule), map=MAPS.index(name), type=TYPES.index(q.dtype), nu=getattr(feature_map, "nu", 0),
+        projection=_pointer(feature_map.projection) if name == "favor" else None,
+        input_scale=feature_map.scale if name == "favor" else 1.0,
+        causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps,
+        batch=k.shape[0], heads=k.shape[2], targets=q.shape[1], sources=k.shape[1], d_key=k.shape[3],
+        d_value=v.shape[3], d_dot=d_dot, q=_Rows.of(q), k=_Rows.of(k), v=_Rows.of(v), beta=_Rows.of(beta),
+        padding=_Rows.of(padding), initial_W=_pointer(W), initial_z=_pointer(z),
+    )  # fmt: skip
+
+
+def _checked(error: bytes | None) -> None:
+    if error:
+        raise RuntimeError(error.decode())
+
+
+def empty_rows(x: Tensor, width: int) -> Tensor:
+    return torch.full((*x.shape[:3], width), float("nan"), dtype=x.dtype)
+
+
+def forward(
+    q, k, v, beta=None, *, return_state=True, schedule=0, **options
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    call = make_call(q, k, v, beta, **options)
+    out = empty_rows(q, v.shape[3])
+    W = torch.full((call.batch, call.heads, call.d_dot, call.d_value), float("nan")) if return_state else None
+    z = W[..., 0].clone() if return_state and call.normalize_output else None
+    call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
+    _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
+    return out, W, z
+
+
+def backward(grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, W=None, z=None, **options) -> dict:
+    """Gradients by name, of what was given."""
+    call = make_call(q, k, v, beta, W=W, z=z, **options)
+    found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
+    if beta is not None:
+        found["beta"] = empty_rows(beta, 1).squeeze(3)
+    for name, x in {"W": W, "z": z}.items():
+        if x is not None:
+            found[name] = torch.full_like(x, float("nan"))
+    call.grad_out, call.grad_W, call.grad_z = _Rows.of(grad_out), _pointer(grad_W), _pointer(grad_z)
+    call.grad_q, call.grad_k, call.grad_v = (_Rows.of(found[name]) for name in ("q", "k", "v"))
+    call.grad_beta = _Rows.of(found.get("beta"))
+    call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
+    _checked(kernels().fwp_shim_backward(ctypes.byref(call), schedule))
+    return found
