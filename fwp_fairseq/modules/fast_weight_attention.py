@@ -23,9 +23,13 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
     rules add ``beta_proj``, one write strength per head and source position, read from what is written (the keys'
     input). Nothing is scaled by d_key^-1/2.
 
-    By site: ``encoder`` writes every position, then reads (padding on either side allowed); ``decoder`` is causal, and
-    decodes with the constant-size state; ``cross`` writes the source once and only reads afterwards. Where fairseq
-    asks a decoder for full context alignment, this module stays causal.
+    By site: ``encoder`` writes every position, then reads (padding on either side allowed); ``decoder`` is causal;
+    ``cross`` writes the source once and only reads afterwards. Where fairseq asks a decoder for full context
+    alignment, this module stays causal.
+
+    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, a reordering of hypotheses moves indices
+    only, and hypotheses of one sentence share its source. With the backend ``reference``, and under autograd, which
+    the lazy form does not support, every step goes through the operator with the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -60,6 +64,11 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self.config = config
         self.normalize_features, self.normalize_output = config.normalizes
         self.feature_map = config.build_feature_map(self.head_dim)
+        self.decoding = None
+        if config.backend != "reference":
+            self.decoding = ops.Decoding(
+                config.update_rule, self.feature_map, *config.normalizes, eps=_EPS, backend=config.backend
+            )
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
 
         def linear(width: int) -> nn.Module:
@@ -128,38 +137,83 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         if attn_mask is not None and self.site != "decoder":
             raise NotImplementedError(f"attn_mask: the {self.site} site of fast-weight attention reads everything")
         saved = states.load(self, incremental_state)
-        decoding = incremental_state is not None
-        reads_only = static_kv and "W" in saved
-        if key is None and not reads_only:
+        if key is None and not (static_kv and saved):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
-        wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
-        if self.site == "decoder" and decoding:
-            wants_weights = False
-
         q = self._split_heads(self.q_proj(query))
+        wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
+        per_head = need_head_weights if wants_weights else None
+        if incremental_state is None:
+            out, weights = self._attend_at_once(q, key, key_padding_mask, per_head)
+        elif self._decodes_lazily(saved, static_kv):
+            out, weights = self._decode_lazily(q, key, key_padding_mask, saved, incremental_state, per_head)
+        else:
+            out, weights = self._decode_by_state(
+                q, key, key_padding_mask, saved, incremental_state, static_kv and "W" in saved, per_head
+            )
+        out = out.transpose(0, 1).reshape(query.shape)
+        return self.out_proj(self.dropout_module(out)), weights
+
+    def _attend_at_once(self, q: Tensor, key: Tensor, mask: Tensor | None, per_head: bool | None):
+        k, v, beta = self._project(key)
+        mask = None if mask is None else mask.bool()
+        out, _ = self._operate(q, k, v, beta, mask, None, return_state=False)
+        return out, None if per_head is None else self._weights(q, k, mask, per_head)
+
+    def _decodes_lazily(self, saved: dict, static_kv: bool) -> bool:
+        if self.decoding is None or "W" in saved or self.site != ("cross" if static_kv else "decoder"):
+            return False
+        if "cache" in saved and torch.is_grad_enabled():
+            raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
+        return not torch.is_grad_enabled()
+
+    def _decode_lazily(self, q, key, mask, saved, incremental_state, per_head) -> tuple[Tensor, Tensor | None]:
+        cache = saved.get("cache")
+        if self.site == "decoder":
+            k, v, beta = self._project(key)
+            mask = None if mask is None else mask[:, -k.shape[1] :].bool()
+            out, written = self.decoding.step(cache, q, k, v, beta, mask)
+            if cache is None:
+                states.store(self, incremental_state, {"cache": written})
+            return out, None
+        if cache is None:
+            key, mask, rows = states.distinct_sources(key, None if mask is None else mask.bool())
+            k, v, beta = self._project(key)
+            cache = self.decoding.write(k, v, beta, mask, rows)
+            saved = {"cache": cache}
+            if per_head is not None:
+                saved |= {"k": k} | ({} if mask is None else {"mask": mask})
+            states.store(self, incremental_state, saved)
+        weights = None
+        if per_head is not None and "k" in saved:
+            rows = cache.rows.long()
+            mask = saved["mask"][rows] if "mask" in saved else None
+            weights = self._weights(q, saved["k"][rows], mask, per_head)
+        return self.decoding.read(cache, q), weights
+
+    def _decode_by_state(
+        self, q, key, mask, saved, incremental_state, reads_only: bool, per_head
+    ) -> tuple[Tensor, Tensor | None]:
         if reads_only:
             k = v = q[:, :0]
             beta = None if self.beta_proj is None else k[..., 0]
             mask = None
         else:
-            k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
-            beta = None if self.beta_proj is None else self._strength(key)
-            mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :].bool()
-
-        out, state = self._attend(q, k, v, beta, mask, saved, return_state=decoding)
-        weights = None
-        if wants_weights:
+            k, v, beta = self._project(key)
+            mask = None if mask is None else mask[:, -k.shape[1] :].bool()
+        initial_state = (saved["W"], saved.get("z")) if saved else None
+        out, state = self._operate(q, k, v, beta, mask, initial_state, return_state=True)
+        buffer, weights = {"W": state.W} | ({} if state.z is None else {"z": state.z}), None
+        if self.site == "cross" and per_head is not None:
             source = saved if reads_only else {"k": k} | ({} if mask is None else {"mask": mask})
             if "k" in source:
-                weights = self._weights(q, source["k"], source.get("mask"), need_head_weights)
-            if decoding:
-                saved = source
-        if decoding:
-            kept = {name: saved[name] for name in ("k", "mask") if name in saved} if self.site == "cross" else {}
-            states.store(self, incremental_state, state, **kept)
+                weights = self._weights(q, source["k"], source.get("mask"), per_head)
+            buffer |= {name: source[name] for name in ("k", "mask") if name in source}
+        states.store(self, incremental_state, buffer)
+        return out, weights
 
-        out = out.transpose(0, 1).reshape(query.shape)
-        return self.out_proj(self.dropout_module(out)), weights
+    def _project(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
+        return k, v, None if self.beta_proj is None else self._strength(key)
 
     def _strength(self, key: Tensor) -> Tensor:
         logits = self.beta_proj(key)
@@ -171,7 +225,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         """(L, B, C) -> (B, L, H, C / H), a view."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
-    def _attend(self, q, k, v, beta, mask, saved, return_state) -> tuple[Tensor, ops.FastWeights | None]:
+    def _operate(self, q, k, v, beta, mask, initial_state, return_state) -> tuple[Tensor, ops.FastWeights | None]:
         operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[self.config.update_rule]
         return operator(
             q,
@@ -184,7 +238,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             normalize_features=self.normalize_features,
             normalize_output=self.normalize_output,
             eps=_EPS,
-            initial_state=(saved["W"], saved.get("z")) if "W" in saved else None,
+            initial_state=initial_state,
             backend=self.config.backend,
             return_state=return_state,
         )
@@ -211,7 +265,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         return states.load(self, incremental_state)
 
     def _set_input_buffer(self, incremental_state: dict, buffer: dict[str, Tensor]) -> dict:
-        return states.set_buffer(self, incremental_state, buffer)
+        return states.store(self, incremental_state, buffer)
 
     def extra_repr(self) -> str:
         return f"site={self.site}, num_heads={self.num_heads}, {self.config.describe(self.head_dim)}"

@@ -1,38 +1,55 @@
-"""The fast weights between two decoding steps, in fairseq's store of incremental state.
+"""What attention keeps between two decoding steps, in fairseq's store of incremental state.
 
-A buffer is a flat dict of tensors with the batch (sentence x beam) first: ``W`` and ``z`` of the state, and for
-cross-attention that must report weights ``k`` and ``mask``, the raw keys of the source. Its size does not depend on how
-many steps were made.
+A buffer is a flat dict, in one of two forms. Lazy: ``cache``, an :class:`ops.Cache`. State (``--fwp-backend
+reference``, or under autograd): ``W`` and ``z``, a row for each hypothesis. Cross-attention that must report weights
+adds ``k`` and ``mask``, the raw keys of the sources; a lazy cache says which hypothesis reads which of them.
 """
 
+import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..ops import FastWeights
+from ..ops import Cache
 
 _KEY = "attn_state"
 
 
-def load(module: FairseqIncrementalState, incremental_state: dict | None) -> dict[str, Tensor]:
+def load(module: FairseqIncrementalState, incremental_state: dict | None) -> dict[str, Tensor | Cache]:
     """The module's buffer; empty before the first step."""
     return module.get_incremental_state(incremental_state, _KEY) or {}
 
 
-def set_buffer(module: FairseqIncrementalState, incremental_state: dict, buffer: dict[str, Tensor]) -> dict:
+def store(module: FairseqIncrementalState, incremental_state: dict, buffer: dict[str, Tensor | Cache]) -> dict:
     return module.set_incremental_state(incremental_state, _KEY, buffer)
-
-
-def store(
-    module: FairseqIncrementalState, incremental_state: dict, state: FastWeights, **others: Tensor
-) -> dict[str, Tensor]:
-    buffer = {"W": state.W, **({} if state.z is None else {"z": state.z}), **others}
-    return set_buffer(module, incremental_state, buffer)
 
 
 def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order: Tensor) -> dict:
     """Makes row i the old row new_order[i]: hypotheses swap, finished sentences leave, beams multiply."""
     buffer = load(module, incremental_state)
-    if buffer:
+    if "cache" in buffer:
+        buffer["cache"].reorder(new_order)
+    elif buffer:
         buffer = {name: tensor.index_select(0, new_order) for name, tensor in buffer.items()}
-        set_buffer(module, incremental_state, buffer)
+        store(module, incremental_state, buffer)
     return incremental_state
+
+
+def distinct_sources(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Sources without the copies that beam search makes of them before the first step.
+
+    Args:
+        key: (S, R, C), rows of a sentence beside each other.
+        mask: (R, S) or None.
+
+    Returns:
+        ``(key, mask, rows)``: what is left, (S, N, C) and (N, S), and which of it each of the R rows is, int32.
+    """
+    new = torch.ones(key.shape[1], dtype=torch.bool, device=key.device)
+    new[1:] = (key[:, 1:] != key[:, :-1]).flatten(2).any(2).any(0)
+    if mask is not None:
+        new[1:] |= (mask[1:] != mask[:-1]).any(1)
+    rows = new.cumsum(0).sub_(1).int()
+    first = new.nonzero()[:, 0]
+    if len(first) < len(new):
+        key, mask = key.index_select(1, first), None if mask is None else mask.index_select(0, first)
+    return key, mask, rows

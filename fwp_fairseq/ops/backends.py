@@ -26,26 +26,27 @@ def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
     logger.info("fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
 
 
-def _choose(problem: Problem, backend: str) -> str:
+def choose(what: str, backend: str, candidates: dict, *problem) -> str:
+    """The named backend, or for ``auto`` the first of the candidates that serves; each is asked for its reasons."""
     if backend != "auto":
-        reasons = BACKENDS[backend].unsupported_reasons(problem)
+        reasons = candidates[backend].unsupported_reasons(*problem)
         if reasons:
-            raise NotImplementedError(f"backend={backend!r} cannot serve {problem.rule}_rule: {'; '.join(reasons)}")
+            raise NotImplementedError(f"backend={backend!r} cannot serve {what}: {'; '.join(reasons)}")
         return backend
     skipped = {}
-    for name, module in BACKENDS.items():
-        reasons = module.unsupported_reasons(problem)
+    for name, module in candidates.items():
+        reasons = module.unsupported_reasons(*problem)
         if not reasons:
             for other, why in skipped.items():
                 _log_fallback(name, other, tuple(why))
             return name
         skipped[name] = reasons
-    raise NotImplementedError(f"no backend serves {problem.rule}_rule: {skipped}")
+    raise NotImplementedError(f"no backend serves {what}: {skipped}")
 
 
 def run(problem: Problem, backend: str) -> tuple[Tensor, FastWeights | None]:
     """Runs the problem on the named backend, or on the fastest that supports it for ``auto``."""
-    name = _choose(problem, backend)
+    name = choose(f"{problem.rule}_rule", backend, BACKENDS, problem)
     served[name] += 1
     with torch.autocast(problem.v.device.type, enabled=False):
         return BACKENDS[name].run(problem)

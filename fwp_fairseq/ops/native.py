@@ -12,10 +12,10 @@ from ..feature_maps import Dpfp, Elu, Favor, Identity
 from .problem import FastWeights, Problem
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
+MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
 
 
-def _new_rows(x: Tensor, width: int) -> Tensor:
+def new_rows(x: Tensor, width: int) -> Tensor:
     """As ``new_rows`` of csrc/cpu/operators.cpp."""
     batch, length, heads = x.shape[:3]
     if x.stride(1) > x.stride(0):
@@ -30,13 +30,13 @@ def _fake(
     batch, _, heads, d_value = v.shape
     W = q.new_empty(batch, heads, d_dot, d_value) if return_state else q.new_empty(0)
     z = q.new_empty(batch, heads, d_dot) if return_state and normalize_output else q.new_empty(0)
-    return _new_rows(q, d_value), W, z
+    return new_rows(q, d_value), W, z
 
 
 def _fake_backward(grad_out, grad_W, grad_z, q, k, v, beta, key_padding_mask, initial_W, initial_z, *options):
     return (
-        *(_new_rows(x, x.shape[3]) for x in (q, k, v)),
-        q.new_empty(0) if beta is None else _new_rows(beta, 1).squeeze(3),
+        *(new_rows(x, x.shape[3]) for x in (q, k, v)),
+        q.new_empty(0) if beta is None else new_rows(beta, 1).squeeze(3),
         *(q.new_empty(0) if x is None else q.new_empty(x.shape) for x in (initial_W, initial_z)),
     )
 
@@ -89,7 +89,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"the compiled library has no kernel for {problem.v.device.type} tensors")
     if problem.v.dtype not in _FLOATING:
         reasons.append(f"the compiled library has no kernel for {problem.v.dtype}")
-    name = _MAPS.get(type(problem.feature_map))
+    name = MAPS.get(type(problem.feature_map))
     if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
     elif name == "favor" and problem.feature_map.training_projection.requires_grad:
@@ -100,7 +100,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
     dtype, phi = problem.dtype, problem.feature_map
-    name = _MAPS[type(phi)]
+    name = MAPS[type(phi)]
     projection, input_scale = None, 1.0
     if name == "favor":
         projection = (phi.training_projection if phi.training else phi.projection).to(dtype)

@@ -47,9 +47,9 @@ REORDERINGS = {1: [0, 0, 1, 1, 2, 2], 3: [1, 0, 2, 2, 5, 4], 4: [0, 1, 4, 4], 6:
 
 
 @torch.no_grad()
-def check_decoding(model, left: bool, reorderings=None, steps: int = 8) -> None:
+def check_decoding(model, left: bool, reorderings=None, steps: int = 8, lengths=LENGTHS) -> None:
     reorderings = REORDERINGS if reorderings is None else reorderings
-    src, lengths = sources(LENGTHS, left=left)
+    src, lengths = sources(lengths, left=left)
     encoded = model.encoder(src, lengths)
     prefix, state = prefixes(3, 1), {}
     for step in range(steps):
@@ -65,8 +65,9 @@ def check_decoding(model, left: bool, reorderings=None, steps: int = 8) -> None:
         prefix = torch.cat([prefix, tokens(len(prefix), 1, seed=100 + step)], dim=1)
 
 
-@pytest.mark.parametrize("mix", MIXES)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize(
+    "normalizer, mix", [("auto", mix) for mix in MIXES] + [(normalizer, "all") for normalizer in NORMALIZERS[1:]]
+)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("feature_map", MAPS)
 def test_equals_the_teacher_forced_pass(feature_map, rule, normalizer, mix):
@@ -147,20 +148,36 @@ def test_padded_targets_do_not_reach_real_ones(rule):
 
 
 def _size(state) -> int:
-    return sum(x.numel() for buffer in state.values() for x in buffer.values() if isinstance(x, torch.Tensor))
+    return sum(buffer["cache"].size for buffer in state.values())
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("rule", RULES)
 def test_the_state_does_not_grow(rule):
+    """Once the first block has gone into it."""
     model = build(fwp_update_rule=rule)
     src, lengths = sources([5, 3])
     encoded, state, sizes = model.encoder(src, lengths), {}, []
-    prefix = prefixes(2, 30)
-    for step in range(1, 31):
+    prefix = prefixes(2, 80)
+    for step in range(1, 81):
         model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
         sizes.append(_size(state))
-    assert len(set(sizes)) == 1
+    assert len(set(sizes[40:])) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rule", RULES)
+def test_folded_blocks_and_long_sources(rule):
+    """70 steps fill two blocks, and a source of 40 becomes a state; hypotheses swap all the way."""
+    model = build(fwp_update_rule=rule, max_target_positions=1024)
+    reorderings = {step: [1, 0, 2, 2, 5, 4] if step % 2 else [1, 0, 3, 2, 4, 4] for step in range(3, 70)}
+    check_decoding(model, True, {1: [0, 0, 1, 1, 2, 2]} | reorderings, steps=70, lengths=[40, 20, 1])
+
+
+@pytest.mark.parametrize("backend", ["reference", "chunked"])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_backend_decodes(rule, backend):
+    check_decoding(build(fwp_update_rule=rule, fwp_backend=backend), True)
 
 
 @torch.no_grad()

@@ -10,9 +10,9 @@ EMBED, HEADS = 12, 2
 NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 
 
-def build(site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, **options):
+def build(site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", **options):
     """In float64 and evaluation mode."""
-    config = SiteConfig(feature_map, d_dot, rule, normalizer, "auto")
+    config = SiteConfig(feature_map, d_dot, rule, normalizer, backend)
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:
         torch.nn.init.normal_(module.beta_proj.weight)

@@ -15,6 +15,17 @@ NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 MAPS = ("elu", "dpfp", "favor")
 
 
+@pytest.fixture(params=["lazy", "state"])
+def form(request):
+    """How decoding goes: under autograd by the state of each hypothesis, else lazily."""
+    with torch.set_grad_enabled(request.param == "state"):
+        yield request.param
+
+
+def size(buffer) -> int:
+    return buffer["cache"].size if "cache" in buffer else sum(x.numel() for x in buffer.values())
+
+
 def call(module, query, key=None, mask=None, **options):
     key = query if key is None else key
     options.setdefault("static_kv", module.site == "cross")
@@ -137,7 +148,7 @@ def test_masks_of_other_types():
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("feature_map", MAPS)
-def test_decoding_step_by_step_with_pads(feature_map, rule):
+def test_decoding_step_by_step_with_pads(feature_map, rule, form):
     for normalizer in NORMALIZERS:
         module = build("decoder", feature_map, rule, normalizer)
         query = random(9)
@@ -153,7 +164,7 @@ def test_decoding_step_by_step_with_pads(feature_map, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_prefix_at_once_then_steps(rule):
+def test_prefix_at_once_then_steps(rule, form):
     module, query = build("decoder", rule=rule), random(9)
     whole, state = call(module, query)[0], {}
     assert_close(call(module, query[:4], incremental_state=state)[0], whole[:4], "operator")
@@ -163,7 +174,7 @@ def test_prefix_at_once_then_steps(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("site", ["decoder", "cross"])
-def test_reordering_moves_whole_rows(site, rule):
+def test_reordering_moves_whole_rows(site, rule, form):
     module = build(site, rule=rule)
     query = random(6)
     key, mask = source_for(module, query), ragged(left=True)
@@ -187,7 +198,7 @@ def test_reordering_moves_whole_rows(site, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_cross_attention_writes_once(rule):
+def test_cross_attention_writes_once(rule, form):
     """Garbage given as source after the first step is not looked at, and no key is projected again."""
     module = build("cross", rule=rule)
     query, key, mask = random(5), random(8), ragged(length=8)
@@ -207,28 +218,67 @@ def test_cross_attention_writes_once(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("site", ["decoder", "cross"])
-def test_the_state_does_not_grow(site, rule):
+def test_the_state_does_not_grow(site, rule, form):
     module = build(site, rule=rule)
     state, sizes = {}, []
-    for _ in range(20):
+    for _ in range(80):
         call(module, random(1), random(1) if site == "decoder" else random(7), incremental_state=state)
-        sizes.append(sum(x.numel() for x in module._get_input_buffer(state).values()))
-    assert len(set(sizes)) == 1
+        sizes.append(size(module._get_input_buffer(state)))
+    # Lazily the first block fills, then goes into a state.
+    assert len(set(sizes[40 if form == "lazy" and site == "decoder" else 0 :])) == 1
 
 
-def test_the_buffer_is_never_none():
+def test_hypotheses_of_a_sentence_share_its_source(form):
+    """Five and three of two sentences of other pads, then some of them; bitwise copies only."""
+    module = build("cross", rule="delta")
+    source, mask, of = random(7, 2), ragged(2), torch.tensor([0] * 5 + [1] * 3)
+    query, state = random(3, 8), {}
+    key, pads = source[:, of], mask[of]
+    whole, weights = call(module, query, key, pads)
+    projected = []
+    module.k_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
+    out, found = call(module, query[:1], key, pads, incremental_state=state)
+    assert projected == [2 if form == "lazy" else 8]
+    assert_close(out, whole[:1], "operator")
+    assert_close(found, weights[:, :1], "operator")
+    order = torch.tensor([6, 0, 1, 7])
+    module.reorder_incremental_state(state, order)
+    out, found = call(module, query[1:2, order], None, incremental_state=state)
+    assert_close(out, whole[1:2, order], "operator")
+    assert_close(found, weights[order, 1:2], "operator")
+    # The same tokens behind other pads are another source.
+    call(module, query[:1, :2], source[:, [0, 0]], ragged(2), incremental_state={})
+    assert projected[-1] == (1 if ragged(2)[0].equal(ragged(2)[1]) else 2)
+
+
+def test_decoding_that_began_lazily_is_not_differentiated():
+    module, state = build("decoder"), {}
+    with torch.no_grad():
+        call(module, random(1), incremental_state=state)
+    with pytest.raises(RuntimeError, match=r"decoding began under torch\.no_grad\(\)"):
+        call(module, random(1), incremental_state=state)
+
+
+def test_the_backend_reference_decodes_by_the_state():
+    module, state = build("decoder", backend="reference"), {}
+    with torch.no_grad():
+        call(module, random(1), incremental_state=state)
+    assert "W" in module._get_input_buffer(state)
+
+
+def test_the_buffer_is_never_none(form):
     module = build("decoder")
     assert module._get_input_buffer(None) == {}
     assert module._get_input_buffer({}) == {}
     state = {}
     call(module, random(1), incremental_state=state)
-    assert set(module._get_input_buffer(state)) == {"W", "z"}
+    assert set(module._get_input_buffer(state)) == ({"cache"} if form == "lazy" else {"W", "z"})
     module._set_input_buffer(state, {})
     assert module._get_input_buffer(state) == {}
     assert module.reorder_incremental_state({}, torch.tensor([0])) == {}
 
 
-def test_states_of_two_modules_do_not_mix():
+def test_states_of_two_modules_do_not_mix(form):
     first, second = build("decoder"), build("decoder")
     state = {}
     call(first, random(1), incremental_state=state)
@@ -260,10 +310,15 @@ def test_half_precision(site, feature_map, rule, dtype):
     assert all(p.grad.isfinite().all() for p in module.parameters())
     module.eval()
     if site != "encoder":
-        state = {}
-        out, _ = call(module, query[:1], key if site == "cross" else query[:1], incremental_state=state)
-        buffer = module._get_input_buffer(state)
-        assert out.dtype == dtype and buffer["W"].dtype == torch.float32
+        with torch.no_grad():
+            whole, _ = call(module, query, key)
+            state = {}
+            for t in range(3):
+                step = query[t : t + 1]
+                out, _ = call(module, step, key if site == "cross" else step, incremental_state=state)
+                assert out.dtype == dtype
+                assert_close(out.float(), whole[t : t + 1].float(), str(dtype).removeprefix("torch."))
+        assert module._get_input_buffer(state)["cache"].keys.dtype == torch.float32
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -274,10 +329,15 @@ def test_autocast(site, rule):
     state = {}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, weights = call(module, query, need_weights=True)
-        call(module, query[:1], query if site == "cross" else query[:1], incremental_state=state)
+        with torch.no_grad():
+            for t in range(3):
+                step = query[t : t + 1]
+                now, _ = call(module, step, query if site == "cross" else step, incremental_state=state)
+                assert now.dtype == torch.bfloat16
+                assert (now.float() - wanted[t : t + 1]).abs().max() < 0.05 * wanted.abs().max()
     assert out.dtype == torch.bfloat16 and weights.dtype == torch.float32
     assert (out.float() - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert module._get_input_buffer(state)["W"].dtype == torch.float32
+    assert module._get_input_buffer(state)["cache"].keys.dtype == torch.float32
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -1,0 +1,441 @@
+// One decoding step of one head over the positions of a block and the state before it. Included once per instruction
+// set, see decode_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
+//
+// Everything is a row: features of a token lie beside each other, so that positions can be read through a table, each
+// from the row of storage in which it was written. Queries that read the same positions (a query and its key under the
+// delta rule; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
+//
+// Features come in blocks of whole vectors, filled up with zeros: dpfp has nu blocks of 2 d_key features (products of
+// r = relu([x, -x]) with itself rolled by 1 .. nu), the other maps one of d_dot.
+
+// Lane l of the result: the sum of rows[l]'s lanes.
+template <class T, int Step> FWP_INLINE Vec<T> sums_of_rows(Vec<T>* rows) {
+  constexpr int W = Lanes<T>::count;
+  unroll<Step>([&](auto i) FWP_INLINE_LAMBDA {
+    swap_blocks<T, Step>(rows[i], rows[i + Step], std::make_index_sequence<W>{});
+    rows[i] += rows[i + Step];
+  });
+  if constexpr (Step > 1) return sums_of_rows<T, Step / 2>(rows);
+  else return rows[0];
+}
+
+constexpr idx tile = 16;         // positions whose features are made, or folded, at once
+constexpr idx most_queries = 4;  // that go through the positions together
+
+template <class T> struct Decoder {
+  static constexpr idx V = width<T>;
+  const DecodeCall<T>& c;
+  idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
+  idx halo, r_size;          // dpfp: r and, before it, what is rolled in
+  idx narrow;                // d_value in whole vectors
+  idx most;                  // positions that a call may read
+  idx wide;                  // fold: rows of d_value numbers and a column for z
+
+  T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *folded, *written;
+  const T **keys, **values;
+  struct Active {
+    std::int32_t feature, position;  // number of the feature, and where it lies among the padded blocks
+  };
+  Active* active;
+  std::size_t size = 0;
+
+  Decoder(const DecodeCall<T>& call, T* scratch) : c(call) {
+    const bool dpfp = c.map == Map::dpfp;
+    blocks = dpfp ? c.nu : 1;
+    used = dpfp ? 2 * c.d_key : c.d_dot;
+    padded = round_up(used, V);
+    halo = round_up(c.nu, V);
+    r_size = halo + padded + V;
+    narrow = round_up(c.d_value, V);
+    wide = round_up(c.d_value + 1, V);
+    most = c.count + c.tokens + V;
+    features = take(scratch, most_queries * blocks * padded);
+    numerators = take(scratch, most_queries * narrow);
+    r = take(scratch, tile * r_size);
+    x = take(scratch, 4 * round_up(c.d_key > c.d_dot ? c.d_key : c.d_dot, V));
+    products = take(scratch, most_queries * most);
+    partial = take(scratch, most_queries * tile * V);
+    weights = take(scratch, most);
+    keys = take_as<const T*>(scratch, most);
+    values = take_as<const T*>(scratch, most);
+    active = take_as<Active>(scratch, c.d_dot);
+    folded = take(scratch, c.new_W ? tile * c.d_dot : 0);
+    written = take(scratch, c.new_W ? tile * wide : 0);
+    state = take(scratch, c.new_W ? c.d_dot * wide : 0);
+  }
+
+  T* take(T* scratch, idx count) {
+    T* piece = scratch ? scratch + size : nullptr;
+    const idx line = 64 / idx(sizeof(T));
+    size += round_up(count, line) + line;
+    return piece;
+  }
+
+  template <class U> U* take_as(T* scratch, idx count) {
+    return reinterpret_cast<U*>(take(scratch, round_up(count * idx(sizeof(U)), sizeof(T)) / idx(sizeof(T))));
+  }
+
+  // ---- features ----
+
+  // r = relu([scale x, -scale x]) behind its halo, zeros behind it.
+  void load_r(const T* from, T* to) const {
+    to += halo;
+    idx d = 0;
+    if (c.d_key % V == 0) {
+      for (; d < c.d_key; d += V) {
+        const Vec<T> a = load(from + d);
+        store(to + d, relu<T>(a));
+        store(to + c.d_key + d, relu<T>(-a));
+      }
+    } else {
+      for (; d < c.d_key; ++d) {
+        to[d] = from[d] < 0 ? T(0) : from[d];
+        to[c.d_key + d] = -from[d] < 0 ? T(0) : -from[d];
+      }
+      for (idx i = used; i < padded; ++i) to[i] = 0;
+    }
+    for (idx j = 1; j <= c.nu; ++j) to[-j] = to[used - j];
+  }
+
+  // f = phi(from), in padded blocks, normalised where asked for; returns the factor that normalised it.
+  T load_features(const T* from, T* f) const {
+    Vec<T> total{};
+    switch (c.map) {
+      case Map::dpfp:
+        load_r(from, r);
+        for (idx j = 1; j <= c.nu; ++j)
+          for (idx i = 0; i < padded; i += V) {
+            const Vec<T> y = load(r + halo + i) * load(r + halo + i - j);
+            store(f + (j - 1) * padded + i, y);
+            total += y;
+          }
+        break;
+      case Map::favor: favor_features(from, f); break;
+      default:
+        for (idx i = 0; i < c.d_key; ++i) f[i] = from[i];
+        if (c.map == Map::elu)
+          for (idx i = 0; i < padded; i += V) {
+            const Vec<T> a = load(f + i);
+            store(f + i, a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a));
+          }
+        for (idx i = used; i < padded; ++i) f[i] = 0;
+    }
+    if (!c.normalize_features) return 1;
+    if (c.map != Map::dpfp)
+      for (idx i = 0; i < padded; i += V) total += load(f + i);
+    const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
+    for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
+    return scale;
+  }
+
+  void favor_features(const T* from, T* f) const {
+    const idx m = c.d_dot / 2, whole = m / V * V, mp = round_up(m, V);
+    T norm = 0, *p = x, *plus = x + mp, *minus = x + 2 * mp;
+    for (idx d = 0; d < c.d_key; ++d) norm += from[d] * from[d];
+    norm *= c.input_scale * c.input_scale / 2;
+    for (idx i = 0; i < whole; i += V) {
+      Vec<T> sum{};
+      for (idx d = 0; d < c.d_key; ++d) sum += splat(c.input_scale * from[d]) * load(c.projection + d * m + i);
+      store(p + i, sum);
+    }
+    for (idx i = whole; i < mp; ++i) {
+      p[i] = 0;
+      for (idx d = 0; i < m && d < c.d_key; ++d) p[i] += c.input_scale * from[d] * c.projection[d * m + i];
+    }
+    const Vec<T> top = splat(T(30));  // as feature_maps/favor.py
+    const Vec<T> constant = splat(T(1 / __builtin_sqrt(double(c.d_dot))));
+    for (idx i = 0; i < mp; i += V) {
+      const Vec<T> a = load(p + i) - splat(norm), b = -load(p + i) - splat(norm);
+      store(plus + i, exponential<T>(a > top ? top : a) * constant);
+      store(minus + i, exponential<T>(b > top ? top : b) * constant);
+    }
+    for (idx i = 0; i < m; ++i) {
+      f[i] = plus[i];
+      f[m + i] = minus[i];
+    }
+    for (idx i = used; i < padded; ++i) f[i] = 0;
+  }
+
+  // Dot product of two tokens' features.
+  T dot(const T* a, const T* b) const {
+    Vec<T> sum{};
+    for (idx i = 0; i < blocks * padded; i += V) sum += load(a + i) * load(b + i);
+    return sum_of_lanes<T>(sum);
+  }
+
+  // ---- reading ----
+
+  // Where the positions of the block are for this row, and for the gated rule their weights; returns what is left of
+  // the state.
+  T locate(idx row, idx h, idx count) {
+    const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
+    T left = 1;
+    for (idx p = count - 1; p >= 0; --p) {
+      const idx place = (p * c.stored + (table ? table[p] : c.state_rows[row])) * c.heads + h;
+      keys[p] = c.keys + place * c.d_cached;
+      values[p] = c.values + place * c.d_value;
+      if (c.gated) {
+        weights[p] = c.strengths[place] * left;
+        left *= 1 - c.strengths[place];
+      }
+    }
+    return left;
+  }
+
+  // What the next head reads lies behind it.
+  static FWP_INLINE void prefetch(const T* p, idx count) {
+    for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i);
+  }
+
+  // products[p N + n] of positions first .. first + K with N queries, as vectors yet to be summed.
+  template <int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
+    Vec<T> sum[K][N];
+    for (int k = 0; k < K; ++k)
+      for (int n = 0; n < N; ++n) sum[k][n] = Vec<T>{};
+    if (c.map == Map::dpfp) {
+      const T* rows = r + first % tile * r_size + halo;
+      for (idx j = 1; j <= c.nu; ++j, f += padded)
+        for (idx i = 0; i < padded; i += V) {
+          Vec<T> a[N];
+          for (int n = 0; n < N; ++n) a[n] = load(f + n * query_size + i);
+          for (int k = 0; k < K; ++k) {
+            const Vec<T> y = load(rows + k * r_size + i) * load(rows + k * r_size + i - j);
+            for (int n = 0; n < N; ++n) sum[k][n] += y * a[n];
+          }
+        }
+    } else {
+      const idx whole = used / V * V;
+      for (idx i = 0; i < whole; i += V) {
+        Vec<T> a[N];
+        for (int n = 0; n < N; ++n) a[n] = load(f + n * query_size + i);
+        for (int k = 0; k < K; ++k) {
+          const Vec<T> y = load(keys[first + k] + i);
+          for (int n = 0; n < N; ++n) sum[k][n] += y * a[n];
+        }
+      }
+      for (idx i = whole; i < used; ++i)
+        for (int k = 0; k < K; ++k)
+          for (int n = 0; n < N; ++n) sum[k][n][0] += keys[first + k][i] * f[n * query_size + i];
+    }
+    for (int k = 0; k < K; ++k)
+      for (int n = 0; n < N; ++n) store(partial + ((first % tile + k) * N + n) * V, sum[k][n]);
+  }
+
+  template <int N> void multiply_all(const T* f, idx count) {
+    constexpr int K = N > 2 ? 2 : 4;
+    const idx query_size = blocks * padded;
+    for (idx p = 0; p < count; p += tile) {
+      const idx end = p + tile < count ? p + tile : count;
+      for (idx t = p; t < end; ++t) {
+        prefetch(keys[t], c.d_cached);
+        if (c.map == Map::dpfp) load_r(keys[t], r + (t - p) * r_size);
+      }
+      idx t = p;
+      for (; t + K <= end; t += K) multiply<N, K>(f, t, query_size);
+      for (; t < end; ++t) multiply<N, 1>(f, t, query_size);
+      // What lies behind the last of them in `partial` is summed into nothing that is read.
+      for (idx i = 0; i < (end - p) * N; i += V) {
+        Vec<T> rows[V];
+        unroll<V>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * V); });
+        store(products + p * N + i, sums_of_rows<T, int(V) / 2>(rows));
+      }
+    }
+    if (c.gated)
+      for (idx p = 0; p < count; ++p)
+        for (int n = 0; n < N; ++n) products[p * N + n] *= weights[p];
+  }
+
+  // numerators[n] (+)= sum over rows of by[row N + n] rows[row], columns j .. j + C vectors.
+  template <int N, int C, class Row, class By>
+  FWP_INLINE void accumulate(idx count, idx j, Row row, By by) {
+    Vec<T> sum[N][C];
+    for (int n = 0; n < N; ++n)
+      for (int v = 0; v < C; ++v) sum[n][v] = load(numerators + n * narrow + j + v * V);
+    for (idx p = 0; p < count; ++p) {
+      const T* from = row(p) + j;
+      Vec<T> a[C];
+      for (int v = 0; v < C; ++v) a[v] = load(from + v * V);
+      for (int n = 0; n < N; ++n) {
+        const Vec<T> s = splat(by(p, n));
+        for (int v = 0; v < C; ++v) sum[n][v] += s * a[v];
+      }
+    }
+    for (int n = 0; n < N; ++n)
+      for (int v = 0; v < C; ++v) store(numerators + n * narrow + j + v * V, sum[n][v]);
+  }
+  template <int N, class Row, class By> FWP_INLINE void accumulate_all(idx count, Row row, By by) {
+    constexpr int C = N > 2 && FWP_VECTOR_BYTES < 64 ? 2 : 4;  // as many sums as there are registers
+    idx j = 0;
+    for (; j + C * V <= c.d_value; j += C * V) accumulate<N, C>(count, j, row, by);
+    if (C == 4 && j + 2 * V <= c.d_value) { accumulate<N, 2>(count, j, row, by); j += 2 * V; }
+    for (; j + V <= c.d_value; j += V) accumulate<N, 1>(count, j, row, by);
+    for (; j < c.d_value; ++j)
+      for (int n = 0; n < N; ++n) {
+        T sum = 0;
+        for (idx p = 0; p < count; ++p) sum += by(p, n) * row(p)[j];
+        numerators[n * narrow + j] += sum;
+      }
+  }
+
+  // numerators and denominators of N queries over `count` located positions and the state.
+  template <int N> void attend(const T* f, idx row, idx h, idx count, T left, T* denominators) {
+    const idx query_size = blocks * padded;
+    for (idx i = 0; i < N * narrow; i += V) store(numerators + i, Vec<T>{});
+    for (int n = 0; n < N; ++n) denominators[n] = 0;
+    if (c.W) {
+      const idx place = c.state_rows[row] * c.heads + h;
+      const T *W = c.W + place * c.d_dot * c.d_value, *z = c.z ? c.z + place * c.d_dot : nullptr;
+      idx found = 0;
+      for (idx block = 0, i = 0; block < blocks; ++block)
+        for (idx b = 0; b < used; ++b, ++i) {
+          const T* a = f + block * padded + b;
+          T any = 0;
+          for (int n = 0; n < N; ++n) any = a[n * query_size] != 0 ? T(1) : any;
+          active[found] = {std::int32_t(i), std::int32_t(block * padded + b)};
+          found += any != 0;
+          if (c.normalize_output)
+            for (int n = 0; n < N; ++n) denominators[n] += a[n * query_size] * z[i];
+        }
+      accumulate_all<N>(
+          found, [&](idx p) FWP_INLINE_LAMBDA { return W + active[p].feature * c.d_value; },
+          [&](idx p, int n) FWP_INLINE_LAMBDA { return f[n * query_size + active[p].position]; });
+      if (c.gated)
+        for (int n = 0; n < N; ++n) {
+          denominators[n] *= left;
+          for (idx j = 0; j < narrow; j += V)
+            store(numerators + n * narrow + j, load(numerators + n * narrow + j) * splat(left));
+        }
+    }
+    multiply_all<N>(f, count);
+    for (idx p = 0; p < count; ++p) prefetch(values[p], c.d_value);
+    accumulate_all<N>(
+        count, [&](idx p) FWP_INLINE_LAMBDA { return values[p]; },
+        [&](idx p, int n) FWP_INLINE_LAMBDA { return products[p * N + n]; });
+    if (c.normalize_output)
+      for (idx p = 0; p < count; ++p)
+        for (int n = 0; n < N; ++n) denominators[n] += products[p * N + n];
+  }
+
+  // Factor of a numerator.
+  T quotient(T denominator) const {
+    if (!c.normalize_output) return 1;
+    denominator += c.eps;
+    return denominator == 0 ? T(0) : 1 / denominator;
+  }
+  // numerator / (denominator + eps), 0 where that is 0 whatever the numerator.
+  T divided(T numerator, T by) const { return by == 0 ? T(0) : numerator * by; }
+
+  // ---- the kernels ----
+
+  void step(idx row, idx h) {
+    T *query = features, *key = features + blocks * padded;
+    for (idx t = 0; t < c.tokens; ++t) {
+      const idx n = c.count + t;
+      const bool padding = c.padding && *c.padding.at(row, t, 0);
+      const T left = locate(row, h, n);
+      load_features(c.q.at(row, t, h), query);
+      const idx place = (n * c.stored + row) * c.heads + h;
+      T *kept = c.keys + place * c.d_cached, *u = c.values + place * c.d_value;
+      const T* k = c.k.at(row, t, h);
+      const T scale = padding ? T(0) : load_features(k, key);
+      if (padding)
+        for (idx i = 0; i < blocks * padded; i += V) store(key + i, Vec<T>{});
+      if (c.map == Map::dpfp) {
+        const T root = T(__builtin_sqrt(double(scale)));
+        for (idx d = 0; d < c.d_key; ++d) kept[d] = padding ? T(0) : k[d] * root;
+      } else {
+        for (idx i = 0; i < used; ++i) kept[i] = key[i];
+      }
+      T denominators[2];
+      if (c.delta) attend<2>(features, row, h, n, left, denominators);
+      else attend<1>(features, row, h, n, left, denominators);
+      const T beta = c.beta && !padding ? *c.beta.at(row, t, h) : T(0);
+      const T* v = c.v.at(row, t, h);
+      if (padding) {
+        for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
+      } else if (c.delta) {
+        const T by = quotient(denominators[1]);
+        const T* old = numerators + narrow;
+        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(old[j], by));
+      } else {
+        for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
+      }
+      T product = dot(query, key), keep = 1;
+      if (c.gated) {
+        c.strengths[place] = beta;
+        keep = 1 - beta;
+        product *= beta;
+      }
+      const T by = quotient(keep * denominators[0] + product);
+      T* out = c.out.at(row, t, h);
+      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(keep * numerators[j] + product * u[j], by);
+    }
+  }
+
+  template <int N> void read_some(idx first, idx query, idx h, T left) {
+    T denominators[N];
+    for (int n = 0; n < N; ++n)
+      load_features(c.q.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h), features + n * blocks * padded);
+    attend<N>(features, first, h, c.count, left, denominators);
+    for (int n = 0; n < N; ++n) {
+      const T by = quotient(denominators[n]);
+      T* out = c.out.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h);
+      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(numerators[n * narrow + j], by);
+    }
+  }
+
+  void read(idx first, idx last, idx h) {
+    const idx queries = (last - first) * c.tokens;
+    const T left = locate(first, h, c.count);
+    idx query = 0;
+    for (; query + 4 <= queries; query += 4) read_some<4>(first, query, h, left);
+    for (; query + 2 <= queries; query += 2) read_some<2>(first, query, h, left);
+    for (; query < queries; ++query) read_some<1>(first, query, h, left);
+  }
+
+  void fold(idx row, idx h) {
+    const T left = locate(row, h, c.count);
+    const idx from = c.state_rows[row] * c.heads + h, to = row * c.heads + h;
+    for (idx i = 0; i < c.d_dot; ++i) {
+      T* w = state + i * wide;
+      for (idx j = 0; j < wide; ++j) w[j] = 0;
+      if (!c.W) continue;
+      for (idx j = 0; j < c.d_value; ++j) w[j] = left * c.W[(from * c.d_dot + i) * c.d_value + j];
+      if (c.z) w[c.d_value] = left * c.z[from * c.d_dot + i];
+    }
+    for (idx p = 0; p < c.count; p += tile) {
+      const idx count = p + tile < c.count ? tile : c.count - p;
+      for (idx t = 0; t < count; ++t) {
+        T *f = folded + t * c.d_dot, *u = written + t * wide;
+        if (c.map == Map::dpfp) {
+          load_r(keys[p + t], r);
+          for (idx j = 1; j <= c.nu; ++j)
+            for (idx i = 0; i < used; ++i) f[(j - 1) * used + i] = r[halo + i] * r[halo + i - j];
+        } else {
+          for (idx i = 0; i < used; ++i) f[i] = keys[p + t][i];
+        }
+        const T weight = c.gated ? weights[p + t] : T(1);
+        for (idx j = 0; j < c.d_value; ++j) u[j] = weight * values[p + t][j];
+        for (idx j = c.d_value; j < wide; ++j) u[j] = j == c.d_value ? weight : T(0);
+      }
+      product<true>(c.d_dot, wide, count, View<T>{folded, 1, c.d_dot}, written, wide, state, wide);
+    }
+    for (idx i = 0; i < c.d_dot; ++i) {
+      for (idx j = 0; j < c.d_value; ++j) c.new_W[(to * c.d_dot + i) * c.d_value + j] = state[i * wide + j];
+      if (c.new_z) c.new_z[to * c.d_dot + i] = state[i * wide + c.d_value];
+    }
+  }
+};
+
+template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) { return Decoder<T>(c, nullptr).size; }
+template <class T> void decode_step(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
+  Decoder<T>(c, scratch).step(row, h);
+}
+template <class T> void decode_read(const DecodeCall<T>& c, idx first, idx last, idx h, T* scratch) {
+  Decoder<T>(c, scratch).read(first, last, h);
+}
+template <class T> void decode_fold(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
+  Decoder<T>(c, scratch).fold(row, h);
+}
+template <class T>
+constexpr DecodeKernels<T> decode_kernels{decode_scratch<T>, decode_step<T>, decode_read<T>, decode_fold<T>};

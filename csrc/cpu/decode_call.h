@@ -1,0 +1,42 @@
+// One call of the decoding operators as plain pointers. No torch header.
+#pragma once
+
+#include "call.h"
+
+namespace fwp {
+
+// Shapes as in fwp_fairseq/ops/decoding.py; caches and states are contiguous.
+template <class T>
+struct DecodeCall {
+  bool delta = false, gated = false;
+  Map map;
+  std::ptrdiff_t nu = 0;          // dpfp: number of offsets
+  const T* projection = nullptr;  // favor: (d_key, m)
+  T input_scale = 1;              // favor: x' = input_scale x
+  bool normalize_features, normalize_output;
+  T eps;
+  std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block
+  std::ptrdiff_t d_key, d_value, d_dot, d_cached;
+
+  Rows<const T> q, k, v, beta;
+  Rows<const bool> padding;  // (R, T) with head stride 0; null: no padding
+  T *keys, *values, *strengths = nullptr;
+  const std::int32_t* ancestors = nullptr;  // null: state_rows
+  std::ptrdiff_t ancestors_ld = 0;
+  const std::int32_t* state_rows;
+  const T *W = nullptr, *z = nullptr;
+  Rows<T> out;
+  T *new_W = nullptr, *new_z = nullptr;  // fold
+};
+
+// One instruction set's kernels. Each call owns its scratch for that time.
+template <class T>
+struct DecodeKernels {
+  std::size_t (*scratch)(const DecodeCall<T>&);  // in elements of T
+  void (*step)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
+  // Rows first .. last, which share a source.
+  void (*read)(const DecodeCall<T>&, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t head, T* scratch);
+  void (*fold)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
+};
+
+}  // namespace fwp

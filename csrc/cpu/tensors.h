@@ -1,0 +1,62 @@
+// From tensors to what the kernels see, and a thread's scratch.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <string>
+
+#include "call.h"
+
+namespace fwp {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+inline Tensor with_contiguous_rows(const Tensor& x) {
+  return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
+}
+
+inline Map map_of(const char* op, const std::string& name) {
+  if (name == "identity") return Map::identity;
+  if (name == "elu") return Map::elu;
+  if (name == "dpfp") return Map::dpfp;
+  if (name == "favor") return Map::favor;
+  TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
+}
+
+template <class T> Rows<const T> rows(const Tensor& x) {
+  return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
+}
+template <class T> Rows<T> mutable_rows(const Tensor& x) {
+  return {x.mutable_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2)};
+}
+template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
+
+// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
+inline Tensor new_rows(const Tensor& x, int64_t width) {
+  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
+  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
+  return at::empty({B, L, H, width}, x.options());
+}
+
+// A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
+template <class T> T* scratch(std::size_t count) {
+  constexpr std::size_t alignment = 64;
+  struct Block {
+    std::unique_ptr<char[]> memory;
+    std::size_t bytes = 0;
+  };
+  static thread_local Block block;
+  const std::size_t bytes = count * sizeof(T) + alignment;
+  if (block.bytes < bytes) {
+    block.memory.reset();
+    block.memory.reset(new char[bytes]);
+    block.bytes = bytes;
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+  return reinterpret_cast<T*>((address + alignment - 1) / alignment * alignment);
+}
+
+}  // namespace fwp

@@ -1,0 +1,256 @@
+"""Decoding step by step without moving a state per step: recent positions are kept as they were written.
+
+At the length of a sentence the state (d_dot x d_value numbers a head) is larger than the keys and values that it
+replaces. So a :class:`Cache` keeps, per position of the current *block*, the key k_j and the vector u_j that the rule
+wrote with it (v_j; delta: beta_j (v_j - what k_j held); gated: v_j and its beta_j), beside the state (W, z) of all
+blocks before:
+
+    out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  where normalised
+
+with q = phi(q_t), k_j = phi(k_j), features divided by their sums where the rule asks for it, w_j = g = 1, and for the
+gated rule w_j = beta_j times the product of all later 1 - beta, g that product over the block. Equal to the operators
+of :mod:`.fast_weights` to rounding; ``backend="reference"`` has no such form and decodes by the operator itself.
+
+A full block is folded into the state, so memory is bounded however long the decoding. Which side is cheaper is one
+rule, :func:`longest_block`.
+
+Hypotheses are rows of tables: ``ancestors[r, j]`` says in which row of storage position j of row r was written,
+``rows[r]`` which row of the state (or of a source that several rows share) it reads. Reordering composes these tables
+and moves nothing else.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..feature_maps import Dpfp, FeatureMap
+from . import decoding_chunked, decoding_native, fast_weights
+from .backends import choose, served
+from .problem import FastWeights, Rule
+
+IMPLEMENTATIONS = {"native": decoding_native, "chunked": decoding_chunked}
+
+# A block that follows a folded one is read in addition to the state, so it is kept short.
+LATER_BLOCK = 32
+_SHORTEST_BLOCK, _LONGEST_BLOCK = 32, 128
+_FIRST_CAPACITY = 16
+
+
+def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
+    """Positions up to which keys and written vectors are cheaper to read than the state, within 32..128.
+
+    They cost d_cached + d_value numbers a position, the state d_dot d_value: with raw keys of d_value numbers the two
+    sides meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.
+    """
+    return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), _LONGEST_BLOCK)
+
+
+@dataclass
+class Cache:
+    """What was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
+
+    Attributes:
+        keys: (C, N, H, d_cached). DPFP: the raw key times the root of what normalises its features, whose products are
+            then the normalised features; other maps: the normalised features.
+        values: (C, N, H, d_value), the vectors u_j.
+        strengths: (C, N, H), beta_j of the gated rule, else None.
+        ancestors: (R, C) int32, or None where position j of row r is that of ``rows[r]``: a shared source.
+        rows: (R,) int32.
+        count: positions in the block.
+        W, z: the state of the blocks before, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
+        projection: (d_key, m) of FAVOR+, else None.
+    """
+
+    keys: Tensor
+    values: Tensor
+    strengths: Tensor | None
+    ancestors: Tensor | None
+    rows: Tensor
+    count: int = 0
+    W: Tensor | None = None
+    z: Tensor | None = None
+    projection: Tensor | None = None
+
+    def reorder(self, order: Tensor) -> None:
+        """Row i becomes the old row order[i]; any length."""
+        if self.ancestors is not None:
+            self.ancestors = self.ancestors.index_select(0, order)
+        if self.ancestors is None or self.W is not None:
+            self.rows = self.rows.index_select(0, order)
+
+    @property
+    def size(self) -> int:
+        """Numbers held."""
+        tensors = (self.keys, self.values, self.strengths, self.ancestors, self.rows, self.W, self.z)
+        return sum(x.numel() for x in tensors if x is not None)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """One attention site that decodes: what stays the same from step to step. Options as in :mod:`.fast_weights`.
+
+    Inputs are (rows, positions, heads, width), half precision is computed and cached in float32, and nothing is
+    differentiated. A cache is continued once: steps write into its tensors.
+    """
+
+    rule: Rule
+    feature_map: FeatureMap | None
+    normalize_features: bool
+    normalize_output: bool
+    eps: float = 1e-6
+    backend: str = "auto"
+
+    def step(
+        self,
+        cache: Cache | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        beta: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Cache]:
+        """Writes the T positions of k, v (R, T, H, d) one after the other, and reads each with q after its write.
+
+        Returns out (R, T, H, d_value) in v's dtype and the continued cache; the first step is given None.
+
+        Cost a position, row and head: n (d_dot + d_value) products and n (d_cached + d_value) numbers read for n
+        positions in the block, plus d_dot d_value of each once there is a state.
+        """
+        dtype = v.dtype
+        q, k, v, beta = self._computed(q), self._computed(k), self._computed(v), self._computed(beta)
+        implementation = self._implementation(v)
+        if cache is None:
+            cache = self._empty(k, v, _FIRST_CAPACITY)
+            cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
+        length = q.shape[1]
+        if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
+            out = implementation.decode(self, cache, q, k, v, beta, key_padding_mask)
+            cache.count += 1
+        else:
+            outputs, first = [], 0
+            while first < length:
+                room = self._make_room(cache, length - first, k.shape[0], implementation)
+                part = slice(first, first + room)
+                outputs.append(
+                    implementation.decode(
+                        self, cache, q[:, part], k[:, part], v[:, part], None if beta is None else beta[:, part],
+                        None if key_padding_mask is None else key_padding_mask[:, part],
+                    )
+                )  # fmt: skip
+                cache.count += room
+                first += room
+            out = torch.cat(outputs, 1) if outputs else torch.empty_like(v)
+        return out.to(dtype), cache
+
+    def write(
+        self,
+        k: Tensor,
+        v: Tensor,
+        beta: Tensor | None,
+        key_padding_mask: Tensor | None,
+        rows: Tensor,
+    ) -> Cache:
+        """Writes a source k, v (N, S, H, d) as a whole, to be read by row r from source ``rows[r]`` (R, int32).
+
+        Sources up to :func:`longest_block` stay keys and written vectors, longer ones become a state.
+        """
+        k, v, beta = self._computed(k), self._computed(v), self._computed(beta)
+        implementation = self._implementation(v)
+        sources = k.shape[1]
+        if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
+            cache = self._empty(k, v, 0)
+            cache.W, cache.z = self._state_of(k, v, beta, key_padding_mask)
+        else:
+            cache = self._empty(k, v, sources)
+            cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
+            # The queries do not matter: written vectors do not depend on them.
+            implementation.decode(self, cache, k, k, v, beta, key_padding_mask)
+            cache.ancestors, cache.count = None, sources
+        cache.rows = rows
+        return cache
+
+    def read(self, cache: Cache, q: Tensor) -> Tensor:
+        """out (R, T, H, d_value), in q's dtype, of q (R, T, H, d_key) after everything in the cache."""
+        x = self._computed(q)
+        return self._implementation(x).decode(self, cache, x).to(q.dtype)
+
+    def d_dot(self, k: Tensor) -> int:
+        return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
+
+    def d_cached(self, k: Tensor) -> int:
+        return k.shape[-1] if isinstance(self.feature_map, Dpfp) else self.d_dot(k)
+
+    def projection(self) -> Tensor | None:
+        phi = self.feature_map
+        if getattr(phi, "name", None) != "favor":
+            return None
+        return phi.training_projection if phi.training else phi.projection
+
+    @staticmethod
+    def _computed(x: Tensor | None) -> Tensor | None:
+        return x.float() if x is not None and x.dtype in (torch.float16, torch.bfloat16) else x
+
+    def _implementation(self, x: Tensor):
+        name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, x)
+        served[name] += 1
+        return IMPLEMENTATIONS[name]
+
+    def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
+        count, _, heads, d_value = v.shape
+        projection = self.projection()
+        return Cache(
+            keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
+            values=v.new_empty(capacity, count, heads, d_value),
+            strengths=v.new_empty(capacity, count, heads) if self.rule == "gated" else None,
+            ancestors=None,
+            rows=torch.arange(count, dtype=torch.int32, device=v.device),
+            projection=None if projection is None else projection.to(v.dtype).T.contiguous(),
+        )
+
+    def _make_room(self, cache: Cache, wanted: int, rows: int, implementation) -> int:
+        """Room for some of the wanted positions of so many rows: how many fit before the block is full."""
+        capacity, stored, _, d_cached = cache.keys.shape
+        d_value = cache.values.shape[-1]
+        if cache.W is None:
+            d_dot = d_cached if self.feature_map is None else self.feature_map.d_dot
+            longest = longest_block(d_dot, d_cached, d_value)
+        else:
+            longest = LATER_BLOCK
+        if cache.count >= longest:
+            cache.W, cache.z = implementation.fold(self, cache)
+            cache.rows = torch.arange(cache.ancestors.shape[0], dtype=torch.int32, device=cache.rows.device)
+            cache.count, longest = 0, LATER_BLOCK
+            self._resize(cache, LATER_BLOCK, max(rows, stored))
+        room = min(wanted, longest - cache.count)
+        if cache.count + room > cache.keys.shape[0] or rows > stored:
+            while capacity < cache.count + room:
+                capacity *= 2
+            self._resize(cache, min(capacity, longest), max(rows, stored))
+        return room
+
+    @staticmethod
+    def _resize(cache: Cache, capacity: int, rows: int) -> None:
+        """New storage for so many positions and rows, with the positions of the block in it."""
+
+        def resized(x: Tensor) -> Tensor:
+            larger = x.new_empty(capacity, rows, *x.shape[2:])
+            larger[: cache.count, : x.shape[1]] = x[: cache.count]
+            return larger
+
+        if (capacity, rows) == tuple(cache.keys.shape[:2]):
+            return
+        cache.keys, cache.values = resized(cache.keys), resized(cache.values)
+        cache.strengths = None if cache.strengths is None else resized(cache.strengths)
+        ancestors = cache.ancestors.new_zeros(cache.ancestors.shape[0], capacity)
+        ancestors[:, : cache.count] = cache.ancestors[:, : cache.count]
+        cache.ancestors = ancestors
+
+    def _state_of(self, k: Tensor, v: Tensor, beta: Tensor | None, mask: Tensor | None) -> FastWeights:
+        operator = getattr(fast_weights, f"{self.rule}_rule")
+        _, state = operator(
+            k[:, :0], k, v, *(() if beta is None else (beta,)), feature_map=self.feature_map, causal=False,
+            key_padding_mask=mask, normalize_features=self.normalize_features, normalize_output=self.normalize_output,
+            eps=self.eps, backend=self.backend,
+        )  # fmt: skip
+        return state

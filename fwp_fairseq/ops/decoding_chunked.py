@@ -1,0 +1,145 @@
+"""A decoding step in plain PyTorch, on any device; see :mod:`.decoding` for what it computes.
+
+Cost besides that of the step: a copy of the block's keys and vectors, gathered through the table of ancestors, and
+their features, d_dot wide.
+"""
+
+from functools import wraps
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..feature_maps import Dpfp
+from .problem import divide
+
+
+def unsupported_reasons(decoding, x: Tensor) -> list[str]:
+    """Serves everything."""
+    return []
+
+
+def _features(decoding, x: Tensor) -> Tensor:
+    return x if decoding.feature_map is None else decoding.feature_map(x).to(x.dtype)
+
+
+def _normalized(decoding, x: Tensor) -> tuple[Tensor, Tensor]:
+    """phi(x), normalised where the rule asks for it, and what the cache keeps of it."""
+    phi = _features(decoding, x)
+    kept = x
+    if decoding.normalize_features:
+        total = phi.sum(-1, keepdim=True) + decoding.eps
+        scale = divide(torch.ones_like(total), total)
+        phi, kept = phi * scale, x * scale.sqrt()
+    return phi, kept if isinstance(decoding.feature_map, Dpfp) else phi
+
+
+class _Block:
+    """What R rows read: (R, n, H, ...) gathered from the block, and the state's rows."""
+
+    def __init__(self, decoding, cache):
+        self.decoding = decoding
+        self.W = self.z = None
+        if cache.W is not None:
+            rows = cache.rows.long()
+            self.W = cache.W.index_select(0, rows)
+            self.z = None if cache.z is None else cache.z.index_select(0, rows)
+        stored = cache.keys.shape[1]
+        if cache.ancestors is None:
+            table = cache.rows.long()[:, None].expand(-1, cache.count)
+        else:
+            table = cache.ancestors[:, : cache.count].long()
+        index = (table + stored * torch.arange(cache.count, device=table.device)).flatten()
+
+        def gathered(x: Tensor) -> Tensor:
+            return x[: cache.count].flatten(0, 1).index_select(0, index).unflatten(0, table.shape)
+
+        keys = gathered(cache.keys)
+        self.phi = _features(decoding, keys) if isinstance(decoding.feature_map, Dpfp) else keys
+        self.values = gathered(cache.values)
+        self.weights, self.left = None, None
+        if cache.strengths is not None:
+            strengths = gathered(cache.strengths)
+            later = F.pad((1 - strengths).flip(1), (0, 0, 1, 0), value=1.0).cumprod(1).flip(1)
+            self.weights, self.left = strengths * later[:, 1:], later[:, 0]
+
+    def read(self, phi: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Numerator (R, H, d_value) and denominator (R, H, 1) for phi (R, H, d_dot), of everything in the cache."""
+        products = torch.einsum("rhd,rnhd->rnh", phi, self.phi)
+        if self.weights is not None:
+            products = products * self.weights
+        total = products.sum(1)[..., None] if self.decoding.normalize_output else None
+        out = torch.einsum("rnh,rnhd->rhd", products, self.values)
+        if self.W is not None:
+            left = 1 if self.left is None else self.left[..., None]
+            out = out + left * torch.einsum("rhij,rhi->rhj", self.W, phi)
+            if total is not None:
+                total = total + left * (self.z * phi).sum(-1, keepdim=True)
+        return out, total
+
+    def answer(self, out: Tensor, total: Tensor | None) -> Tensor:
+        return out if total is None else divide(out, total + self.decoding.eps)
+
+
+def _without_autocast(function):
+    @wraps(function)
+    def wrapped(decoding, cache, *inputs):
+        with torch.autocast(cache.keys.device.type, enabled=False):
+            return function(decoding, cache, *inputs)
+
+    return wrapped
+
+
+@_without_autocast
+def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:
+    """As ``fwp::decode`` of csrc/fast_weights.cpp."""
+    if k is None:
+        block = _Block(decoding, cache)
+        outputs = [block.answer(*block.read(_normalized(decoding, q[:, t])[0])) for t in range(q.shape[1])]
+        return _stacked(outputs, q, cache)
+    rows = k.shape[0]
+    first, outputs = cache.count, []
+    for t in range(k.shape[1]):
+        block = _Block(decoding, cache)
+        phi_q, _ = _normalized(decoding, q[:, t])
+        phi_k, kept = _normalized(decoding, k[:, t])
+        u, share = v[:, t], None if beta is None else beta[:, t]
+        if padding is not None:
+            pads = padding[:, t, None]
+            phi_k, kept, u = (x.masked_fill(pads[..., None], 0) for x in (phi_k, kept, u))
+            share = None if share is None else share.masked_fill(pads, 0)
+        if decoding.rule == "delta":
+            u = share[..., None] * (u - block.answer(*block.read(phi_k)))
+            if padding is not None:
+                u = u.masked_fill(pads[..., None], 0)
+        cache.keys[cache.count, :rows], cache.values[cache.count, :rows] = kept, u
+        cache.ancestors[:, cache.count] = torch.arange(rows, device=k.device)
+        out, total = block.read(phi_q)
+        product = (phi_q * phi_k).sum(-1, keepdim=True)
+        if decoding.rule == "gated":
+            cache.strengths[cache.count, :rows] = share
+            share = share[..., None]
+            out, total = (None if x is None else (1 - share) * x for x in (out, total))
+            product = share * product
+        outputs.append(block.answer(out + product * u, None if total is None else total + product))
+        cache.count += 1
+    cache.count = first
+    return _stacked(outputs, q, cache)
+
+
+def _stacked(outputs: list[Tensor], q: Tensor, cache) -> Tensor:
+    return torch.stack(outputs, 1) if outputs else q.new_empty(*q.shape[:3], cache.values.shape[-1])
+
+
+@_without_autocast
+def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
+    """As ``fwp::fold`` of csrc/fast_weights.cpp: the state after the block, with a row for every hypothesis."""
+    block = _Block(decoding, cache)
+    phi = block.phi if block.weights is None else block.phi * block.weights[..., None]
+    W = torch.einsum("rnhi,rnhj->rhij", phi, block.values)
+    z = phi.sum(1) if decoding.normalize_output else None
+    if block.W is not None:
+        left = 1 if block.left is None else block.left[..., None]
+        W = W + (left if block.left is None else left[..., None]) * block.W
+        z = None if z is None else z + left * block.z
+    return W, z

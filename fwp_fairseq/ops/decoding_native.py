@@ -1,0 +1,62 @@
+"""A decoding step by the compiled operators ``torch.ops.fwp.decode`` and ``fold``: fake kernels and calls."""
+
+import torch
+from torch import Tensor
+
+from .. import _extension
+from .native import MAPS, new_rows
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+def _fake_decode(q, k, v, beta, padding, keys, values, *others):
+    return new_rows(q, values.shape[3])
+
+
+def _fake_fold(
+    keys, values, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output
+):  # fmt: skip
+    read, heads = ancestors.shape[0], keys.shape[2]
+    new_z = keys.new_empty(read, heads, d_dot) if normalize_output else keys.new_empty(0)
+    return keys.new_empty(read, heads, d_dot, values.shape[3]), new_z
+
+
+_STATUS = _extension.status()
+_BUILT = _STATUS.cpu and hasattr(torch.ops.fwp, "decode")
+if _BUILT:
+    torch.library.register_fake("fwp::decode", _fake_decode)
+    torch.library.register_fake("fwp::fold", _fake_fold)
+
+
+def unsupported_reasons(decoding, x: Tensor) -> list[str]:
+    """Why the compiled library cannot serve this site; empty when it can."""
+    if not _STATUS.cpu:
+        return [_STATUS.reasons["cpu"]]
+    if not _BUILT:
+        return ["the compiled library is older than this source; install again"]
+    reasons = []
+    if x.device.type != "cpu":
+        reasons.append(f"the compiled library does not decode {x.device.type} tensors")
+    if x.dtype not in _DTYPES:
+        reasons.append(f"the compiled library does not decode {x.dtype}")
+    if type(decoding.feature_map) not in MAPS:
+        reasons.append(f"the compiled library does not know the feature map {type(decoding.feature_map).__name__}")
+    return reasons
+
+
+def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:
+    phi = decoding.feature_map
+    return torch.ops.fwp.decode(
+        q, k, v, beta, padding, cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W,
+        cache.z, cache.projection, cache.count, decoding.rule, MAPS[type(phi)], decoding.d_dot(q),
+        getattr(phi, "scale", 1.0), decoding.normalize_features, decoding.normalize_output, decoding.eps,
+    )  # fmt: skip
+
+
+def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
+    phi = decoding.feature_map
+    W, z = torch.ops.fwp.fold(
+        cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
+        decoding.rule, MAPS[type(phi)], cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
+    )  # fmt: skip
+    return W, z if decoding.normalize_output else None

@@ -1,0 +1,385 @@
+"""Lazy decoding against the reference operator: every step, whatever the order, the blocks and the sources."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops import backends
+from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
+from tests.requirements import missing
+from tests.tolerances import assert_close
+
+RULES = ("sum", "delta", "gated")
+NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
+# d_key, d_value: within a vector; with a rest; whole vectors.
+WIDTHS = [(3, 5), (19, 21), (32, 64)]
+MAPS = {
+    "identity": lambda d_key: None,
+    "elu": lambda d_key: build_feature_map("elu", d_key),
+    "dpfp-1": lambda d_key: build_feature_map("dpfp", d_key, nu=1),
+    "dpfp-3": lambda d_key: build_feature_map("dpfp", d_key, nu=3),
+    "favor": lambda d_key: build_feature_map("favor", d_key, m=5).eval(),
+}
+IMPLEMENTATIONS = [
+    "chunked",
+    pytest.param("native", marks=pytest.mark.needs("native")),
+]
+HEADS = 2
+
+
+def make(rule, map_name="dpfp-3", normalizer="both", backend="chunked", d_key=3, eps=1e-6):
+    torch.manual_seed(1)
+    return ops.Decoding(rule, MAPS[map_name](d_key), *NORMALIZERS[normalizer], eps=eps, backend=backend)
+
+
+class Stream:
+    """Tokens, and what the reference operator says about any sequence of them."""
+
+    def __init__(self, decoding, tokens, d_key=3, d_value=5, dtype=torch.float64, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+        self.decoding = decoding
+        self.q, self.k = 0.7 * normal(tokens, HEADS, d_key), 0.7 * normal(tokens, HEADS, d_key)
+        if decoding.feature_map is None:
+            self.q, self.k = self.q.abs(), self.k.abs()
+        self.v = normal(tokens, HEADS, d_value)
+        self.beta = None
+        if decoding.rule != "sum":
+            share = 0.05 + 0.9 * normal(tokens, HEADS).sigmoid()
+            # The delta rule diverges with wide steps on keys that are not normalised.
+            self.beta = 0.02 * share if decoding.rule == "delta" and not decoding.normalize_features else share
+
+    def inputs(self, rows):
+        """q, k, v and beta of the tokens in rows (R, T), laid out as fairseq has them: views of (T, R, C)."""
+
+        def view(x):
+            return x[rows.T].transpose(0, 1)
+
+        return view(self.q), view(self.k), view(self.v), None if self.beta is None else view(self.beta)
+
+    def expected(self, rows, mask=None, causal=True, queries=None):
+        d = self.decoding
+        q, k, v, beta = self.inputs(rows)
+        q = q if queries is None else queries
+        out, _ = getattr(ops, f"{d.rule}_rule")(
+            q, k, v, *(() if beta is None else (beta,)), feature_map=d.feature_map, causal=causal,
+            key_padding_mask=mask, normalize_features=d.normalize_features, normalize_output=d.normalize_output,
+            eps=d.eps, backend="reference",
+        )  # fmt: skip
+        return out
+
+
+def decode(decoding, stream, rows, mask=None, together=1):
+    outputs, cache = [], None
+    for t in range(0, rows.shape[1], together):
+        q, k, v, beta = stream.inputs(rows[:, t : t + together])
+        part = None if mask is None else mask[:, t : t + together]
+        out, cache = decoding.step(cache, q, k, v, beta, part)
+        outputs.append(out)
+    return torch.cat(outputs, 1), cache
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("rule", RULES)
+def test_every_step_through_two_folds(rule, map_name, normalizer, implementation):
+    decoding = make(rule, map_name, normalizer, implementation)
+    stream, rows = Stream(decoding, 3 * 75), torch.arange(3 * 75).view(3, 75)
+    out, cache = decode(decoding, stream, rows)
+    assert_close(out, stream.expected(rows), "operator")
+    assert (
+        cache.W is not None
+        and cache.count == 75 - longest_block(decoding.d_dot(stream.k), cache.keys.shape[-1], 5) - LATER_BLOCK
+    )
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("d_key, d_value", WIDTHS)
+@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("rule", RULES)
+def test_widths(rule, map_name, d_key, d_value, implementation):
+    decoding = make(rule, map_name, "both", implementation, d_key)
+    stream, rows = Stream(decoding, 2 * 40, d_key, d_value), torch.arange(80).view(2, 40)
+    assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("together", [3, 50, 150])
+@pytest.mark.parametrize("rule", RULES)
+def test_several_tokens_at_once(rule, together, implementation):
+    decoding = make(rule, backend=implementation)
+    stream, rows = Stream(decoding, 2 * 150), torch.arange(300).view(2, 150)
+    assert_close(decode(decoding, stream, rows, together=together)[0], stream.expected(rows), "operator")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("normalizer", ["attention", "both"])
+@pytest.mark.parametrize("rule", RULES)
+def test_pads_write_nothing(rule, normalizer, together, implementation):
+    decoding = make(rule, normalizer=normalizer, backend=implementation)
+    stream, rows = Stream(decoding, 3 * 40), torch.arange(120).view(3, 40)
+    mask = torch.rand(3, 40) < 0.4
+    mask[0, :3] = True
+    for x in (stream.k, stream.v, *(() if stream.beta is None else (stream.beta,))):
+        x[rows[mask]] = float("nan")
+    assert_close(decode(decoding, stream, rows, mask, together)[0], stream.expected(rows, mask), "operator")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("rule", RULES)
+def test_any_reordering(rule, implementation):
+    """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
+    decoding = make(rule, backend=implementation)
+    stream = Stream(decoding, 1000)
+    generator = torch.Generator().manual_seed(5)
+    rows, cache, fresh = torch.empty(4, 0, dtype=torch.long), None, 0
+    for step in range(110):
+        if step and step % 3 != 2:
+            count = {20: 7, 40: 3, 60: 2, 75: 6}.get(step, len(rows))
+            order = torch.randint(len(rows), (count,), generator=generator)
+            cache.reorder(order)
+            rows = rows[order]
+        new = fresh + torch.arange(len(rows))
+        fresh += len(rows)
+        rows = torch.cat([rows, new[:, None]], 1)
+        out, cache = decoding.step(cache, *stream.inputs(rows[:, -1:]))
+        if step % 9 == 0 or step == 109:
+            assert_close(out, stream.expected(rows)[:, -1:], "operator")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("sources", [0, 1, 20, 50])
+@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("rule", RULES)
+def test_sources_are_shared(rule, map_name, sources, implementation):
+    """Rows 0, 0, 0, 0, 0, 1, 0, 0, 1 of two sources with pads, 1 and 3 queries; then another order of them."""
+    decoding = make(rule, map_name, backend=implementation)
+    stream, written = Stream(decoding, 200), torch.arange(2 * sources).view(2, sources)
+    mask = torch.rand(2, sources) < 0.3
+    shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
+    _, k, v, beta = stream.inputs(written)
+    for targets in (1, 3):
+        cache, rows = decoding.write(k, v, beta, mask, shared.int()), shared
+        for order in (None, torch.tensor([8, 1, 5, 5]), torch.tensor([1, 1, 0, 2, 3, 3])):
+            if order is not None:
+                cache.reorder(order)
+                rows = rows[order]
+            queries = stream.q[torch.arange(targets * len(rows)).view(targets, len(rows))].transpose(0, 1)
+            expected = stream.expected(written[rows], mask[rows], causal=False, queries=queries)
+            assert_close(decoding.read(cache, queries), expected, "operator")
+
+
+def test_a_long_source_is_a_state_and_a_short_one_is_not():
+    decoding = make("delta")
+    stream = Stream(decoding, 100)
+    for sources, is_state in ((32, False), (33, True)):
+        _, k, v, beta = stream.inputs(torch.arange(sources)[None])
+        cache = decoding.write(k, v, beta, None, torch.zeros(4, dtype=torch.int32))
+        assert (cache.W is not None, cache.keys.shape[0] == 0) == (is_state, is_state)
+
+
+def test_the_longest_block():
+    """Raw keys of 64 numbers meet the state at d_dot / 2, cached features of FAVOR+ earlier; never beyond 32..128."""
+    found = {d_dot: longest_block(d_dot, 64, 64) for d_dot in (64, 128, 256, 512)}
+    assert found == {64: 32, 128: 64, 256: 128, 512: 128}
+    assert longest_block(256, 256, 64) == 51
+    assert longest_block(8, 8, 8) == 32
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("rule", RULES)
+def test_memory_is_bounded(rule, implementation):
+    decoding = make(rule, backend=implementation)
+    stream, rows = Stream(decoding, 600), torch.arange(600).view(2, 300)
+    size_of_state = 2 * HEADS * 18 * (5 + 1)
+    size_of_block = LATER_BLOCK * 2 * (HEADS * (3 + 5 + 1) + 1) + 2
+    for length in (100, 300):
+        _, cache = decode(decoding, stream, rows[:, :length], together=50)
+        assert cache.size <= size_of_state + size_of_block
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_storage_grows_with_the_positions(implementation):
+    decoding = make("sum", "dpfp-3", backend=implementation, d_key=64)
+    stream, rows = Stream(decoding, 64, 64, 64), torch.arange(64).view(1, 64)
+    for length, capacity in ((1, 16), (16, 16), (17, 32), (64, 64)):
+        assert decode(decoding, stream, rows[:, :length])[1].keys.shape[0] == capacity
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("map_name", MAPS)
+def test_precision_of_float32(map_name, rule, implementation):
+    decoding = make(rule, map_name, backend=implementation, d_key=16)
+    stream, rows = Stream(decoding, 2 * 100, 16, 16), torch.arange(200).view(2, 100)
+    expected = stream.expected(rows)
+    for name in ("q", "k", "v", "beta"):
+        x = getattr(stream, name)
+        setattr(stream, name, None if x is None else x.float())
+    assert_close(decode(decoding, stream, rows)[0], expected, "float32")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_summed_in_float32(dtype, implementation):
+    decoding = make("delta", backend=implementation, d_key=16)
+    stream, rows = Stream(decoding, 2 * 60, 16, 16), torch.arange(120).view(2, 60)
+    for name in ("q", "k", "v", "beta"):
+        setattr(stream, name, getattr(stream, name).to(dtype))
+    out, cache = decode(decoding, stream, rows)
+    assert out.dtype == dtype and cache.keys.dtype == cache.W.dtype == torch.float32
+    for name in ("q", "k", "v", "beta"):
+        setattr(stream, name, getattr(stream, name).double())
+    assert_close(out.double(), stream.expected(rows), str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_written_reads_as_zero(rule, implementation):
+    """eps = 0 and keys that hold nothing: the quotient 0 / 0 is 0."""
+    decoding = make(rule, "dpfp-1", "both", implementation, eps=0.0)
+    stream, rows = Stream(decoding, 2 * 5), torch.arange(10).view(2, 5)
+    stream.k.zero_()
+    out, _ = decode(decoding, stream, rows)
+    assert torch.equal(out, torch.zeros_like(out))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_no_rows(implementation):
+    decoding = make("delta", backend=implementation)
+    out, cache = decoding.step(None, *Stream(decoding, 4).inputs(torch.empty(0, 1, dtype=torch.long)))
+    assert out.shape == (0, 1, HEADS, 5) and cache.count == 1
+
+
+def test_the_named_implementation_serves():
+    counts = backends.served.copy()
+    for backend in ("chunked", *(() if missing("native") else ("native", "auto"))):
+        decoding = make("gated", backend=backend)
+        decode(decoding, Stream(decoding, 4), torch.arange(4).view(2, 2))
+    expected = {"chunked": 2, "native": 0 if missing("native") else 4, "reference": 0}
+    assert {name: backends.served[name] - counts[name] for name in counts} == expected
+
+
+@pytest.mark.needs("native")
+def test_what_the_kernel_does_not_know_falls_back_or_is_refused():
+    class Square(type(build_feature_map("elu", 3))):
+        def features(self, x):
+            return x.square()
+
+    auto = ops.Decoding("sum", Square(3), False, True)
+    stream, rows = Stream(auto, 6), torch.arange(6).view(2, 3)
+    assert_close(decode(auto, stream, rows)[0], stream.expected(rows), "operator")
+    native = ops.Decoding("sum", Square(3), False, True, backend="native")
+    with pytest.raises(NotImplementedError, match="does not know the feature map Square"):
+        decode(native, stream, rows)
+
+
+def raw_arguments(rule="gated", writes=True, state=True, **changes):
+    """(arguments of fwp::decode) in a dict, in the operator's order."""
+    x = torch.rand(2, 1, HEADS, 3, dtype=torch.float64)
+    gated = rule == "gated"
+    arguments = dict(
+        q=x, k=x if writes else None, v=x if writes else None,
+        beta=x[..., 0] if writes and rule != "sum" else None, padding=None,
+        keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), values=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
+        strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if gated else None,
+        ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
+        W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
+        z=torch.rand(2, HEADS, 3, dtype=torch.float64) if state else None,
+        projection=None, count=3, rule=rule, feature_map="elu", d_dot=3, input_scale=1.0, normalize_features=True,
+        normalize_output=True, eps=1e-6,
+    )  # fmt: skip
+    assert changes.keys() <= arguments.keys()
+    return arguments | changes
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_opcheck(rule, writes, state):
+    arguments = raw_arguments(rule, writes, state)
+    torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()))
+    names = (
+        *("keys", "values", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
+        "normalize_output",
+    )
+    torch.library.opcheck(torch.ops.fwp.fold.default, tuple(arguments[name] for name in names))
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"rule": "gate"}, "rule is gate, expected sum, delta or gated"),
+        ({"feature_map": "relu"}, "feature_map is relu, expected"),
+        ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
+        ({"beta": None}, "beta with them for delta and gated"),
+        ({"ancestors": None}, "ancestors are missing"),
+        ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
+        ({"strengths": None}, "strengths are missing for the rule gated"),
+        ({"z": None}, "z is missing"),
+        ({"projection": torch.zeros(3, 2)}, "projection is given"),
+        ({"k": torch.zeros(2, 1, HEADS, 3)}, "k is of type Float"),
+        ({"rows": torch.zeros(2, dtype=torch.long)}, "rows is of type Long, expected a contiguous Int"),
+        ({"values": torch.rand(5, HEADS, 2, 3, dtype=torch.float64).transpose(1, 2)}, "values is not contiguous"),
+        ({"padding": torch.zeros(2, 1)}, "padding is of type Float, expected Bool"),
+    ],
+    ids=str,
+)
+def test_the_operator_names_what_is_wrong(changes, message):
+    with pytest.raises(ValueError, match=f"fwp::decode: .*{message}"):
+        torch.ops.fwp.decode(*raw_arguments(**changes).values())
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("name, table", [("ancestors", torch.full((2, 5), 2)), ("rows", torch.tensor([0, -1]))])
+def test_a_table_that_leaves_the_storage_is_refused(name, table):
+    with pytest.raises(IndexError, match=f"{name} names a row outside of 0 .. 1"):
+        torch.ops.fwp.decode(*raw_arguments(**{name: table.int()}).values())
+
+
+@pytest.mark.needs("native")
+def test_threads_change_nothing():
+    def run(threads):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            decoding = make("delta", backend="native", d_key=16)
+            stream, rows = Stream(decoding, 8 * 60, 16, 16), torch.arange(480).view(8, 60)
+            return decode(decoding, stream, rows)[0]
+        finally:
+            torch.set_num_threads(before)
+
+    assert torch.equal(run(1), run(3))
+
+
+_INNER = "FWP_CPU_CAPABILITY" in os.environ
+
+
+@pytest.mark.needs("native")
+@pytest.mark.skipif(_INNER, reason="this is the inner run")
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_every_instruction_set(capability):
+    """The numeric tests of this file again, in a process where a lower instruction set is forced."""
+    environment = os.environ | {"FWP_CPU_CAPABILITY": capability}
+    name = [sys.executable, "-c", "import fwp_fairseq.ops, torch; print(torch.ops.fwp.cpu_capability())"]
+    runs = subprocess.run(name, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    if runs != capability:
+        pytest.skip(f"this processor has no {capability}")
+    if capability == torch.ops.fwp.cpu_capability():
+        pytest.skip("the other tests run it")
+    tests = "native and (widths or shared or precision)"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:]
