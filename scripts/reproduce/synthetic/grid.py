@@ -35,7 +35,7 @@ def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range
         epilog="A point that is recorded is skipped, so the same command continues a run that was stopped.",
         allow_abbrev=False,
     )
-    parser.add_argument("--quick", action="store_true", help="a thinned grid: about 20 minutes with --jobs 2 on 2 cores")
+    parser.add_argument("--quick", action="store_true", help="a thinned grid: 20 minutes with --jobs 2 on 2 cores")
     parser.add_argument(
         "--models", nargs="+", choices=models, metavar="MODEL", help=f"only these (all: {' '.join(models)})"
     )
