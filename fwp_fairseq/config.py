@@ -124,6 +124,13 @@ def _common(cfg, option: str):
     return FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default if value is None else value
 
 
+def _useless(name: str, value, map_flag: str) -> ValueError:
+    option = next(option for option in _OPTIONS if name.endswith(option)).replace("_", " ")
+    return ValueError(
+        f"{_flag(name)} {value} contradicts {map_flag} softmax: stock attention has no {option}; drop one of the two"
+    )
+
+
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     """The choices at one site (``encoder``, ``decoder`` or ``cross``), the common ones where it has none of its own.
 
@@ -141,10 +148,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     if found.is_softmax:
         for option in _OPTIONS[1:]:
             if own[option] is not None:
-                raise ValueError(
-                    f"{_flag(f'fwp_{site}_{option}')} {own[option]} contradicts {map_flag} softmax: stock attention "
-                    f"has no {option.replace('_', ' ')}; drop one of the two"
-                )
+                raise _useless(f"fwp_{site}_{option}", own[option], map_flag)
     elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
@@ -172,7 +176,4 @@ def check_flags(cfg, sites: tuple[str, ...] = SITES) -> None:
     for option in _OPTIONS[1:]:
         value = _common(cfg, option)
         if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
-            raise ValueError(
-                f"{_flag(f'fwp_{option}')} {value} contradicts {_flag('fwp_feature_map')} softmax: stock attention has "
-                f"no {option.replace('_', ' ')}; drop one of the two"
-            )
+            raise _useless(f"fwp_{option}", value, _flag("fwp_feature_map"))

@@ -9,6 +9,7 @@ from .table import Table
 
 _DEFINITIONS = (
     "bleu_vs_d_dot",
+    "finetune",
     "quickstart",
     "synthetic",
 )

@@ -6,8 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,27 +85,3 @@ class Folder:
             return None
         except ValueError:
             raise RecipeError(f"{path} is not JSON; remove {path.parent} and start again") from None
-
-
-def repair_last_checkpoint(checkpoints: Path) -> str | None:
-    """Replaces a truncated checkpoint_last.pt by the newest whole epoch's; returns what was done.
-
-    fairseq copies the epoch's checkpoint there without a temporary file, so a kill in between leaves half of it, and
-    every later start fails.
-    """
-    last = checkpoints / "checkpoint_last.pt"
-    if not last.exists() or zipfile.is_zipfile(last):
-        return None
-    numbered = {
-        int(path.stem.removeprefix("checkpoint")): path
-        for path in checkpoints.glob("checkpoint*.pt")
-        if path.stem.removeprefix("checkpoint").isdigit() and zipfile.is_zipfile(path)
-    }
-    if not numbered:
-        last.unlink()
-        return f"{last} was cut off and is removed: the training starts again"
-    newest = numbered[max(numbered)]
-    part = last.with_name(f"{last.name}.part")
-    shutil.copyfile(newest, part)
-    os.replace(part, last)
-    return f"{last} was cut off and is replaced by {newest.name}"

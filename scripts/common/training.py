@@ -7,7 +7,6 @@ from pathlib import Path
 
 from . import process
 from .commands import flags_of
-from .folder import repair_last_checkpoint
 from .progress import TrainingDisplay, TrainingProgress, summary
 
 
@@ -23,7 +22,7 @@ def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable
     if not (checkpoints / "checkpoint_last.pt").exists():
         log.unlink(missing_ok=True)
     else:
-        say(repair_last_checkpoint(checkpoints) or f"resuming from {checkpoints}/checkpoint_last.pt")
+        say(f"resuming from {checkpoints}/checkpoint_last.pt")
     try:
         process.run(command, log, display.line, **options)
     finally:

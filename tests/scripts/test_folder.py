@@ -1,11 +1,10 @@
 """What a run folder remembers: configuration, finished steps, time, and its last checkpoint."""
 
 import json
-import zipfile
 
 import pytest
 
-from scripts.common.folder import Folder, RecipeError, repair_last_checkpoint, write_atomically
+from scripts.common.folder import Folder, RecipeError, write_atomically
 
 
 @pytest.fixture
@@ -67,34 +66,3 @@ def test_failed_writing_keeps_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError):
         write_atomically(target, "new")
     assert target.read_text() == "old"
-
-
-def checkpoint(path, content):
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("data", content)
-    return path.read_bytes()
-
-
-def test_whole_last_checkpoint_is_left_alone(tmp_path):
-    last = checkpoint(tmp_path / "checkpoint_last.pt", "last")
-    checkpoint(tmp_path / "checkpoint1.pt", "1")
-    assert repair_last_checkpoint(tmp_path) is None
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == last
-    (tmp_path / "checkpoint_last.pt").unlink()
-    assert repair_last_checkpoint(tmp_path) is None
-
-
-def test_truncated_last_checkpoint_is_replaced_by_the_newest_whole_one(tmp_path):
-    checkpoint(tmp_path / "checkpoint2.pt", "2")
-    ten = checkpoint(tmp_path / "checkpoint10.pt", "10")
-    (tmp_path / "checkpoint11.pt").write_bytes(ten[: len(ten) // 2])
-    checkpoint(tmp_path / "checkpoint_best.pt", "best")
-    (tmp_path / "checkpoint_last.pt").write_bytes(ten[:20])
-    assert "checkpoint10.pt" in repair_last_checkpoint(tmp_path)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == ten
-
-
-def test_truncated_last_checkpoint_alone_is_removed(tmp_path):
-    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK half")
-    assert "starts again" in repair_last_checkpoint(tmp_path)
-    assert not (tmp_path / "checkpoint_last.pt").exists()

@@ -1,0 +1,39 @@
+"""What scripts/reproduce/finetune_softmax_to_fast_weights/run.sh --record found."""
+
+from .table import Table, machine, number, signatures
+
+_TITLES = {"softmax": "softmax, as trained", "converted": "converted", "finetuned": "fine-tuned"}
+
+
+def _attention(record: dict) -> str:
+    """Without the site where all three are alike."""
+    sites = [text.partition(": ") for text in record["attention"].split("; ")]
+    return sites[0][2] if len({choices for *_, choices in sites}) == 1 and sites[0][2] else record["attention"]
+
+
+def _note(rows: list[dict]) -> str:
+    lines = [signatures(rows)] if rows else []
+    lines += dict.fromkeys(
+        f"long: 10 sentences in one batch, every output of exactly {row['long_length']:,} tokens" for row in rows
+    )
+    return "\n\n".join([*lines, *dict.fromkeys(f"machine: {machine(row)}, {row['threads']} threads" for row in rows)])
+
+
+TABLES = {
+    "finetune": Table(
+        columns={
+            "model": lambda r: _TITLES[r["stage"]],
+            "attention": _attention,
+            "updates of fine-tuning": number("updates", ","),
+            "BLEU": number("bleu", ".2f"),
+            "test set, sentences/s": number("sentences_per_second", ".1f"),
+            "test set, peak MiB": number("peak_mib", ","),
+            "long, tokens/s": number("long_tokens_per_second", ",.0f"),
+            "long, peak MiB": number("long_peak_mib", ","),
+            "seed": lambda r: r["seed"],
+        },
+        key=lambda r: (r["conversion"], r["seed"], r["updates"], machine(r), r["threads"], r["stage"]),
+        expected=[{"stage": stage} for stage in _TITLES],
+        note=_note,
+    ),
+}

@@ -1,0 +1,255 @@
+"""From a softmax checkpoint to a fine-tuned one with fast weights, measured at every stage."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from scripts.common import process, score, training
+from scripts.common.folder import Folder, RecipeError, write_atomically
+from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
+from scripts.common.steps import Steps
+from scripts.data import corpus, multi30k
+
+from . import commands
+from .arguments import HERE, OUT, RECORDS, parse
+from .commands import Recipe
+
+STAGES = ("softmax", "converted", "finetuned")
+STEPS = (
+    *("softmax-generate", "softmax-bleu", "softmax-long"),
+    *("convert", "converted-generate", "converted-bleu"),
+    *("train", "finetuned-generate", "finetuned-bleu", "finetuned-long"),
+)
+_SPEED = re.compile(r"Translated ([\d,]+) sentences .* \(([\d.]+) sentences/s, [\d.]+ tokens/s\)")
+_TIME = re.compile(r"translation time: ([\d.]+)")
+
+
+def softmax_of(options) -> Path:
+    """--checkpoint, or that of the quickstart's baseline, which is trained where there is none."""
+    if options.checkpoint is not None:
+        corpus.prepare(Steps(len(corpus.STEPS)), options.out / "data")
+        return options.checkpoint
+    quickstart = importlib.import_module("scripts.quickstart.__main__")
+    flags = ["--baseline", *["--smoke"] * options.smoke, "--seed", str(options.seed), *["--cpu"] * options.cpu]
+    theirs = importlib.import_module("scripts.quickstart.arguments").parse(flags)
+    theirs.command, theirs.out = ["scripts/quickstart.sh", *flags], options.out
+    quickstart.quickstart(theirs)
+    return options.out / theirs.name / "checkpoints/average.pt"
+
+
+def _surroundings() -> dict:
+    from fwp_fairseq import records
+
+    return {"threads": int(process.environment()["OMP_NUM_THREADS"]), "environment": records.environment()}
+
+
+def decode(command: list[str], log: Path, output: Path, expected: int) -> dict:
+    """fairseq-generate's own speed, without its start, and the largest memory of the process."""
+    surroundings = _surroundings()
+    shutil.rmtree(output.parent, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    display = DecodingDisplay(output, expected, on_terminal())
+    try:
+        used = process.run(command, log, on_tick=display.tick)
+    finally:
+        display.close()
+    found = _SPEED.search(output.read_text(encoding="utf-8") + log.read_text(encoding="utf-8"))
+    sentences = int(found[1].replace(",", "")) if found else 0
+    if sentences != expected:
+        raise RecipeError(f"{output}: expected {expected} translations, actual {sentences}; see {log}")
+    return {"sentences_per_second": float(found[2]), "peak_mib": round(used.peak_mib), **surroundings}
+
+
+def decode_long(command: list[str], log: Path, sentences: int, length: int) -> dict:
+    """The same with fairseq-interactive, which takes what sentences it is given."""
+    log.unlink(missing_ok=True)
+    used = process.run(command, log)
+    text = log.read_text(encoding="utf-8")
+    lengths = [len(line.split("\t")[2].split()) for line in text.split("\n") if line.startswith("H-")]
+    if lengths != [length] * sentences:
+        raise RecipeError(f"{log}: expected {sentences} outputs of {length} tokens, actual {lengths}")
+    seconds = float(_TIME.search(text)[1])
+    return {
+        "long_tokens_per_second": round(sentences * length / seconds, 1),
+        "long_peak_mib": round(used.peak_mib),
+    }
+
+
+def convert(recipe: Recipe) -> dict:
+    """What fwp convert says: the attention, and the model's flags for the training."""
+    log = recipe.converted.parent / "convert.log"
+    log.unlink(missing_ok=True)
+    process.run(commands.convert(recipe), log)
+    text = log.read_text(encoding="utf-8")
+    attention = re.search(r"^attention: \[.*\] -> \[(.*)\]$", text, re.MULTILINE)
+    return {
+        "attention": attention[1] if attention else "softmax",
+        "train": shlex.split(text.strip().splitlines()[-1]),
+    }
+
+
+def do(options, recipe: Recipe) -> list[dict]:
+    """Every step that is not finished; returns a record a stage."""
+    folder = Folder(recipe.path, STEPS)
+    steps = Steps(len(STEPS))
+    expected = corpus.SMOKE_SENTENCES if recipe.smoke else multi30k.SPLITS["test_2016_flickr"]
+
+    def measure(stage: str, checkpoint: Path, long: bool) -> dict:
+        where = recipe.folder(stage)
+        where.mkdir(exist_ok=True)
+        command, output = commands.generate(recipe, stage, checkpoint), recipe.generated(stage)
+        found = steps.do(
+            *(folder, f"{stage}-generate", f"{stage}: translate {expected} sentences", command, [output]),
+            lambda: decode(command, where / "generate.log", output, expected),
+            command,
+        )
+        bleu = commands.bleu(recipe, stage)
+        found |= steps.do(
+            folder, f"{stage}-bleu", f"{stage}: score", bleu, [], lambda: score.bleu(bleu, where / "bleu.log")[0], bleu
+        )
+        found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
+        if long:
+            longer = commands.generate_long(recipe, checkpoint)
+            title = f"{stage}: {commands.LONG_SENTENCES} outputs of {recipe.long} tokens"
+            found |= steps.do(
+                *(folder, f"{stage}-long", title, longer, []),
+                lambda: decode_long(longer, where / "long.log", commands.LONG_SENTENCES, recipe.long),
+                longer,
+            )
+        if recipe.device != ("--cpu",):  # the process's own memory says nothing of a GPU's
+            found |= {"peak_mib": None, "long_peak_mib": None}
+        return found
+
+    with folder.locked():
+        # The checkpoint by its content: another one of the same name makes other results.
+        status = recipe.softmax.stat()
+        folder.claim(
+            {
+                "checkpoint": f"{recipe.softmax}, {status.st_size} bytes of {status.st_mtime_ns}",
+                "conversion": " ".join(recipe.conversion),
+                "updates": recipe.updates,
+                "seed": recipe.seed,
+                "smoke": recipe.smoke,
+            }
+        )
+        sources = (recipe.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
+        write_atomically(recipe.sources, "".join(f"{line}\n" for line in sources))
+        found = [measure("softmax", recipe.softmax, long=True)]
+
+        recipe.converted.parent.mkdir(exist_ok=True)
+        command = commands.convert(recipe)
+        converted = steps.do(
+            *(folder, "convert", "convert to fast weights", command, [recipe.converted]),
+            lambda: convert(recipe),
+            command,
+        )
+        found.append(measure("converted", recipe.converted, long=False))
+
+        recipe.finetuned.parent.parent.mkdir(exist_ok=True)
+        command = commands.train(recipe, converted["train"])
+
+        def train() -> dict:
+            display = TrainingDisplay(training.progress(command), on_terminal())
+            return training.train(
+                recipe.folder("finetuned"), command, display, lambda text: print(f"  {text}", flush=True)
+            )
+
+        title = f"fine-tune for {recipe.updates} updates"
+        trained = steps.do(folder, "train", title, command, [recipe.finetuned], train, command)
+        if recipe.smoke and (problem := loss_problem(trained)):
+            raise RecipeError(f"smoke: {problem}; see {recipe.folder('finetuned')}/train.log")
+        found.append(measure("finetuned", recipe.finetuned, long=True))
+
+        trained_by = {"updates": trained["updates"], "train_seconds": round(trained["seconds"], 1)}
+        for stage, result in zip(STAGES, found, strict=True):
+            result |= {
+                "table": "finetune",
+                "stage": stage,
+                "attention": "softmax" if stage == "softmax" else converted["attention"],
+                "conversion": converted["attention"],
+                "seed": recipe.seed,
+                "long_length": recipe.long,
+                "train_command": command if stage == "finetuned" else None,
+                "command": shlex.join(options.command),
+                **(trained_by if stage == "finetuned" else {"updates": 0, "train_seconds": 0.0}),
+            }
+            text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+            write_atomically(recipe.folder(stage) / "record.json", text)
+    return found
+
+
+def conclude(recipe: Recipe, found: list[dict]) -> None:
+    from fwp_fairseq.tables import TABLES
+    from fwp_fairseq.tables.table import grid
+
+    table = grid(TABLES["finetune"], "finetune", found)
+    lines = [table.headings, *([str(cell) for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print()
+    for line in lines:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(f"\n{table.note}\n\ncheckpoint    {recipe.finetuned}\nlogs          {recipe.path}/*/*.log")
+
+
+def run(options) -> None:
+    from fwp_fairseq import records
+
+    print(f"+ {shlex.join(options.command)}", flush=True)
+    if options.record and records.environment()["dirty"] is not False:
+        raise RecipeError("--record: the working tree has changes that are not committed, or is no git checkout")
+    if options.checkpoint is not None and not options.checkpoint.is_file():
+        raise RecipeError(f"--checkpoint {options.checkpoint}: no such file")
+    device = importlib.import_module("scripts.quickstart.__main__").device(options.cpu)
+    recipe = Recipe(
+        data=options.out / "data",
+        path=options.out / options.name,
+        softmax=softmax_of(options),
+        conversion=tuple(options.conversion),
+        updates=options.updates,
+        seed=options.seed,
+        smoke=options.smoke,
+        device=tuple(device),
+    )
+    found = do(options, recipe)
+    conclude(recipe, found)
+    if options.record:
+        file = process.ROOT / RECORDS
+        known = records.read_file(file) if file.exists() else []
+        new = [record for record in found if record not in known]
+        for record in new:
+            records.append(file, record)
+        print(f"{len(new)} records appended to {RECORDS}")
+
+
+def main(argv: list[str]) -> int:
+    options = parse(argv)
+    options.command = [str(HERE / "run.sh"), *argv]
+    for name in ("out", "checkpoint"):
+        path = getattr(options, name)
+        if path is not None:
+            path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / path))
+            setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
+    options.out = options.out or OUT
+    os.chdir(process.ROOT)
+    process.stop_on_signals()
+    try:
+        run(options)
+    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, process.Stopped) as stop:
+        print("\nstopped; the same command continues (a training from its last epoch)", file=sys.stderr)
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""The exact commands of the recipe, as argument lists. Paths are relative to the repository root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.common import commands
+from scripts.common.commands import USER_DIR, words_of
+from scripts.data import corpus
+from scripts.quickstart import settings
+
+# As many updates as wanted, at a third of the quickstart's rate; otherwise as there.
+_TRAINING = {"--lr": 1e-3, "--warmup-updates": 40, "--log-interval": 10}
+_SMOKE_TRAINING = {"--max-tokens": 1000, "--log-interval": 1, "--disable-validation": True}
+# Every hypothesis of exactly this length: where a state of constant size should pay.
+LONG, SMOKE_LONG = 1000, 30
+LONG_SENTENCES = 10
+
+
+@dataclass(frozen=True)
+class Recipe:
+    data: Path
+    path: Path
+    softmax: Path
+    conversion: tuple[str, ...]
+    updates: int
+    seed: int
+    smoke: bool
+    device: tuple[str, ...]
+
+    def folder(self, stage: str) -> Path:
+        return self.path / stage
+
+    @property
+    def converted(self) -> Path:
+        return self.folder("converted") / "checkpoint.pt"
+
+    @property
+    def finetuned(self) -> Path:
+        return self.folder("finetuned") / "checkpoints/checkpoint_last.pt"
+
+    @property
+    def subset(self) -> str:
+        return "test1" if self.smoke else "test"
+
+    @property
+    def sources(self) -> Path:
+        """Of the long outputs."""
+        return self.path / "long.en"
+
+    @property
+    def long(self) -> int:
+        return SMOKE_LONG if self.smoke else LONG
+
+    def generated(self, stage: str) -> Path:
+        return self.folder(stage) / "generate" / f"generate-{self.subset}.txt"
+
+
+def convert(recipe: Recipe) -> list[str]:
+    return [
+        *(f"{commands.BIN}/fwp", "convert", "--input", str(recipe.softmax), "--output", str(recipe.converted)),
+        *("--seed", str(recipe.seed), *recipe.conversion),
+    ]
+
+
+def train(recipe: Recipe, model: list[str]) -> list[str]:
+    """`model`: what fwp convert says that the training must be given."""
+    limits = {"--total-num-update": recipe.updates, "--max-update": recipe.updates}
+    return [
+        *(f"{commands.BIN}/fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),
+        *("--source-lang", "en", "--target-lang", "de", *model),
+        *words_of(settings.TRAINING | _TRAINING | limits | (_SMOKE_TRAINING if recipe.smoke else {})),
+        *("--seed", str(recipe.seed), "--save-dir", str(recipe.finetuned.parent), "--keep-last-epochs", "1"),
+        *("--num-workers", "0", "--log-format", "json", *recipe.device),
+    ]
+
+
+def _decode(recipe: Recipe, tool: str, checkpoint: Path, flags: dict) -> list[str]:
+    return [
+        *(f"{commands.BIN}/{tool}", f"{recipe.data}/bin", *USER_DIR, "--path", str(checkpoint)),
+        *("--source-lang", "en", "--target-lang", "de"),
+        *("--bpe", "sentencepiece", "--sentencepiece-model", f"{recipe.data}/{corpus.SENTENCEPIECE}"),
+        *words_of(flags),
+        *("--num-workers", "0", "--log-format", "none"),
+        *(flag for flag in recipe.device if flag == "--cpu"),
+    ]
+
+
+def generate(recipe: Recipe, stage: str, checkpoint: Path) -> list[str]:
+    flags = {"--gen-subset": recipe.subset} | settings.DECODING | (settings.SMOKE_DECODING if recipe.smoke else {})
+    flags |= {"--results-path": recipe.generated(stage).parent}
+    return _decode(recipe, "fairseq-generate", checkpoint, flags)
+
+
+def generate_long(recipe: Recipe, checkpoint: Path) -> list[str]:
+    flags = {
+        "--input": recipe.sources,
+        "--buffer-size": LONG_SENTENCES,
+        "--batch-size": LONG_SENTENCES,
+        "--beam": settings.DECODING["--beam"],
+        "--min-len": recipe.long,
+        "--max-len-a": 0,
+        "--max-len-b": recipe.long,
+    }
+    return _decode(recipe, "fairseq-interactive", checkpoint, flags)
+
+
+def bleu(recipe: Recipe, stage: str) -> list[str]:
+    reference = recipe.data / "raw" / ("smoke.de" if recipe.smoke else "test_2016_flickr.de")
+    return [
+        *(f"{commands.BIN}/fwp", "bleu", "--hypotheses", str(recipe.generated(stage))),
+        *("--references", str(reference)),
+    ]

@@ -1,0 +1,221 @@
+"""From softmax to fast weights, with tools that only pretend: what is done, kept, resumed, refused and recorded."""
+
+import importlib
+import json
+import sys
+import textwrap
+
+import pytest
+
+from scripts.common import commands as common
+from scripts.common import process
+from scripts.data import corpus
+from scripts.reproduce.finetune_softmax_to_fast_weights import arguments
+
+recipe = importlib.import_module("scripts.reproduce.finetune_softmax_to_fast_weights.__main__")
+quickstart = importlib.import_module("scripts.quickstart.__main__")
+
+# Each says in the file `calls` that it ran. The environment variable FAKE steers them.
+TOOLS = {
+    "fairseq-preprocess": """
+        write(flag("--destdir") / "dict.de.txt", "")
+    """,
+    "fairseq-train": """
+        if FAKE == "fail":
+            sys.exit("RuntimeError: pretended")
+        assert flag("--finetune-from-model").exists() and "--encoder-layers" in sys.argv
+        for update, loss in ((1, 5.0), (2, 4.0)):
+            values = {"epoch": 1, "update": 0.1, "loss": str(loss), "num_updates": str(update)}
+            print(f"x | INFO | train_inner | {json.dumps(values)}")
+        write(flag("--save-dir") / "checkpoint_last.pt", "")
+    """,
+    "fairseq-generate": """
+        assert flag("--path").exists()
+        number = 100 if "test1" in sys.argv else 1000
+        if FAKE == "drop":
+            number -= 1
+        lines = [f"H-{i}\\t-1\\tx" for i in range(number)]
+        speed = "(50.50 sentences/s, 250.0 tokens/s)"
+        lines.append(f"NOTE | Translated {number:,} sentences (5,000 tokens) in 20.0s {speed}")
+        write(flag("--results-path") / f"generate-{flag('--gen-subset')}.txt", "\\n".join(lines) + "\\n")
+    """,
+    "fairseq-interactive": """
+        length = int(str(flag("--max-len-b")))
+        for i, line in enumerate(flag("--input").read_text().splitlines()):
+            print(f"S-{i}\\t{line}\\nH-{i}\\t-1\\t{'x ' * length}")
+        print("x | INFO | Total time: 9.000 seconds; translation time: 4.000")
+    """,
+    "fwp": """
+        if sys.argv[1] == "convert":
+            assert flag("--input").exists()
+            write(flag("--output"), "")
+            sites = "; ".join(f"{site}: feature-map=elu" for site in ("cross", "decoder", "encoder"))
+            print(f"attention: [softmax] -> [{sites}]")
+            print(f"to train it on:\\n  --finetune-from-model {flag('--output')} --arch a --encoder-layers 2")
+        else:
+            assert flag("--hypotheses").exists()
+            print("\\n" + json.dumps([{"name": "BLEU", "score": 31.4, "signature": "nrefs:1"}], indent=1))
+    """,
+}
+HEAD = f"""#!{sys.executable}
+import json, os, sys
+from pathlib import Path
+FAKE = os.environ.get("FAKE", "")
+def flag(name): return Path(sys.argv[sys.argv.index(name) + 1])
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+name = Path(sys.argv[0]).name
+with open("calls", "a") as file: print(sys.argv[1] if name == "fwp" else name.removeprefix("fairseq-"), file=file)
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name, body in TOOLS.items():
+        (bin_folder / name).write_text(HEAD + textwrap.dedent(body))
+        (bin_folder / name).chmod(0o755)
+
+    def make(data, say):
+        for path in corpus.outputs(data):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("A sentence.\n" * 100)
+        return {}
+
+    monkeypatch.setattr(common, "BIN", str(bin_folder))
+    monkeypatch.setattr(process, "ROOT", tmp_path)
+    monkeypatch.setattr(corpus, "make", make)
+    monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
+    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    for name in ("FWP_CALLER_FOLDER", "FAKE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "softmax.pt").write_text("")
+    return tmp_path
+
+
+def run(*more, conversion=("--fwp-feature-map", "elu")):
+    return recipe.main(["--checkpoint", "softmax.pt", "--name", "x", *more, "--", *conversion])
+
+
+def calls(root):
+    """What ran since the last time."""
+    file = root / "calls"
+    lines = file.read_text().split() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return lines
+
+
+MEASURE = ["generate", "bleu", "interactive"]
+ALL = ["preprocess", *MEASURE, "convert", *MEASURE[:2], "train", *MEASURE]
+
+
+def found(root, stage):
+    return json.loads((root / "runs/quickstart/x" / stage / "record.json").read_text())
+
+
+def test_three_stages_are_measured(root, capsys):
+    assert run() == 0
+    assert calls(root) == ALL
+    softmax, converted, finetuned = (found(root, stage) for stage in ("softmax", "converted", "finetuned"))
+    expected = {"bleu": 31.4, "sentences_per_second": 50.5, "table": "finetune", "seed": 1}
+    for record in (softmax, converted, finetuned):
+        assert expected.items() <= record.items() and record["peak_mib"] > 1 and record["environment"]["date"]
+    assert (softmax["updates"], converted["updates"], finetuned["updates"]) == (0, 0, 2)
+    assert softmax["attention"] == "softmax" and "decoder: feature-map=elu" in finetuned["attention"]
+    # 10 sentences of 1000 tokens in 4 seconds
+    assert softmax["long_tokens_per_second"] == finetuned["long_tokens_per_second"] == 2500
+    assert converted["long_tokens_per_second"] is None
+    output = capsys.readouterr().out
+    assert "fine-tuned" in output and "feature-map=elu " in output and "not run" not in output
+
+
+def test_second_run_does_nothing_and_says_so(root, capsys):
+    run()
+    calls(root)
+    capsys.readouterr()
+    assert run() == 0
+    assert calls(root) == [] and capsys.readouterr().out.count("done before, kept") == 12
+
+
+def test_failed_training_is_done_again_and_nothing_before_it(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail")
+    assert run() == 1
+    assert "RuntimeError: pretended" in capsys.readouterr().err
+    calls(root)
+    monkeypatch.delenv("FAKE")
+    assert run() == 0
+    assert calls(root) == ["train", *MEASURE]
+
+
+def test_missing_translations_are_an_error(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "drop")
+    assert run() == 1
+    assert "expected 1000 translations, actual 999" in capsys.readouterr().err
+
+
+def test_another_conversion_or_checkpoint_in_the_same_folder_is_refused(root, capsys):
+    run()
+    calls(root)
+    assert run(conversion=("--fwp-feature-map", "favor")) == 1
+    assert "conversion: expected --fwp-feature-map favor, actual --fwp-feature-map elu" in capsys.readouterr().err
+    (root / "softmax.pt").write_text("another")
+    assert run() == 1
+    assert "checkpoint: expected" in capsys.readouterr().err
+    assert calls(root) == []
+
+
+def test_records_are_appended_once(root, monkeypatch, capsys):
+    from fwp_fairseq import records
+
+    environment = records.environment()
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": True})
+    assert run("--record") == 1 and calls(root) == []
+    assert "--record" in capsys.readouterr().err
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False})
+    for _ in range(2):
+        assert run("--record") == 0
+    lines = (root / "benchmarks/results/finetune.jsonl").read_text().splitlines()
+    assert [json.loads(line)["stage"] for line in lines] == ["softmax", "converted", "finetuned"]
+
+
+def test_without_a_checkpoint_the_quickstart_s_baseline_is_trained(root, monkeypatch):
+    asked = []
+
+    def baseline(options):
+        asked.append((options.attention, options.smoke, options.seed, options.out))
+        corpus.prepare(recipe.Steps(2), options.out / "data")
+        path = options.out / options.name / "checkpoints/average.pt"
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+
+    monkeypatch.setattr(quickstart, "quickstart", baseline)
+    assert recipe.main(["--smoke", "--out", "there", "--seed", "3"]) == 0
+    ((attention, smoke, seed, out),) = asked
+    assert (attention, smoke, seed, str(out)) == ("baseline", True, 3, "there")
+    assert calls(root) == ALL
+    assert (root / "there/smoke-finetune-seed3/finetuned/record.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments_, named",
+    [
+        (["--updates", "9"], "--name"),
+        (["--", "--fwp-feature-map", "elu"], "--name"),
+        (["--name", "x", "--updates", "0"], "--updates 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--name", "data"], "--name data"),
+        (["--smoke", "--record"], "--smoke"),
+    ],
+)
+def test_calls_that_make_no_sense(arguments_, named, capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse(arguments_)
+    assert named in capsys.readouterr().err
+
+
+def test_missing_checkpoint_is_named(root, capsys):
+    assert recipe.main(["--checkpoint", "no.pt", "--name", "x"]) == 1
+    assert "no.pt: no such file" in capsys.readouterr().err and calls(root) == []
