@@ -8,6 +8,7 @@ from importlib import import_module
 from .table import Table
 
 _DEFINITIONS = (
+    "benchmarks",
     "bleu_vs_d_dot",
     "finetune",
     "quickstart",

@@ -1,0 +1,115 @@
+"""What benchmarks.attention measures, and the targets: ratios of time to another implementation, or seconds."""
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+HEADS, WIDTH = 8, 64  # of a head: d_key = d_value
+RULES = ("sum", "delta")
+
+# Forward, float32 and bfloat16: B*H, length, d_dot, largest ratio to softmax (sum, delta).
+_CPU_FLOAT32 = (
+    (256, 32, 64, 0.8, 1.1),
+    (256, 32, 256, 1.5, 2.1),
+    (256, 32, 512, 2.5, 3.6),
+    (64, 128, 256, 1.3, 2.1),
+    (64, 128, 512, 2.1, 3.6),
+    (16, 1024, 256, 0.5, 0.85),
+    (8, 4096, 256, 0.2, 0.3),
+)
+_CPU_BFLOAT16 = (
+    (256, 32, 64, 0.8, 1.0),
+    (256, 32, 256, 1.1, 1.4),
+    (256, 32, 512, 1.6, 2.0),
+    (64, 128, 256, 1.1, 1.7),
+    (64, 128, 512, 1.5, 2.2),
+)
+# Forward + backward may be this much above the forward's ratio.
+_BACKWARD = 1.3
+# Against the peers up to 128 tokens. Naive loop and idiap's kernels are given features: their phi is not counted.
+_CPU_PEERS = {"torch": 1 / 5, "naive": 1 / 20, "idiap": 1 / 6}
+
+_GPU = (
+    *((64, 32, 256), (256, 32, 64), (1024, 32, 64), (1024, 32, 256), (1024, 32, 384), (1024, 32, 512)),
+    *((4096, 32, 256), (1024, 64, 256), (1024, 64, 512), (1024, 128, 64), (1024, 128, 256), (1024, 128, 512)),
+    *((64, 1024, 256), (64, 4096, 256), (64, 4096, 512)),
+)
+_GPU_OTHER_TYPES = ((1024, 32, 256), (1024, 128, 512))
+_H200_BANDWIDTH = 4.3e12  # bytes/s
+
+
+@dataclass(frozen=True)
+class Case:
+    """``part``: forward, or both (forward + backward).
+
+    ``limits``: largest ratio to another implementation, by its name; ``seconds`` is absolute.
+    """
+
+    part: str
+    dtype: str
+    rule: str
+    rows: int
+    length: int
+    d_dot: int
+    limits: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}-{self.dtype}-{self.rule}-{self.rows}x{self.length}-{self.d_dot}"
+
+    @property
+    def feature_map(self) -> str:
+        return "elu" if self.d_dot == WIDTH else "dpfp"
+
+    def small(self) -> "Case":
+        """One batch row of it, for the gate: more than two chunks where the case is longer than one."""
+        return replace(self, rows=HEADS, length=min(self.length, 320))
+
+
+def _cpu() -> list[Case]:
+    found = []
+    for dtype, table in (("float32", _CPU_FLOAT32), ("bfloat16", _CPU_BFLOAT16)):
+        for rows, length, d_dot, *limits in table:
+            peers = _CPU_PEERS if length <= 128 and dtype == "float32" else {}
+            for (rule, limit), part in product(zip(RULES, limits, strict=True), ("forward", "both")):
+                softmax = limit * (_BACKWARD if part == "both" else 1)
+                found.append(Case(part, dtype, rule, rows, length, d_dot, {"softmax": softmax, **peers}))
+    return found
+
+
+def byte_floor(case: Case) -> float:
+    """Seconds an H200 needs to move what the case must read and write once: q, k, v, beta, out; then gradients too."""
+    size = 4 if case.dtype == "float32" else 2
+    forward = 4 * WIDTH * size + size
+    backward = 7 * WIDTH * size + 2 * size  # q, k, v, grad_out read, three gradients written; beta and its gradient
+    return case.rows * case.length * (forward + (backward if case.part == "both" else 0)) / _H200_BANDWIDTH
+
+
+def _gpu_limits(case: Case) -> dict[str, float]:
+    short = case.length <= 64 and case.d_dot <= 256
+    limits: dict[str, float] = {}
+    if case.part == "forward":
+        if short:
+            limits |= {"seconds": max(8e-6, 1.6 * byte_floor(case)), "softmax": 1.5}
+        elif (case.rows, case.length, case.d_dot) == (1024, 128, 512):
+            limits |= {"seconds": 72e-6, "softmax": 3.0}
+    elif short:
+        limits["seconds"] = max(25e-6, 2 * byte_floor(case))
+    if case.rule == "delta" and case.dtype != "float32":
+        if case.length <= 64 and case.rows >= 1024 and case.d_dot <= 256:
+            limits["fla"] = 1 / 4
+        elif (case.rows, case.length, case.d_dot) == (64, 4096, 256):
+            limits["fla"] = 1 / 2
+    return limits
+
+
+def _gpu() -> list[Case]:
+    shapes = [("bfloat16", shape) for shape in _GPU]
+    shapes += [(dtype, shape) for dtype in ("float16", "float32") for shape in _GPU_OTHER_TYPES]
+    found = [
+        Case(part, dtype, rule, *shape) for (dtype, shape), rule, part in product(shapes, RULES, ("forward", "both"))
+    ]
+    found = [replace(case, limits=_gpu_limits(case)) for case in found]
+    return found
+
+
+CASES = {"cpu": _cpu(), "cuda": _gpu()}

@@ -1,0 +1,83 @@
+"""Sentences of the corpora in $FWP_DATA as fairseq's own data sets, and documents made by concatenating them."""
+
+import gzip
+import io
+import os
+from functools import cache
+from pathlib import Path
+
+import sentencepiece
+import torch
+from fairseq.data import Dictionary, LanguagePairDataset
+
+ROOT = Path(__file__).resolve().parents[1]
+# Data to the files it is made of (plus .en.gz and .de.gz) and the vocabulary learnt on them.
+SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
+# Exactly so many target tokens, and at most as many source tokens.
+DOCUMENTS = {"512": 512, "2048": 2048}
+_PAIRS = 10_000
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise SystemExit(
+            f"error: {path}: no such file; FWP_DATA={os.environ.get('FWP_DATA')} names the corpora's folder"
+        )
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line, _ in zip(file, range(_PAIRS), strict=False)]
+
+
+def _pieces(lines: list[str], vocabulary: int) -> sentencepiece.SentencePieceProcessor:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=vocabulary,
+        hard_vocab_limit=False, character_coverage=1.0, num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+@cache
+def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
+    """Size of the joint vocabulary, and the pieces of each pair."""
+    prefix, vocabulary = SENTENCES[name]
+    folder = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
+    sides = [_lines(folder / f"{prefix}.{language}.gz") for language in ("en", "de")]
+    pieces = _pieces([*sides[0], *sides[1]], vocabulary)
+    encoded = [pieces.encode(lines, out_type=int) for lines in sides]
+    return pieces.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]
+
+
+def _documents(pairs: list, length: int) -> list:
+    """Pairs concatenated until the target is long enough, and cut; one place is left for the end of sentence."""
+    found, source, target = [], [], []
+    for one, other in pairs:
+        source, target = source + one, target + other
+        if len(target) >= length - 1:
+            found.append((source[: length - 1], target[: length - 1]))
+            source, target = [], []
+    return found
+
+
+def dictionary(size: int) -> Dictionary:
+    """fairseq's special symbols and ``size`` others."""
+    found = Dictionary()
+    for number in range(size):
+        found.add_symbol(f"piece{number}")
+    return found
+
+
+def load(data: str, vocabulary: int | None = None) -> tuple[Dictionary, LanguagePairDataset]:
+    """The data set named ``data``, with unused words up to ``vocabulary``.
+
+    The words are SentencePiece BPE learnt on the same 10 000 pairs. SystemExit names a file that is not there.
+    """
+    size, pairs = _pairs(data if data in SENTENCES else "wmt")
+    if data in DOCUMENTS:
+        pairs = _documents(pairs, DOCUMENTS[data])
+    words = dictionary(max(size, vocabulary or 0))
+    sides = [[torch.tensor([*(p + words.nspecial for p in pair[i]), words.eos()]) for pair in pairs] for i in (0, 1)]
+    source, target = sides
+    return words, LanguagePairDataset(
+        source, torch.tensor([len(x) for x in source]).numpy(), words,
+        target, torch.tensor([len(x) for x in target]).numpy(), words,
+    )  # fmt: skip

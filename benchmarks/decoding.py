@@ -1,0 +1,82 @@
+"""Tokens per second of beam search with whole models beside fairseq's own Transformer: `python -m benchmarks.decoding`.
+
+As fairseq-generate does it: the task's iterator, generator and inference step, beam 4. The models are untrained, and
+every hypothesis of a batch gets as many tokens as its references have on average, so that all models do the same steps.
+Hypotheses' scores must agree with those by the reference in float64 before anything is timed; the exit status is 1 when
+they do not.
+"""
+
+import sys
+
+import torch
+
+from . import model_gate, models
+from .models import ModelCase
+from .whole_models import Work
+from .whole_models import main as run_program
+
+BEAM = 4
+_FEW = ("dpfp256", "delta256")
+_DOCUMENTS = {"dpfp256": 2.0}
+CASES = {
+    "cpu": [
+        ModelCase("tiny", "multi30k", 2000, 2, 3, limits={"dpfp256": 0.95}),
+        ModelCase("base", "multi30k", 500, 1, 3, limits={"dpfp256": 0.95}),
+        ModelCase("base", "wmt", 500, 1, 2),
+        ModelCase("tiny", "512", 12000, 1, 2, limits=_DOCUMENTS),
+        ModelCase("tiny", "2048", 12000, 1, 1, _FEW, limits=_DOCUMENTS),
+        ModelCase("base", "512", 4096, 1, 1, _FEW, limits=_DOCUMENTS),
+    ],
+    "cuda": [
+        ModelCase("big", "wmt", 8192, 4, 3),
+        ModelCase("big", "512", 8192, 1, 2, limits=_DOCUMENTS),
+        ModelCase("big", "2048", 8192, 1, 1, limits=_DOCUMENTS),
+    ],
+}
+
+
+def _dtype(device: str) -> torch.dtype:
+    return torch.float32 if device == "cpu" else torch.float16  # fairseq-generate has --fp16 and no --bf16
+
+
+def searching(task, case: ModelCase, row: str, model):
+    """``search(sample, length)``: fairseq's hypotheses, all of ``length`` tokens and the end of sentence."""
+    cfg = models.configuration(case.size, row)
+    cfg.generation.beam = BEAM
+    model.prepare_for_inference_(cfg)
+    generator = task.build_generator([model], cfg.generation)
+
+    def search(sample: dict, length: int) -> list:
+        generator.max_len_a, generator.min_len, generator.max_len_b = 0, length, length
+        return task.inference_step(generator, [model], sample)
+
+    return search
+
+
+def check(task, case: ModelCase, row: str, device: str) -> None:
+    def hypotheses(model, sample):
+        return searching(task, case, row, model)(sample, 12)
+
+    model_gate.check_decoding(task, case, row, device, _dtype(device), hypotheses)
+
+
+def prepare(task, case: ModelCase, row: str, device: str):
+    model = models.build_model(task, case.size, row).to(device, _dtype(device)).eval()
+    search = searching(task, case, row, model)
+
+    def translate(sample: dict) -> int:
+        length = round(sample["ntokens"] / sample["nsentences"]) - 1
+        return sum(len(found[0]["tokens"]) for found in search(sample, length))
+
+    return translate
+
+
+WORK = Work("decoding", "tokens", CASES, check, prepare, repeats=1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run_program(WORK, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Nothing is timed before its values and gradients agree with the reference in float64."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cases import Case
+from .implementations import Implementation, Prepared, inputs
+
+
+class Refused(Exception):
+    """The implementation must not be timed."""
+
+
+class Tolerance(NamedTuple):
+    values: float
+    gradients: float
+
+
+# Largest difference over the largest magnitude, as promised for the CPU.
+LARGEST = {
+    "float32": Tolerance(1e-6, 1e-5),
+    "bfloat16": Tolerance(5e-3, 5e-3),
+    "float16": Tolerance(1e-3, 1e-3),
+}
+# Root mean square of the difference over that of the values, as promised for half precision on a GPU, besides what
+# rounding the exact result to the output's type costs.
+_RMS = Tolerance(6e-4, 2e-3)
+# A peer only has to be the same function.
+PEERS = {
+    "float32": Tolerance(1e-4, 1e-3),
+    "bfloat16": Tolerance(3e-2, 1e-1),
+    "float16": Tolerance(1e-2, 3e-2),
+}
+
+
+def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor | None = None) -> dict[str, Tensor]:
+    """``out`` of run(**tensors) and the gradients of all tensors."""
+    tensors = {name: y.detach().requires_grad_() for name, y in tensors.items()}
+    out = run(**tensors)
+    grad_out = torch.ones_like(out) if grad_out is None else grad_out
+    found = torch.autograd.grad(out, list(tensors.values()), grad_out)
+    return {"out": out.detach(), **dict(zip(tensors, found, strict=True))}
+
+
+def largest(found: Tensor, expected: Tensor) -> float:
+    return ((found - expected).abs().max() / expected.abs().max()).item()
+
+
+def _rms(found: Tensor, expected: Tensor) -> float:
+    return ((found - expected).square().mean() / expected.square().mean()).sqrt().item()
+
+
+def _swap(x: Tensor) -> Tensor:
+    return x.transpose(1, 2)
+
+
+def check(name: str, implementation: Implementation, case: Case, device: str) -> dict[str, float]:
+    """The error of ``out`` and of each gradient on one batch row of the case.
+
+    Raises Refused when one is larger than it may be, or is not a number, or when the implementation fails.
+    """
+    small = case.small()
+    try:
+        prepared = implementation.prepare(small, inputs(small, device))
+        generator = torch.Generator().manual_seed(1)
+        grad_out = torch.randn(prepared.tensors["v"].shape, generator=generator).to(prepared.tensors["v"])
+        found = gradients(prepared.run, prepared.tensors, grad_out)
+    except Exception as error:
+        raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
+    found = {key: (_swap(y) if prepared.heads_first else y).double().cpu() for key, y in found.items()}
+    expected = _expected(implementation, small, prepared, grad_out)
+    rms = implementation.ours and device == "cuda" and case.dtype != "float32"
+    tolerance = _RMS if rms else (LARGEST if implementation.ours else PEERS)[case.dtype]
+    errors = {}
+    for key, exact in expected.items():
+        errors[key] = (_rms if rms else largest)(found[key], exact)
+        limit = tolerance.values if key == "out" else tolerance.gradients
+        if rms:
+            limit = math.hypot(limit, _rms(exact.to(getattr(torch, case.dtype)).double(), exact))
+        if not errors[key] <= limit:
+            what = key if key == "out" else f"gradient of {key}"
+            raise Refused(f"{name}, {case.name}: error of {what} {errors[key]:.1e}, allowed {limit:.1e}")
+    return errors
+
+
+def _expected(implementation: Implementation, case: Case, prepared: Prepared, grad_out: Tensor) -> dict[str, Tensor]:
+    exact = {name: y.double().cpu() for name, y in prepared.tensors.items()}
+    grad_out = grad_out.double().cpu()
+    if prepared.heads_first:
+        exact, grad_out = {name: _swap(y) for name, y in exact.items()}, _swap(grad_out)
+    return gradients(lambda **x: implementation.oracle(case, **x), exact, grad_out)

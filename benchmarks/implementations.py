@@ -1,0 +1,153 @@
+"""Ours and the peers, each as a function of its own layout. A peer that is not there says why; none is a dependency."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fwp_fairseq import feature_maps, ops
+
+from .cases import HEADS, WIDTH, Case
+
+
+class Prepared(NamedTuple):
+    """``run(**tensors)`` is what is timed; (B, H, T, d) where ``heads_first``, else (B, T, H, d)."""
+
+    run: Callable[..., Tensor]
+    tensors: dict[str, Tensor]
+    heads_first: bool = False
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """``prepare`` is not timed. ``oracle`` computes the same from the same tensors, (B, T, H, d), in float64.
+
+    ``ours``: held to the tolerances that are promised; a peer only has to be the same function.
+    """
+
+    prepare: Callable[[Case, dict[str, Tensor]], Prepared]
+    oracle: Callable[..., Tensor]
+    obstacle: Callable[[Case, str], str | None] = lambda case, device: None
+    ours: bool = False
+
+
+def inputs(case: Case, device: str, seed: int = 0) -> dict[str, Tensor]:
+    """q, k, v as fairseq has them, (T, B, C) seen as (B, T, H, d); beta after the sigmoid."""
+    generator = torch.Generator().manual_seed(seed + case.rows * case.length)
+    batch, dtype = case.rows // HEADS, getattr(torch, case.dtype)
+    x = {name: torch.randn(case.length, batch, HEADS * WIDTH, generator=generator) for name in ("q", "k", "v")}
+    x["beta"] = torch.rand(case.length, batch, HEADS, generator=generator)
+    x = {name: y.to(device, dtype).transpose(0, 1) for name, y in x.items()}
+    return {name: y if name == "beta" else y.unflatten(2, (HEADS, WIDTH)) for name, y in x.items()}
+
+
+def phi(case: Case):
+    return feature_maps.build_feature_map(case.feature_map, WIDTH, case.d_dot)
+
+
+def _operator(case: Case, backend: str, feature_map, **options) -> Callable[..., Tensor]:
+    """The decoder's call: causal, the paper's normaliser for the rule, no state wanted."""
+    options |= {"feature_map": feature_map, "backend": backend, "return_state": False}
+    if case.rule == "sum":
+        return lambda q, k, v, beta=None: ops.sum_rule(q, k, v, **options)[0]
+    return lambda q, k, v, beta: ops.delta_rule(q, k, v, beta, **options)[0]
+
+
+def _given(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: y for name, y in x.items() if name != "beta" or case.rule != "sum"}
+
+
+def _backend(name: str, ours: bool = False, obstacle=lambda case, device: None) -> Implementation:
+    return Implementation(
+        prepare=lambda case, x: Prepared(_operator(case, name, phi(case)), _given(case, x)),
+        oracle=lambda case, **x: _operator(case, "reference", phi(case))(**x),
+        obstacle=obstacle,
+        ours=ours,
+    )
+
+
+def _features(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
+    """q and k mapped, and divided by their sums where the rule wants it."""
+    found = dict(_given(case, x))
+    for name in ("q", "k"):
+        mapped = phi(case)(x[name].float())
+        if case.rule == "delta":
+            mapped = mapped / (mapped.sum(-1, keepdim=True) + 1e-6)
+        found[name] = mapped.to(x[name].dtype)
+    return {name: y.contiguous() for name, y in found.items()}
+
+
+def _from_features(case: Case, **x: Tensor) -> Tensor:
+    return _operator(case, "reference", None, normalize_features=False)(**x)
+
+
+def _softmax(case: Case, x: dict[str, Tensor]) -> Prepared:
+    tensors = {name: x[name].transpose(1, 2).contiguous() for name in ("q", "k", "v")}
+    return Prepared(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), tensors, heads_first=True)
+
+
+def _softmax_oracle(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.einsum("bthd,bshd->bhts", q, k) / WIDTH**0.5
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return torch.einsum("bhts,bshd->bthd", scores.masked_fill(future, -torch.inf).softmax(-1), v)
+
+
+def _idiap(case: Case, x: dict[str, Tensor]) -> Prepared:
+    """Its CausalLinearAttention after the feature map: the sums of keys in torch, the rest in its kernel."""
+    from fast_transformers.causal_product import causal_dot_product
+
+    def run(q, k, v):
+        total = torch.einsum("nhli,nhli->nhl", q, k.cumsum(2)) + 1e-6
+        return causal_dot_product(q, k, v) / total[..., None]
+
+    tensors = {name: y.transpose(1, 2).contiguous() for name, y in _features(case, x).items()}
+    return Prepared(run, tensors, heads_first=True)
+
+
+def _idiap_obstacle(case: Case, device: str) -> str | None:
+    if case.rule != "sum":
+        return "pytorch-fast-transformers has no delta rule"
+    if case.dtype != "float32":
+        return "pytorch-fast-transformers computes in float32 only"
+    return _import_problem("fast_transformers.causal_product")
+
+
+def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
+    """Given features: its own DPFP map is another function (negative coordinates are lost)."""
+    if case.rule == "sum":
+        from fla.ops.linear_attn import chunk_linear_attn
+
+        return Prepared(lambda q, k, v: chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0], _features(case, x))
+    from fla.ops.delta_rule import chunk_delta_rule
+
+    return Prepared(lambda q, k, v, beta: chunk_delta_rule(q, k, v, beta, scale=1.0)[0], _features(case, x))
+
+
+def _fla_obstacle(case: Case, device: str) -> str | None:
+    if device == "cpu":
+        return "flash-linear-attention has no CPU kernels"
+    return _import_problem(f"fla.ops.{'linear_attn' if case.rule == 'sum' else 'delta_rule'}")
+
+
+def _import_problem(module: str) -> str | None:
+    try:
+        __import__(module)
+    except Exception as error:  # a library may fail in any way when it looks for its device
+        return f"import {module}: {type(error).__name__}: {error}"
+    return None
+
+
+IMPLEMENTATIONS = {
+    "ours": _backend("native", ours=True),
+    "softmax": Implementation(_softmax, _softmax_oracle),
+    "torch": _backend("chunked"),
+    "naive": _backend(
+        "reference",
+        obstacle=lambda case, device: "left out beyond 128 tokens: minutes" if case.length > 128 else None,
+    ),
+    "idiap": Implementation(_idiap, _from_features, _idiap_obstacle),
+    "fla": Implementation(_fla, _from_features, _fla_obstacle),
+}

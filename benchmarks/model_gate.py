@@ -1,0 +1,78 @@
+"""Before a model is timed: it computes what the same weights compute by the reference, in float64."""
+
+import torch
+from fairseq.utils import move_to_cuda
+from torch import nn
+
+from .gate import Refused
+from .models import ModelCase, build_model, configuration
+
+# Relative errors of the loss and of the whole gradient; of a hypothesis' score, which is a mean log probability.
+_LOSS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+_GRADIENT = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 3e-2}
+_SCORE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
+_SENTENCES, _LENGTH = 3, 24
+
+
+def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
+    """The model with every operator by the reference, on the CPU, in float64."""
+    backend = [] if row == "softmax" else ["--fwp-backend", "reference"]
+    found = build_model(task, case.size, row, *backend)
+    found.load_state_dict(model.state_dict())
+    return found.double().eval()
+
+
+def small_sample(task) -> dict:
+    """A few sentences, cut."""
+    dataset = task.dataset("train")
+    cut = []
+    for number in range(_SENTENCES):
+        pair = dataset[number]
+        sides = {side: torch.cat([pair[side][: _LENGTH - number], pair[side][-1:]]) for side in ("source", "target")}
+        cut.append({"id": number, **sides})
+    return dataset.collater(cut)
+
+
+def _loss(criterion: nn.Module, model: nn.Module, sample: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    model.zero_grad()
+    loss, _, _ = criterion(model, sample)
+    loss.backward()
+    gradient = torch.cat([p.grad.detach().double().cpu().flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad()
+    return loss.detach().double().cpu(), gradient
+
+
+def _refuse_above(what: str, error: float, limit: float) -> None:
+    if not error <= limit:
+        raise Refused(f"{what} {error:.1e}, allowed {limit:.1e}")
+
+
+def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
+    """Raises Refused unless loss and gradient of a small batch are right, without dropout."""
+    model = build_model(task, case.size, row).to(device, dtype).eval()
+    criterion = task.build_criterion(configuration(case.size, row).criterion)
+    sample = small_sample(task)
+    exact = reference(task, case, row, model)
+    loss, gradient = _loss(criterion, model, move_to_cuda(sample) if device == "cuda" else sample)
+    expected_loss, expected_gradient = _loss(criterion, exact, sample)
+    name = f"{row}, {case.name}: error of"
+    _refuse_above(f"{name} the loss", ((loss - expected_loss).abs() / expected_loss).item(), _LOSS[dtype])
+    error = (gradient - expected_gradient).norm() / expected_gradient.norm()
+    _refuse_above(f"{name} the gradient", error.item(), _GRADIENT[dtype])
+
+
+def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate) -> None:
+    """Raises Refused unless the scores of all hypotheses of a small batch are right.
+
+    ``generate(model, sample)`` gives fairseq's hypotheses.
+    """
+    model = build_model(task, case.size, row).to(device, dtype).eval()
+    exact = reference(task, case, row, model)
+    sample = small_sample(task)
+
+    def scores(of: nn.Module, on: dict) -> torch.Tensor:
+        return torch.tensor([[float(h["score"]) for h in hypotheses] for hypotheses in generate(of, on)]).double()
+
+    found, expected = scores(model, move_to_cuda(sample) if device == "cuda" else sample), scores(exact, sample)
+    error = (found - expected).abs().max().item()
+    _refuse_above(f"{row}, {case.name}: error of a hypothesis' score", error, _SCORE[dtype])

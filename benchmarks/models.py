@@ -1,0 +1,119 @@
+"""Whole fairseq models, stock and ours, of equal size; fairseq's own task, trainer, criterion and generator."""
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
+from fairseq.utils import move_to_cuda
+
+import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
+
+from . import corpus
+
+_TINY = [
+    *("--encoder-layers", 2, "--encoder-embed-dim", 192, "--encoder-ffn-embed-dim", 384),
+    *("--encoder-attention-heads", 4, "--decoder-layers", 2, "--decoder-attention-heads", 4),
+]
+_MINI = [
+    *("--encoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
+    *("--encoder-attention-heads", 2, "--decoder-layers", 1, "--decoder-attention-heads", 2),
+]
+# Size to architecture without its prefix, flags, width of a head, smallest vocabulary.
+SIZES = {
+    "mini": ("transformer", _MINI, 16, None),
+    "tiny": ("transformer", _TINY, 48, None),
+    "base": ("transformer", [], 64, None),
+    "big": ("transformer_vaswani_wmt_en_de_big", [], 64, 32768),
+}
+# Name of a row to feature map, update rule, d_dot, backend; softmax is fairseq's own transformer.
+ATTENTION: dict[str, tuple] = {
+    "softmax": ("softmax", None, None, None),
+    "elu": ("elu", "sum", None, "auto"),
+    "favor256": ("favor", "sum", 256, "auto"),
+    "dpfp256": ("dpfp", "sum", 256, "auto"),
+    "dpfp384": ("dpfp", "sum", 384, "auto"),
+    "dpfp512": ("dpfp", "sum", 512, "auto"),
+    "delta256": ("dpfp", "delta", 256, "auto"),
+    "dpfp256-torch": ("dpfp", "sum", 256, "chunked"),
+}
+_COMMON = [
+    *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
+    *("--max-source-positions", 2048, "--max-target-positions", 2048, "--distributed-world-size", 1),
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", 1e-4, "--lr-scheduler", "fixed", "--dropout", 0.1),
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--num-workers", 0, "--seed", 1),
+    *("--required-batch-size-multiple", 1),
+]
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """One size of model on one kind of data. ``limits``: smallest ratio of speed to stock, by row."""
+
+    size: str
+    data: str
+    max_tokens: int
+    batches: int
+    rounds: int
+    rows: tuple[str, ...] = tuple(ATTENTION)
+    limits: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.size}-{self.data}"
+
+
+def d_dot(size: str, row: str) -> int | None:
+    """The row's width; where heads of this width cannot have it, the next that they can."""
+    feature_map, _, wanted, _ = ATTENTION[row]
+    step = 2 * SIZES[size][2] if feature_map == "dpfp" else 1
+    return None if wanted is None else -(-wanted // step) * step
+
+
+def configuration(size: str, row: str, *more: object):
+    """fairseq's configuration, as its command line would make it."""
+    architecture, flags, _, _ = SIZES[size]
+    feature_map, rule, _, backend = ATTENTION[row]
+    chosen: list[object] = [*_COMMON, *flags, "--arch", architecture if rule is None else f"fwp_{architecture}"]
+    if rule is not None:
+        chosen += ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
+        width = d_dot(size, row)
+        chosen += [] if width is None else ["--fwp-d-dot", width]
+    found = options.parse_args_and_arch(options.get_training_parser(), [str(word) for word in [*chosen, *more]])
+    found.tpu = False  # what fairseq takes --bf16 for
+    return convert_namespace_to_omegaconf(found)
+
+
+def build_task(case: ModelCase) -> TranslationTask:
+    cfg = configuration(case.size, "softmax")
+    words, dataset = corpus.load(case.data, SIZES[case.size][3])
+    task = tasks.TASK_REGISTRY["translation"](cfg.task, words, words)
+    task.datasets["train"] = dataset
+    return task
+
+
+def batches(task: TranslationTask, case: ModelCase, device: str) -> list[dict]:
+    """The first ones of a shuffled epoch, batched by fairseq."""
+    epoch = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=case.max_tokens, max_positions=(2048, 2048), seed=1, num_workers=0,
+        required_batch_size_multiple=1,
+    ).next_epoch_itr(shuffle=True)  # fmt: skip
+    found = list(islice(epoch, case.batches))
+    return [move_to_cuda(sample) for sample in found] if device == "cuda" else found
+
+
+def build_model(task: TranslationTask, size: str, row: str, *more: object, seed: int = 1):
+    torch.manual_seed(seed)
+    return task.build_model(configuration(size, row, *more).model)
+
+
+def fields(case: ModelCase, row: str) -> dict:
+    """What a record says about the row of a case."""
+    feature_map, rule, _, backend = ATTENTION[row]
+    return {
+        "size": case.size, "data": case.data, "max_tokens": case.max_tokens, "batches": case.batches,
+        "attention": row, "feature_map": feature_map, "update_rule": rule, "backend": backend,
+        "d_dot": d_dot(case.size, row),
+    }  # fmt: skip

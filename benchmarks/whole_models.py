@@ -1,0 +1,146 @@
+"""What training and decoding share: models in turn on the same batches, beside fairseq's own Transformer."""
+
+import argparse
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from . import models
+from .gate import Refused
+from .models import ATTENTION, ModelCase
+from .program import Session, parser
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is timed.
+
+    ``check(task, case, row, device)`` raises Refused where the model is wrong. ``prepare`` of the same gives
+    ``run(sample)``, whose result is the count of ``unit``. ``repeats`` on one batch reach the peak of memory.
+    """
+
+    name: str
+    unit: str
+    cases: dict[str, list[ModelCase]]
+    check: Callable
+    prepare: Callable
+    repeats: int
+
+
+def _clock(device: str) -> str:
+    return "cpu" if device == "cpu" and torch.get_num_threads() == 1 else "wall"
+
+
+def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float, int]:
+    """CPU time of this thread with one thread, wall time with several or on a GPU; and what was counted."""
+    now = time.thread_time if _clock(device) == "cpu" else time.perf_counter
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = now()
+    count = run(sample)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return now() - start, count
+
+
+def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: int) -> tuple[dict, dict, dict]:
+    """By row: the sum over the batches of the smallest seconds; counts; and why a row was not timed."""
+    task = models.build_task(case)
+    runs, refused = {}, {}
+    for row in rows:
+        try:
+            work.check(task, case, row, device)
+        except Refused as error:
+            refused[row] = str(error)
+            continue
+        runs[row] = work.prepare(task, case, row, device)
+    samples = models.batches(task, case, device)
+    best = {row: [float("inf")] * len(samples) for row in runs}
+    counts = {"sentences": sum(sample["nsentences"] for sample in samples), work.unit: 0}
+    with tqdm(total=rounds * len(samples) * len(runs), desc=case.name, unit="batch") as progress:
+        for _ in range(rounds):
+            counts[work.unit] = 0
+            for number, sample in enumerate(samples):
+                for row, run in runs.items():
+                    used, count = _timed(run, sample, device)
+                    best[row][number] = min(best[row][number], used)
+                    progress.update()
+                counts[work.unit] += count
+    return {row: sum(times) for row, times in best.items()}, counts, refused
+
+
+def _resident_peak() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM")
+
+
+def _alone(work: Work, case: ModelCase, row: str, device: str, threads: int) -> int:
+    logging.disable(logging.INFO)
+    torch.set_num_threads(threads)
+    task = models.build_task(case)
+    run = work.prepare(task, case, row, device)
+    largest = max(models.batches(task, case, device), key=lambda sample: sample["target"].numel())
+    for _ in range(work.repeats):
+        run(largest)
+    return torch.cuda.max_memory_allocated() if device == "cuda" else _resident_peak()
+
+
+def peak_memory(work: Work, case: ModelCase, row: str, device: str) -> int:
+    """Bytes at most, in a process of its own, on the largest batch: resident memory, or the GPU's."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_alone, work, case, row, device, torch.get_num_threads()).result()
+
+
+def _options(documentation: str) -> argparse.ArgumentParser:
+    found = parser(documentation)
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found.add_argument(
+        "--threads", type=int, default=min(2, usable), help="on the CPU; with 1, CPU time is taken (default: 2)"
+    )
+    found.add_argument("--rows", metavar="NAMES", help=f"besides softmax; some of {','.join(list(ATTENTION)[1:])}")
+    found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
+    found.add_argument("--no-memory", action="store_true", help="leave out the peak of memory: a process for each row")
+    return found
+
+
+def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
+    options = _options(documentation)
+    arguments = options.parse_args(argv)
+    wanted = None if arguments.rows is None else arguments.rows.split(",")
+    if unknown := [row for row in wanted or () if row not in ATTENTION]:
+        options.error(f"--rows: expected some of {', '.join(list(ATTENTION)[1:])}, found {', '.join(unknown)}")
+    logging.disable(logging.INFO)  # fairseq's
+    torch.set_num_threads(arguments.threads)
+    session = Session(work.name, arguments)
+    device = arguments.device
+    for case in session.until_deadline(session.chosen(work.cases[device])):
+        rows = list(dict.fromkeys(["softmax", *(wanted or case.rows)]))
+        seconds, counts, refused = measure(work, case, rows, device, arguments.rounds or case.rounds)
+        session.failed += refused.values()
+        peaks = {row: peak_memory(work, case, row, device) for row in seconds if not arguments.no_memory}
+        for row, used in seconds.items():
+            speed, peak = counts[work.unit] / used, peaks.get(row)
+            ratio = seconds["softmax"] / used if "softmax" in seconds else None
+            peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None
+            limit = case.limits.get(row)
+            cells = [f"{case.name:16} {row:14} {speed:10.0f} {work.unit}/s"]
+            cells += [] if ratio is None else [f"{ratio:.3f} of stock" + ("" if limit is None else f" [{limit:g}]")]
+            cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
+            cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]
+            print("  ".join(cells), flush=True)
+            session.record(
+                **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
+                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio, **counts,
+                **{f"{unit}_per_second": count / used for unit, count in counts.items()},
+            )  # fmt: skip
+    return session.status()

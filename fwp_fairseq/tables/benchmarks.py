@@ -1,0 +1,144 @@
+"""What the programs of benchmarks/ found: speed and memory beside softmax attention, with targets."""
+
+from collections.abc import Callable
+
+from .table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
+
+
+def parts(records: list[dict]) -> dict:
+    """The newest record of each ``part`` (forward, both) under its name."""
+    return {**records[-1], "parts": {record["part"]: record for record in records}}
+
+
+def _of(part: str, cell: Callable[[dict], object]) -> Callable[[dict], object]:
+    return lambda row: cell(row["parts"][part]) if part in row["parts"] else NOT_RUN
+
+
+def _seconds(name: str, style: str, scale: float) -> Callable[[dict], object]:
+    return lambda record: Number(record["seconds"][name] * scale, style) if name in record["seconds"] else NONE
+
+
+def _ratio(name: str, style: str = ".2f") -> Callable[[dict], object]:
+    return lambda record: Number(record["ratios"][name], style) if name in record["ratios"] else NONE
+
+
+def _limit(name: str, style: str = ".2f", scale: float = 1) -> Callable[[dict], object]:
+    return lambda record: Number(record["limits"][name] * scale, style) if name in record["limits"] else NONE
+
+
+def _excess(factor: float) -> str:
+    return "met" if factor <= 1 else f"missed by {factor - 1:.0%}".replace("%", " %")
+
+
+def _verdict(name: str) -> Callable[[dict], object]:
+    return lambda record: _excess(record["over"][name]) if name in record["over"] else NONE
+
+
+def _slower(name: str) -> Callable[[dict], object]:
+    """How many times the time of ours."""
+    return lambda record: Number(1 / record["ratios"][name], ".1f") if name in record["ratios"] else NONE
+
+
+def _conditions(rows: list[dict]) -> str:
+    """Where and when, below each table."""
+    if not rows:
+        return "No record yet."
+    records = [record for row in rows for record in row.get("parts", {"": row}).values()]
+    lines = {}
+    for record in records:
+        where = record["environment"]
+        lines.setdefault((record["where"], where["commit"], where["date"][:10]), []).append(record["load"][0])
+    return "\n".join(
+        f"{machine}, commit {(commit or 'unknown')[:10]}, {date}; its load {min(load):.1f} to {max(load):.1f}."
+        for (machine, commit, date), load in lines.items()
+    )
+
+
+_SHAPE = {
+    "type": lambda r: r["dtype"],
+    "rule": lambda r: r["rule"],
+    "B·H": lambda r: r["rows"],
+    "length": lambda r: r["length"],
+    "d_dot": lambda r: r["d_dot"],
+}
+
+
+def _shape(record: dict) -> tuple:
+    # float32 before the halves
+    return (record["dtype"][::-1], record["rows"] * -1, record["length"], record["d_dot"], record["rule"] == "delta")
+
+
+def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Table:
+    return Table(
+        columns={**_SHAPE, **columns},
+        key=lambda r: (r["where"], *_shape(r)),
+        combine=parts,
+        note=_conditions,
+        select={"table": "attention", "device": device},
+    )
+
+
+def _models(name: str, speeds: dict[str, str]) -> Table:
+    return Table(
+        columns={
+            "model": lambda r: r["size"],
+            "data": lambda r: r["data"],
+            "attention": lambda r: r["feature_map"] if r["backend"] != "chunked" else f"{r['feature_map']}, PyTorch",
+            "rule": update_rule,
+            "d_dot": d_dot,
+            "threads": lambda r: r["threads"] if r["device"] == "cpu" else NONE,
+            **{heading: number(field, ",.0f") for heading, field in speeds.items()},
+            "of stock": number("ratio", ".2f"),
+            "target": number("limit", ".2f"),
+            "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
+            "of stock's": number("peak_ratio", ".2f"),
+        },
+        key=lambda r: (
+            r["where"], -r["threads"], ("mini", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(), r["data"],
+            r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
+            r["d_dot"] or 0,
+        ),
+        note=_conditions,
+        select={"table": name},
+    )  # fmt: skip
+
+
+TABLES = {
+    "attention": _operator(
+        "cpu",
+        {
+            "softmax, ms": _of("forward", _seconds("softmax", ".2f", 1e3)),
+            "ratio": _of("forward", _ratio("softmax")),
+            "target": _of("forward", _limit("softmax")),
+            "": _of("forward", _verdict("softmax")),
+            "softmax forward + backward, ms": _of("both", _seconds("softmax", ".2f", 1e3)),
+            "its ratio": _of("both", _ratio("softmax")),
+            "its target": _of("both", _limit("softmax")),
+            " ": _of("both", _verdict("softmax")),
+        },
+    ),
+    "attention-peers": _operator(
+        "cpu",
+        {
+            f"{name}{'' if part == 'forward' else ', forward + backward'}": _of(part, _slower(name))
+            for part in ("forward", "both")
+            for name in ("torch", "naive", "idiap")
+        },
+    ),
+    "attention-gpu": _operator(
+        "cuda",
+        {
+            "µs": _of("forward", _seconds("ours", ".1f", 1e6)),
+            "target": _of("forward", _limit("seconds", ".1f", 1e6)),
+            "of softmax": _of("forward", _ratio("softmax")),
+            "its target": _of("forward", _limit("softmax")),
+            "FLA over ours": _of("forward", _slower("fla")),
+            "forward + backward, µs": _of("both", _seconds("ours", ".1f", 1e6)),
+            "target of both": _of("both", _limit("seconds", ".1f", 1e6)),
+            "both, of softmax": _of("both", _ratio("softmax")),
+            "both, FLA over ours": _of("both", _slower("fla")),
+        },
+    ),
+    "training": _models("training", {"words/s": "words_per_second"}),
+    "decoding": _models("decoding", {"tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}),
+}

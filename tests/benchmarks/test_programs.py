@@ -1,0 +1,146 @@
+"""A tiny run of each program gives a record that its table shows."""
+
+import gzip
+import random
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import attention, corpus, decoding, program, training, whole_models
+from benchmarks.cases import Case
+from benchmarks.models import ModelCase
+from fwp_fairseq import records
+from fwp_fairseq.ops import backends
+from fwp_fairseq.tables import TABLES
+from fwp_fairseq.tables.table import grid
+
+FORWARD, BOTH = (
+    Case(part, "float32", "sum", 16, 9, 64, {"softmax": 1e-9, "torch": 1e9}) for part in ("forward", "both")
+)
+MINI = ModelCase("mini", "multi30k", 200, 2, 1, limits={"dpfp256-torch": 0.5})
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    found = records.environment()
+    monkeypatch.setattr(program.records, "environment", lambda: {**found, "commit": "c" * 40, "dirty": False})
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A corpus of 60 pairs in the layout of $FWP_DATA."""
+    words = random.Random(1)
+    folder = tmp_path / "data" / "multi30k"
+    folder.mkdir(parents=True)
+    for language in ("en", "de"):
+        lines = [
+            " ".join(words.choice(["a", "cat", "sees", "two", "dogs"]) for _ in range(words.randint(3, 9)))
+            for _ in range(60)
+        ]
+        with gzip.open(folder / f"train.{language}.gz", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+    monkeypatch.setenv("FWP_DATA", str(tmp_path / "data"))
+    corpus._pairs.cache_clear()
+    yield
+    corpus._pairs.cache_clear()
+
+
+def shown(folder, name: str) -> list[dict]:
+    table = grid(TABLES[name], name, records.read(folder))
+    return [dict(zip(table.headings, map(str, row), strict=True)) for row in table.rows]
+
+
+@pytest.mark.needs("native")
+def test_attention(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
+    arguments = ["--record", str(tmp_path), "--seconds", "0.01", "--against", "softmax,torch,idiap"]
+    assert attention.main(arguments) == 0
+    first, second = records.read(tmp_path)
+    assert (first["part"], second["part"], first["where"]) == ("forward", "both", first["environment"]["cpu"])
+    assert first["ratios"]["softmax"] == pytest.approx(first["seconds"]["ours"] / first["seconds"]["softmax"])
+    assert first["over"]["softmax"] > 1 > first["over"]["torch"] and len(first["load"]) == 3
+    (row,) = shown(tmp_path, "attention")
+    assert row["ratio"] == f"{first['ratios']['softmax']:.2f}" and "missed by" in row[""]
+    assert float(shown(tmp_path, "attention-peers")[0]["torch"]) == pytest.approx(
+        1 / first["ratios"]["torch"], abs=0.06
+    )
+    assert "forward-float32-sum-16x9-64" in capsys.readouterr().out
+
+
+@pytest.mark.needs("native")
+def test_options_of_a_program(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
+    quick = ["--seconds", "0.01", "--against", "softmax"]
+    assert attention.main([*quick, "--only", "^both", "--record", str(tmp_path)]) == 0
+    assert [record["part"] for record in records.read(tmp_path)] == ["both"]
+    capsys.readouterr()
+    assert attention.main([*quick, "--time-limit", "-1"]) == 0
+    assert f"left out {FORWARD.name}, {BOTH.name}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="--only nothing: expected a match, found none"):
+        attention.main(["--only", "nothing"])
+    with pytest.raises(SystemExit):
+        attention.main(["--against", "nobody"])
+    assert "expected some of softmax, torch" in capsys.readouterr().err
+
+
+def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(program.records, "environment", lambda: {"dirty": True, "gpu": None, "cpu": "a cpu"})
+    with pytest.raises(SystemExit, match="expected a clean checkout"):
+        attention.main(["--record", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit, match="--device cuda: torch sees no CUDA device"):
+        attention.main(["--device", "cuda"])
+
+
+def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
+    """Of a whole-model program on the mini model; status and records."""
+    monkeypatch.setattr(f"benchmarks.{work.name}.WORK", replace(work, cases={"cpu": [MINI]}))
+    results = tmp_path / "results"
+    status = main(["--record", str(results), "--threads", "1", "--rounds", "1", *more])
+    return status, records.read(results)
+
+
+@pytest.mark.parametrize("module", [training, decoding])
+def test_whole_models(module, data, monkeypatch, tmp_path):
+    status, found = run(
+        module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch,delta256"
+    )
+    assert status == 0
+    stock, dpfp, delta = found
+    assert [record["attention"] for record in found] == ["softmax", "dpfp256-torch", "delta256"]
+    assert stock["ratio"] == 1 and dpfp["ratio"] == pytest.approx(stock["seconds"] / dpfp["seconds"])
+    assert (dpfp["limit"], delta["limit"], dpfp["d_dot"], dpfp["clock"]) == (0.5, None, 256, "cpu")
+    unit = module.WORK.unit
+    assert stock[unit] == dpfp[unit] > 50 and stock[f"{unit}_per_second"] > 0
+    rows = shown(tmp_path / "results", module.WORK.name)
+    assert [row["attention"] for row in rows] == ["softmax", "dpfp", "dpfp, PyTorch"]
+
+
+def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
+    right = backends.BACKENDS["chunked"].run
+
+    def wrong(problem):
+        out, state = right(problem)
+        return out * 1.05, state
+
+    monkeypatch.setattr(backends.BACKENDS["chunked"], "run", wrong)
+    for module in (training, decoding):
+        status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch")
+        assert status == 1 and {record["attention"] for record in found} == {"softmax"}
+        assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
+
+
+def test_peak_memory_is_that_of_a_process_of_its_own(data):
+    case = replace(MINI, batches=1)
+    assert 100 << 20 < whole_models.peak_memory(training.WORK, case, "softmax", "cpu") < 2 << 30
+
+
+def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("FWP_DATA", str(tmp_path))
+    corpus._pairs.cache_clear()
+    with pytest.raises(SystemExit, match=r"multi30k/train\.en\.gz: no such file; FWP_DATA="):
+        corpus.load("multi30k")
