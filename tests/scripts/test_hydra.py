@@ -56,9 +56,9 @@ def test_a_job_is_the_training_that_run_py_starts(composed, index, monkeypatch):
     from fairseq.dataclass.initialize import add_defaults
 
     monkeypatch.chdir(ROOT)
+    wanted = options_of_run_py(rows.ROWS[index])
     cfg = composed[index][1]
     add_defaults(cfg)
-    wanted = options_of_run_py(rows.ROWS[index])
     for side in ("input", "output"):
         if cfg.model[f"decoder_{side}_dim"] == -1:  # the model's own word for it
             cfg.model[f"decoder_{side}_dim"] = cfg.model.decoder_embed_dim
