@@ -20,7 +20,7 @@ from setuptools.command.build_py import build_py
 PACKAGE = Path(__file__).resolve().parent / "fwp_fairseq"
 PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
 # One library a part: a CUDA library that cannot be compiled or loaded leaves the CPU kernels usable.
-SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/*.cu")}
+SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/*.cu")}
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
 if TARGET not in PARTS:
@@ -141,7 +141,6 @@ setup(
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
         "dev": ["pytest", "hypothesis", "ruff", "ninja"],
         "plot": ["matplotlib"],
-        "cluster": ["hydra-submitit-launcher>=1.2"],
     },
     entry_points={"console_scripts": ["fwp = fwp_fairseq.cli:main"]},
     ext_modules=extensions,

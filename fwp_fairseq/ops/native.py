@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _extension
 from ..feature_maps import Dpfp, Elu, Favor, Identity
+from . import native_cuda
 from .problem import FastWeights, Problem
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -28,8 +29,9 @@ def _fake(
     normalize_features, normalize_output, eps, return_state,
 ):  # fmt: skip
     batch, _, heads, d_value = v.shape
-    W = q.new_empty(batch, heads, d_dot, d_value) if return_state else q.new_empty(0)
-    z = q.new_empty(batch, heads, d_dot) if return_state and normalize_output else q.new_empty(0)
+    dtype = torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
+    W = q.new_empty((batch, heads, d_dot, d_value) if return_state else 0, dtype=dtype)
+    z = q.new_empty((batch, heads, d_dot) if return_state and normalize_output else 0, dtype=dtype)
     return new_rows(q, d_value), W, z
 
 
@@ -37,7 +39,7 @@ def _fake_backward(grad_out, grad_W, grad_z, q, k, v, beta, key_padding_mask, in
     return (
         *(new_rows(x, x.shape[3]) for x in (q, k, v)),
         q.new_empty(0) if beta is None else new_rows(beta, 1).squeeze(3),
-        *(q.new_empty(0) if x is None else q.new_empty(x.shape) for x in (initial_W, initial_z)),
+        *(q.new_empty(0) if x is None else x.new_empty(x.shape) for x in (initial_W, initial_z)),
     )
 
 
@@ -84,9 +86,9 @@ def unsupported_reasons(problem: Problem) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
-    reasons = []
-    if problem.v.device.type != "cpu":
-        reasons.append(f"the compiled library has no kernel for {problem.v.device.type} tensors")
+    reasons, device = [], problem.v.device.type
+    if device not in ("cpu", "cuda"):
+        reasons.append(f"the compiled library has no kernel for {device} tensors")
     if problem.v.dtype not in _FLOATING:
         reasons.append(f"the compiled library has no kernel for {problem.v.dtype}")
     name = MAPS.get(type(problem.feature_map))
@@ -94,6 +96,8 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
     elif name == "favor" and problem.feature_map.training_projection.requires_grad:
         reasons.append("the compiled library gives no gradient to the projection of the feature map favor")
+    if device == "cuda" and not reasons:
+        reasons = native_cuda.unsupported_reasons(problem, name)
     return reasons
 
 
@@ -109,9 +113,10 @@ def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     if problem.initial_state is not None:
         W = problem.initial_state.W.to(dtype)
         z = problem.initial_state.z.to(dtype) if problem.normalize_output else None
+    inputs = native_cuda.input_type(problem) if problem.v.device.type == "cuda" else dtype
     out, W, z = torch.ops.fwp.fast_weights(
-        problem.q.to(dtype), problem.k.to(dtype), problem.v.to(dtype),
-        None if problem.beta is None else problem.beta.to(dtype),
+        problem.q.to(inputs), problem.k.to(inputs), problem.v.to(inputs),
+        None if problem.beta is None else problem.beta.to(inputs),
         problem.key_padding_mask, W, z, projection, problem.rule, name,
         problem.k.shape[-1] if phi is None else phi.d_dot, input_scale, problem.causal, problem.normalize_features,
         problem.normalize_output, problem.eps, problem.return_state,

@@ -10,7 +10,7 @@ struct Call {
   float* out;
 };
 
-FWP_KERNEL(32) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 16) B (16, 8)
+FWP_KERNEL(32, 1) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 16) B (16, 8)
   const int l = thread_index(), g = l / 4, t = l % 4;
   uint16_t* A = reinterpret_cast<uint16_t*>(shared_memory(16 * 16 * 2 + 8 * 24 * 2));
   uint16_t* B = A + 16 * 16;  // transposed: (8, 16), rows of 24
@@ -27,7 +27,7 @@ FWP_KERNEL(32) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (
   for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
 }
 
-FWP_KERNEL(32) transposed_kernel(FWP_CONSTANT Call c) {  // out[lane][i] = what the lane gets of matrix i
+FWP_KERNEL(32, 1) transposed_kernel(FWP_CONSTANT Call c) {  // out[lane][i] = what the lane gets of matrix i
   const int l = thread_index();
   uint16_t* rows = reinterpret_cast<uint16_t*>(shared_memory(32 * 8 * 2));
   for (int i = 0; i < 8; ++i) rows[l * 8 + i] = uint16_t(l * 8 + i);
@@ -40,7 +40,7 @@ FWP_KERNEL(32) transposed_kernel(FWP_CONSTANT Call c) {  // out[lane][i] = what 
   }
 }
 
-FWP_KERNEL(32) multiply_tf32_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 8) B (8, 8)
+FWP_KERNEL(32, 1) multiply_tf32_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 8) B (8, 8)
   const int g = thread_index() / 4, t = thread_index() % 4;
   const float *A = static_cast<const float*>(c.in), *B = A + 16 * 8;
   float x[4] = {};
@@ -49,14 +49,14 @@ FWP_KERNEL(32) multiply_tf32_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16
   for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
 }
 
-FWP_KERNEL(32) shuffle_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(32, 1) shuffle_kernel(FWP_CONSTANT Call c) {
   const int l = thread_index();
   const float x = static_cast<const float*>(c.in)[l];
   c.out[l] = shuffle_xor(x, 5);
   c.out[32 + l] = shuffle(x, (l + 3) % 32);
 }
 
-FWP_KERNEL(32) round_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(32, 1) round_kernel(FWP_CONSTANT Call c) {
   for (int i = thread_index(); i < 4096; i += 32) {
     const float x = static_cast<const float*>(c.in)[i];
     c.out[i] = from_half(to_half(x));
@@ -65,23 +65,23 @@ FWP_KERNEL(32) round_kernel(FWP_CONSTANT Call c) {
   }
 }
 
-template <bool barrier> FWP_KERNEL(64) neighbour_kernel(FWP_CONSTANT Call c) {
+template <bool barrier> FWP_KERNEL(64, 1) neighbour_kernel(FWP_CONSTANT Call c) {
   float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
   shared[thread_index()] = float(thread_index());
   if (barrier) sync_block();
   c.out[thread_index()] = shared[63 - thread_index()];
 }
 
-FWP_KERNEL(32) divergent_kernel(FWP_CONSTANT Call) {
+FWP_KERNEL(32, 1) divergent_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 16) sync_warp();
   else sync_block();
 }
-FWP_KERNEL(64) early_end_kernel(FWP_CONSTANT Call) {
+FWP_KERNEL(64, 1) early_end_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 32) sync_block();
 }
-FWP_KERNEL(32) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
-FWP_KERNEL(32) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
-FWP_KERNEL(32) crooked_kernel(FWP_CONSTANT Call) {
+FWP_KERNEL(32, 1) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
+FWP_KERNEL(32, 1) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
+FWP_KERNEL(32, 1) crooked_kernel(FWP_CONSTANT Call) {
   uint32_t x[4];
   load_matrices(x, shared_memory(64) + 2);
 }

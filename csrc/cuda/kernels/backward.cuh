@@ -18,8 +18,8 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT> {
-  using Base = Head<P, LT>;
+template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, LT, GENERAL> {
+  using Base = Head<P, LT, GENERAL>;
   using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane,
       Base::value_tiles;
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values;
@@ -49,7 +49,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       pull(B, shift_k);
     }
     sync_block();
-    if (STATE && c.grad_initial_W) write_state_gradient();
+    if (GENERAL && c.grad_initial_W) write_state_gradient();
     store_query_gradient(shift_q);
     store_key_gradient(shift_k);
   }
@@ -82,8 +82,8 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       if constexpr (DELTA) {
         Values old;
         float from_z[2] = {};
-        Base::clear(old);
-        if (STATE && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        if (GENERAL) Base::clear(old);
+        if (GENERAL && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
         if (first == 0) {
           float seen[2] = {};
           Base::for_strip([&](int n, int i, int j) {
@@ -103,7 +103,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
           });
           share_block(B, s.square, false);
         }
-        if (STATE)
+        if (GENERAL)
 #pragma unroll
           for (int n = 0; n < value_tiles; ++n)
 #pragma unroll
@@ -175,7 +175,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       Values x;
       float from_z[2] = {};
       Base::clear(x);
-      if (STATE && c.initial_W) {
+      if (GENERAL && c.initial_W) {
         Base::add_from_state(x, from_z, s.queries, c.initial_W, c.initial_z, first);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n)
@@ -189,16 +189,17 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
           const float total = den[r] + scale[r] * from_z[r] + c.eps;
           by[r] = total == 0 ? 0.f : 1 / total;
         }
-      Values gradient;
-      Base::load_values(c.grad_out, false, first, gradient);
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          gradient[n][i] *= by[i >> 1];
-          dot[i >> 1] += gradient[n][i] * x[n][i];
-        }
-      Base::share_values(s.G, first, gradient);
+      Base::share_values(s.G, first, x);
+#pragma unroll 1
+      for (int n = 0; n < value_tiles * 4; ++n) {  // each lane its own numbers
+        const int i = Base::row_of(n & 2), column = first + 8 * (n >> 2) + 2 * t + (n & 1);
+        const bool there = i < c.targets && column < c.d_value;
+        const float gradient = there ? P::load(c.type, c.grad_out.data, Base::offset(c.grad_out, i) + column) : 0.f;
+        float& at = s.G[i * stride + column];
+        if (n & 2) dot[1] += gradient * by[1] * at;
+        else dot[0] += gradient * by[0] * at;
+        at = gradient * (n & 2 ? by[1] : by[0]);
+      }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -226,7 +227,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
     for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
       Base::clear(Z);
-      if (STATE && c.grad_W) {
+      if (GENERAL && c.grad_W) {
         float from_z[2] = {};
         Base::add_from_state(Z, from_z, s.keys, c.grad_W, c.grad_z, first);
 #pragma unroll
@@ -250,18 +251,20 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       } else {
         Base::share_values(s.Z, first, Z);
       }
-      Values V;
-      if constexpr (DELTA) Base::load_values(c.v, true, first, V);
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float D = s.D[Base::row_of(i) * stride + first + 8 * n + 2 * t + (i & 1)];
-          ZD[i >> 1] += Z[n][i] * D;
-          if constexpr (DELTA) x[i >> 1] += Z[n][i] * (V[n][i] - D);
-          Z[n][i] *= beta[i >> 1];
+#pragma unroll 1
+      for (int n = 0; n < value_tiles * 4; ++n) {  // from shared memory and in a loop: the strips hold the registers
+        const int i = Base::row_of(n & 2), column = first + 8 * (n >> 2) + 2 * t + (n & 1);
+        const float Z = s.Z[i * stride + column], D = s.D[i * stride + column];
+        const bool there = i < c.sources && column < c.d_value;
+        if (n & 2) ZD[1] += Z * D;
+        else ZD[0] += Z * D;
+        if constexpr (DELTA) {
+          const float V = there && Base::key_there(i) ? P::load(c.type, c.v.data, Base::offset(c.v, i) + column) : 0.f;
+          if (n & 2) x[1] += Z * (V - D);
+          else x[0] += Z * (V - D);
         }
-      Base::store_values(c.grad_v, c.sources, first, Z);
+        if (there) P::store(c.type, c.grad_v.data, Base::offset(c.grad_v, i) + column, s.beta[i] * Z);
+      }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -420,7 +423,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       subtract[r] = c.normalize_features ? shift_by[r] : 0.f;
       factor[r] = c.map == Map::favor ? scale[8 * r] : scale[8 * r] / unit[8 * r];
     }
-    if (c.map == Map::favor) {
+    if (GENERAL && c.map == Map::favor) {
       store_favor(is_key, from, to, side, subtract, factor, gradient);
       return;
     }
@@ -583,7 +586,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
     }
     store_inputs(false, shift_by, [&](Tile& x, int slab, int first, int shift) {
       add_features(x, a, back, s.keys, first, shift, 0, last_q);
-      if (STATE && c.initial_W) {
+      if (GENERAL && c.initial_W) {
         const float one[2] = {1, 1};
         add_state_rows(x, s.G, one, c.initial_W, slab, first, shift);
         if (c.normalize_output) add_state_z(x, gd, c.initial_z, slab, first, shift);
@@ -642,12 +645,12 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
       add_features(x, from_queries, back_q, s.queries, first, shift, first_k, queries);
       if constexpr (DELTA)
         if (w < keys) add_features(x, from_keys, back_k, s.keys, first, shift, 0, keys);
-      if (STATE && c.grad_W) {
+      if (GENERAL && c.grad_W) {
         const float one[2] = {1, 1};
         add_state_rows(x, s.D, beta, c.grad_W, slab, first, shift);
         if (c.grad_z) add_state_z(x, one, c.grad_z, slab, first, shift);
       }
-      if (STATE && DELTA && c.initial_W) {
+      if (GENERAL && DELTA && c.initial_W) {
         const float minus[2] = {-rate[0], -rate[1]};
         add_state_rows(x, s.Z, minus, c.initial_W, slab, first, shift);
         if (c.normalize_output) add_state_z(x, gs, c.initial_z, slab, first, shift);
@@ -684,22 +687,19 @@ template <class P, int LT, bool DELTA, bool STATE> struct Backward : Head<P, LT>
   }
 };
 
-template <class P, int LT, bool DELTA, bool STATE> FWP_KERNEL(2 * LT) backward_kernel(FWP_CONSTANT Call c) {
-  Backward<P, LT, DELTA, STATE>(c).run();
+template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
+  Backward<P, LT, DELTA, GENERAL>(c).run();
 }
 
-template <class P> const char* launch_backward(const Call& c, void* stream) {
-  const auto start = [&](auto kernel, int tokens) {
-    return launch(kernel, c.batch * c.heads, 2 * tokens, bytes<P>(c, true), static_cast<Stream>(stream), c);
-  };
+template <class P, bool GENERAL> const char* launch_backward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    if constexpr (LT >= smallest_state_block)
-      if (has_state(c))
-        return c.rule == Rule::delta ? start(backward_kernel<P, LT, true, true>, LT)
-                                     : start(backward_kernel<P, LT, false, true>, LT);
-    return c.rule == Rule::delta ? start(backward_kernel<P, LT, true, false>, LT)
-                                 : start(backward_kernel<P, LT, false, false>, LT);
+    if constexpr (GENERAL && LT < smallest_general_block) {
+      return "no instance";  // with_tokens does not come here
+    } else {
+      const auto kernel = c.rule == Rule::delta ? backward_kernel<P, LT, true, GENERAL> : backward_kernel<P, LT, false, GENERAL>;
+      return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
+    }
   });
 }
 

@@ -2,7 +2,6 @@
 
 namespace fwp::gpu {
 
-int backward_bytes_single(const Call& call) { return bytes<Single>(call, true); }
-const char* backward_single(const Call& call, void* stream) { return launch_backward<Single>(call, stream); }
+const char* backward_single(const Call& call, void* stream) { return launch_backward<Single, false>(call, stream); }
 
 }  // namespace fwp::gpu

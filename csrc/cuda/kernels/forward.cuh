@@ -13,9 +13,8 @@
 
 namespace fwp::gpu {
 
-// STATE: with an initial state, or a final one that somebody wants.
-template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> {
-  using Base = Head<P, LT>;
+template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT, GENERAL> {
+  using Base = Head<P, LT, GENERAL>;
   using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
 
@@ -94,23 +93,24 @@ template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> 
 
 #pragma unroll 1
     for (int first = 0; first < c.d_value; first += value_block) {
-      Values x, old;
+      Values x;
       Base::load_values(c.v, true, first, x);
-      float rate[2] = {1, 1};
       if constexpr (DELTA) {
-        float from_z[2] = {};
-        Base::clear(old);
-        if (STATE && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        float rate[2] = {1, 1}, from_z[2] = {};
+        Values old;
+        if (GENERAL) Base::clear(old);
+        if (GENERAL && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
         if (c.normalize_output)
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
             const float total = seen[r] + scale_k[r] * from_z[r] + c.eps;
             rate[r] = total == 0 ? 0.f : 1 / total;
           }
+        if (GENERAL)
 #pragma unroll
-        for (int n = 0; n < Base::value_tiles; ++n)
+          for (int n = 0; n < Base::value_tiles; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * old[n][i];
+            for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * old[n][i];
         solve(x, B, rate, first == 0);
       } else {
         sync_block();  // D of the columns before has been read
@@ -121,7 +121,7 @@ template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> 
       Values out;
       Base::clear(out);
       float from_z[2] = {};
-      if (STATE && c.initial_W) {
+      if (GENERAL && c.initial_W) {
         Base::add_from_state(out, from_z, s.queries, c.initial_W, c.initial_z, first);
 #pragma unroll
         for (int n = 0; n < Base::value_tiles; ++n)
@@ -140,11 +140,11 @@ template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> 
           }
         }
       Base::store_values(c.out, c.targets, first, out);
-      if (STATE && c.W) write_state(first);
+      if (GENERAL && c.W) write_state(first);
     }
   }
 
-  // x, own rows of the right side, becomes D in shared memory. B: unit lower triangular system without the diagonal and
+  // From x, own rows of the right side, to D in shared memory. B: unit lower triangular system without the diagonal and
   // without the rows' factor `rate`.
   FWP_DEVICE void solve(Values& x, float (&B)[DELTA ? strip_tiles : 1][4], const float (&rate)[2], bool fresh) {
     const int w = row / 16;
@@ -170,11 +170,10 @@ template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> 
             const float* at = block + (g + 8 * (i & 1)) * 17 + 2 * t + 8 * (i >> 1);
             a[i] = {at[0], at[1]};
           }
-          Values solved;
-          Base::clear(solved);
-          Base::add_product(solved, a, s.D, m, 0);
+          Base::clear(x);
+          Base::add_product(x, a, s.D, m, 0);
           sync_warp();
-          Base::share_values(s.D, 0, solved);
+          Base::share_values(s.D, 0, x);
         }
         sync_block();
         if (w > m) Base::add_read(x, B, s.D, m, m + 1, 0);
@@ -197,22 +196,19 @@ template <class P, int LT, bool DELTA, bool STATE> struct Forward : Head<P, LT> 
   }
 };
 
-template <class P, int LT, bool DELTA, bool STATE> FWP_KERNEL(2 * LT) forward_kernel(FWP_CONSTANT Call c) {
-  Forward<P, LT, DELTA, STATE>(c).run();
+template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
+  Forward<P, LT, DELTA, GENERAL>(c).run();
 }
 
-template <class P> const char* launch_forward(const Call& c, void* stream) {
-  const auto start = [&](auto kernel, int tokens) {
-    return launch(kernel, c.batch * c.heads, 2 * tokens, bytes<P>(c, false), static_cast<Stream>(stream), c);
-  };
+template <class P, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    if constexpr (LT >= smallest_state_block)
-      if (has_state(c))
-        return c.rule == Rule::delta ? start(forward_kernel<P, LT, true, true>, LT)
-                                     : start(forward_kernel<P, LT, false, true>, LT);
-    return c.rule == Rule::delta ? start(forward_kernel<P, LT, true, false>, LT)
-                                 : start(forward_kernel<P, LT, false, false>, LT);
+    if constexpr (GENERAL && LT < smallest_general_block) {
+      return "no instance";  // with_tokens does not come here
+    } else {
+      const auto kernel = c.rule == Rule::delta ? forward_kernel<P, LT, true, GENERAL> : forward_kernel<P, LT, false, GENERAL>;
+      return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
+    }
   });
 }
 

@@ -2,7 +2,7 @@
 
 namespace fwp::gpu {
 
-int forward_bytes_half(const Call& call) { return bytes<Half>(call, false); }
-const char* forward_half(const Call& call, void* stream) { return launch_forward<Half>(call, stream); }
+int bytes_half(const Call& call, bool backward) { return bytes_of<Half>(call, backward); }
+const char* forward_half(const Call& call, void* stream) { return launch_forward<Half, false>(call, stream); }
 
 }  // namespace fwp::gpu

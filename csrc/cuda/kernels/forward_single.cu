@@ -2,7 +2,7 @@
 
 namespace fwp::gpu {
 
-int forward_bytes_single(const Call& call) { return bytes<Single>(call, false); }
-const char* forward_single(const Call& call, void* stream) { return launch_forward<Single>(call, stream); }
+int bytes_single(const Call& call, bool backward) { return bytes_of<Single>(call, backward); }
+const char* forward_single(const Call& call, void* stream) { return launch_forward<Single, false>(call, stream); }
 
 }  // namespace fwp::gpu

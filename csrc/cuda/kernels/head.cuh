@@ -21,13 +21,12 @@
 
 namespace fwp::gpu {
 
-constexpr int slab_rows = 128;  // of base features held at a time, but for DPFP, which needs all 2 d_key
 constexpr int value_block = 64;  // columns of values worked on at a time
 constexpr float largest_favor_exponent = 30;  // as feature_maps/favor.py
 
 FWP_BOTH int round_up(int x, int to) { return (x + to - 1) / to * to; }
 
-// Base rows in shared memory.
+// Base rows in shared memory: at most slab_rows, but for DPFP, which needs all 2 d_key.
 FWP_BOTH int resident_rows(const Call& c) {
   const int m = c.d_dot / 2;
   if (c.map == Map::dpfp) return round_up(2 * c.d_key, 16);
@@ -70,7 +69,8 @@ template <class P, int LT> struct Shared {
   }
 };
 
-template <class P, int LT> struct Head {
+// GENERAL: also FAVOR+, features in more than one slab, and states. Without it the code, and the registers, are fewer.
+template <class P, int LT, bool GENERAL> struct Head {
   static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = value_block / 8;
   static constexpr int ld = Shared<P, LT>::ld;
   using Element = typename P::Element;
@@ -97,9 +97,12 @@ template <class P, int LT> struct Head {
     modulus = 2 * c.d_key;
     const int step = c.map == Map::favor ? base_rows / 2 : base_rows, all = c.map == Map::favor ? c.d_dot / 2 : c.d_dot;
     slabs = c.map == Map::dpfp ? 1 : (all + step - 1) / step;
+    if (!GENERAL) slabs = 1;
     find_last_key();
     target_tiles = (c.targets + 15) / 16;
     source_tiles = (sources + 15) / 16;
+    if (!GENERAL) stage(0);
+    sync_block();
   }
 
   // ---- tokens ----
@@ -158,7 +161,7 @@ template <class P, int LT> struct Head {
   FWP_DEVICE void stage(int slab) {
     const bool fresh = staged < 0;
     staged = slab;
-    if (c.map == Map::favor) {
+    if (GENERAL && c.map == Map::favor) {
       stage_favor(slab, s.queries, s.unit_q, false, fresh);
       stage_favor(slab, s.keys, s.unit_k, true, fresh);
       return;
@@ -292,14 +295,21 @@ template <class P, int LT> struct Head {
     return exponential((exponent < largest_favor_exponent ? exponent : largest_favor_exponent) - top);
   }
 
+  FWP_CALLED void restage(int slab) {
+    sync_block();
+    stage(slab);
+    sync_block();
+  }
   // Calls f(slab) with each slab in shared memory, at all threads.
   template <class F> FWP_DEVICE void for_slabs(F f) {
+    if constexpr (!GENERAL) {
+      f(0);
+      return;
+    }
 #pragma unroll 1
     for (int slab = 0; slab < slabs; ++slab) {
       if (staged != slab) {
-        sync_block();
-        stage(slab);
-        sync_block();
+        restage(slab);
       }
       f(slab);
     }
@@ -586,9 +596,7 @@ template <class P, int LT> struct Head {
   }
 };
 
-constexpr int smallest_state_block = 64;  // fewer instances: calls with a state are rare
-
-FWP_BOTH bool has_state(const Call& c) { return c.initial_W || c.W || c.grad_W; }
+constexpr int smallest_general_block = 64;  // fewer instances
 
 // f(Tokens<LT>) with the smallest block of tokens that holds the call.
 template <int LT> struct Tokens {
@@ -596,13 +604,13 @@ template <int LT> struct Tokens {
 };
 template <class F> auto with_tokens(const Call& c, F f) {
   int longest = c.targets > c.sources ? c.targets : c.sources;
-  if (has_state(c) && longest < smallest_state_block) longest = smallest_state_block;
+  if (is_general(c) && longest < smallest_general_block) longest = smallest_general_block;
   if (longest <= 16) return f(Tokens<16>{});
   if (longest <= 32) return f(Tokens<32>{});
   if (longest <= 64) return f(Tokens<64>{});
   return f(Tokens<longest_chunk>{});
 }
-template <class P> int bytes(const Call& c, bool backward) {
+template <class P> int bytes_of(const Call& c, bool backward) {
   return with_tokens(c, [&](auto tokens) {
     Shared<P, decltype(tokens)::count> shared;
     return shared.lay(nullptr, c, backward);

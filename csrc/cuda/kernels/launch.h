@@ -8,26 +8,35 @@ namespace fwp::gpu {
 
 constexpr int longest_chunk = 128;  // queries or keys that one block serves
 
-int forward_bytes_half(const Call& call);  // shared memory of a block
-int forward_bytes_single(const Call& call);
-const char* forward_half(const Call& call, void* stream);
-const char* forward_single(const Call& call, void* stream);
-int backward_bytes_half(const Call& call);
-int backward_bytes_single(const Call& call);
-const char* backward_half(const Call& call, void* stream);
-const char* backward_single(const Call& call, void* stream);
+// General instances also serve FAVOR+, features in more than one slab, and states.
+constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
+inline bool is_general(const Call& c) {
+  return c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || c.initial_W || c.W || c.grad_W;
+}
 
-inline int forward_bytes(const Call& call) {
-  return call.type == Type::float32 ? forward_bytes_single(call) : forward_bytes_half(call);
+int bytes_half(const Call& call, bool backward);  // shared memory of a block
+int bytes_single(const Call& call, bool backward);
+const char* forward_half(const Call& call, void* stream);
+const char* forward_half_general(const Call& call, void* stream);
+const char* forward_single(const Call& call, void* stream);
+const char* forward_single_general(const Call& call, void* stream);
+const char* backward_half(const Call& call, void* stream);
+const char* backward_half_general(const Call& call, void* stream);
+const char* backward_single(const Call& call, void* stream);
+const char* backward_single_general(const Call& call, void* stream);
+
+inline int bytes(const Call& call, bool backward) {
+  return call.type == Type::float32 ? bytes_single(call, backward) : bytes_half(call, backward);
 }
 inline const char* forward(const Call& call, void* stream) {
-  return call.type == Type::float32 ? forward_single(call, stream) : forward_half(call, stream);
-}
-inline int backward_bytes(const Call& call) {
-  return call.type == Type::float32 ? backward_bytes_single(call) : backward_bytes_half(call);
+  if (call.type == Type::float32)
+    return is_general(call) ? forward_single_general(call, stream) : forward_single(call, stream);
+  return is_general(call) ? forward_half_general(call, stream) : forward_half(call, stream);
 }
 inline const char* backward(const Call& call, void* stream) {
-  return call.type == Type::float32 ? backward_single(call, stream) : backward_half(call, stream);
+  if (call.type == Type::float32)
+    return is_general(call) ? backward_single_general(call, stream) : backward_single(call, stream);
+  return is_general(call) ? backward_half_general(call, stream) : backward_half(call, stream);
 }
 
 }  // namespace fwp::gpu

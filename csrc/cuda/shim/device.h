@@ -12,8 +12,9 @@
 #include <cstring>
 
 #define FWP_DEVICE inline
+#define FWP_CALLED
 #define FWP_BOTH inline
-#define FWP_KERNEL(threads) void
+#define FWP_KERNEL(threads, blocks) void
 #define FWP_CONSTANT const
 
 namespace fwp::gpu {

@@ -12,6 +12,5 @@ extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
   shim::set_schedule(schedule);
   return backward(*call, nullptr);
 }
-extern "C" int fwp_shim_forward_bytes(const Call* call) { return forward_bytes(*call); }
-extern "C" int fwp_shim_backward_bytes(const Call* call) { return backward_bytes(*call); }
+extern "C" int fwp_shim_bytes(const Call* call, int backward) { return bytes(*call, backward); }
 extern "C" int fwp_shim_call_size() { return sizeof(Call); }

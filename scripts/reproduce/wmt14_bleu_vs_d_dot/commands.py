@@ -32,8 +32,7 @@ class Devices:
 
     @property
     def variables(self) -> dict[str, str]:
-        # A launcher hands out the GPUs of its machines itself.
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus and not self.launcher else {}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus else {}
 
     @property
     def train_flags(self) -> dict:

@@ -1,0 +1,277 @@
+// Tensors to plain pointers, stream, device guard, and the registration of the CUDA kernels.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include "../checks.h"
+#include "kernels/launch.h"
+
+namespace fwp::gpu {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+constexpr int oldest_capability = 80;
+
+Rule rule_of(const char* op, const std::string& name) {
+  if (name == "sum") return Rule::sum;
+  if (name == "delta") return Rule::delta;
+  TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum or delta on CUDA");
+}
+Map map_of(const char* op, const std::string& name) {
+  if (name == "identity") return Map::identity;
+  if (name == "elu") return Map::elu;
+  if (name == "dpfp") return Map::dpfp;
+  if (name == "favor") return Map::favor;
+  TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
+}
+Type type_of(const char* op, at::ScalarType type) {
+  if (type == at::kHalf) return Type::float16;
+  if (type == at::kBFloat16) return Type::bfloat16;
+  if (type == at::kFloat) return Type::float32;
+  TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
+}
+
+Tensor with_contiguous_rows(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+
+template <class V> Rows<V> rows(const Tensor& x, V* data) {
+  const bool wide = x.dim() == 4;
+  const int64_t head = x.dim() > 2 ? x.stride(2) : 0;
+  const bool whole = wide && x.size(3) % 8 == 0 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && head % 8 == 0;
+  return {data, x.stride(0), x.stride(1), head, whole && reinterpret_cast<std::uintptr_t>(data) % 16 == 0};
+}
+Rows<const void> rows(const Tensor& x) { return rows<const void>(x, x.const_data_ptr()); }
+Rows<void> mutable_rows(const Tensor& x) { return rows<void>(x, x.mutable_data_ptr()); }
+const float* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<float>() : nullptr; }
+
+// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
+Tensor new_rows(const Tensor& x, int64_t width) {
+  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
+  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
+  return at::empty({B, L, H, width}, x.options());
+}
+
+struct Options {
+  std::string rule, feature_map;
+  int64_t d_dot;
+  double input_scale;
+  bool causal, normalize_features, normalize_output;
+  double eps;
+};
+
+void check_float(const char* op, const char* name, const Tensor& x, at::IntArrayRef shape, const Tensor& q) {
+  check_shape(op, name, x, shape);
+  TORCH_CHECK_VALUE(x.scalar_type() == at::kFloat, op, ": ", name, " is of type ", x.scalar_type(),
+                    ", expected Float");
+  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
+                    q.device());
+}
+
+// The inputs of forward and backward, checked, with a contiguous last dimension; `call` points into them.
+struct Inputs {
+  Tensor q, k, v;
+  OptionalTensor beta, mask, W, z, projection;
+  Call call{};
+
+  Inputs(const char* op, const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, const OptionalTensor& given_beta,
+         const OptionalTensor& given_mask, const OptionalTensor& given_W, const OptionalTensor& given_z,
+         const OptionalTensor& given_projection, const Options& o) {
+    check_rank(op, "q", given_q, 4);
+    check_rank(op, "k", given_k, 4);
+    check_rank(op, "v", given_v, 4);
+    const int64_t B = given_k.size(0), S = given_k.size(1), H = given_k.size(2), d_key = given_k.size(3);
+    const int64_t T = given_q.size(1), d_value = given_v.size(3);
+    check_shape(op, "q", given_q, {B, T, H, d_key});
+    check_shape(op, "v", given_v, {B, S, H, d_value});
+    check_like(op, "k", given_k, given_q);
+    check_like(op, "v", given_v, given_q);
+    TORCH_CHECK_VALUE(!o.causal || T == S, op, ": causal needs as many queries as keys, got T = ", T, " and S = ", S);
+    TORCH_CHECK_VALUE(std::max(T, S) <= longest_chunk, op, ": ", std::max(T, S), " positions, at most ", longest_chunk,
+                      " on CUDA");
+    call.rule = rule_of(op, o.rule);
+    call.map = map_of(op, o.feature_map);
+    call.type = type_of(op, given_q.scalar_type());
+    TORCH_CHECK_VALUE((call.rule != Rule::sum) == given_beta.has_value(), op, ": beta is ",
+                      given_beta ? "given" : "missing", " for the rule ", o.rule);
+    const bool fits = call.map == Map::dpfp    ? d_key > 0 && o.d_dot > 0 && o.d_dot % (2 * d_key) == 0 && o.d_dot / (2 * d_key) < 2 * d_key
+                      : call.map == Map::favor ? o.d_dot > 0 && o.d_dot % 2 == 0
+                                               : o.d_dot == d_key;
+    TORCH_CHECK_VALUE(fits, op, ": d_dot = ", o.d_dot, " is impossible for the feature map ", o.feature_map,
+                      " with d_key = ", d_key);
+    TORCH_CHECK_VALUE((call.map == Map::favor) == given_projection.has_value(), op, ": projection is ",
+                      given_projection ? "given" : "missing", " for the feature map ", o.feature_map);
+    q = with_contiguous_rows(given_q);
+    k = with_contiguous_rows(given_k);
+    v = with_contiguous_rows(given_v);
+    if (given_beta) {
+      check_shape(op, "beta", *given_beta, {B, S, H});
+      check_like(op, "beta", *given_beta, q);
+      beta = given_beta;
+      call.beta = rows(*beta);
+    }
+    if (given_mask) {
+      check_shape(op, "key_padding_mask", *given_mask, {B, S});
+      TORCH_CHECK_VALUE(given_mask->scalar_type() == at::kBool, op, ": key_padding_mask is of type ",
+                        given_mask->scalar_type(), ", expected Bool");
+      mask = given_mask;
+      call.padding = rows<const unsigned char>(*mask, reinterpret_cast<const unsigned char*>(mask->const_data_ptr()));
+    }
+    if (given_projection) {
+      check_float(op, "projection", *given_projection, {o.d_dot / 2, d_key}, q);
+      projection = given_projection->contiguous();
+    }
+    TORCH_CHECK_VALUE((given_W && o.normalize_output) == given_z.has_value(), op, ": initial_z is ",
+                      given_z ? "given" : "missing",
+                      ", expected it exactly where initial_W is given and the output is normalised");
+    if (given_W) {
+      check_float(op, "initial_W", *given_W, {B, H, o.d_dot, d_value}, q);
+      W = given_W->contiguous();
+    }
+    if (given_z) {
+      check_float(op, "initial_z", *given_z, {B, H, o.d_dot}, q);
+      z = given_z->contiguous();
+    }
+    call.nu = call.map == Map::dpfp ? static_cast<int>(o.d_dot / (2 * d_key)) : 0;
+    call.projection = pointer(projection);
+    call.input_scale = static_cast<float>(o.input_scale);
+    call.causal = o.causal;
+    call.normalize_features = o.normalize_features;
+    call.normalize_output = o.normalize_output;
+    call.eps = static_cast<float>(o.eps);
+    call.batch = static_cast<int>(B);
+    call.heads = static_cast<int>(H);
+    call.targets = static_cast<int>(T);
+    call.sources = static_cast<int>(S);
+    call.d_key = static_cast<int>(d_key);
+    call.d_value = static_cast<int>(d_value);
+    call.d_dot = static_cast<int>(o.d_dot);
+    call.q = rows(q);
+    call.k = rows(k);
+    call.v = rows(v);
+    call.initial_W = pointer(W);
+    call.initial_z = pointer(z);
+  }
+};
+
+void run(const char* op, const char* (*kernel)(const Call&, void*), const Call& call) {
+  if (call.batch == 0 || call.heads == 0) return;
+  const char* error = kernel(call, c10::cuda::getCurrentCUDAStream().stream());
+  TORCH_CHECK(error == nullptr, op, ": ", error);
+}
+
+std::tuple<Tensor, Tensor, Tensor> fast_weights(
+    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask,
+    const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, std::string rule,
+    std::string feature_map, int64_t d_dot, double input_scale, bool causal, bool normalize_features,
+    bool normalize_output, double eps, bool return_state) {
+  static constexpr char op[] = "fwp::fast_weights";
+  const c10::cuda::CUDAGuard guard(q.device());
+  Inputs in(op, q, k, v, beta, mask, W, z, projection,
+            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
+  const int64_t B = k.size(0), H = k.size(2);
+  const auto floats = q.options().dtype(at::kFloat);
+  Tensor out = new_rows(q, v.size(3));
+  Tensor new_W = return_state ? at::empty({B, H, d_dot, v.size(3)}, floats) : at::empty({0}, floats);
+  Tensor new_z = return_state && normalize_output ? at::empty({B, H, d_dot}, floats) : at::empty({0}, floats);
+  in.call.out = mutable_rows(out);
+  if (return_state) in.call.W = new_W.mutable_data_ptr<float>();
+  if (return_state && normalize_output) in.call.z = new_z.mutable_data_ptr<float>();
+  run(op, forward, in.call);
+  return {out, new_W, new_z};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward(
+    const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
+    const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask, const OptionalTensor& W,
+    const OptionalTensor& z, const OptionalTensor& projection, std::string rule, std::string feature_map,
+    int64_t d_dot, double input_scale, bool causal, bool normalize_features, bool normalize_output, double eps) {
+  static constexpr char op[] = "fwp::fast_weights_backward";
+  const c10::cuda::CUDAGuard guard(q.device());
+  Inputs in(op, q, k, v, beta, mask, W, z, projection,
+            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
+  const int64_t B = k.size(0), H = k.size(2);
+  check_shape(op, "grad_out", grad_out, {B, q.size(1), H, v.size(3)});
+  check_like(op, "grad_out", grad_out, q);
+  TORCH_CHECK_VALUE((grad_W && normalize_output) == grad_z.has_value(), op, ": grad_z is ",
+                    grad_z ? "given" : "missing",
+                    ", expected it exactly where grad_W is given and the output is normalised");
+  const Tensor dout = with_contiguous_rows(grad_out);
+  OptionalTensor dW, dz;
+  if (grad_W) {
+    check_float(op, "grad_W", *grad_W, {B, H, d_dot, v.size(3)}, q);
+    dW = grad_W->contiguous();
+  }
+  if (grad_z) {
+    check_float(op, "grad_z", *grad_z, {B, H, d_dot}, q);
+    dz = grad_z->contiguous();
+  }
+  const auto floats = q.options().dtype(at::kFloat);
+  Tensor grad_q = new_rows(q, q.size(3)), grad_k = new_rows(k, k.size(3)), grad_v = new_rows(v, v.size(3));
+  Tensor grad_beta = beta ? new_rows(*beta, 1).squeeze(3) : at::empty({0}, q.options());
+  Tensor grad_initial_W = W ? at::empty(W->sizes(), floats) : at::empty({0}, floats);
+  Tensor grad_initial_z = z ? at::empty(z->sizes(), floats) : at::empty({0}, floats);
+  in.call.grad_out = rows(dout);
+  in.call.grad_W = pointer(dW);
+  in.call.grad_z = pointer(dz);
+  in.call.grad_q = mutable_rows(grad_q);
+  in.call.grad_k = mutable_rows(grad_k);
+  in.call.grad_v = mutable_rows(grad_v);
+  if (beta) in.call.grad_beta = mutable_rows(grad_beta);
+  if (W) in.call.grad_initial_W = grad_initial_W.mutable_data_ptr<float>();
+  if (z) in.call.grad_initial_z = grad_initial_z.mutable_data_ptr<float>();
+  run(op, backward, in.call);
+  return {grad_q, grad_k, grad_v, grad_beta, grad_initial_W, grad_initial_z};
+}
+
+// Why this device cannot serve calls of these sizes, or an empty text.
+std::string cuda_refusal(int64_t device, at::ScalarType type, std::string feature_map, int64_t d_key, int64_t d_value,
+                         int64_t d_dot, int64_t longest, bool state, bool differentiated) {
+  static constexpr char op[] = "fwp::cuda_refusal";
+  const auto attribute = [&](cudaDeviceAttr what) {
+    int value = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(&value, what, static_cast<int>(device));
+    TORCH_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+    return value;
+  };
+  const int capability =
+      10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
+  if (capability < oldest_capability)
+    return "the CUDA kernels need compute capability 8.0 (Ampere), this device has " + std::to_string(capability / 10) +
+           "." + std::to_string(capability % 10);
+  Call call{};
+  const float present = 0;
+  call.map = map_of(op, feature_map);
+  call.type = type_of(op, type);
+  call.d_key = static_cast<int>(d_key);
+  call.d_value = static_cast<int>(d_value);
+  call.d_dot = static_cast<int>(d_dot);
+  call.targets = call.sources = static_cast<int>(longest);
+  call.initial_W = state ? &present : nullptr;
+  const int needed = differentiated ? std::max(bytes(call, false), bytes(call, true)) : bytes(call, false);
+  const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (needed <= limit) return "";
+  return "these sizes need " + std::to_string(needed) + " bytes of shared memory a block, this device has " +
+         std::to_string(limit);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(fwp, m) {
+  m.def(
+      "cuda_refusal(int device, ScalarType type, str feature_map, int d_key, int d_value, int d_dot, int longest, "
+      "bool state, bool differentiated) -> str",
+      &cuda_refusal);
+}
+TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
+  m.impl("fast_weights", &fast_weights);
+  m.impl("fast_weights_backward", &fast_weights_backward);
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,50 @@
+"""What the CUDA kernels of ``csrc/cuda`` cannot serve, and what they take as it is."""
+
+from functools import cache
+
+import torch
+
+from .. import _extension
+from .problem import Problem
+
+_RULES = ("sum", "delta")
+_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+LONGEST = 128  # longest_chunk of csrc/cuda/kernels/launch.h
+
+
+def input_type(problem: Problem) -> torch.dtype:
+    """In which type q, k, v and beta are handed over: half precision as it is, where all of them share it."""
+    types = {x.dtype for x in (problem.q, problem.k, problem.v, problem.beta) if x is not None}
+    return problem.v.dtype if len(types) == 1 else problem.dtype
+
+
+@torch.compiler.assume_constant_result
+@cache
+def _refusal(*sizes) -> str:
+    return torch.ops.fwp.cuda_refusal(*sizes)
+
+
+def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
+    """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` by its name."""
+    status = _extension.status()
+    if not status.cuda:
+        return [f"CUDA kernels {status.reasons['cuda']}"]
+    reasons = []
+    if problem.rule not in _RULES:
+        reasons.append(f"the CUDA kernels have no {problem.rule} rule")
+    if problem.v.dtype not in _TYPES:
+        reasons.append(f"the CUDA kernels do not compute in {problem.v.dtype}")
+    longest = max(problem.q.shape[1], problem.k.shape[1])
+    if longest > LONGEST:
+        reasons.append(f"the CUDA kernels serve at most {LONGEST} positions, these are {longest}")
+    if not reasons and torch.cuda.is_available():
+        given = (problem.q, problem.k, problem.v, problem.beta, *(problem.initial_state or ()))
+        differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
+        phi, device, d_key = problem.feature_map, problem.v.device.index, problem.k.shape[-1]
+        refusal = _refusal(
+            torch.cuda.current_device() if device is None else device, input_type(problem), feature_map, d_key,
+            problem.v.shape[-1], d_key if phi is None else phi.d_dot, longest,
+            problem.return_state or problem.initial_state is not None, differentiated,
+        )  # fmt: skip
+        reasons += [refusal] if refusal else []
+    return reasons

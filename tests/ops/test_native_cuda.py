@@ -1,0 +1,46 @@
+"""What the CUDA kernels refuse, and why; without a GPU the problems live on torch's fake one."""
+
+import re
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fwp_fairseq import _extension
+from fwp_fairseq.ops import native_cuda
+from fwp_fairseq.ops.problem import Problem
+from tests.cuda.shim import CUDA
+
+
+def problem(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16) -> Problem:
+    with FakeTensorMode():
+        q = torch.empty(1, length, 1, 4, device="cuda", dtype=q_type)
+        k = v = torch.empty(1, length, 1, 4, device="cuda", dtype=dtype)
+        beta = None if rule == "sum" else torch.empty(1, length, 1, device="cuda", dtype=dtype)
+    return Problem(rule, q, k, v, beta, None, True, None, True, False, 1e-6, None, False)
+
+
+def test_reasons(monkeypatch):
+    monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
+    monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
+    assert native_cuda.unsupported_reasons(problem(), "identity") == []
+    assert "no gated rule" in native_cuda.unsupported_reasons(problem("gated"), "identity")[0]
+    assert "torch.float64" in native_cuda.unsupported_reasons(problem(dtype=torch.float64), "identity")[0]
+    assert "at most 128 positions, these are 129" in native_cuda.unsupported_reasons(problem(length=129), "identity")[0]
+
+
+@pytest.mark.skipif(_extension.status().cuda, reason="the CUDA library is loaded")
+def test_a_missing_library_is_the_reason():
+    (reason,) = native_cuda.unsupported_reasons(problem(), "identity")
+    assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
+
+
+def test_half_precision_stays_where_all_inputs_share_it():
+    assert native_cuda.input_type(problem()) == torch.bfloat16
+    assert native_cuda.input_type(problem(q_type=torch.float32)) == torch.float32
+    assert native_cuda.input_type(problem(q_type=torch.float16)) == torch.float32
+
+
+def test_the_limit_is_that_of_the_kernels():
+    source = (CUDA / "kernels" / "launch.h").read_text()
+    assert int(re.search(r"longest_chunk = (\d+)", source).group(1)) == native_cuda.LONGEST
