@@ -83,7 +83,7 @@ def _checkout() -> dict:
     if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "records.py")) is None:
         return {"commit": None, "dirty": None}
     # What is generated from records changes with every record and says nothing about the code.
-    generated = ("benchmarks/results", "docs/plots", "**/*.md")
+    generated = ("benchmarks/results", "docs/figures", "**/*.md")
     changes = _git("status", "--porcelain", "--", ":/", *(f":(top,exclude,glob){path}" for path in generated))
     return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(changes)}
 

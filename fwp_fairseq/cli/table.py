@@ -1,7 +1,7 @@
 """Makes tables of results from the records of runs: one as text or as a plot, or all those of a Markdown file.
 
   fwp table quickstart --results benchmarks/results --format latex
-  fwp table bleu_vs_d_dot-multi30k --results benchmarks/results --plot docs/plots/bleu_vs_d_dot-multi30k.svg
+  fwp table bleu_vs_d_dot-multi30k --results benchmarks/results --plot docs/figures/bleu_vs_d_dot-multi30k.svg
   fwp table --results benchmarks/results --readme README.md
 
 In a Markdown file a table NAME stands between <!-- table:NAME --> and <!-- /table:NAME -->; what is between is

@@ -132,8 +132,8 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
     assert len(found["commit"]) == 40 and found["dirty"] is False
     records.append(tmp_path / "benchmarks" / "results" / "a.jsonl", {})
     (tmp_path / "README.md").write_text("table")
-    (tmp_path / "docs" / "plots").mkdir(parents=True)
-    (tmp_path / "docs" / "plots" / "a.svg").write_text("plot")
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "docs" / "figures" / "a.svg").write_text("plot")
     assert records._checkout()["dirty"] is False, "what records generate is not a change of the code"
     (package / "records.py").write_text("changed")
     assert records._checkout()["dirty"] is True
