@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh", ".ci/run"]
+PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
+SCRIPTS = ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh", PREPARE, ".ci/run"]
 
 
 def call(*command, **variables):
@@ -30,7 +31,7 @@ def test_syntax_and_executable(script):
     assert os.access(ROOT / script, os.X_OK)
 
 
-@pytest.mark.parametrize("script", ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh"])
+@pytest.mark.parametrize("script", SCRIPTS[:-1])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_needs_no_environment(script, flag, bare):
     result = call(bare / script, flag, PYTHON="")

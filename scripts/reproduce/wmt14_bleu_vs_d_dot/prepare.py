@@ -45,7 +45,8 @@ about {PAIRS:,} pairs, {texts.VOCABULARY:,} joint pieces"""
 
 def parse(argv: list[str]) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="prepare.sh", description=__doc__, epilog=COST, formatter_class=layout)
+    prog = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=COST, formatter_class=layout)
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument("--news-commentary", choices=list(archives.NEWS_COMMENTARY), default="v12", help="default: v12")
     parser.add_argument("--workers", type=int, default=process.cores(), metavar="N", help="processes (default: cores)")
