@@ -9,9 +9,9 @@ import sys
 
 import torch
 
-from . import gate
-from .cases import CASES, Case
-from .clock import Call, Calls, fastest
+from . import decode_step, gate
+from .cases import CASES, WIDTH, Case
+from .clock import Call, Calls, Times, fastest
 from .implementations import IMPLEMENTATIONS, Implementation, inputs
 from .program import Session, parser
 
@@ -22,7 +22,7 @@ _GRAPH_BYTES, _MOST_COPIES = 256 << 20, 64
 def _copies(case: Case, device: str) -> int:
     if device == "cpu":
         return 1
-    size = sum(x.numel() * x.element_size() for x in inputs(case, "cpu").values())
+    size = case.rows * case.length * 3 * WIDTH * getattr(torch, case.dtype).itemsize
     return max(1, min(_MOST_COPIES, _GRAPH_BYTES // size))
 
 
@@ -36,7 +36,7 @@ def _call(implementation: Implementation, case: Case, device: str, seed: int) ->
 
 
 def measure(case: Case, device: str, seconds: float, implementations: dict[str, Implementation]) -> dict:
-    """``seconds``, ``errors`` and, for what was not timed, ``refused``: each by name of the implementation."""
+    """``seconds``, ``clocks``, ``errors`` and, for what was not timed, ``refused``: each by name of implementation."""
     errors, refused = {}, {}
     for name, implementation in implementations.items():
         reason = implementation.obstacle(case, device)
@@ -47,17 +47,14 @@ def measure(case: Case, device: str, seconds: float, implementations: dict[str, 
             reason = str(error)
         if reason is not None:
             refused[name] = reason
-    best: dict[str, float] = {}
+    timed = Times({}, {})
     if "ours" in errors:
         with torch.set_grad_enabled(case.part == "both"):
             copies = range(_copies(case, device))
             calls: Calls = {name: [_call(implementations[name], case, device, i) for i in copies] for name in errors}
-            best = fastest(calls, device, seconds)
-    return {
-        "seconds": best,
-        "errors": {name: max(found.values()) for name, found in errors.items()},
-        "refused": refused,
-    }
+            timed = fastest(calls, device, seconds)
+    errors = {name: max(found.values()) for name, found in errors.items()}
+    return {**timed._asdict(), "errors": errors, "refused": refused}
 
 
 def compared(seconds: dict[str, float], limits: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
@@ -72,7 +69,7 @@ def compared(seconds: dict[str, float], limits: dict[str, float]) -> tuple[dict[
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("--seconds", type=float, default=1.0, help="time for each call (default 1)")
+    options.add_argument("--seconds", type=float, help="time for each call (default 1, on a GPU 0.1)")
     options.add_argument("--against", metavar="NAMES", help=f"default {','.join(list(IMPLEMENTATIONS)[1:])}")
     arguments = options.parse_args(argv)
     torch.set_num_threads(1)
@@ -82,26 +79,34 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         options.error(f"--against: expected some of {', '.join(list(IMPLEMENTATIONS)[1:])}, found {', '.join(unknown)}")
     implementations = {name: IMPLEMENTATIONS[name] for name in names}
+    seconds = arguments.seconds or (1.0 if arguments.device == "cpu" else 0.1)
     cases = session.chosen(CASES[arguments.device])
     print(
         f"{session.where}, commit {session.environment['commit']}; ratios are ours over the other, target in brackets"
     )
     for case in session.until_deadline(cases):
-        found = measure(case, arguments.device, arguments.seconds, implementations)
-        ratios, over = compared(found["seconds"], case.limits)
+        decoding = case.part in ("decode", "reorder")
+        if decoding:
+            found = decode_step.measure(case, arguments.device, seconds, names)
+        else:
+            found = measure(case, arguments.device, seconds, implementations)
+        limits = case.limits
+        if arguments.device == "cuda" and "H200" not in session.where:
+            limits = {name: limit for name, limit in limits.items() if name != "seconds"}
+        ratios, over = compared(found["seconds"], limits)
         if "ours" in found["refused"]:
             session.failed.append(found["refused"]["ours"])
             continue
         cells = [f"{case.name:42} {found['seconds']['ours'] * 1e3:9.3f} ms"]
         for name, ratio in ratios.items():
-            limit = case.limits.get(name)
+            limit = limits.get(name)
             cells.append(f"{name} {ratio:.3g}" + ("" if limit is None else f" [{limit:.2g}]"))
         cells += [f"{name} {value:.2g} of target" for name, value in over.items() if name not in ratios]
         print("  ".join(cells), flush=True)
         session.record(
-            part=case.part, dtype=case.dtype,
+            table="decode-step" if decoding else "attention", part=case.part, dtype=case.dtype,
             rule=case.rule, rows=case.rows, length=case.length, d_dot=case.d_dot,
-            limits=case.limits, ratios=ratios, over=over, threads=1,
+            limits=limits, ratios=ratios, over=over, threads=1,
             capability=torch.ops.fwp.cpu_capability() if arguments.device == "cpu" else None, **found,
         )  # fmt: skip
     return session.status()

@@ -5,6 +5,8 @@ from itertools import product
 
 HEADS, WIDTH = 8, 64  # of a head: d_key = d_value
 RULES = ("sum", "delta")
+# Steps over which the decode step is averaged, so that growth of caches and folding of blocks are paid for.
+STEPS = 32
 
 # Forward, float32 and bfloat16: B*H, length, d_dot, largest ratio to softmax (sum, delta).
 _CPU_FLOAT32 = (
@@ -27,6 +29,9 @@ _CPU_BFLOAT16 = (
 _BACKWARD = 1.3
 # Against the peers up to 128 tokens. Naive loop and idiap's kernels are given features: their phi is not counted.
 _CPU_PEERS = {"torch": 1 / 5, "naive": 1 / 20, "idiap": 1 / 6}
+# History, d_dot, largest ratio to softmax: B*H = 640.
+_CPU_DECODE = ((32, 64, 0.9), (32, 256, 1.5), (32, 512, 2.2), (128, 256, 1.4), (1024, 256, 0.1))
+_REORDER = 0.05  # of a step
 
 _GPU = (
     *((64, 32, 256), (256, 32, 64), (1024, 32, 64), (1024, 32, 256), (1024, 32, 384), (1024, 32, 512)),
@@ -34,14 +39,15 @@ _GPU = (
     *((64, 1024, 256), (64, 4096, 256), (64, 4096, 512)),
 )
 _GPU_OTHER_TYPES = ((1024, 32, 256), (1024, 128, 512))
+_GPU_DECODE = ((32, 64), (32, 256), (128, 256), (32, 512), (128, 512), (1024, 256))
 _H200_BANDWIDTH = 4.3e12  # bytes/s
 
 
 @dataclass(frozen=True)
 class Case:
-    """``part``: forward, or both (forward + backward).
+    """``part``: forward, both (forward + backward), decode (``length`` is the history) or reorder.
 
-    ``limits``: largest ratio to another implementation, by its name; ``seconds`` is absolute.
+    ``limits``: largest ratio to another implementation, by its name; ``step`` is a decode step, ``seconds`` absolute.
     """
 
     part: str
@@ -73,6 +79,9 @@ def _cpu() -> list[Case]:
             for (rule, limit), part in product(zip(RULES, limits, strict=True), ("forward", "both")):
                 softmax = limit * (_BACKWARD if part == "both" else 1)
                 found.append(Case(part, dtype, rule, rows, length, d_dot, {"softmax": softmax, **peers}))
+    for history, d_dot, limit in _CPU_DECODE:
+        found.append(Case("decode", "float32", "delta", 640, history, d_dot, {"softmax": limit}))
+        found.append(Case("reorder", "float32", "delta", 640, history, d_dot, {"step": _REORDER}))
     return found
 
 
@@ -109,6 +118,10 @@ def _gpu() -> list[Case]:
         Case(part, dtype, rule, *shape) for (dtype, shape), rule, part in product(shapes, RULES, ("forward", "both"))
     ]
     found = [replace(case, limits=_gpu_limits(case)) for case in found]
+    for (history, d_dot), rule in product(_GPU_DECODE, RULES):
+        limits = {"seconds": 8e-6} if history <= 128 else {}
+        found.append(Case("decode", "bfloat16", rule, 640, history, d_dot, limits))
+        found.append(Case("reorder", "bfloat16", rule, 640, history, d_dot, {"step": _REORDER}))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -36,15 +37,16 @@ class Implementation:
 
 def inputs(case: Case, device: str, seed: int = 0) -> dict[str, Tensor]:
     """q, k, v as fairseq has them, (T, B, C) seen as (B, T, H, d); beta after the sigmoid."""
-    generator = torch.Generator().manual_seed(seed + case.rows * case.length)
+    drawn = {"generator": torch.Generator(device).manual_seed(seed + case.rows * case.length), "device": device}
     batch, dtype = case.rows // HEADS, getattr(torch, case.dtype)
-    x = {name: torch.randn(case.length, batch, HEADS * WIDTH, generator=generator) for name in ("q", "k", "v")}
-    x["beta"] = torch.rand(case.length, batch, HEADS, generator=generator)
-    x = {name: y.to(device, dtype).transpose(0, 1) for name, y in x.items()}
+    x = {name: torch.randn(case.length, batch, HEADS * WIDTH, **drawn) for name in ("q", "k", "v")}
+    x["beta"] = torch.rand(case.length, batch, HEADS, **drawn)
+    x = {name: y.to(dtype).transpose(0, 1) for name, y in x.items()}
     return {name: y if name == "beta" else y.unflatten(2, (HEADS, WIDTH)) for name, y in x.items()}
 
 
-def phi(case: Case):
+@cache
+def phi(case: Case) -> feature_maps.FeatureMap:
     return feature_maps.build_feature_map(case.feature_map, WIDTH, case.d_dot)
 
 
@@ -132,6 +134,12 @@ def _fla_obstacle(case: Case, device: str) -> str | None:
     return _import_problem(f"fla.ops.{'linear_attn' if case.rule == 'sum' else 'delta_rule'}")
 
 
+def _naive_obstacle(case: Case, device: str) -> str | None:
+    if device == "cuda":
+        return "left out on a GPU: dozens of launches a position"
+    return "left out beyond 128 positions: minutes" if case.length > 128 else None
+
+
 def _import_problem(module: str) -> str | None:
     try:
         __import__(module)
@@ -144,10 +152,7 @@ IMPLEMENTATIONS = {
     "ours": _backend("native", ours=True),
     "softmax": Implementation(_softmax, _softmax_oracle),
     "torch": _backend("chunked"),
-    "naive": _backend(
-        "reference",
-        obstacle=lambda case, device: "left out beyond 128 tokens: minutes" if case.length > 128 else None,
-    ),
+    "naive": _backend("reference", obstacle=_naive_obstacle),
     "idiap": Implementation(_idiap, _from_features, _idiap_obstacle),
     "fla": Implementation(_fla, _from_features, _fla_obstacle),
 }

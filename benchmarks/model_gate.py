@@ -11,13 +11,15 @@ from .models import ModelCase, build_model, configuration
 _LOSS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 _GRADIENT = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 3e-2}
 _SCORE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
-_SENTENCES, _LENGTH = 3, 24
+_SENTENCES, _LENGTH = 3, 16
+# Every site once.
+_LAYERS = ("--encoder-layers", 1, "--decoder-layers", 1)
 
 
 def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
     """The model with every operator by the reference, on the CPU, in float64."""
     backend = [] if row == "softmax" else ["--fwp-backend", "reference"]
-    found = build_model(task, case.size, row, *backend)
+    found = build_model(task, case.size, row, *_LAYERS, *backend)
     found.load_state_dict(model.state_dict())
     return found.double().eval()
 
@@ -49,7 +51,7 @@ def _refuse_above(what: str, error: float, limit: float) -> None:
 
 def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
     """Raises Refused unless loss and gradient of a small batch are right, without dropout."""
-    model = build_model(task, case.size, row).to(device, dtype).eval()
+    model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     criterion = task.build_criterion(configuration(case.size, row).criterion)
     sample = small_sample(task)
     exact = reference(task, case, row, model)
@@ -66,7 +68,7 @@ def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dt
 
     ``generate(model, sample)`` gives fairseq's hypotheses.
     """
-    model = build_model(task, case.size, row).to(device, dtype).eval()
+    model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     exact = reference(task, case, row, model)
     sample = small_sample(task)
 

@@ -1,6 +1,8 @@
 """Whole fairseq models, stock and ours, of equal size; fairseq's own task, trainer, criterion and generator."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 
 import torch
@@ -72,6 +74,13 @@ def d_dot(size: str, row: str) -> int | None:
     return None if wanted is None else -(-wanted // step) * step
 
 
+@cache
+def _parsed(*flags: str):
+    found = options.parse_args_and_arch(options.get_training_parser(), list(flags))
+    found.tpu = False  # what fairseq takes --bf16 for
+    return convert_namespace_to_omegaconf(found)
+
+
 def configuration(size: str, row: str, *more: object):
     """fairseq's configuration, as its command line would make it."""
     architecture, flags, _, _ = SIZES[size]
@@ -81,9 +90,7 @@ def configuration(size: str, row: str, *more: object):
         chosen += ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
         width = d_dot(size, row)
         chosen += [] if width is None else ["--fwp-d-dot", width]
-    found = options.parse_args_and_arch(options.get_training_parser(), [str(word) for word in [*chosen, *more]])
-    found.tpu = False  # what fairseq takes --bf16 for
-    return convert_namespace_to_omegaconf(found)
+    return deepcopy(_parsed(*(str(word) for word in [*chosen, *more])))
 
 
 def build_task(case: ModelCase) -> TranslationTask:

@@ -14,6 +14,7 @@ The converted model computes another function than the one that was trained: exp
 import argparse
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -109,14 +110,17 @@ def _model_options(cfg: dict, old: str, new: str) -> dict:
     return found
 
 
-def _attention_flags(before: dict, args) -> dict:
-    """The converted model's, from the checkpoint's (none: stock softmax attention) and those given."""
+def _default_flags() -> dict:
     from ..config import FastWeightConfig
 
-    defaults = {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _names()}
+    return {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _names()}
+
+
+def _attention_flags(before: dict, args) -> dict:
+    """The converted model's, from the checkpoint's and those given."""
     kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
-    return defaults | kept | {name: value for name, value in given.items() if value is not None}
+    return _default_flags() | kept | {name: value for name, value in given.items() if value is not None}
 
 
 def _attentions(parameters: dict, options: dict, family: str, seed: int) -> dict:
@@ -173,6 +177,21 @@ def _seen(parameters: dict) -> str:
     return "softmax" if codes is None else bytes(codes.tolist()).decode()
 
 
+def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
+    """Flags and parameters, old -> new, a line each; parameters of all layers together."""
+    found = [
+        f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
+    ]
+    if _seen(parameters) != _seen(converted):
+        found.append(f"attention: [{_seen(parameters)}] -> [{_seen(converted)}]")
+    new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
+    dropped = [name for name in parameters if name not in converted]
+    for title, names in (("new", new), ("dropped", dropped)):
+        kinds = Counter(re.sub(r"\d+", "*", name, count=1) for name in names)
+        found += [f"{title}: {kind} ({number})" for kind, number in kinds.items()]
+    return found
+
+
 def convert(state: dict, args) -> tuple[dict, list[str]]:
     """The converted checkpoint, and what changed, a line each; ``state`` itself is used up."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
@@ -188,8 +207,8 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
     old_arch, new_arch = _architectures(args.input, _plain(cfg["model"]))
     family = ARCH_MODEL_NAME_REGISTRY[new_arch]
     options = _model_options(cfg, old_arch, new_arch)
-    stock = {"fwp_feature_map": "softmax"}
-    before = {name: options[name] for name in _names() if name in options} or stock
+    trained = {name: options[name] for name in _names() if name in options} or {"fwp_feature_map": "softmax"}
+    before = _default_flags() | trained
     after = _attention_flags(before, args)
     options |= after
 
@@ -210,18 +229,7 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     changes = [f"model: {old_arch} -> {new_arch}"] if old_arch != new_arch else []
-    for name in _names():
-        if before.get(name) != after[name] and (before is not stock or after[name] is not None):
-            changes.append(f"--{name.replace('_', '-')}: {before.get(name)} -> {after[name]}")
-    if _seen(parameters) != _seen(converted):
-        changes.append(f"attention: [{_seen(parameters)}] -> [{_seen(converted)}]")
-    for title, some in (
-        ("new", [name for name in own if own[name] is not parameters.get(name)]),
-        ("dropped", [name for name in parameters if name not in converted]),
-    ):
-        for kind in dict.fromkeys(re.sub(r"\d+", "*", name, count=1) for name in some):
-            number = sum(re.sub(r"\d+", "*", name, count=1) == kind for name in some)
-            changes.append(f"{title}: {kind} ({number})")
+    changes += _changes(before, after, parameters, converted)
     if not changes:
         raise CommandError(f"--input {args.input} has this attention already: [{_seen(parameters)}]")
 
@@ -237,10 +245,12 @@ def training_flags(options: dict) -> list[str]:
     usual = archs.defaults(arch)
     words = ["--arch", arch]
     for name, value in options.items():
-        if name.startswith("_") or name.startswith("max_") or value is None or value == usual.get(name):
+        # What follows another option (of the task, say) is not a flag of the model.
+        follows = isinstance(usual.get(name), str) and usual[name].startswith("${")
+        if name.startswith(("_", "max_")) or follows or value is None or value is False:
             continue
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag] if value is True else [flag, str(value)]
+        if value != usual.get(name):
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return words
 
 

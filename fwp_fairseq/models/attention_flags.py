@@ -42,6 +42,9 @@ def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     if torch.equal(mine.cpu(), theirs.cpu()):
         return
     was, now = (bytes(codes.tolist()).decode() for codes in (theirs, mine))
-    message = f"the checkpoint was trained with other attention flags: checkpoint has [{was}], this model has [{now}]"
+    message = (
+        f"the checkpoint was trained with other attention flags: checkpoint has [{was}], this model has [{now}]; "
+        "fwp convert reopens a checkpoint with others"
+    )
     logger.error(message)
     raise ValueError(message)

@@ -6,7 +6,7 @@ from .table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
 
 
 def parts(records: list[dict]) -> dict:
-    """The newest record of each ``part`` (forward, both) under its name."""
+    """The newest record of each ``part`` (forward, both, decode, reorder) under its name."""
     return {**records[-1], "parts": {record["part"]: record for record in records}}
 
 
@@ -78,6 +78,32 @@ def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Tabl
     )
 
 
+def _steps(device: str, scale: float, unit: str) -> Table:
+    columns = {
+        "type": lambda r: r["dtype"],
+        "rule": lambda r: r["rule"],
+        "history": lambda r: r["length"],
+        "d_dot": lambda r: r["d_dot"],
+        f"step, {unit}": _of("decode", _seconds("ours", ".2f", scale)),
+        f"softmax, {unit}": _of("decode", _seconds("softmax", ".2f", scale)),
+        "ratio": _of("decode", _ratio("softmax")),
+        "target": _of("decode", _limit("softmax")),
+        "": _of("decode", _verdict("softmax")),
+        "over the state step": _of("decode", _ratio("state")),
+        "reordering over step": _of("reorder", _ratio("step", ".1%")),
+        "its target": _of("reorder", _limit("step", ".0%")),
+    }
+    if device == "cuda":
+        columns[f"target, {unit}"] = _of("decode", _limit("seconds", ".1f", scale))
+    return Table(
+        columns=columns,
+        key=lambda r: (r["where"], r["dtype"][::-1], r["rule"], r["length"], r["d_dot"]),
+        combine=parts,
+        note=_conditions,
+        select={"table": "decode-step", "device": device},
+    )
+
+
 def _models(name: str, speeds: dict[str, str]) -> Table:
     return Table(
         columns={
@@ -139,6 +165,8 @@ TABLES = {
             "both, FLA over ours": _of("both", _slower("fla")),
         },
     ),
+    "decode-step": _steps("cpu", 1e3, "ms"),
+    "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "training": _models("training", {"words/s": "words_per_second"}),
     "decoding": _models("decoding", {"tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}),
 }

@@ -11,6 +11,8 @@ SOLVED = 0.001
 GRID_STEP = 20
 # Two runs whose losses are no further apart than this agree: on an unsolved point two seeds of one model differ so.
 SAME_LOSS = 1.25
+# Two keys that the model cannot tell apart each answer with the mean of two values; up to FEW of them are luck.
+CONFUSED_LOSS, FEW = 0.25, 10
 # How far from the number that the paper names the last solved and the first unsolved point may be: three grid steps.
 NEAR = 60
 
@@ -77,19 +79,22 @@ class Claim(NamedTuple):
 
 
 def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+    """By the largest size that was solved and the next that was run: below it a run may fail for its seed alone. None
+    unless sizes near ``keys`` were run, on both sides."""
     (sizes,) = outcomes.values()
-    unsolved = min((S for S, outcome in sizes.items() if not outcome.solved), default=None)
-    if unsolved is None:
+    if {size < keys for size in sizes if abs(size - keys) <= NEAR} != {True, False}:
         return None
-    solved = max((S for S in sizes if unsolved > S), default=None)
-    if solved is None:
-        return f"not solved from {unsolved}", False
-    return f"solved up to {solved}, not at {unsolved}", abs(solved - keys) <= NEAR and abs(unsolved - keys) <= NEAR
+    solved = max((size for size, outcome in sizes.items() if outcome.solved), default=0)
+    unsolved = min((size for size in sizes if size > solved), default=None)
+    unlucky = [str(size) for size in sorted(sizes) if size < solved and not sizes[size].solved]
+    but = f" (but not at {', '.join(unlucky)})" if unlucky else ""
+    text = f"solved up to {solved}{but}" + ("" if unsolved is None else f", not at {unsolved}")
+    return text, abs(solved - keys) <= NEAR and unsolved is not None and abs(unsolved - keys) <= NEAR
 
 
 def _solves_beyond(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
     (sizes,) = outcomes.values()
-    beyond = [S for S in sizes if keys < S]
+    beyond = [size for size in sizes if size > keys]
     if not beyond:
         return None
     solved = max((S for S in beyond if sizes[S].solved), default=None)
@@ -189,6 +194,10 @@ def _reason(record: dict) -> str:
     solved = {_theirs(setting, model, S + step * GRID_STEP) for step in (-2, -1, 0, 1, 2)} - {None}
     if {outcome.solved for outcome in solved} == {True, False}:
         return "at the edge of the capacity, where seeds differ"
+    losses = [outcome.loss for outcome in (_ours(record), _theirs(setting, model, S)) if not outcome.solved]
+    confused = round(max(losses) * S / CONFUSED_LOSS)
+    if confused <= FEW:
+        return f"about {confused} of {S} keys still taken for one another, which seeds decide"
     return "one seed each; no other cause known"
 
 

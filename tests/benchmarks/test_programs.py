@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import attention, corpus, decoding, program, training, whole_models
+from benchmarks import attention, corpus, decode_step, decoding, gate, models, program, training, whole_models
 from benchmarks.cases import Case
 from benchmarks.models import ModelCase
 from fwp_fairseq import records
@@ -16,6 +16,9 @@ from fwp_fairseq.tables.table import grid
 
 FORWARD, BOTH = (
     Case(part, "float32", "sum", 16, 9, 64, {"softmax": 1e-9, "torch": 1e9}) for part in ("forward", "both")
+)
+STEP, REORDER = (
+    Case(part, "float32", "delta", 40, 20, 64, {"softmax": 9.0, "step": 0.05}) for part in ("decode", "reorder")
 )
 MINI = ModelCase("mini", "multi30k", 200, 2, 1, limits={"dpfp256-torch": 0.5})
 
@@ -68,6 +71,32 @@ def test_attention(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.needs("native")
+def test_decode_step(tmp_path, monkeypatch):
+    monkeypatch.setitem(attention.CASES, "cpu", [STEP, REORDER])
+    assert attention.main(["--record", str(tmp_path), "--seconds", "0.01"]) == 0
+    step, reorder = records.read(tmp_path)
+    assert set(step["seconds"]) == {"ours", "softmax", "state"} and set(reorder["ratios"]) == {
+        "softmax",
+        "state",
+        "step",
+    }
+    (row,) = shown(tmp_path, "decode-step")
+    assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
+
+
+@pytest.mark.parametrize("wrong", ["step", "reorder"])
+def test_a_wrong_step_is_not_timed(monkeypatch, wrong):
+    ours = decode_step.DECODERS["ours"]
+    change = {
+        "step": lambda case, cache, x: ours.step(case, cache, {**x, "beta": x["beta"] * 0.99}),
+        "reorder": lambda cache, order: cache,
+    }
+    broken = replace(ours, **{wrong: change[wrong]})
+    with pytest.raises(gate.Refused, match="error of a step"):
+        decode_step.check("ours", broken, STEP, "cpu")
+
+
+@pytest.mark.needs("native")
 def test_options_of_a_program(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
     quick = ["--seconds", "0.01", "--against", "softmax"]
@@ -104,20 +133,18 @@ def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
     return status, records.read(results)
 
 
-@pytest.mark.parametrize("module", [training, decoding])
-def test_whole_models(module, data, monkeypatch, tmp_path):
-    status, found = run(
-        module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch,delta256"
-    )
+@pytest.mark.parametrize("module, row", [(training, "dpfp256-torch"), (decoding, "delta256")])
+def test_whole_models(module, row, data, monkeypatch, tmp_path):
+    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", row)
     assert status == 0
-    stock, dpfp, delta = found
-    assert [record["attention"] for record in found] == ["softmax", "dpfp256-torch", "delta256"]
-    assert stock["ratio"] == 1 and dpfp["ratio"] == pytest.approx(stock["seconds"] / dpfp["seconds"])
-    assert (dpfp["limit"], delta["limit"], dpfp["d_dot"], dpfp["clock"]) == (0.5, None, 256, "cpu")
+    stock, ours = found
+    assert [record["attention"] for record in found] == ["softmax", row]
+    assert stock["ratio"] == 1 and ours["ratio"] == pytest.approx(stock["seconds"] / ours["seconds"])
+    assert (ours["limit"], ours["d_dot"], ours["clock"]) == (MINI.limits.get(row), 256, "cpu")
     unit = module.WORK.unit
-    assert stock[unit] == dpfp[unit] > 50 and stock[f"{unit}_per_second"] > 0
+    assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
     rows = shown(tmp_path / "results", module.WORK.name)
-    assert [row["attention"] for row in rows] == ["softmax", "dpfp", "dpfp, PyTorch"]
+    assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
 
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
@@ -128,10 +155,11 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
         return out * 1.05, state
 
     monkeypatch.setattr(backends.BACKENDS["chunked"], "run", wrong)
-    for module in (training, decoding):
-        status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch")
-        assert status == 1 and {record["attention"] for record in found} == {"softmax"}
-        assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
+    status, found = run(training.main, training.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch")
+    assert status == 1 and [record["attention"] for record in found] == ["softmax"]
+    assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
+    with pytest.raises(gate.Refused, match="error of a hypothesis' score"):
+        decoding.check(models.build_task(MINI), MINI, "dpfp256-torch", "cpu")
 
 
 def test_peak_memory_is_that_of_a_process_of_its_own(data):

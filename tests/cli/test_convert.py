@@ -139,7 +139,11 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     assert cfg["_name"] == expected and cfg["activation_fn"] == "gelu" and cfg["fwp_d_dot"] == 32
     assert {name: cfg[name] for name in SIZES} == SIZES
     assert f"model: {arch} -> {expected}" in printed
-    assert "--fwp-feature-map: softmax -> dpfp" in printed and "--fwp-d-dot: None -> 32" in printed
+    assert [line for line in printed.splitlines() if line.startswith("--")] == [
+        "--fwp-feature-map: softmax -> dpfp",
+        "--fwp-d-dot: None -> 32",
+        "--fwp-decoder-update-rule: None -> delta",
+    ]
     assert "new: decoder.layers.*.self_attn.beta_proj.weight (1)" in printed
     assert model.decoder.layers[0].self_attn.config.update_rule == "delta"
     assert model.encoder.layers[1].self_attn.config.update_rule == "sum"
@@ -257,18 +261,23 @@ def test_training_state(save, convert):
     assert "dropped: the optimizer's state" in printed
 
 
-def test_flags_to_train_on_build_the_same_model(save, convert):
+@pytest.mark.parametrize(
+    "arch, sizes",
+    [("transformer_iwslt_de_en", {"dropout": 0.0}), ("transformer_lm", {"decoder_normalize_before": True})],
+)
+def test_flags_to_train_on_build_the_same_model(save, convert, arch, sizes):
     """What is printed, given to fairseq's own parser."""
     from fairseq import options
 
-    state, printed = convert(save("transformer_iwslt_de_en"), "--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
+    state, printed = convert(save(arch, **sizes), "--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
     words = printed.splitlines()[-1].split()
-    assert words[:1] == ["--finetune-from-model"] and words[2:4] == ["--arch", "fwp_transformer_iwslt_de_en"]
+    assert words[:1] == ["--finetune-from-model"] and words[2:4] == ["--arch", state["cfg"]["model"]["_name"]]
     args = options.parse_args_and_arch(options.get_training_parser(), ["data", *words[2:]])
     for name, value in state["cfg"]["model"].items():
         if not name.startswith(("_", "max_")) and hasattr(args, name):
             assert getattr(args, name) == value, name
-    assert (args.encoder_embed_dim, args.fwp_update_rule, args.share_all_embeddings) == (16, "delta", True)
+    assert (args.decoder_embed_dim, args.fwp_update_rule) == (16, "delta")
+    assert all(getattr(args, name) == value for name, value in sizes.items())
 
 
 @pytest.mark.parametrize(

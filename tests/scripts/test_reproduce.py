@@ -124,6 +124,12 @@ def test_slurm_gets_a_port_and_torchrun_finds_the_tool_anywhere():
     assert "--distributed-port" not in torchrun and "--cpu" not in torchrun
 
 
+def test_a_run_sees_its_gpus_only_and_a_launcher_all():
+    assert Devices((2, 3)).variables == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert Devices((0,), 16, ("srun",)).variables == {}
+    assert Devices().variables == {}
+
+
 def test_gpus_are_shared_out():
     assert sweep.shares((), 2, True) == [(), ()]
     assert sweep.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]

@@ -46,14 +46,15 @@ def claim(number, *records):
 
 
 def test_capacity_claims():
-    two = [record("dpfp2-sum", 200, 0.0004), record("dpfp2-sum", 280, 0.04)]
-    assert claim(2, *two) == ("solved up to 200, not at 280", "yes")
-    assert claim(2, two[0]) == (NOT_RUN, NOT_RUN)
-    assert claim(2, two[1]) == ("not solved from 280", "no")
-    assert claim(2, *two, record("dpfp2-sum", 100, 0.2)) == ("not solved from 100", "no")
-    assert claim(2, record("dpfp2-sum", 100, 0.0004), two[1])[1] == "no", "too wide a gap to say"
-    assert claim(2, two[0], record("dpfp2-sum", 400, 0.1))[1] == "no"
-    assert claim(2, *two, record("dpfp2-sum", 100, 0.2, seed=2))[1] == "yes", "other seeds are other runs"
+    few, many = record("dpfp2-sum", 200, 0.0004), record("dpfp2-sum", 280, 0.04)
+    assert claim(2, few, many) == ("solved up to 200, not at 280", "yes")
+    assert claim(2, few) == claim(2, many) == claim(2, few, record("dpfp2-sum", 400, 0.1)) == (NOT_RUN, NOT_RUN)
+    unlucky = record("dpfp2-sum", 100, 0.2)
+    assert claim(2, few, many, unlucky) == ("solved up to 200 (but not at 100), not at 280", "yes")
+    unsolved = record("dpfp2-sum", 200, 0.2)
+    assert claim(2, unsolved, many, record("dpfp2-sum", 100, 0.0004)) == ("solved up to 100, not at 200", "no")
+    assert claim(2, few, record("dpfp2-sum", 280, 0.0004)) == ("solved up to 280", "no")
+    assert claim(2, few, many, record("dpfp2-sum", 400, 0.0004, seed=2))[1] == "yes", "other seeds are other runs"
 
 
 def test_softmax_and_favor_claims():
@@ -93,6 +94,7 @@ def test_differences():
         record("dpfp1-sum", 100, 0.004),
         record("dpfp1-sum", 120, 0.0005),
         record("dpfp1-sum", 300, 0.4),
+        record("dpfp2-sum", 200, 0.0051),
         record("elu-sum", 100, 0.17),
         record("softmax", 20, 0.0001),
         record("dpfp1-fwm", 20, 0.2, setting=2),
@@ -103,8 +105,10 @@ def test_differences():
         ("dpfp1-sum", "100", "only there solved"),
         ("dpfp1-sum", "120", "only here solved"),
         ("dpfp1-sum", "300", "loss 1.40 times theirs"),
+        ("dpfp2-sum", "200", "only there solved"),
         ("dpfp1-fwm", "20", "loss 4.95 times theirs"),
         ("favor64-delta", "140", "NaN there"),
     ]
     assert "edge" in found[0]["why"] and "edge" in found[1]["why"]
-    assert "no other cause" in found[2]["why"] and "underflow" in found[4]["why"]
+    assert "no other cause" in found[2]["why"] and "underflow" in found[5]["why"]
+    assert found[3]["why"].startswith("about 4 of 200 keys")

@@ -32,7 +32,8 @@ class Devices:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus else {}
+        # A launcher hands out the GPUs of its machines itself.
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus and not self.launcher else {}
 
     @property
     def train_flags(self) -> dict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.common import process, score, training
-from scripts.common.folder import Folder, write_atomically
+from scripts.common.folder import Folder
 from scripts.common.progress import TrainingDisplay, duration
 
 from . import commands
@@ -95,7 +94,6 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
         decoded = step("generate", decode, [run.generated], work_generate)
         scored = step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **options)})
         record = _record(run, around, trained, decoded, scored["scores"])
-        write_atomically(run.path / "record.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         for path in around.records:
             if key(record) not in recorded(path):
                 records.append(path, record)

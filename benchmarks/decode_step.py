@@ -1,0 +1,192 @@
+"""A decoder's step with a history, and the reordering of hypotheses between two steps.
+
+The time of a step is the mean over :data:`.cases.STEPS` steps around the history, so that growth of caches and folding
+of blocks are in it; every step writes a key and a value of its own.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fwp_fairseq import ops
+from fwp_fairseq.ops.decoding import Decoding
+
+from .cases import HEADS, STEPS, WIDTH, Case
+from .clock import Call, Times, fastest
+from .gate import LARGEST, PEERS, Refused, largest
+from .implementations import IMPLEMENTATIONS, inputs, phi
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """``begin(case, x)`` writes all positions of x and gives the state; ``step(case, state, x)`` writes and reads one
+    position, (out, state); ``reorder(state, order)`` gives the state whose row i was order[i]."""
+
+    begin: Callable
+    step: Callable
+    reorder: Callable
+    oracle: Callable[..., Tensor]
+    ours: bool = False
+
+
+def _at(x: dict[str, Tensor], positions: slice) -> dict[str, Tensor]:
+    return {name: y[:, positions] for name, y in x.items()}
+
+
+def _given(case: Case, x: dict[str, Tensor]) -> list[Tensor | None]:
+    return [x["q"], x["k"], x["v"], x["beta"] if case.rule == "delta" else None]
+
+
+@cache
+def _decoding(case: Case) -> Decoding:
+    return Decoding(case.rule, phi(case), case.rule == "delta", case.rule == "sum", backend="native")
+
+
+def _ours_reordered(cache, order: Tensor):
+    cache.reorder(order)
+    return cache
+
+
+def _ours() -> Decoder:
+    return Decoder(
+        begin=lambda case, x: _decoding(case).step(None, *_given(case, x))[1],
+        step=lambda case, cache, x: _decoding(case).step(cache, *_given(case, x)),
+        reorder=_ours_reordered,
+        oracle=IMPLEMENTATIONS["ours"].oracle,
+        ours=True,
+    )
+
+
+def _by_state(case: Case, state, x: dict[str, Tensor]):
+    operator = ops.sum_rule if case.rule == "sum" else ops.delta_rule
+    given = [y for y in _given(case, x) if y is not None]
+    return operator(*given, feature_map=phi(case), initial_state=state)
+
+
+def _state() -> Decoder:
+    """The textbook's step: the whole state is read, written, and moved when hypotheses are reordered."""
+    return Decoder(
+        begin=lambda case, x: _by_state(case, None, x)[1],
+        step=_by_state,
+        reorder=lambda state, order: type(state)(*(None if y is None else y.index_select(0, order) for y in state)),
+        oracle=IMPLEMENTATIONS["ours"].oracle,
+    )
+
+
+class _Keys:
+    """fairseq's cache of keys and values for softmax attention, with room for what comes."""
+
+    def __init__(self, case: Case, x: dict[str, Tensor]):
+        rows, self.count = x["k"].shape[:2]
+        self.k, self.v = (x["k"].new_zeros(rows, HEADS, self.count + STEPS, WIDTH) for _ in range(2))
+        self.k[:, :, : self.count], self.v[:, :, : self.count] = x["k"].transpose(1, 2), x["v"].transpose(1, 2)
+
+    def step(self, x: dict[str, Tensor]) -> Tensor:
+        self.k[:, :, self.count], self.v[:, :, self.count] = x["k"][:, 0], x["v"][:, 0]
+        self.count += 1
+        k, v = self.k[:, :, : self.count], self.v[:, :, : self.count]
+        return F.scaled_dot_product_attention(x["q"].transpose(1, 2), k, v).transpose(1, 2)
+
+    def reorder(self, order: Tensor) -> "_Keys":
+        self.k, self.v = self.k.index_select(0, order), self.v.index_select(0, order)
+        return self
+
+
+def _softmax() -> Decoder:
+    def oracle(case: Case, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+        return IMPLEMENTATIONS["softmax"].oracle(case, q, k, v)
+
+    return Decoder(_Keys, lambda case, keys, x: (keys.step(x), keys), _Keys.reorder, oracle)
+
+
+DECODERS = {"ours": _ours(), "softmax": _softmax(), "state": _state()}
+
+
+def _inputs(case: Case, device: str) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    """Everything written before, and each of the steps."""
+    before = max(case.length - STEPS // 2, 0)
+    x = inputs(replace(case, length=before + STEPS), device)
+    return _at(x, slice(before)), [_at(x, slice(t, t + 1)) for t in range(before, before + STEPS)]
+
+
+def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
+    """The error of the steps of two hypotheses after the second has taken the first one's place; or Refused."""
+    small = replace(case, rows=2 * HEADS)
+    history, steps = _inputs(small, device)
+    order = torch.tensor([1, 1], device=device)
+    try:
+        state = decoder.reorder(decoder.begin(small, history), order)
+        found = []
+        for x in steps:
+            out, state = decoder.step(small, state, x)
+            found.append(out)
+    except Exception as error:
+        raise Refused(f"{name}, {case.name}: {type(error).__name__}: {str(error)[:200]}") from error
+    moved = {key: y[order] for key, y in history.items()}
+    whole = {key: torch.cat([moved[key], *(x[key] for x in steps)], 1).double().cpu() for key in moved}
+    if case.rule == "sum" and name != "softmax":
+        del whole["beta"]
+    expected = decoder.oracle(small, **whole)[:, -STEPS:]
+    error = largest(torch.cat(found, 1).double().cpu(), expected)
+    limit = (LARGEST if decoder.ours else PEERS)[case.dtype].values
+    if not error <= limit:
+        raise Refused(f"{name}, {case.name}: error of a step {error:.1e}, allowed {limit:.1e}")
+    return error
+
+
+class _Steps(Call):
+    """The steps of a case, from a state that is made anew before each repeat."""
+
+    def __init__(self, decoder: Decoder, case: Case, device: str):
+        self.decoder, self.case, self.count = decoder, case, STEPS
+        history, self.steps = _inputs(case, device)
+        self.first = decoder.begin(case, history)
+
+    def before(self) -> None:
+        self.state = deepcopy(self.first)
+
+    def __call__(self) -> None:
+        state = self.state
+        for x in self.steps:
+            _, state = self.decoder.step(self.case, state, x)
+
+
+class _Reorder(Call):
+    """One reordering, as beam search asks for: hypotheses of a sentence take each other's places."""
+
+    def __init__(self, decoder: Decoder, case: Case, device: str):
+        self.decoder = decoder
+        state = decoder.begin(case, _inputs(case, device)[0])
+        self.first = state
+        rows = case.rows // HEADS
+        self.order = (torch.arange(rows) // 5 * 5 + torch.randint(0, 5, (rows,))).clamp(max=rows - 1).to(device)
+
+    def before(self) -> None:
+        self.state = deepcopy(self.first)
+
+    def __call__(self) -> None:
+        self.decoder.reorder(self.state, self.order)
+
+
+def measure(case: Case, device: str, seconds: float, names: list[str]) -> dict:
+    """As ``benchmarks.attention.measure``; for a reordering, ``step`` is the time of our step."""
+    errors, refused, calls = {}, {}, {}
+    for name in (name for name in DECODERS if name in {"ours", "state", *names}):
+        try:
+            errors[name] = check(name, DECODERS[name], case, device)
+        except Refused as error:
+            refused[name] = str(error)
+    timed = Times({}, {})
+    if "ours" in errors:
+        with torch.no_grad():
+            kind = _Steps if case.part == "decode" else _Reorder
+            calls = {name: [kind(DECODERS[name], case, device)] for name in errors}
+            if case.part == "reorder":
+                calls["step"] = [_Steps(DECODERS["ours"], case, device)]
+            timed = fastest(calls, device, seconds)
+    return {**timed._asdict(), "errors": errors, "refused": refused}
