@@ -140,6 +140,18 @@ def test_second_run_does_nothing_and_says_so(root, capsys):
     assert calls(root) == [] and capsys.readouterr().out.count("done before, kept") == 12
 
 
+def test_measuring_again_trains_nothing(root):
+    run()
+    calls(root)
+    for stage in recipe.STAGES:
+        (root / "runs/quickstart/x" / stage / "done-generate.json").unlink()
+    assert run() == 0
+    assert calls(root) == [*MEASURE, *MEASURE[:2], *MEASURE]
+    (root / "runs/quickstart/x/converted/checkpoint.pt").write_text("another")
+    assert run() == 0
+    assert calls(root) == MEASURE[:2]
+
+
 def test_failed_training_is_done_again_and_nothing_before_it(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "fail")
     assert run() == 1

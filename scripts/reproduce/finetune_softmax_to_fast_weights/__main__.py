@@ -23,11 +23,9 @@ from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Recipe
 
 STAGES = ("softmax", "converted", "finetuned")
-STEPS = (
-    *("softmax-generate", "softmax-bleu", "softmax-long"),
-    *("convert", "converted-generate", "converted-bleu"),
-    *("train", "finetuned-generate", "finetuned-bleu", "finetuned-long"),
-)
+MODELS = ("convert", "train")
+MEASUREMENTS = ("generate", "bleu", "long")
+_TOTAL = len(MODELS) + len(STAGES) * len(MEASUREMENTS) - 1  # of the converted model no long outputs
 _SPEED = re.compile(r"Translated ([\d,]+) sentences .* \(([\d.]+) sentences/s, [\d.]+ tokens/s\)")
 _TIME = re.compile(r"translation time: ([\d.]+)")
 
@@ -96,44 +94,49 @@ def convert(recipe: Recipe) -> dict:
     }
 
 
+def _content(checkpoint: Path) -> str:
+    """Another checkpoint of the same name makes other results."""
+    status = checkpoint.stat()
+    return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bool) -> dict:
+    folder = Folder(recipe.folder(stage), MEASUREMENTS)
+    model = _content(checkpoint)
+
+    def step(name: str, title: str, command: list[str], outputs: list[Path], work) -> dict:
+        return steps.do(folder, name, f"{stage}: {title}", [model, command], outputs, lambda: work(command), command)
+
+    expected = corpus.SMOKE_SENTENCES if recipe.smoke else multi30k.SPLITS["test_2016_flickr"]
+    output = recipe.generated(stage)
+    found = step(
+        *("generate", f"translate {expected} sentences", commands.generate(recipe, stage, checkpoint), [output]),
+        lambda command: decode(command, folder.path / "generate.log", output, expected),
+    )
+    found |= step(
+        *("bleu", "score", commands.bleu(recipe, stage), []),
+        lambda command: score.bleu(command, folder.path / "bleu.log")[0],
+    )
+    found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
+    if long:
+        number, length = commands.LONG_SENTENCES, recipe.long
+        found |= step(
+            *("long", f"{number} outputs of {length} tokens", commands.generate_long(recipe, checkpoint), []),
+            lambda command: decode_long(command, folder.path / "long.log", number, length),
+        )
+    if recipe.device != ("--cpu",):  # the process's own memory says nothing of a GPU's
+        found |= {"peak_mib": None, "long_peak_mib": None}
+    return found
+
+
 def do(options, recipe: Recipe) -> list[dict]:
     """Every step that is not finished; returns a record a stage."""
-    folder = Folder(recipe.path, STEPS)
-    steps = Steps(len(STEPS))
-    expected = corpus.SMOKE_SENTENCES if recipe.smoke else multi30k.SPLITS["test_2016_flickr"]
-
-    def measure(stage: str, checkpoint: Path, long: bool) -> dict:
-        where = recipe.folder(stage)
-        where.mkdir(exist_ok=True)
-        command, output = commands.generate(recipe, stage, checkpoint), recipe.generated(stage)
-        found = steps.do(
-            *(folder, f"{stage}-generate", f"{stage}: translate {expected} sentences", command, [output]),
-            lambda: decode(command, where / "generate.log", output, expected),
-            command,
-        )
-        bleu = commands.bleu(recipe, stage)
-        found |= steps.do(
-            folder, f"{stage}-bleu", f"{stage}: score", bleu, [], lambda: score.bleu(bleu, where / "bleu.log")[0], bleu
-        )
-        found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
-        if long:
-            longer = commands.generate_long(recipe, checkpoint)
-            title = f"{stage}: {commands.LONG_SENTENCES} outputs of {recipe.long} tokens"
-            found |= steps.do(
-                *(folder, f"{stage}-long", title, longer, []),
-                lambda: decode_long(longer, where / "long.log", commands.LONG_SENTENCES, recipe.long),
-                longer,
-            )
-        if recipe.device != ("--cpu",):  # the process's own memory says nothing of a GPU's
-            found |= {"peak_mib": None, "long_peak_mib": None}
-        return found
-
+    folder = Folder(recipe.path, MODELS)
+    steps = Steps(_TOTAL)
     with folder.locked():
-        # The checkpoint by its content: another one of the same name makes other results.
-        status = recipe.softmax.stat()
         folder.claim(
             {
-                "checkpoint": f"{recipe.softmax}, {status.st_size} bytes of {status.st_mtime_ns}",
+                "checkpoint": _content(recipe.softmax),
                 "conversion": " ".join(recipe.conversion),
                 "updates": recipe.updates,
                 "seed": recipe.seed,
@@ -142,7 +145,7 @@ def do(options, recipe: Recipe) -> list[dict]:
         )
         sources = (recipe.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
         write_atomically(recipe.sources, "".join(f"{line}\n" for line in sources))
-        found = [measure("softmax", recipe.softmax, long=True)]
+        found = [measure(recipe, steps, "softmax", recipe.softmax, long=True)]
 
         recipe.converted.parent.mkdir(exist_ok=True)
         command = commands.convert(recipe)
@@ -151,7 +154,7 @@ def do(options, recipe: Recipe) -> list[dict]:
             lambda: convert(recipe),
             command,
         )
-        found.append(measure("converted", recipe.converted, long=False))
+        found.append(measure(recipe, steps, "converted", recipe.converted, long=False))
 
         recipe.finetuned.parent.parent.mkdir(exist_ok=True)
         command = commands.train(recipe, converted["train"])
@@ -166,7 +169,7 @@ def do(options, recipe: Recipe) -> list[dict]:
         trained = steps.do(folder, "train", title, command, [recipe.finetuned], train, command)
         if recipe.smoke and (problem := loss_problem(trained)):
             raise RecipeError(f"smoke: {problem}; see {recipe.folder('finetuned')}/train.log")
-        found.append(measure("finetuned", recipe.finetuned, long=True))
+        found.append(measure(recipe, steps, "finetuned", recipe.finetuned, long=True))
 
         trained_by = {"updates": trained["updates"], "train_seconds": round(trained["seconds"], 1)}
         for stage, result in zip(STAGES, found, strict=True):
