@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -16,6 +18,7 @@ from tqdm import tqdm
 from . import models
 from .gate import Refused
 from .models import ATTENTION, ModelCase
+from .profile import shares
 from .program import Session, parser
 
 
@@ -51,8 +54,17 @@ def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float
     return now() - start, count
 
 
-def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: int) -> tuple[dict, dict, dict]:
-    """By row: the sum over the batches of the smallest seconds; counts; and why a row was not timed."""
+class Measured(NamedTuple):
+    """By row, but for ``counts``: the sum over the batches of the smallest seconds; of the operators' time the share of
+    each kind; why a row was not timed."""
+
+    seconds: dict[str, float]
+    counts: dict[str, int]
+    profiles: dict[str, dict[str, float]]
+    refused: dict[str, str]
+
+
+def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool) -> Measured:
     task = models.build_task(case)
     runs, refused = {}, {}
     for row in rows:
@@ -74,7 +86,8 @@ def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: i
                     best[row][number] = min(best[row][number], used)
                     progress.update()
                 counts[work.unit] += count
-    return {row: sum(times) for row, times in best.items()}, counts, refused
+    profiles = {row: shares(partial(run, samples[0])) for row, run in runs.items() if profiled}
+    return Measured({row: sum(times) for row, times in best.items()}, counts, profiles, refused)
 
 
 def _resident_peak() -> int:
@@ -110,6 +123,7 @@ def _options(documentation: str) -> argparse.ArgumentParser:
     found.add_argument("--rows", metavar="NAMES", help=f"besides softmax; some of {','.join(list(ATTENTION)[1:])}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     found.add_argument("--no-memory", action="store_true", help="leave out the peak of memory: a process for each row")
+    found.add_argument("--profile", action="store_true", help="what the operators' time goes to, on the CPU")
     return found
 
 
@@ -119,14 +133,17 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     wanted = None if arguments.rows is None else arguments.rows.split(",")
     if unknown := [row for row in wanted or () if row not in ATTENTION]:
         options.error(f"--rows: expected some of {', '.join(list(ATTENTION)[1:])}, found {', '.join(unknown)}")
+    if arguments.profile and arguments.device != "cpu":
+        options.error("--profile: expected --device cpu, found cuda")
     logging.disable(logging.INFO)  # fairseq's
     torch.set_num_threads(arguments.threads)
     session = Session(work.name, arguments)
     device = arguments.device
     for case in session.until_deadline(session.chosen(work.cases[device])):
         rows = list(dict.fromkeys(["softmax", *(wanted or case.rows)]))
-        seconds, counts, refused = measure(work, case, rows, device, arguments.rounds or case.rounds)
-        session.failed += refused.values()
+        found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile)
+        seconds, counts = found.seconds, found.counts
+        session.failed += found.refused.values()
         peaks = {row: peak_memory(work, case, row, device) for row in seconds if not arguments.no_memory}
         for row, used in seconds.items():
             speed, peak = counts[work.unit] / used, peaks.get(row)
@@ -137,10 +154,13 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             cells += [] if ratio is None else [f"{ratio:.3f} of stock" + ("" if limit is None else f" [{limit:g}]")]
             cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
             cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]
+            profile = found.profiles.get(row)
+            cells += [] if profile is None else [", ".join(f"{kind} {share:.0%}" for kind, share in profile.items())]
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
-                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio, **counts,
+                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio, profile=profile,
+                **counts,
                 **{f"{unit}_per_second": count / used for unit, count in counts.items()},
             )  # fmt: skip
     return session.status()

@@ -104,7 +104,25 @@ def _steps(device: str, scale: float, unit: str) -> Table:
     )
 
 
-def _models(name: str, speeds: dict[str, str]) -> Table:
+_SPEEDS = {"words/s": "words_per_second", "tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}
+_KINDS = ("attention", "moving caches", "linear layers", "optimizer", "output and search", "rest")
+
+
+def _share(kind: str) -> Callable[[dict], object]:
+    return lambda record: NONE if record["profile"] is None else Number(record["profile"][kind], ".0%")
+
+
+def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
+    return {
+        **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
+        "of stock": number("ratio", ".2f"),
+        "target": number("limit", ".2f"),
+        "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
+        "of stock's": number("peak_ratio", ".2f"),
+    }
+
+
+def _models(name: str, columns: dict[str, Callable[[dict], object]]) -> Table:
     return Table(
         columns={
             "model": lambda r: r["size"],
@@ -113,11 +131,7 @@ def _models(name: str, speeds: dict[str, str]) -> Table:
             "rule": update_rule,
             "d_dot": d_dot,
             "threads": lambda r: r["threads"] if r["device"] == "cpu" else NONE,
-            **{heading: number(field, ",.0f") for heading, field in speeds.items()},
-            "of stock": number("ratio", ".2f"),
-            "target": number("limit", ".2f"),
-            "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
-            "of stock's": number("peak_ratio", ".2f"),
+            **columns,
         },
         key=lambda r: (
             r["where"], -r["threads"], ("mini", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(), r["data"],
@@ -167,6 +181,7 @@ TABLES = {
     ),
     "decode-step": _steps("cpu", 1e3, "ms"),
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
-    "training": _models("training", {"words/s": "words_per_second"}),
-    "decoding": _models("decoding", {"tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}),
+    "training": _models("training", _speed_and_memory("words/s")),
+    "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
+    **{f"{name}-profile": _models(name, {kind: _share(kind) for kind in _KINDS}) for name in ("training", "decoding")},
 }

@@ -135,7 +135,7 @@ def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
 
 @pytest.mark.parametrize("module, row", [(training, "dpfp256-torch"), (decoding, "delta256")])
 def test_whole_models(module, row, data, monkeypatch, tmp_path):
-    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", row)
+    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--profile", "--rows", row)
     assert status == 0
     stock, ours = found
     assert [record["attention"] for record in found] == ["softmax", row]
@@ -143,6 +143,8 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert (ours["limit"], ours["d_dot"], ours["clock"]) == (MINI.limits.get(row), 256, "cpu")
     unit = module.WORK.unit
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
+    assert sum(ours["profile"].values()) == pytest.approx(1) and ours["profile"]["linear layers"] > 0
+    assert len(shown(tmp_path / "results", f"{module.WORK.name}-profile")) == 2
     rows = shown(tmp_path / "results", module.WORK.name)
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
