@@ -19,15 +19,14 @@ KERNELS = ROOT / "csrc" / "cuda" / "kernels"
 PAGE = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /kernel resources -->"
 
-# Sources whose machine code is made and measured, for which devices; the others stop at PTX: assembling them takes
-# several times as long, and they serve what is rare (states, FAVOR+) or not meant to be fast (float32).
+# Sources whose machine code is made and measured, for which devices. The others are compiled to PTX once: assembling
+# them takes several times as long, and they serve what is rare (states, FAVOR+) or not meant to be fast (float32).
 MEASURED = {
     "forward_half": ("sm_80", "sm_90"),
     "backward_half": ("sm_80", "sm_90"),
     "forward_single": ("sm_90",),
-    "backward_single": ("sm_90",),
 }
-DEVICES = ("sm_80", "sm_90")
+OTHERS = ("sm_80",)
 _ENTRY = re.compile(r"Compiling entry function '\w*?(forward|backward)_kernelINS0_\d+(Half|Single)ELi(\d+)ELb([01])E")
 _SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -70,7 +69,7 @@ def run(*command: object) -> str:
 
 def compile_one(source: str, device: str, folder: Path) -> str:
     """The assembler's report; empty for a source that stops at PTX."""
-    measured = device in MEASURED.get(source, ())
+    measured = source in MEASURED
     architecture = device if measured else device.replace("sm", "compute")
     output = folder / f"{source}-{device}"
     kind = ["-cubin", "-Xptxas", "-v"] if measured else ["-ptx"]
@@ -131,7 +130,8 @@ def main() -> int:
         folder = Path(name)
         shared = shared_bytes(folder)
         sources = sorted((path.stem for path in KERNELS.glob("*.cu")), key=lambda stem: stem not in MEASURED)
-        jobs = {(s, d): pool.submit(compile_one, s, d, folder) for s in sources for d in DEVICES}
+        wanted = [(source, device) for source in sources for device in MEASURED.get(source, OTHERS)]
+        jobs = {(source, device): pool.submit(compile_one, source, device, folder) for source, device in wanted}
         for (_, device), job in jobs.items():
             rows += rows_of(job.result(), device, shared)
     spilling = [row for row in rows if row[6] and must_not_spill(*row[1:4])]

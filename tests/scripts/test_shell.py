@@ -4,13 +4,22 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
-SCRIPTS = ["scripts/environment.sh", "scripts/quickstart.sh", "scripts/test.sh", PREPARE, ".ci/run"]
+SCRIPTS = [
+    "scripts/environment.sh",
+    "scripts/gpu_check.sh",
+    "scripts/quickstart.sh",
+    "scripts/test.sh",
+    PREPARE,
+    ".ci/run",
+]
 
 
 def call(*command, **variables):
@@ -38,6 +47,19 @@ def test_help_needs_no_environment(script, flag, bare):
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith(f"usage: {script}")
     assert not (bare / ".venv").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpu_check_says_that_there_is_no_gpu():
+    result = call("scripts/gpu_check.sh", PYTHON=sys.executable)
+    assert result.returncode == 1 and result.stderr.startswith("gpu_check.sh: torch")
+    assert "CUDA" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--only", "tests"], ["--only"], ["--fast"]])
+def test_gpu_check_refuses_unknown_arguments(arguments):
+    result = call("scripts/gpu_check.sh", *arguments)
+    assert result.returncode == 2 and arguments[-1] in result.stderr
 
 
 def test_corpus_help():

@@ -109,13 +109,16 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
         if (w >= keys) Base::share_values(s.D, first, x);
-#pragma unroll
-        for (int m = 0; m < tiles; ++m)
-          if (m < keys) {
-            if (w == m) solve_block(x, s.D, first, false);
-            sync_block();
-            if (w > m) Base::add_read(x, B, s.D, m, m + 1, first);
+#pragma unroll 1
+        for (int m = 0; m < keys; ++m) {
+          if (w == m) solve_block(x, s.D, first, false);
+          sync_block();
+          if (w > m) {
+            Float2 a[4];
+            Base::operand_at(a, B, m);
+            Base::add_product(x, a, s.D, m, first);
           }
+        }
       } else {
         Base::share_values(s.D, first, x);
       }
@@ -241,13 +244,16 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       Base::add_read(Z, A, s.G, first_k, queries, first);
       if constexpr (DELTA) {
         if (w >= keys) Base::share_values(s.Z, first, Z);
-#pragma unroll
-        for (int m = tiles - 1; m >= 0; --m)
-          if (m < keys) {
-            if (w == m) solve_block(Z, s.Z, first, true);
-            sync_block();
-            if (w < m) Base::add_read(Z, B, s.Z, m, m + 1, first);
+#pragma unroll 1
+        for (int m = keys - 1; m >= 0; --m) {
+          if (w == m) solve_block(Z, s.Z, first, true);
+          sync_block();
+          if (w < m) {
+            Float2 a[4];
+            Base::operand_at(a, B, m);
+            Base::add_product(Z, a, s.Z, m, first);
           }
+        }
       } else {
         Base::share_values(s.Z, first, Z);
       }

@@ -159,8 +159,10 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
         Base::invert(block);
       }
       sync_block();  // D of the columns before has been read
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) {
+      const int keys = Base::source_tiles;
+      if (w >= keys) Base::share_values(s.D, 0, x);
+#pragma unroll 1
+      for (int m = 0; m < keys; ++m) {
         if (w == m) {
           Base::share_values(s.D, 0, x);
           sync_warp();
@@ -171,12 +173,16 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
             a[i] = {at[0], at[1]};
           }
           Base::clear(x);
-          Base::add_product(x, a, s.D, m, 0);
+          Base::add_product(x, a, s.D, w, 0);
           sync_warp();
           Base::share_values(s.D, 0, x);
         }
         sync_block();
-        if (w > m) Base::add_read(x, B, s.D, m, m + 1, 0);
+        if (w > m) {
+          Float2 a[4];
+          Base::operand_at(a, B, m);
+          Base::add_product(x, a, s.D, m, 0);
+        }
       }
     }
   }

@@ -474,6 +474,13 @@ template <class P, int LT, bool GENERAL> struct Head {
     a[2] = {strip[2 * m + 1][0], strip[2 * m + 1][1]};
     a[3] = {strip[2 * m + 1][2], strip[2 * m + 1][3]};
   }
+  // The same with a number of tiles that is not known to the compiler: one copy of what follows instead of one a tile.
+  static FWP_DEVICE void operand_at(Float2 (&a)[4], const Strip& strip, int tile) {
+    operand(a, strip, 0);
+#pragma unroll
+    for (int m = 1; m < tiles; ++m)
+      if (m == tile) operand(a, strip, m);
+  }
   // x += a (16 x 16) rows, rows of `from` [..][stride] 16 m .. 16 m + 15, columns first ..
   FWP_DEVICE void add_product(Values& x, const Float2 (&a)[4], const float* from, int m, int first) const {
     const float* at = from + (16 * m + 2 * t) * stride + first + g;
