@@ -22,9 +22,12 @@ BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /
 # Sources whose machine code is made and measured, for which devices. The others are compiled to PTX once: assembling
 # them takes several times as long, and they serve what is rare (states, FAVOR+) or not meant to be fast (float32).
 MEASURED = {
-    "forward_half": ("sm_80", "sm_90"),
-    "backward_half": ("sm_80", "sm_90"),
-    "forward_single": ("sm_90",),
+    "forward_half_sum": ("sm_80", "sm_90"),
+    "forward_half_delta": ("sm_80", "sm_90"),
+    "backward_half_sum": ("sm_80", "sm_90"),
+    "backward_half_delta": ("sm_80", "sm_90"),
+    "forward_single_sum": ("sm_90",),
+    "forward_single_delta": ("sm_90",),
 }
 OTHERS = ("sm_80",)
 _ENTRY = re.compile(r"Compiling entry function '\w*?(forward|backward)_kernelINS0_\d+(Half|Single)ELi(\d+)ELb([01])E")

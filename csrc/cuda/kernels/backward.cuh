@@ -697,13 +697,13 @@ template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backw
   Backward<P, LT, DELTA, GENERAL>(c).run();
 }
 
-template <class P, bool GENERAL> const char* launch_backward(const Call& c, void* stream) {
+template <class P, bool DELTA, bool GENERAL> const char* launch_backward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (GENERAL && LT < smallest_general_block) {
       return "no instance";  // with_tokens does not come here
     } else {
-      const auto kernel = c.rule == Rule::delta ? backward_kernel<P, LT, true, GENERAL> : backward_kernel<P, LT, false, GENERAL>;
+      const auto kernel = backward_kernel<P, LT, DELTA, GENERAL>;
       return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
     }
   });

@@ -206,13 +206,13 @@ template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32
   Forward<P, LT, DELTA, GENERAL>(c).run();
 }
 
-template <class P, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {
+template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (GENERAL && LT < smallest_general_block) {
       return "no instance";  // with_tokens does not come here
     } else {
-      const auto kernel = c.rule == Rule::delta ? forward_kernel<P, LT, true, GENERAL> : forward_kernel<P, LT, false, GENERAL>;
+      const auto kernel = forward_kernel<P, LT, DELTA, GENERAL>;
       return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
     }
   });

@@ -14,29 +14,34 @@ inline bool is_general(const Call& c) {
   return c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || c.initial_W || c.W || c.grad_W;
 }
 
-int bytes_half(const Call& call, bool backward);  // shared memory of a block
-int bytes_single(const Call& call, bool backward);
-const char* forward_half(const Call& call, void* stream);
-const char* forward_half_general(const Call& call, void* stream);
-const char* forward_single(const Call& call, void* stream);
-const char* forward_single_general(const Call& call, void* stream);
-const char* backward_half(const Call& call, void* stream);
-const char* backward_half_general(const Call& call, void* stream);
-const char* backward_single(const Call& call, void* stream);
-const char* backward_single_general(const Call& call, void* stream);
+struct Half;  // the two precisions, see operands.cuh
+struct Single;
 
+// Instances, each in a source file of its own so that they compile at the same time.
+template <class P> int bytes_of(const Call& call, bool backward);
+template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& call, void* stream);
+template <class P, bool DELTA, bool GENERAL> const char* launch_backward(const Call& call, void* stream);
+
+template <class P> const char* forward_of(const Call& call, void* stream) {
+  if (call.rule == Rule::delta)
+    return is_general(call) ? launch_forward<P, true, true>(call, stream) : launch_forward<P, true, false>(call, stream);
+  return is_general(call) ? launch_forward<P, false, true>(call, stream) : launch_forward<P, false, false>(call, stream);
+}
+template <class P> const char* backward_of(const Call& call, void* stream) {
+  if (call.rule == Rule::delta)
+    return is_general(call) ? launch_backward<P, true, true>(call, stream) : launch_backward<P, true, false>(call, stream);
+  return is_general(call) ? launch_backward<P, false, true>(call, stream) : launch_backward<P, false, false>(call, stream);
+}
+
+// Shared memory of a block.
 inline int bytes(const Call& call, bool backward) {
-  return call.type == Type::float32 ? bytes_single(call, backward) : bytes_half(call, backward);
+  return call.type == Type::float32 ? bytes_of<Single>(call, backward) : bytes_of<Half>(call, backward);
 }
 inline const char* forward(const Call& call, void* stream) {
-  if (call.type == Type::float32)
-    return is_general(call) ? forward_single_general(call, stream) : forward_single(call, stream);
-  return is_general(call) ? forward_half_general(call, stream) : forward_half(call, stream);
+  return call.type == Type::float32 ? forward_of<Single>(call, stream) : forward_of<Half>(call, stream);
 }
 inline const char* backward(const Call& call, void* stream) {
-  if (call.type == Type::float32)
-    return is_general(call) ? backward_single_general(call, stream) : backward_single(call, stream);
-  return is_general(call) ? backward_half_general(call, stream) : backward_half(call, stream);
+  return call.type == Type::float32 ? backward_of<Single>(call, stream) : backward_of<Half>(call, stream);
 }
 
 }  // namespace fwp::gpu

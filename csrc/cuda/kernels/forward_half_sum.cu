@@ -1,0 +1,6 @@
+#include "forward.cuh"
+
+namespace fwp::gpu {
+template int bytes_of<Half>(const Call&, bool);
+template const char* launch_forward<Half, false, false>(const Call&, void*);
+}

@@ -1,0 +1,6 @@
+#include "forward.cuh"
+
+namespace fwp::gpu {
+template int bytes_of<Single>(const Call&, bool);
+template const char* launch_forward<Single, false, false>(const Call&, void*);
+}
