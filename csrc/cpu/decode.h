@@ -8,17 +8,6 @@
 // Features come in blocks of whole vectors, filled up with zeros: dpfp has nu blocks of 2 d_key features (products of
 // r = relu([x, -x]) with itself rolled by 1 .. nu), the other maps one of d_dot.
 
-// Lane l of the result: the sum of rows[l]'s lanes.
-template <class T, int Step> FWP_INLINE Vec<T> sums_of_rows(Vec<T>* rows) {
-  constexpr int W = Lanes<T>::count;
-  unroll<Step>([&](auto i) FWP_INLINE_LAMBDA {
-    swap_blocks<T, Step>(rows[i], rows[i + Step], std::make_index_sequence<W>{});
-    rows[i] += rows[i + Step];
-  });
-  if constexpr (Step > 1) return sums_of_rows<T, Step / 2>(rows);
-  else return rows[0];
-}
-
 constexpr idx tile = 16;         // positions whose features are made, or folded, at once
 constexpr idx most_queries = 4;  // that go through the positions together
 
@@ -230,7 +219,7 @@ template <class T> struct Decoder {
       for (idx i = 0; i < (end - p) * N; i += V) {
         Vec<T> rows[V];
         unroll<V>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * V); });
-        store(products + p * N + i, sums_of_rows<T, int(V) / 2>(rows));
+        store(products + p * N + i, sum_of_rows<T, int(V) / 2>(rows));
       }
     }
     if (c.gated)

@@ -7,11 +7,14 @@ template <class T> struct Side {
   idx ld;              // of x and phi
   T* x;                // what the backward needs of the inputs: [base_rows][ld]
   T* phi;              // [d_dot][ld], not normalised
+  idx ahead = 0;       // from a row of inputs to the one that is loaded next in its place, which is asked for early
   T* scale;            // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
 };
 
-// Rows that x takes: DPFP keeps r = relu([x, -x]), the others the inputs.
-template <class T> idx base_rows(const Call<T>& c) { return c.map == Map::dpfp ? 2 * c.d_key : c.d_key; }
+// Rows that x takes: DPFP keeps r = relu([x, -x]), FAVOR+ the inputs; the others need no more than phi.
+template <class T> idx base_rows(const Call<T>& c) {
+  return c.map == Map::dpfp ? 2 * c.d_key : c.map == Map::favor ? c.d_key : 0;
+}
 
 // Distance of rows: whole vectors, but no multiple of 256 bytes from there on, whose lines would share few cache sets.
 template <class T> idx row_distance(idx tokens) {
@@ -19,35 +22,33 @@ template <class T> idx row_distance(idx tokens) {
   return padded * sizeof(T) >= 256 && padded * sizeof(T) % 256 == 0 ? padded + width<T> : padded;
 }
 
-// x[d][t] of tokens t0 .. t0 + count, 0 behind them and for padding. `buffer`: width x round_up(d_key) elements.
-template <class T>
-void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx count, idx d_key, const Rows<const bool>& padding,
-                     T* x, idx ld, T* buffer) {
+// put(d, x_d of tokens t0 + t .. t0 + t + W) for all d, 0 behind `count` and for padding. `buffer`: width x
+// round_up(d_key) elements. `ahead` as in Side.
+template <class T, class F>
+FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx t, idx count, idx d_key,
+                                const Rows<const bool>& padding, idx ahead, T* buffer, F put) {
   constexpr idx W = width<T>;
-  const idx whole = d_key / W * W;
-  for (idx t = 0; t < round_up(count, W); t += W) {
-    bool direct = t + W <= count;
-    if (direct && padding)
-      for (idx i = 0; i < W; ++i) direct = direct && !*padding.at(b, t0 + t + i, 0);
-    const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
-    idx from_ld = rows.time, first = 0;
-    if (direct) {
-      for (; first < whole; first += W) transpose_block(from + first, from_ld, x + first * ld + t, ld);
-      if (first == d_key) continue;
+  bool direct = t + W <= count;
+  if (direct && padding)
+    for (idx i = 0; i < W; ++i) direct = direct && !*padding.at(b, t0 + t + i, 0);
+  const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
+  idx first = 0;
+  if (direct)
+    for (; first + W <= d_key; first += W) {
+      for (idx i = 0; i < W; ++i) prefetch<false>(from + i * rows.time + first + ahead);
+      for_columns(from + first, rows.time, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA { put(first + i, column); });
     }
-    // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
-    const idx columns = round_up(d_key, W);
-    for (idx i = 0; i < W; ++i) {
-      const bool there = t + i < count && !(padding && *padding.at(b, t0 + t + i, 0));
-      for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * from_ld + d] : T(0);
-    }
-    for (; first < d_key; first += W) {
-      if (first + W <= d_key) transpose_block(buffer + first, columns, x + first * ld + t, ld);
-      else
-        for (idx d = first; d < d_key; ++d)
-          for (idx i = 0; i < W; ++i) x[d * ld + t + i] = buffer[i * columns + d];
-    }
+  if (first == d_key) return;
+  // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
+  const idx columns = round_up(d_key, W);
+  for (idx i = 0; i < W; ++i) {
+    const bool there = t + i < count && !(padding && *padding.at(b, t0 + t + i, 0));
+    for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * rows.time + d] : T(0);
   }
+  for (; first < d_key; first += W)
+    for_columns(buffer + first, columns, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA {
+      if (first + i < d_key) put(first + i, column);
+    });
 }
 
 // The other way: rows of tokens t0 .. t0 + count from x[d][t].
@@ -82,11 +83,16 @@ template <class T> void favor_features(const Call<T>& c, Side<T>& s) {
     }
     norm *= splat(T(0.5));
     const Vec<T> top = splat(T(largest_favor_exponent));
+    Vec<T> total{};
     for (idx i = 0; i < m; ++i) {
       const Vec<T> p = load(s.phi + i * s.ld + t), plus = p - norm, minus = -p - norm;
-      store(s.phi + i * s.ld + t, exponential<T>(plus > top ? top : plus) * splat(constant));
-      store(s.phi + (m + i) * s.ld + t, exponential<T>(minus > top ? top : minus) * splat(constant));
+      const Vec<T> fp = exponential<T>(plus > top ? top : plus) * splat(constant);
+      const Vec<T> fm = exponential<T>(minus > top ? top : minus) * splat(constant);
+      store(s.phi + i * s.ld + t, fp);
+      store(s.phi + (m + i) * s.ld + t, fm);
+      total += fp + fm;
     }
+    store(s.scale + t, total);
   }
 }
 
@@ -127,27 +133,46 @@ template <class T> void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first
   }
 }
 
-// Sizes of the side and s.x from the inputs (identity: s.phi); sums in s.scale at 0. `padding` is given for keys only.
+// Sizes of the side, what the map needs of the inputs in s.x, phi of the maps that take one input each, and the sums of
+// these in s.scale (dpfp, favor: 0). `padding` is given for keys only.
 template <class T>
 void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0,
                  idx count, Side<T>& s, T* buffer) {
   s.tokens = count;
   s.padded = round_up(count, width<T>);
   s.ld = row_distance<T>(count);
-  T* x = c.map == Map::identity ? s.phi : s.x;
-  load_transposed(rows, b, h, t0, count, c.d_key, padding, x, s.ld, buffer);
-  for (idx t = 0; t < s.padded; t += width<T>) {
-    store(s.scale + t, Vec<T>{});
-    for (idx d = 0; d < c.d_key; ++d) {
-      T* row = x + d * s.ld + t;
-      const Vec<T> a = load(row);
-      if (c.map == Map::dpfp) {
-        store(row, relu<T>(a));
-        store(row + c.d_key * s.ld, relu<T>(-a));
-      } else if (c.map == Map::favor) {
-        store(row, a * splat(c.input_scale));
-      }
+  const auto load_all = [&](auto put) FWP_INLINE_LAMBDA {
+    for (idx t = 0; t < s.padded; t += width<T>) {
+      Vec<T> total{};
+      load_transposed(rows, b, h, t0, t, count, c.d_key, padding, s.ahead, buffer,
+                      [&](idx d, Vec<T> a) FWP_INLINE_LAMBDA { put(d * s.ld + t, a, total); });
+      store(s.scale + t, total);
     }
+  };
+  switch (c.map) {
+    case Map::identity:
+      load_all([&](idx at, Vec<T> a, Vec<T>& total) FWP_INLINE_LAMBDA {
+        store(s.phi + at, a);
+        total += a;
+      });
+      break;
+    case Map::elu:
+      load_all([&](idx at, Vec<T> a, Vec<T>& total) FWP_INLINE_LAMBDA {
+        // Not expm1 + 1: exp itself is what elu(x) + 1 rounds.
+        const Vec<T> f = a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a);
+        store(s.phi + at, f);
+        total += f;
+      });
+      break;
+    case Map::dpfp:
+      load_all([&](idx at, Vec<T> a, Vec<T>&) FWP_INLINE_LAMBDA {
+        store(s.x + at, relu<T>(a));
+        store(s.x + c.d_key * s.ld + at, relu<T>(-a));
+      });
+      break;
+    case Map::favor:
+      load_all([&](idx at, Vec<T> a, Vec<T>&) FWP_INLINE_LAMBDA { store(s.x + at, a * splat(c.input_scale)); });
+      break;
   }
 }
 
@@ -168,28 +193,14 @@ template <class T>
 void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0, idx count,
                Side<T>& s, T* buffer) {
   load_inputs(c, rows, padding, b, h, t0, count, s, buffer);
-  const idx ld = s.ld;
   if (c.map == Map::favor) favor_features(c, s);
   if (c.map == Map::dpfp)
-    for (idx j = 1; j <= c.nu; ++j) dpfp_rows(c, s, j, 0, 2 * c.d_key, s.phi + (j - 1) * 2 * c.d_key * ld);
-  else
-    for (idx t = 0; t < s.padded; t += width<T>) {
-      Vec<T> total{};
-      for (idx i = 0; i < c.d_dot; ++i) {
-        if (c.map == Map::elu) {
-          const Vec<T> a = load(s.x + i * ld + t);
-          // Not expm1 + 1: exp itself is what elu(x) + 1 rounds.
-          store(s.phi + i * ld + t, a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a));
-        }
-        total += load(s.phi + i * ld + t);
-      }
-      store(s.scale + t, total);
-    }
+    for (idx j = 1; j <= c.nu; ++j) dpfp_rows(c, s, j, 0, 2 * c.d_key, s.phi + (j - 1) * 2 * c.d_key * s.ld);
   finish_scale(c, padding, b, t0, s);
 }
 
 // Gradient of the inputs from that of the scaled features, df [d_dot][ld of s], which is overwritten where convenient.
-// dx: [base_rows][ld]. Writes the rows of tokens t0 .. t0 + s.tokens of `rows`.
+// dx: [d_key, dpfp: 2 d_key][ld]. Writes the rows of tokens t0 .. t0 + s.tokens of `rows`.
 template <class T>
 void store_side_gradient(const Call<T>& c, const Side<T>& s, T* df, T* dx, const Rows<T>& rows, idx b, idx h, idx t0) {
   constexpr idx W = width<T>;
@@ -215,7 +226,8 @@ void store_side_gradient(const Call<T>& c, const Side<T>& s, T* df, T* dx, const
       case Map::elu:
         for (idx i = 0; i < c.d_dot; ++i) {
           const Vec<T> g = (load(df + i * ld + t) - shift) * scale;
-          store(dx + i * ld + t, load(s.x + i * ld + t) > Vec<T>{} ? g : g * load(s.phi + i * ld + t));
+          const Vec<T> f = load(s.phi + i * ld + t);
+          store(dx + i * ld + t, f > splat(T(1)) ? g : g * f);
         }
         break;
       case Map::dpfp: {

@@ -89,10 +89,12 @@ template <class T> struct Head {
     const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
     ldp = row_distance<T>(plan.chunk);
     for (Side<T>* side : {&q, &k}) {
-      side->x = arena.take(c.map == Map::identity ? 0 : base_rows(c) * ld);
+      side->x = arena.take(base_rows(c) * ld);
       side->phi = arena.take(c.d_dot * ld);
       side->scale = arena.take(ld);
     }
+    q.ahead = ahead(c.q);
+    k.ahead = ahead(c.k);
     buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
     P = arena.take(rows * ldp);
     G = arena.take(c.rule == Rule::sum ? 0 : rows * ldp);
@@ -131,6 +133,7 @@ template <class T> struct Head {
 
   // Rows of values or of their gradient, filled up with zeros to `wide`; what padded keys hold is not read.
   void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
+    const idx next = ahead(rows);
     for (idx t = 0; t < count; ++t) {
       T* row = to + t * plan.wide;
       if (keys && is_pad(t0 + t)) {
@@ -139,7 +142,10 @@ template <class T> struct Head {
       }
       const T* from = rows.at(b, t0 + t, h);
       idx j = 0;
-      for (; j + width<T> <= c.d_value; j += width<T>) store(row + j, load(from + j));
+      for (; j + width<T> <= c.d_value; j += width<T>) {
+        prefetch<false>(from + j + next);
+        store(row + j, load(from + j));
+      }
       for (; j < c.d_value; ++j) row[j] = from[j];
       for (; j < plan.wide; ++j) row[j] = 0;
     }
@@ -345,17 +351,20 @@ template <class T> struct Head {
     for (idx t = 0; t < count; ++t) {
       const T* row = N + t * plan.wide;
       const T d = c.normalize_output ? denominator[t] : T(1);
-      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h));
+      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
     }
   }
   // to = by row, or zeros whatever the row holds.
-  void store_row(const T* row, T by, bool zero, T* to) const {
+  void store_row(const T* row, T by, bool zero, T* to, idx ahead) const {
     if (zero) {
       for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
       return;
     }
     idx j = 0;
-    for (; j + width<T> <= c.d_value; j += width<T>) store(to + j, load(row + j) * splat(by));
+    for (; j + width<T> <= c.d_value; j += width<T>) {
+      prefetch<true>(to + j + ahead);
+      store(to + j, load(row + j) * splat(by));
+    }
     for (; j < c.d_value; ++j) to[j] = row[j] * by;
   }
 
@@ -372,21 +381,14 @@ template <class T> struct Head {
     if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
   }
 
-  // Asks for the rows that the next head will load: read in 16 streams of short pieces, they would come too late.
-  void prefetch_next() const {
-    const idx next_h = h + 1 < c.heads ? h + 1 : 0, next_b = next_h ? b : b + 1;
-    if (plan.chunks > 1 || next_b >= c.batch) return;
-    prefetch(c.q, next_b, next_h, c.targets < plan.tile ? c.targets : plan.tile, c.d_key);
-    prefetch(c.k, next_b, next_h, c.sources, c.d_key);
-    prefetch(c.v, next_b, next_h, c.sources, c.d_value);
-  }
-  static void prefetch(const Rows<const T>& rows, idx b, idx h, idx count, idx columns) {
-    for (idx t = 0; t < count; ++t)
-      for (idx j = 0; j < columns; j += 64 / idx(sizeof(T))) __builtin_prefetch(rows.at(b, t, h) + j, 0, 2);
+  // From a row to the one in its place in the next chunk, or of the next head where there is one chunk.
+  template <class U> idx ahead(const Rows<U>& rows) const {
+    if (plan.chunks > 1) return plan.chunk * rows.time;
+    if (h + 1 < c.heads) return rows.head;
+    return b + 1 < c.batch ? rows.batch - (c.heads - 1) * rows.head : 0;
   }
 
   void forward() {
-    prefetch_next();
     start();
     const bool small = c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state;
     if (c.map == Map::dpfp && small && !plan.writes_state && !has_W) load_grams(c.targets, c.sources);
@@ -412,7 +414,7 @@ template <class T> struct HeadBackward : Head<T> {
 
   T* states;           // W at the start of every chunk, then after the last
   T* dW;               // [d_dot][wide]
-  T *dq, *dk, *dx;     // [d_dot][ld of q, k] of the scaled features; [base rows][ld] of what they are made of
+  T *dq, *dk, *dx;     // [d_dot][ld of q, k] of the scaled features; [d_key, dpfp: 2 d_key][ld] of what they are made of
   T *gN, *dU, *dR;     // wide rows; dR ends as the gradient of K W, with that of z.k in the last column
   T *V, *old;          // wide rows: values; Q W
   T *U_across, *across;  // [wide][lda]: U and one of gN, dR, turned
@@ -435,7 +437,7 @@ template <class T> struct HeadBackward : Head<T> {
     const idx ld = rows + width<T>;
     dq = arena.take(c.d_dot * ld);
     dk = arena.take(c.d_dot * ld);
-    dx = arena.take(base_rows(c) * ld);
+    dx = arena.take((c.map == Map::dpfp ? 2 : 1) * c.d_key * ld);
     const bool delta = c.rule == Rule::delta;
     gN = arena.take(size);
     dU = arena.take(size);
@@ -686,12 +688,12 @@ template <class T> struct HeadBackward : Head<T> {
 
   void store_values(idx t0, idx count, const T* rows, const T* by) const {
     for (idx t = 0; t < count; ++t) {
-      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), Base::is_pad(t0 + t), c.grad_v.at(b, t0 + t, h));
+      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), Base::is_pad(t0 + t), c.grad_v.at(b, t0 + t, h),
+                      Base::ahead(c.grad_v));
     }
   }
 
   void backward() {
-    Base::prefetch_next();
     if (c.initial_W) Base::copy_state_in(c.initial_W, c.initial_z, states);
     has_dW = c.grad_W != nullptr;
     if (has_dW) Base::copy_state_in(c.grad_W, c.grad_z, dW);

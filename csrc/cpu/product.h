@@ -45,21 +45,25 @@ template <int R, int N, class T> struct Tile {
   }
 };
 
-// Calls f(Int<rows>, first row) over M rows in tiles of FWP_TILE_ROWS, then of 4, 2 and 1.
-template <class F> FWP_INLINE void for_row_tiles(idx first, idx M, F f) {
+// A substitution waits for each row: few rows of many vectors wait less often.
+constexpr int solve_rows = FWP_TILE_ROWS / 2, solve_vectors = FWP_TILE_ROWS > 4 ? 4 : 3;
+
+// Calls f(Int<rows>, first row) over the rows first .. M in tiles of `most` (8, 4 or 2), then of 4, 2 and 1.
+template <int most = FWP_TILE_ROWS, class F> FWP_INLINE void for_row_tiles(idx first, idx M, F f) {
   idx i = first;
-  for (; i + FWP_TILE_ROWS <= M; i += FWP_TILE_ROWS) f(Int<FWP_TILE_ROWS>{}, i);
-  if (FWP_TILE_ROWS > 4 && i + 4 <= M) { f(Int<4>{}, i); i += 4; }
-  if (i + 2 <= M) { f(Int<2>{}, i); i += 2; }
+  for (; i + most <= M; i += most) f(Int<most>{}, i);
+  if (most > 4 && i + 4 <= M) { f(Int<4>{}, i); i += 4; }
+  if (most > 2 && i + 2 <= M) { f(Int<2>{}, i); i += 2; }
   if (i < M) f(Int<1>{}, i);
 }
 
-// Calls f(Int<vectors>, first column) over N columns, N a multiple of the vector width.
-template <class T, class F> FWP_INLINE void for_column_tiles(idx N, F f) {
+// Calls f(Int<vectors>, first column) over N columns, N a multiple of the vector width; at most 3 or 4 vectors.
+template <class T, int most = 3, class F> FWP_INLINE void for_column_tiles(idx N, F f) {
   idx j = 0;
   while (j < N) {
     const idx left = (N - j) / width<T>;
-    if (left == 3 || left > 4) { f(Int<3>{}, j); j += 3 * width<T>; }
+    if (most == 4 && left >= 4) { f(Int<most>{}, j); j += most * width<T>; }
+    else if (left == 3 || left > 4) { f(Int<3>{}, j); j += 3 * width<T>; }
     else if (left >= 2) { f(Int<2>{}, j); j += 2 * width<T>; }
     else { f(Int<1>{}, j); j += width<T>; }
   }
@@ -86,17 +90,23 @@ void product(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc)
   });
 }
 
-// Tiles of C = A B, or C += A B, that touch its lower triangle (j <= i); the others keep what they hold.
+// Blocks of width x width of C = A B, or C += A B, that touch its lower triangle (j <= i); the others keep what they hold.
 template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
-    for_row_tiles(j < M ? j : M, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
-      Tile<decltype(r)::value, NV, T> tile;
-      if (Add) tile.read(C + i * ldc + j, ldc);
-      else tile.zero();
-      tile.add(A.p + i * A.row, A.row, A.col, B + j, ldb, K);
-      tile.write(C + i * ldc + j, ldc);
+    const auto tiles = [&](auto v, idx first, idx last) FWP_INLINE_LAMBDA {
+      for_row_tiles(first, last < M ? last : M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
+        Tile<decltype(r)::value, decltype(v)::value, T> tile;
+        if (Add) tile.read(C + i * ldc + j, ldc);
+        else tile.zero();
+        tile.add(A.p + i * A.row, A.row, A.col, B + j, ldb, K);
+        tile.write(C + i * ldc + j, ldc);
+      });
+    };
+    unroll<NV - 1>([&](auto v) FWP_INLINE_LAMBDA {
+      tiles(Int<v + 1>{}, j + v * width<T>, j + (v + 1) * width<T>);
     });
+    tiles(n, j + (NV - 1) * width<T>, M);
   });
 }
 
@@ -127,9 +137,9 @@ template <bool Add, class T> void triangle_product(idx M, idx N, View<T> A, cons
 // transposed system, which runs backwards in time.
 template <class T>
 void triangle_solve(idx M, idx N, View<T> A, const T* rate, idx rate_step, T* S, idx lds, T* Y, idx ldy) {
-  for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
+  for_column_tiles<T, solve_vectors>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
-    for_row_tiles(0, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
+    for_row_tiles<solve_rows>(0, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
       constexpr int R = decltype(r)::value;
       Tile<R, NV, T> tile;
       tile.read(S + i * lds + j, lds);

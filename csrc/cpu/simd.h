@@ -36,6 +36,8 @@ template <class T> FWP_INLINE Vec<T> load(const T* p) {
   return *reinterpret_cast<const typename Lanes<T>::unaligned*>(p);
 }
 template <class T> FWP_INLINE void store(T* p, Vec<T> x) { *reinterpret_cast<typename Lanes<T>::unaligned*>(p) = x; }
+// Asks for a cache line. Rows of one head come in short pieces that the processor does not foresee.
+template <bool ToWrite, class T> FWP_INLINE void prefetch(const T* p) { __builtin_prefetch(p, ToWrite ? 1 : 0, 2); }
 template <class T> FWP_INLINE Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x for every x, -0 included
 
 // The lanes' numbers 0, 1, 2, ... as integers.
@@ -77,50 +79,98 @@ template <class T> FWP_INLINE Vec<T> exponential(Vec<T> x) {
   return tiny ? Vec<T>{} : y;
 }
 
-// Butterfly step of a transpose: swaps the blocks of `Step` lanes that lie across the diagonal of a pair of rows.
-template <class T, int Step, std::size_t... i>
-FWP_INLINE void swap_blocks(Vec<T>& a, Vec<T>& b, std::index_sequence<i...>) {
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define FWP_SHUFFLE 1
 #endif
 #endif
-  constexpr int W = Lanes<T>::count;
+
+// Lane i of the result is lane Pick::lane(i) of a and b, one behind the other.
+template <class Out, class Pick, class In, int... i>
+FWP_INLINE Out picked(In a, In b, std::integer_sequence<int, i...>) {
 #ifdef FWP_SHUFFLE
-  const Vec<T> low = __builtin_shufflevector(a, b, ((int)i & Step ? W + (int)i - Step : (int)i)...);
-  const Vec<T> high = __builtin_shufflevector(a, b, ((int)i & Step ? W + (int)i : (int)i + Step)...);
+  return __builtin_shufflevector(a, b, Pick::lane(i)...);
 #else
-  Vec<T> low, high;
-  for (int l = 0; l < W; ++l) {
-    low[l] = l & Step ? b[l - Step] : a[l];
-    high[l] = l & Step ? b[l] : a[l + Step];
-  }
+  constexpr int N = sizeof(In) / sizeof(a[0]);
+  return Out{(Pick::lane(i) < N ? a[Pick::lane(i) % N] : b[Pick::lane(i) % N])...};
 #endif
-  a = low;
-  b = high;
 }
-template <class T, int Step> FWP_INLINE void transpose_steps(Vec<T>* rows) {
-  constexpr int W = Lanes<T>::count;
-  unroll<W>([&](auto i) FWP_INLINE_LAMBDA {
-    if constexpr (!(i & Step)) swap_blocks<T, Step>(rows[i], rows[i + Step], std::make_index_sequence<W>{});
-  });
-  if constexpr (Step > 1) transpose_steps<T, Step / 2>(rows);
+template <class Pick, class T> FWP_INLINE Vec<T> picked(Vec<T> a, Vec<T> b) {
+  return picked<Vec<T>, Pick>(a, b, std::make_integer_sequence<int, Lanes<T>::count>{});
 }
 
-// Lane i: the sum of rows[i]'s lanes.
-template <class T> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) {
-  constexpr int W = Lanes<T>::count;
-  transpose_steps<T, W / 2>(rows);
-  for (int half = W / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) rows[i] += rows[i + half];
-  return rows[0];
+// Processors shuffle cheaply within blocks of 16 bytes, and put such blocks together while they load them.
+template <class T> constexpr int block_lanes = 16 / sizeof(T);
+
+// In each block: units of `Unit` lanes in turn from a and b, of the lower or the upper half of the block.
+template <class T, int Unit, bool Upper> struct Interleave {
+  static constexpr int lane(int i) {
+    constexpr int B = block_lanes<T>;
+    const int within = i % B, unit = within / Unit;
+    return (unit % 2 ? Lanes<T>::count : 0) + i / B * B + (Upper ? B / 2 : 0) + unit / 2 * Unit + within % Unit;
+  }
+};
+struct Concatenate {
+  static constexpr int lane(int i) { return i; }
+};
+
+// Blocks of the rows from, from + step, ...: as many as `bytes` hold.
+template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx step) {
+  typedef T vec __attribute__((vector_size(bytes)));
+  if constexpr (bytes == 16) {
+    typedef T unaligned __attribute__((vector_size(16), aligned(sizeof(T)), may_alias));
+    return static_cast<vec>(*reinterpret_cast<const unaligned*>(from));
+  } else {
+    constexpr int half = bytes / 2;
+    return picked<vec, Concatenate>(load_blocks<T, half>(from, step), load_blocks<T, half>(from + half / 16 * step, step),
+                                    std::make_integer_sequence<int, bytes / (int)sizeof(T)>{});
+  }
+}
+
+// f(Int<j>{}, column j) over the W columns of W rows. A few columns at a time: they stay in registers.
+template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F f) {
+  constexpr int W = Lanes<T>::count, B = block_lanes<T>;
+  unroll<W / B>([&](auto block) FWP_INLINE_LAMBDA {
+    Vec<T> r[B];
+    unroll<B>([&](auto i) FWP_INLINE_LAMBDA {
+      r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld);
+    });
+    typedef Interleave<T, 1, false> Low;
+    typedef Interleave<T, 1, true> High;
+    if constexpr (B == 2) {
+      f(Int<block * B>{}, picked<Low, T>(r[0], r[1]));
+      f(Int<block * B + 1>{}, picked<High, T>(r[0], r[1]));
+    } else {
+      typedef Interleave<T, 2, false> LowPair;
+      typedef Interleave<T, 2, true> HighPair;
+      const Vec<T> a = picked<Low, T>(r[0], r[1]), b = picked<Low, T>(r[2], r[3]);
+      const Vec<T> c = picked<High, T>(r[0], r[1]), d = picked<High, T>(r[2], r[3]);
+      f(Int<block * B>{}, picked<LowPair, T>(a, b));
+      f(Int<block * B + 1>{}, picked<HighPair, T>(a, b));
+      f(Int<block * B + 2>{}, picked<LowPair, T>(c, d));
+      f(Int<block * B + 3>{}, picked<HighPair, T>(c, d));
+    }
+  });
 }
 
 // to[j][i] = from[i][j], W x W.
 template <class T> FWP_INLINE void transpose_block(const T* from, idx from_ld, T* to, idx to_ld) {
-  constexpr int W = Lanes<T>::count;
-  Vec<T> rows[W];
-  unroll<W>([&](auto i) FWP_INLINE_LAMBDA { rows[i] = load<T>(from + i * from_ld); });
-  transpose_steps<T, W / 2>(rows);
-  unroll<W>([&](auto i) FWP_INLINE_LAMBDA { store<T>(to + i * to_ld, rows[i]); });
+  for_columns(from, from_ld, [&](auto j, Vec<T> column) FWP_INLINE_LAMBDA { store<T>(to + j * to_ld, column); });
 }
+
+// Butterfly step: lanes whose number has the bit `Step` from b, the others from a; their partners with Other.
+template <class T, int Step, bool Other> struct Cross {
+  static constexpr int lane(int i) {
+    constexpr int W = Lanes<T>::count;
+    return (i & Step) ? W + i - (Other ? 0 : Step) : i + (Other ? Step : 0);
+  }
+};
+// Lane i: the sum of rows[i]'s lanes, for the 2 Step rows.
+template <class T, int Step> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) {
+  for (int i = 0; i < Step; ++i)
+    rows[i] = picked<Cross<T, Step, false>, T>(rows[i], rows[i + Step]) +
+              picked<Cross<T, Step, true>, T>(rows[i], rows[i + Step]);
+  if constexpr (Step > 1) return sum_of_rows<T, Step / 2>(rows);
+  else return rows[0];
+}
+template <class T> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) { return sum_of_rows<T, Lanes<T>::count / 2>(rows); }
