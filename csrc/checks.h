@@ -10,11 +10,26 @@ inline void check_shape(const char* op, const char* name, const at::Tensor& x, a
   TORCH_CHECK_VALUE(x.sizes() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected);
 }
 
+inline void check_device(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
+  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
+                    q.device());
+}
+
 inline void check_like(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
   TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(),
                     ", expected q's, ", q.scalar_type());
-  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
-                    q.device());
+  check_device(op, name, x, q);
+}
+
+// The type of states and of what is computed in them.
+inline at::ScalarType state_type(const at::Tensor& q) {
+  return q.scalar_type() == at::kBFloat16 ? at::kFloat : q.scalar_type();
+}
+
+inline void check_state(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
+  TORCH_CHECK_VALUE(x.scalar_type() == state_type(q), op, ": ", name, " is of type ", x.scalar_type(), ", expected ",
+                    state_type(q), " for inputs of type ", q.scalar_type());
+  check_device(op, name, x, q);
 }
 
 inline void check_type(const char* op, const at::Tensor& q) {

@@ -35,6 +35,7 @@ def _machine() -> dict[str, str]:
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "cpu capability": torch.backends.cpu.get_cpu_capability(),
+        "compiled CPU kernels": torch.ops.fwp.cpu_capability() if _extension.status().cpu else "none",
         "threads": str(torch.get_num_threads()),
         "CUDA devices": ", ".join(devices) or "none",
         "CUDA_HOME": os.environ.get("CUDA_HOME", "not set"),

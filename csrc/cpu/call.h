@@ -19,8 +19,13 @@ struct Rows {
   explicit operator bool() const { return data != nullptr; }
 };
 
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+// T: the type of sums and states; In: of q, k, v, beta, the output and their gradients.
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
-template <class T>
+template <class T, class In = T>
 struct Call {
   Rule rule;
   Map map;
@@ -31,18 +36,18 @@ struct Call {
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
 
-  Rows<const T> q, k, v, beta;
+  Rows<const In> q, k, v, beta;
   Rows<const bool> padding;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
   // forward: W and z are null when nobody will read them
-  Rows<T> out;
+  Rows<In> out;
   T *W = nullptr, *z = nullptr;
 
   // backward: gradients that come in (grad_W, grad_z null: zero) and go out
-  Rows<const T> grad_out;
+  Rows<const In> grad_out;
   const T *grad_W = nullptr, *grad_z = nullptr;
-  Rows<T> grad_q, grad_k, grad_v, grad_beta;
+  Rows<In> grad_q, grad_k, grad_v, grad_beta;
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 
@@ -53,6 +58,13 @@ struct Kernels {
   std::size_t (*backward_scratch)(const Call<T>&);
   void (*forward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
   void (*backward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
+};
+
+// bfloat16 in and out. One call serves the heads first .. last of all batch rows' (head i: row i / heads, head i % heads).
+struct KernelsBf16 {
+  bool (*serves)(const Call<float, Bf16>&);
+  std::size_t (*forward_scratch)(const Call<float, Bf16>&);  // in floats
+  void (*forward)(const Call<float, Bf16>&, std::ptrdiff_t first, std::ptrdiff_t last, float* scratch);
 };
 
 }  // namespace fwp

@@ -2,8 +2,16 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
+
+#if FWP_HAS_AMX_BF16
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace fwp {
 
@@ -18,10 +26,28 @@ FWP_DECLARE(capability_avx2)
 FWP_DECLARE(capability_avx512)
 #endif
 #undef FWP_DECLARE
+#if FWP_HAS_AMX_BF16
+namespace capability_amx_bf16 {
+const KernelsBf16& kernels_of(Bf16);
+}
+#endif
 
 namespace {
 
-enum class Capability { lowest, avx2, avx512 };
+enum class Capability { lowest, avx2, avx512, amx_bf16 };  // in the order of `names`
+constexpr const char* names[] = {"default", "avx2", "avx512", "amx_bf16"};
+
+#if FWP_HAS_AMX_BF16
+// Linux lets a process use tiles after it has asked, and may refuse (an alternate signal stack too small for them).
+bool tiles_are_usable() {
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;  // of leaf 7: edx, edx, eax of 7.1
+  unsigned eax, ebx, ecx, edx;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !(edx & amx_bf16) || !(edx & amx_tile) || eax < 1) return false;
+  if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) || !(eax & avx512_bf16)) return false;
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+#endif
 
 Capability supported() {
 #if defined(__x86_64__)
@@ -30,6 +56,9 @@ Capability supported() {
   for (bool has : {bool(__builtin_cpu_supports("avx512f")), bool(__builtin_cpu_supports("avx512dq")),
                    bool(__builtin_cpu_supports("avx512bw")), bool(__builtin_cpu_supports("avx512vl"))})
     if (!has) return Capability::avx2;
+#if FWP_HAS_AMX_BF16
+  if (tiles_are_usable()) return Capability::amx_bf16;
+#endif
   return Capability::avx512;
 #else
   return Capability::lowest;
@@ -41,12 +70,10 @@ Capability choose() {
   const std::string wanted = variable ? variable : "";
   const Capability best = supported();
   if (wanted.empty()) return best;
-  TORCH_CHECK_VALUE(wanted == "default" || wanted == "avx2" || wanted == "avx512", "FWP_CPU_CAPABILITY is ", wanted,
-                    ", expected default, avx2 or avx512");
-  const Capability asked = wanted == "default" ? Capability::lowest
-                           : wanted == "avx2"  ? Capability::avx2
-                                               : Capability::avx512;
-  return asked < best ? asked : best;
+  const auto* asked = std::find(std::begin(names), std::end(names), wanted);
+  TORCH_CHECK_VALUE(asked != std::end(names), "FWP_CPU_CAPABILITY is ", wanted,
+                    ", expected default, avx2, avx512 or amx_bf16");
+  return std::min(static_cast<Capability>(asked - names), best);
 }
 
 Capability chosen() {
@@ -56,22 +83,23 @@ Capability chosen() {
 
 }  // namespace
 
-const char* capability_name() {
-  switch (chosen()) {
-    case Capability::avx512: return "avx512";
-    case Capability::avx2: return "avx2";
-    default: return "default";
-  }
-}
+const char* capability_name() { return names[static_cast<int>(chosen())]; }
 
 template <class T> const Kernels<T>& chosen_kernels() {
 #if defined(__x86_64__)
-  if (chosen() == Capability::avx512) return capability_avx512::kernels_of(T());
+  if (chosen() >= Capability::avx512) return capability_avx512::kernels_of(T());
   if (chosen() == Capability::avx2) return capability_avx2::kernels_of(T());
 #endif
   return capability_default::kernels_of(T());
 }
 template const Kernels<float>& chosen_kernels<float>();
 template const Kernels<double>& chosen_kernels<double>();
+
+const KernelsBf16* chosen_bf16_kernels() {
+#if FWP_HAS_AMX_BF16
+  if (chosen() == Capability::amx_bf16) return &capability_amx_bf16::kernels_of(Bf16());
+#endif
+  return nullptr;
+}
 
 }  // namespace fwp

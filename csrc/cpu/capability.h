@@ -3,9 +3,17 @@
 
 #include "call.h"
 
+// Whether the compiler knows AMX, and the system is one that is asked for permission to use it.
+#if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
+#if __has_include(<amxbf16intrin.h>) && __has_include(<avx512bf16intrin.h>)
+#define FWP_HAS_AMX_BF16 1
+#endif
+#endif
+
 namespace fwp {
 
 const char* capability_name();
 template <class T> const Kernels<T>& chosen_kernels();
+const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

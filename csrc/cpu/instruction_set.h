@@ -1,5 +1,5 @@
-// The kernels for one instruction set: a source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS, asks the
-// compiler for the instructions, and includes this. Everything is inside the namespace: a function shared with other
+// The kernels for one instruction set: a source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS (and FWP_BF16
+// for the bfloat16 kernels instead of the others), asks the compiler for the instructions, and includes this. Everything is inside the namespace: a function shared with other
 // files could be linked from here and fail on an older processor. So no standard header but those without functions.
 
 namespace fwp {
@@ -16,11 +16,20 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "product.h"
 #include "feature_map.h"
 #include "kernels.h"
+#ifdef FWP_BF16
+#include "tiles_bf16.h"
+#include "feature_map_bf16.h"
+#include "kernels_bf16.h"
+#endif
 
 }  // namespace
 
+#ifdef FWP_BF16
+const KernelsBf16& kernels_of(Bf16) { return kernels_bf16; }
+#else
 const Kernels<float>& kernels_of(float) { return kernels<float>; }
 const Kernels<double>& kernels_of(double) { return kernels<double>; }
+#endif
 
 }  // namespace FWP_NAMESPACE
 }  // namespace fwp

@@ -54,7 +54,7 @@ Map map_of(const char* op, const std::string& name) {
 Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta,
                const OptionalTensor& mask, const OptionalTensor& W, const OptionalTensor& z,
                const OptionalTensor& projection, const Options& o) {
-  check_type(op, q);
+  if (q.scalar_type() != at::kBFloat16) check_type(op, q);
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
   check_rank(op, "v", v, 4);
@@ -87,32 +87,32 @@ Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v
                     projection ? "given" : "missing", " for the feature map ", o.feature_map);
   if (projection) {
     check_shape(op, "projection", *projection, {o.d_dot / 2, d_key});
-    check_like(op, "projection", *projection, q);
+    check_state(op, "projection", *projection, q);
   }
   if (W) {
     check_shape(op, "initial_W", *W, {B, H, o.d_dot, d_value});
-    check_like(op, "initial_W", *W, q);
+    check_state(op, "initial_W", *W, q);
   }
   TORCH_CHECK_VALUE((W && o.normalize_output) == z.has_value(), op, ": initial_z is ", z ? "given" : "missing",
                     ", expected it exactly where initial_W is given and the output is normalised");
   if (z) {
     check_shape(op, "initial_z", *z, {B, H, o.d_dot});
-    check_like(op, "initial_z", *z, q);
+    check_state(op, "initial_z", *z, q);
   }
   return {with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), beta, mask,
           contiguous(W), contiguous(z), contiguous(projection)};
 }
 
 template <class T> Rows<const T> rows(const Tensor& x) {
-  return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
+  return {static_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
 }
 template <class T> Rows<T> mutable_rows(const Tensor& x) {
-  return {x.mutable_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2)};
+  return {static_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
 
-template <class T> Call<T> call_of(const char* op, const Inputs& in, const Options& o) {
-  Call<T> c;
+template <class T, class In = T> Call<T, In> call_of(const char* op, const Inputs& in, const Options& o) {
+  Call<T, In> c;
   c.rule = rule_of(op, o.rule);
   c.map = map_of(op, o.feature_map);
   c.projection = pointer<T>(in.projection);
@@ -129,10 +129,10 @@ template <class T> Call<T> call_of(const char* op, const Inputs& in, const Optio
   c.d_value = in.v.size(3);
   c.d_dot = o.d_dot;
   c.nu = c.map == Map::dpfp ? o.d_dot / (2 * c.d_key) : 0;
-  c.q = rows<T>(in.q);
-  c.k = rows<T>(in.k);
-  c.v = rows<T>(in.v);
-  if (in.beta) c.beta = rows<T>(*in.beta);
+  c.q = rows<In>(in.q);
+  c.k = rows<In>(in.k);
+  c.v = rows<In>(in.v);
+  if (in.beta) c.beta = rows<In>(*in.beta);
   if (in.mask) c.padding = rows<bool>(*in.mask);
   c.initial_W = pointer<T>(in.W);
   c.initial_z = pointer<T>(in.z);
@@ -175,6 +175,19 @@ void run(const Call<T>& c, std::size_t scratch_size, void (*head)(const Call<T>&
   });
 }
 
+// Whether the bfloat16 kernels serve the call, which they have done then.
+bool run_bf16(const Call<float, Bf16>& c) {
+  const KernelsBf16* kernels = chosen_bf16_kernels();
+  if (!kernels || !kernels->serves(c)) return false;
+  const std::size_t scratch_size = kernels->forward_scratch(c);
+  at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
+    kernels->forward(c, first, last, scratch<float>(scratch_size));
+  });
+  return true;
+}
+
+OptionalTensor to_float(const OptionalTensor& x) { return x ? OptionalTensor(x->to(at::kFloat)) : x; }
+
 std::tuple<Tensor, Tensor, Tensor> fast_weights(
     const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask,
     const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, std::string rule,
@@ -185,8 +198,20 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
   const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection, o);
   const int64_t B = k.size(0), H = k.size(2);
   Tensor out = new_rows(q, v.size(3));
-  Tensor new_W = return_state ? at::empty({B, H, d_dot, v.size(3)}, q.options()) : at::empty({0}, q.options());
-  Tensor new_z = return_state && normalize_output ? at::empty({B, H, d_dot}, q.options()) : at::empty({0}, q.options());
+  const auto options = q.options().dtype(state_type(q));
+  Tensor new_W = return_state ? at::empty({B, H, d_dot, v.size(3)}, options) : at::empty({0}, options);
+  Tensor new_z = return_state && normalize_output ? at::empty({B, H, d_dot}, options) : at::empty({0}, options);
+  if (q.scalar_type() == at::kBFloat16) {
+    auto c = call_of<float, Bf16>(op, in, o);
+    c.out = mutable_rows<Bf16>(out);
+    if (return_state) c.W = new_W.mutable_data_ptr<float>();
+    if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<float>();
+    if (run_bf16(c)) return {out, new_W, new_z};
+    auto [y, last_W, last_z] = fast_weights(
+        q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), to_float(beta), mask, W, z, projection, rule, feature_map,
+        d_dot, input_scale, causal, normalize_features, normalize_output, eps, return_state);
+    return {out.copy_(y), last_W, last_z};
+  }
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), op, [&] {
     auto c = call_of<scalar_t>(op, in, o);
     c.out = mutable_rows<scalar_t>(out);
@@ -210,14 +235,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   check_like(op, "grad_out", grad_out, q);
   if (grad_W) {
     check_shape(op, "grad_W", *grad_W, {k.size(0), k.size(2), d_dot, v.size(3)});
-    check_like(op, "grad_W", *grad_W, q);
+    check_state(op, "grad_W", *grad_W, q);
   }
   TORCH_CHECK_VALUE((grad_W && normalize_output) == grad_z.has_value(), op, ": grad_z is ",
                     grad_z ? "given" : "missing",
                     ", expected it exactly where grad_W is given and the output is normalised");
   if (grad_z) {
     check_shape(op, "grad_z", *grad_z, {k.size(0), k.size(2), d_dot});
-    check_like(op, "grad_z", *grad_z, q);
+    check_state(op, "grad_z", *grad_z, q);
+  }
+  if (q.scalar_type() == at::kBFloat16) {  // float's gradients, rounded
+    auto [dq, dk, dv, dbeta, dW, dz] = fast_weights_backward(
+        grad_out.to(at::kFloat), grad_W, grad_z, q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), to_float(beta),
+        mask, W, z, projection, rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps);
+    const auto narrow = [](const Tensor& x) { return x.to(at::kBFloat16); };
+    return {narrow(dq), narrow(dk), narrow(dv), narrow(dbeta), dW, dz};
   }
   const Tensor dout = with_contiguous_rows(grad_out);
   const OptionalTensor dW = contiguous(grad_W), dz = contiguous(grad_z);

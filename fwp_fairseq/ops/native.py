@@ -113,7 +113,9 @@ def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     if problem.initial_state is not None:
         W = problem.initial_state.W.to(dtype)
         z = problem.initial_state.z.to(dtype) if problem.normalize_output else None
-    inputs = native_cuda.input_type(problem) if problem.v.device.type == "cuda" else dtype
+    inputs = native_cuda.input_type(problem)
+    if problem.v.device.type == "cpu" and inputs == torch.float16:  # bfloat16 is taken as it is
+        inputs = dtype
     out, W, z = torch.ops.fwp.fast_weights(
         problem.q.to(inputs), problem.k.to(inputs), problem.v.to(inputs),
         None if problem.beta is None else problem.beta.to(inputs),
