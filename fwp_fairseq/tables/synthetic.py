@@ -80,12 +80,14 @@ class Claim(NamedTuple):
 
 def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
     """By the largest size that was solved and the next that was run: below it a run may fail for its seed alone. None
-    unless sizes near ``keys`` were run, on both sides."""
+    unless sizes near ``keys`` were run, on both sides, and one that was not solved."""
     (sizes,) = outcomes.values()
     if {size < keys for size in sizes if abs(size - keys) <= NEAR} != {True, False}:
         return None
     solved = max((size for size, outcome in sizes.items() if outcome.solved), default=0)
     unsolved = min((size for size in sizes if size > solved), default=None)
+    if unsolved is None and solved - keys <= NEAR:
+        return None
     unlucky = [str(size) for size in sorted(sizes) if size < solved and not sizes[size].solved]
     but = f" (but not at {', '.join(unlucky)})" if unlucky else ""
     text = f"solved up to {solved}{but}" + ("" if unsolved is None else f", not at {unsolved}")
