@@ -9,7 +9,7 @@ from .problem import Problem
 
 _RULES = ("sum", "delta")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
-LONGEST = 128  # longest_chunk of csrc/cuda/kernels/launch.h
+LONGEST = 128  # longest_chunk of csrc/cuda/kernels/limits.h
 
 
 def input_type(problem: Problem) -> torch.dtype:

@@ -42,5 +42,5 @@ def test_half_precision_stays_where_all_inputs_share_it():
 
 
 def test_the_limit_is_that_of_the_kernels():
-    source = (CUDA / "kernels" / "launch.h").read_text()
+    source = (CUDA / "kernels" / "limits.h").read_text()
     assert int(re.search(r"longest_chunk = (\d+)", source).group(1)) == native_cuda.LONGEST

@@ -16,7 +16,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "launch.h"
+#include "limits.h"
 #include "operands.cuh"
 
 namespace fwp::gpu {

@@ -1,18 +1,11 @@
 // The kernels as host functions, for launch.cpp and for the tests' library. `stream` is a cudaStream_t; null is returned,
-// or what is wrong.
+// or what is wrong. Kernel sources do not include this: with it each of them would compile every instance.
 #pragma once
 
 #include "call.h"
+#include "limits.h"
 
 namespace fwp::gpu {
-
-constexpr int longest_chunk = 128;  // queries or keys that one block serves
-
-// General instances also serve FAVOR+, features in more than one slab, and states.
-constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
-inline bool is_general(const Call& c) {
-  return c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || c.initial_W || c.W || c.grad_W;
-}
 
 struct Half;  // the two precisions, see operands.cuh
 struct Single;
