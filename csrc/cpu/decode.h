@@ -160,7 +160,7 @@ template <class T> struct Decoder {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
     T left = 1;
     for (idx p = count - 1; p >= 0; --p) {
-      const idx place = c.place(table ? table[p] : c.state_rows[row], h, p);
+      const idx place = (p * c.stored + (table ? table[p] : c.state_rows[row])) * c.heads + h;
       keys[p] = c.keys + place * c.d_cached;
       values[p] = c.values + place * c.d_value;
       if (c.gated) {
@@ -169,6 +169,11 @@ template <class T> struct Decoder {
       }
     }
     return left;
+  }
+
+  // What the next head reads lies behind it.
+  static FWP_INLINE void prefetch(const T* p, idx count) {
+    for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i);
   }
 
   // products[p N + n] of positions first .. first + K with N queries, as vectors yet to be summed.
@@ -210,8 +215,10 @@ template <class T> struct Decoder {
     const idx query_size = blocks * padded;
     for (idx p = 0; p < count; p += tile) {
       const idx end = p + tile < count ? p + tile : count;
-      if (c.map == Map::dpfp)
-        for (idx t = p; t < end; ++t) load_r(keys[t], r + (t - p) * r_size);
+      for (idx t = p; t < end; ++t) {
+        prefetch(keys[t], c.d_cached);
+        if (c.map == Map::dpfp) load_r(keys[t], r + (t - p) * r_size);
+      }
       idx t = p;
       for (; t + K <= end; t += K) multiply<N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<N, 1>(f, t, query_size);
@@ -267,7 +274,7 @@ template <class T> struct Decoder {
     if (c.W) {
       const idx place = c.state_rows[row] * c.heads + h;
       const T *W = c.W + place * c.d_dot * c.d_value, *z = c.z ? c.z + place * c.d_dot : nullptr;
-      idx found = 0;  // features that are not zero: under dpfp a quarter of each query's
+      idx found = 0;
       for (idx block = 0, i = 0; block < blocks; ++block)
         for (idx b = 0; b < used; ++b, ++i) {
           const T* a = f + block * padded + b;
@@ -289,6 +296,7 @@ template <class T> struct Decoder {
         }
     }
     multiply_all<N>(f, count);
+    for (idx p = 0; p < count; ++p) prefetch(values[p], c.d_value);
     accumulate_all<N>(
         count, [&](idx p) FWP_INLINE_LAMBDA { return values[p]; },
         [&](idx p, int n) FWP_INLINE_LAMBDA { return products[p * N + n]; });
@@ -315,7 +323,7 @@ template <class T> struct Decoder {
       const bool padding = c.padding && *c.padding.at(row, t, 0);
       const T left = locate(row, h, n);
       load_features(c.q.at(row, t, h), query);
-      const idx place = c.place(row, h, n);
+      const idx place = (n * c.stored + row) * c.heads + h;
       T *kept = c.keys + place * c.d_cached, *u = c.values + place * c.d_value;
       const T* k = c.k.at(row, t, h);
       const T scale = padding ? T(0) : load_features(k, key);

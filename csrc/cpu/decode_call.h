@@ -15,7 +15,7 @@ struct DecodeCall {
   T input_scale = 1;              // favor: x' = input_scale x
   bool normalize_features, normalize_output;
   T eps;
-  std::ptrdiff_t heads, tokens, capacity, count;  // positions: room in the block, and how many are in it
+  std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block
   std::ptrdiff_t d_key, d_value, d_dot, d_cached;
 
   Rows<const T> q, k, v, beta;
@@ -27,11 +27,6 @@ struct DecodeCall {
   const T *W = nullptr, *z = nullptr;
   Rows<T> out;
   T *new_W = nullptr, *new_z = nullptr;  // fold
-
-  // Of a position in storage.
-  std::ptrdiff_t place(std::ptrdiff_t row, std::ptrdiff_t head, std::ptrdiff_t position) const {
-    return (row * heads + head) * capacity + position;
-  }
 };
 
 // One instruction set's kernels. Each call owns its scratch for that time.

@@ -48,9 +48,8 @@ struct Block {
   int64_t d_dot;
   bool normalize_output;
 
-  int64_t stored() const { return keys.size(0); }
-  int64_t heads() const { return keys.size(1); }
-  int64_t capacity() const { return keys.size(2); }
+  int64_t stored() const { return keys.size(1); }
+  int64_t heads() const { return keys.size(2); }
   int64_t reading() const { return ancestors ? ancestors->size(0) : rows.size(0); }
 
   void check_like_keys(const char* name, const Tensor& x) const {
@@ -75,8 +74,8 @@ struct Block {
     check_type(op, keys);
     check_rank(op, "keys", keys, 4);
     check_rank(op, "values", values, 4);
-    const int64_t N = stored(), H = heads(), C = capacity();
-    check_shape(op, "values", values, {N, H, C, values.size(3)});
+    const int64_t C = keys.size(0), N = stored(), H = heads();
+    check_shape(op, "values", values, {C, N, H, values.size(3)});
     check_like_keys("keys", keys);
     check_like_keys("values", values);
     TORCH_CHECK_VALUE(count >= 0 && count + writing <= C, op, ": the block has room for ", C, " positions, got count = ",
@@ -86,7 +85,7 @@ struct Block {
     TORCH_CHECK_VALUE((rule == "gated") == strengths.has_value(), op, ": strengths are ",
                       strengths ? "given" : "missing", " for the rule ", rule);
     if (strengths) {
-      check_shape(op, "strengths", *strengths, {N, H, C});
+      check_shape(op, "strengths", *strengths, {C, N, H});
       check_like_keys("strengths", *strengths);
     }
     check_rank(op, "rows", rows, 1);
@@ -116,8 +115,9 @@ struct Block {
     c.gated = rule == "gated";
     c.map = map_of(op, feature_map);
     c.normalize_output = normalize_output;
+    c.rows = reading();
     c.heads = heads();
-    c.capacity = capacity();
+    c.stored = stored();
     c.count = count;
     c.d_value = values.size(3);
     c.d_cached = keys.size(3);
@@ -159,7 +159,7 @@ Tensor decode(
                                         : d_dot == d_key;
   TORCH_CHECK_VALUE(fits, op, ": d_dot = ", d_dot, " is impossible for the feature map ", feature_map,
                     " with d_key = ", d_key);
-  check_shape(op, "keys", keys, {block.stored(), H, block.capacity(), map == Map::dpfp ? d_key : d_dot});
+  check_shape(op, "keys", keys, {keys.size(0), block.stored(), H, map == Map::dpfp ? d_key : d_dot});
   TORCH_CHECK_VALUE((map == Map::favor) == projection.has_value(), op, ": projection is ",
                     projection ? "given" : "missing", " for the feature map ", feature_map);
   if (projection) {

@@ -51,10 +51,10 @@ class Cache:
     """What was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (N, H, C, d_cached). DPFP: the raw key times the root of what normalises its features, whose products are
+        keys: (C, N, H, d_cached). DPFP: the raw key times the root of what normalises its features, whose products are
             then the normalised features; other maps: the normalised features.
-        values: (N, H, C, d_value), the vectors u_j.
-        strengths: (N, H, C), beta_j of the gated rule, else None.
+        values: (C, N, H, d_value), the vectors u_j.
+        strengths: (C, N, H), beta_j of the gated rule, else None.
         ancestors: (R, C) int32, or None where position j of row r is that of ``rows[r]``: a shared source.
         rows: (R,) int32.
         count: positions in the block.
@@ -124,7 +124,7 @@ class Decoding:
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]
-        if length == 1 and cache.count < cache.keys.shape[2] and k.shape[0] <= cache.keys.shape[0]:
+        if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
             out = implementation.decode(self, cache, q, k, v, beta, key_padding_mask)
             cache.count += 1
         else:
@@ -200,9 +200,9 @@ class Decoding:
         count, _, heads, d_value = v.shape
         projection = self.projection()
         return Cache(
-            keys=v.new_empty(count, heads, capacity, self.d_cached(k)),
-            values=v.new_empty(count, heads, capacity, d_value),
-            strengths=v.new_empty(count, heads, capacity) if self.rule == "gated" else None,
+            keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
+            values=v.new_empty(capacity, count, heads, d_value),
+            strengths=v.new_empty(capacity, count, heads) if self.rule == "gated" else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
             projection=None if projection is None else projection.to(v.dtype).T.contiguous(),
@@ -210,7 +210,7 @@ class Decoding:
 
     def _make_room(self, cache: Cache, wanted: int, rows: int, implementation) -> int:
         """Room for some of the wanted positions of so many rows: how many fit before the block is full."""
-        stored, _, capacity, d_cached = cache.keys.shape
+        capacity, stored, _, d_cached = cache.keys.shape
         d_value = cache.values.shape[-1]
         if cache.W is None:
             d_dot = d_cached if self.feature_map is None else self.feature_map.d_dot
@@ -223,7 +223,7 @@ class Decoding:
             cache.count, longest = 0, LATER_BLOCK
             self._resize(cache, LATER_BLOCK, max(rows, stored))
         room = min(wanted, longest - cache.count)
-        if cache.count + room > cache.keys.shape[2] or rows > stored:
+        if cache.count + room > cache.keys.shape[0] or rows > stored:
             while capacity < cache.count + room:
                 capacity *= 2
             self._resize(cache, min(capacity, longest), max(rows, stored))
@@ -234,11 +234,11 @@ class Decoding:
         """New storage for so many positions and rows, with the positions of the block in it."""
 
         def resized(x: Tensor) -> Tensor:
-            larger = x.new_empty(rows, x.shape[1], capacity, *x.shape[3:])
-            larger[: x.shape[0], :, : cache.count] = x[:, :, : cache.count]
+            larger = x.new_empty(capacity, rows, *x.shape[2:])
+            larger[: cache.count, : x.shape[1]] = x[: cache.count]
             return larger
 
-        if (rows, capacity) == (cache.keys.shape[0], cache.keys.shape[2]):
+        if (capacity, rows) == tuple(cache.keys.shape[:2]):
             return
         cache.keys, cache.values = resized(cache.keys), resized(cache.values)
         cache.strengths = None if cache.strengths is None else resized(cache.strengths)

@@ -44,14 +44,15 @@ class _Block:
             rows = cache.rows.long()
             self.W = cache.W.index_select(0, rows)
             self.z = None if cache.z is None else cache.z.index_select(0, rows)
+        stored = cache.keys.shape[1]
         if cache.ancestors is None:
             table = cache.rows.long()[:, None].expand(-1, cache.count)
         else:
             table = cache.ancestors[:, : cache.count].long()
-        positions = torch.arange(cache.count, device=table.device)
+        index = (table + stored * torch.arange(cache.count, device=table.device)).flatten()
 
         def gathered(x: Tensor) -> Tensor:
-            return x.transpose(1, 2)[table, positions]
+            return x[: cache.count].flatten(0, 1).index_select(0, index).unflatten(0, table.shape)
 
         keys = gathered(cache.keys)
         self.phi = _features(decoding, keys) if isinstance(decoding.feature_map, Dpfp) else keys
@@ -111,12 +112,12 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tenso
             u = share[..., None] * (u - block.answer(*block.read(phi_k)))
             if padding is not None:
                 u = u.masked_fill(pads[..., None], 0)
-        cache.keys[:rows, :, cache.count], cache.values[:rows, :, cache.count] = kept, u
+        cache.keys[cache.count, :rows], cache.values[cache.count, :rows] = kept, u
         cache.ancestors[:, cache.count] = torch.arange(rows, device=k.device)
         out, total = block.read(phi_q)
         product = (phi_q * phi_k).sum(-1, keepdim=True)
         if decoding.rule == "gated":
-            cache.strengths[:rows, :, cache.count] = share
+            cache.strengths[cache.count, :rows] = share
             share = share[..., None]
             out, total = (None if x is None else (1 - share) * x for x in (out, total))
             product = share * product

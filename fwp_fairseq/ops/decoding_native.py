@@ -16,7 +16,7 @@ def _fake_decode(q, k, v, beta, padding, keys, values, *others):
 def _fake_fold(
     keys, values, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output
 ):  # fmt: skip
-    read, heads = ancestors.shape[0], keys.shape[1]
+    read, heads = ancestors.shape[0], keys.shape[2]
     new_z = keys.new_empty(read, heads, d_dot) if normalize_output else keys.new_empty(0)
     return keys.new_empty(read, heads, d_dot, values.shape[3]), new_z
 

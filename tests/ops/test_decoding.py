@@ -185,7 +185,7 @@ def test_a_long_source_is_a_state_and_a_short_one_is_not():
     for sources, is_state in ((32, False), (33, True)):
         _, k, v, beta = stream.inputs(torch.arange(sources)[None])
         cache = decoding.write(k, v, beta, None, torch.zeros(4, dtype=torch.int32))
-        assert (cache.W is not None, cache.keys.shape[2] == 0) == (is_state, is_state)
+        assert (cache.W is not None, cache.keys.shape[0] == 0) == (is_state, is_state)
 
 
 def test_the_longest_block():
@@ -213,7 +213,7 @@ def test_storage_grows_with_the_positions(implementation):
     decoding = make("sum", "dpfp-3", backend=implementation, d_key=64)
     stream, rows = Stream(decoding, 64, 64, 64), torch.arange(64).view(1, 64)
     for length, capacity in ((1, 16), (16, 16), (17, 32), (64, 64)):
-        assert decode(decoding, stream, rows[:, :length])[1].keys.shape[2] == capacity
+        assert decode(decoding, stream, rows[:, :length])[1].keys.shape[0] == capacity
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -291,8 +291,8 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
     arguments = dict(
         q=x, k=x if writes else None, v=x if writes else None,
         beta=x[..., 0] if writes and rule != "sum" else None, padding=None,
-        keys=torch.rand(2, HEADS, 5, 3, dtype=torch.float64), values=torch.rand(2, HEADS, 5, 3, dtype=torch.float64),
-        strengths=torch.rand(2, HEADS, 5, dtype=torch.float64) if gated else None,
+        keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), values=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
+        strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if gated else None,
         ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
         W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
         z=torch.rand(2, HEADS, 3, dtype=torch.float64) if state else None,
@@ -331,7 +331,7 @@ def test_opcheck(rule, writes, state):
         ({"projection": torch.zeros(3, 2)}, "projection is given"),
         ({"k": torch.zeros(2, 1, HEADS, 3)}, "k is of type Float"),
         ({"rows": torch.zeros(2, dtype=torch.long)}, "rows is of type Long, expected a contiguous Int"),
-        ({"values": torch.rand(HEADS, 2, 5, 3, dtype=torch.float64).transpose(0, 1)}, "values is not contiguous"),
+        ({"values": torch.rand(5, HEADS, 2, 3, dtype=torch.float64).transpose(1, 2)}, "values is not contiguous"),
         ({"padding": torch.zeros(2, 1)}, "padding is of type Float, expected Bool"),
     ],
     ids=str,
