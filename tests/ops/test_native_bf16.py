@@ -111,12 +111,21 @@ def test_widths(name, sizes):
 @pytest.mark.parametrize("length", [33, 200])
 @pytest.mark.parametrize("feature_map", [("elu", {}), ("dpfp", {"nu": 2}), ("favor", {"m": 32})], ids=str)
 def test_repeated_and_peaky_keys(feature_map, length):
-    """What the delta rule subtracts cancels: a written vector rounded to bfloat16 would not survive it."""
     x = make_inputs("delta", length, length, B=1, H=1, d_key=64, d_value=64, feature_map=feature_map)
     x["k"] = 3 * x["k"][:, :1].expand(x["k"].shape) + torch.arange(length)[None, :, None, None] % 3 / 4
     x["q"] = 2 * x["q"]
     for causal in (True, False):
         compare("delta", x, feature_map=build(feature_map, 64), causal=causal)
+
+
+@pytest.mark.parametrize("length", [128, 200])
+@pytest.mark.parametrize("causal", [True, False])
+def test_one_key_written_again_and_again(causal, length):
+    """Each write takes the last value back and only their sum is read: errors of rounded writes would add up."""
+    x = make_inputs("delta", length, length, B=1, H=1, d_key=64, d_value=64, feature_map=None)
+    x["q"] = x["k"] = torch.eye(64, dtype=torch.float64)[3].expand(x["k"].shape)
+    x["beta"] = torch.full_like(x["beta"], 1 - 2.0**-8)
+    compare("delta", x, causal=causal, normalize_features=False)
 
 
 def with_gradients(rule: str, x: dict[str, Tensor], **options) -> dict[str, Tensor]:
