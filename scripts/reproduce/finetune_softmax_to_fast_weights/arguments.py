@@ -60,7 +60,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--record and --smoke: a smoke run is no result")
     options.conversion = options.conversion or CONVERSION
     if options.updates is None:
-        options.updates = 10 if options.smoke else UPDATES
+        options.updates = 30 if options.smoke else UPDATES
     for flag, value, least in (("--updates", options.updates, 1), ("--seed", options.seed, 0)):
         if value < least:
             parser.error(f"{flag} {value}: expected {least} or more")
