@@ -17,11 +17,11 @@ _LAYERS = ("--encoder-layers", 1, "--decoder-layers", 1)
 
 
 def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
-    """The model with every operator by the reference, on the CPU, in float64."""
+    """The model with every operator by the reference, on the CPU."""
     backend = [] if row == "softmax" else ["--fwp-backend", "reference"]
     found = build_model(task, case.size, row, *_LAYERS, *backend)
     found.load_state_dict(model.state_dict())
-    return found.double().eval()
+    return found.eval()
 
 
 def small_sample(task) -> dict:
@@ -54,13 +54,20 @@ def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dt
     model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     criterion = task.build_criterion(configuration(case.size, row).criterion)
     sample = small_sample(task)
-    exact = reference(task, case, row, model)
-    loss, gradient = _loss(criterion, model, move_to_cuda(sample) if device == "cuda" else sample)
-    expected_loss, expected_gradient = _loss(criterion, exact, sample)
-    name = f"{row}, {case.name}: error of"
-    _refuse_above(f"{name} the loss", ((loss - expected_loss).abs() / expected_loss).item(), _LOSS[dtype])
-    error = (gradient - expected_gradient).norm() / expected_gradient.norm()
-    _refuse_above(f"{name} the gradient", error.item(), _GRADIENT[dtype])
+    expected_loss, expected_gradient = _loss(criterion, reference(task, case, row, model).double(), sample)
+
+    def errors(of: nn.Module, on: dict) -> tuple[float, float]:
+        loss, gradient = _loss(criterion, of, on)
+        error = (gradient - expected_gradient).norm() / expected_gradient.norm()
+        return ((loss - expected_loss).abs() / expected_loss).item(), error.item()
+
+    of_loss, of_gradient = errors(model, move_to_cuda(sample) if device == "cuda" else sample)
+    limit = _GRADIENT[dtype]
+    if of_gradient > limit:
+        # Rounding alone may switch a ReLU, and the gradient jumps: the reference in the same type tells.
+        limit = max(limit, 2 * errors(reference(task, case, row, model).to(dtype), sample)[1])
+    _refuse_above(f"{row}, {case.name}: error of the loss", of_loss, _LOSS[dtype])
+    _refuse_above(f"{row}, {case.name}: error of the gradient", of_gradient, limit)
 
 
 def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate) -> None:
@@ -69,7 +76,7 @@ def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dt
     ``generate(model, sample)`` gives fairseq's hypotheses.
     """
     model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
-    exact = reference(task, case, row, model)
+    exact = reference(task, case, row, model).double()
     sample = small_sample(task)
 
     def scores(of: nn.Module, on: dict) -> torch.Tensor:
