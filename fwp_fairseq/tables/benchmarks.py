@@ -55,6 +55,7 @@ def _conditions(rows: list[dict]) -> str:
 
 
 _SHAPE = {
+    "machine": lambda r: r["where"],
     "type": lambda r: r["dtype"],
     "rule": lambda r: r["rule"],
     "B·H": lambda r: r["rows"],
@@ -80,6 +81,7 @@ def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Tabl
 
 def _steps(device: str, scale: float, unit: str) -> Table:
     columns = {
+        "machine": lambda r: r["where"],
         "type": lambda r: r["dtype"],
         "rule": lambda r: r["rule"],
         "history": lambda r: r["length"],
@@ -125,6 +127,7 @@ def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
 def _models(name: str, columns: dict[str, Callable[[dict], object]]) -> Table:
     return Table(
         columns={
+            "machine": lambda r: r["where"],
             "model": lambda r: r["size"],
             "data": lambda r: r["data"],
             "attention": lambda r: r["feature_map"] if r["backend"] != "chunked" else f"{r['feature_map']}, PyTorch",

@@ -174,3 +174,12 @@ def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
     corpus._pairs.cache_clear()
     with pytest.raises(SystemExit, match=r"multi30k/train\.en\.gz: no such file; FWP_DATA="):
         corpus.load("multi30k")
+
+
+def test_targets_are_of_the_machines_they_were_set_for():
+    case = replace(FORWARD, dtype="bfloat16", limits={"softmax": 0.8, "seconds": 8e-6})
+    assert attention.applicable(case, "NVIDIA H200", None) == case.limits
+    assert attention.applicable(case, "NVIDIA H100", None) == {"softmax": 0.8}
+    assert attention.applicable(case, "some CPU", "amx_bf16") == {"softmax": 0.8}
+    assert attention.applicable(case, "some CPU", "avx512") == {}
+    assert attention.applicable(FORWARD, "some CPU", "avx512") == FORWARD.limits
