@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -267,6 +268,20 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
     # Of the commit that trained it.
     assert second["environment"] == environment
     assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)) == 1
+
+
+def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, monkeypatch):
+    from fwp_fairseq import records
+
+    environment = records.environment()
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert reproduce.main([*multi30k, "--record"]) == 0
+    assert len(calls(root)) > 0
+    shutil.rmtree(root / "runs")
+    assert reproduce.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    assert len(records_in(root / arguments.RECORDS)) == 1
 
 
 def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):

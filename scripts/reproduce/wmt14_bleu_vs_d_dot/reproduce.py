@@ -79,8 +79,9 @@ def reproduce(options) -> int:
     preset = options.preset
     runs = runs_of(options)
     files = (options.out / job.FILE, *([process.ROOT / RECORDS] if options.record else []))
-    known = [job.recorded(path) for path in files]
-    missing = [run for run in runs if not all((preset.name, run.row.name, run.seed) in found for found in known)]
+    # The last file decides: a fresh clone's own folder is empty and must not make it repeat what the project has.
+    known = job.recorded(files[-1])
+    missing = [run for run in runs if (preset.name, run.row.name, run.seed) not in known]
     if options.list:
         list_rows(options, runs, missing)
         return 0
