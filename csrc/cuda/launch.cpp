@@ -1,62 +1,17 @@
 // Tensors to plain pointers, stream, device guard, and the registration of the CUDA kernels.
-#include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <string>
 #include <tuple>
 
-#include "../checks.h"
 #include "kernels/launch.h"
+#include "tensors.h"
 
 namespace fwp::gpu {
 namespace {
-
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
-constexpr int oldest_capability = 80;
-
-Rule rule_of(const char* op, const std::string& name) {
-  if (name == "sum") return Rule::sum;
-  if (name == "delta") return Rule::delta;
-  TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum or delta on CUDA");
-}
-Map map_of(const char* op, const std::string& name) {
-  if (name == "identity") return Map::identity;
-  if (name == "elu") return Map::elu;
-  if (name == "dpfp") return Map::dpfp;
-  if (name == "favor") return Map::favor;
-  TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
-}
-Type type_of(const char* op, at::ScalarType type) {
-  if (type == at::kHalf) return Type::float16;
-  if (type == at::kBFloat16) return Type::bfloat16;
-  if (type == at::kFloat) return Type::float32;
-  TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
-}
-
-Tensor with_contiguous_rows(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
-
-template <class V> Rows<V> rows(const Tensor& x, V* data) {
-  const bool wide = x.dim() == 4;
-  const int64_t head = x.dim() > 2 ? x.stride(2) : 0;
-  const bool whole = wide && x.size(3) % 8 == 0 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && head % 8 == 0;
-  return {data, x.stride(0), x.stride(1), head, whole && reinterpret_cast<std::uintptr_t>(data) % 16 == 0};
-}
-Rows<const void> rows(const Tensor& x) { return rows<const void>(x, x.const_data_ptr()); }
-Rows<void> mutable_rows(const Tensor& x) { return rows<void>(x, x.mutable_data_ptr()); }
-const float* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<float>() : nullptr; }
-
-// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
-Tensor new_rows(const Tensor& x, int64_t width) {
-  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
-  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
-  return at::empty({B, L, H, width}, x.options());
-}
 
 struct Options {
   std::string rule, feature_map;
@@ -65,14 +20,6 @@ struct Options {
   bool causal, normalize_features, normalize_output;
   double eps;
 };
-
-void check_float(const char* op, const char* name, const Tensor& x, at::IntArrayRef shape, const Tensor& q) {
-  check_shape(op, name, x, shape);
-  TORCH_CHECK_VALUE(x.scalar_type() == at::kFloat, op, ": ", name, " is of type ", x.scalar_type(),
-                    ", expected Float");
-  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
-                    q.device());
-}
 
 // The inputs of forward and backward, checked, with a contiguous last dimension; `call` points into them.
 struct Inputs {
@@ -100,11 +47,7 @@ struct Inputs {
     call.type = type_of(op, given_q.scalar_type());
     TORCH_CHECK_VALUE((call.rule != Rule::sum) == given_beta.has_value(), op, ": beta is ",
                       given_beta ? "given" : "missing", " for the rule ", o.rule);
-    const bool fits = call.map == Map::dpfp    ? d_key > 0 && o.d_dot > 0 && o.d_dot % (2 * d_key) == 0 && o.d_dot / (2 * d_key) < 2 * d_key
-                      : call.map == Map::favor ? o.d_dot > 0 && o.d_dot % 2 == 0
-                                               : o.d_dot == d_key;
-    TORCH_CHECK_VALUE(fits, op, ": d_dot = ", o.d_dot, " is impossible for the feature map ", o.feature_map,
-                      " with d_key = ", d_key);
+    check_width(op, call.map, o.feature_map, o.d_dot, d_key);
     TORCH_CHECK_VALUE((call.map == Map::favor) == given_projection.has_value(), op, ": projection is ",
                       given_projection ? "given" : "missing", " for the feature map ", o.feature_map);
     q = with_contiguous_rows(given_q);
@@ -234,17 +177,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
 std::string cuda_refusal(int64_t device, at::ScalarType type, std::string feature_map, int64_t d_key, int64_t d_value,
                          int64_t d_dot, int64_t longest, bool state, bool differentiated) {
   static constexpr char op[] = "fwp::cuda_refusal";
-  const auto attribute = [&](cudaDeviceAttr what) {
-    int value = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&value, what, static_cast<int>(device));
-    TORCH_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
-    return value;
-  };
-  const int capability =
-      10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
-  if (capability < oldest_capability)
-    return "the CUDA kernels need compute capability 8.0 (Ampere), this device has " + std::to_string(capability / 10) +
-           "." + std::to_string(capability % 10);
   Call call{};
   const float present = 0;
   call.map = map_of(op, feature_map);
@@ -255,10 +187,7 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   call.targets = call.sources = static_cast<int>(longest);
   call.initial_W = state ? &present : nullptr;
   const int needed = differentiated ? std::max(bytes(call, false), bytes(call, true)) : bytes(call, false);
-  const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (needed <= limit) return "";
-  return "these sizes need " + std::to_string(needed) + " bytes of shared memory a block, this device has " +
-         std::to_string(limit);
+  return refusal(op, device, needed);
 }
 
 }  // namespace
