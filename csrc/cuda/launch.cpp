@@ -40,8 +40,6 @@ struct Inputs {
     check_like(op, "k", given_k, given_q);
     check_like(op, "v", given_v, given_q);
     TORCH_CHECK_VALUE(!o.causal || T == S, op, ": causal needs as many queries as keys, got T = ", T, " and S = ", S);
-    TORCH_CHECK_VALUE(std::max(T, S) <= longest_chunk, op, ": ", std::max(T, S), " positions, at most ", longest_chunk,
-                      " on CUDA");
     call.rule = rule_of(op, o.rule);
     call.map = map_of(op, o.feature_map);
     call.type = type_of(op, given_q.scalar_type());
@@ -103,7 +101,12 @@ struct Inputs {
   }
 };
 
-void run(const char* op, const char* (*kernel)(const Call&, void*), const Call& call) {
+Tensor empty_if(bool wanted, at::IntArrayRef shape, const at::TensorOptions& options) {
+  return wanted ? at::empty(shape, options) : at::empty({0}, options);
+}
+float* mutable_pointer(const Tensor& x) { return x.numel() ? x.mutable_data_ptr<float>() : nullptr; }
+
+template <class Kernel> void run(const char* op, Kernel kernel, const Call& call) {
   if (call.batch == 0 || call.heads == 0) return;
   const char* error = kernel(call, c10::cuda::getCurrentCUDAStream().stream());
   TORCH_CHECK(error == nullptr, op, ": ", error);
@@ -121,13 +124,16 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
   const int64_t B = k.size(0), H = k.size(2);
   const auto floats = q.options().dtype(at::kFloat);
   Tensor out = new_rows(q, v.size(3));
-  Tensor new_W = return_state ? at::empty({B, H, d_dot, v.size(3)}, floats) : at::empty({0}, floats);
-  Tensor new_z = return_state && normalize_output ? at::empty({B, H, d_dot}, floats) : at::empty({0}, floats);
   in.call.out = mutable_rows(out);
-  if (return_state) in.call.W = new_W.mutable_data_ptr<float>();
-  if (return_state && normalize_output) in.call.z = new_z.mutable_data_ptr<float>();
+  in.call.chunk = chunk_of(in.call, false, shared_memory(op, q.get_device()));
+  const bool carries = return_state || is_walked(in.call);
+  const Tensor new_W = empty_if(carries, {B, H, d_dot, v.size(3)}, floats);
+  const Tensor new_z = empty_if(carries && normalize_output, {B, H, d_dot}, floats);
+  in.call.W = mutable_pointer(new_W);
+  in.call.z = mutable_pointer(new_z);
   run(op, forward, in.call);
-  return {out, new_W, new_z};
+  if (return_state) return {out, new_W, new_z};
+  return {out, at::empty({0}, floats), at::empty({0}, floats)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward(
@@ -158,8 +164,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   const auto floats = q.options().dtype(at::kFloat);
   Tensor grad_q = new_rows(q, q.size(3)), grad_k = new_rows(k, k.size(3)), grad_v = new_rows(v, v.size(3));
   Tensor grad_beta = beta ? new_rows(*beta, 1).squeeze(3) : at::empty({0}, q.options());
-  Tensor grad_initial_W = W ? at::empty(W->sizes(), floats) : at::empty({0}, floats);
-  Tensor grad_initial_z = z ? at::empty(z->sizes(), floats) : at::empty({0}, floats);
   in.call.grad_out = rows(dout);
   in.call.grad_W = pointer(dW);
   in.call.grad_z = pointer(dz);
@@ -167,10 +171,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   in.call.grad_k = mutable_rows(grad_k);
   in.call.grad_v = mutable_rows(grad_v);
   if (beta) in.call.grad_beta = mutable_rows(grad_beta);
-  if (W) in.call.grad_initial_W = grad_initial_W.mutable_data_ptr<float>();
-  if (z) in.call.grad_initial_z = grad_initial_z.mutable_data_ptr<float>();
+  in.call.chunk = chunk_of(in.call, true, shared_memory(op, q.get_device()));
+  const bool walked = is_walked(in.call);
+  const int64_t states = states_of(in.call);
+  const Tensor between_W = empty_if(walked, {states, B, H, d_dot, v.size(3)}, floats);
+  const Tensor between_z = empty_if(walked && normalize_output, {states, B, H, d_dot}, floats);
+  const Tensor grad_initial_W = empty_if(walked || W, {B, H, d_dot, v.size(3)}, floats);
+  const Tensor grad_initial_z = empty_if((walked && normalize_output) || z, {B, H, d_dot}, floats);
+  in.call.W = mutable_pointer(between_W);
+  in.call.z = mutable_pointer(between_z);
+  in.call.grad_initial_W = mutable_pointer(grad_initial_W);
+  in.call.grad_initial_z = mutable_pointer(grad_initial_z);
   run(op, backward, in.call);
-  return {grad_q, grad_k, grad_v, grad_beta, grad_initial_W, grad_initial_z};
+  return {grad_q, grad_k, grad_v, grad_beta, W ? grad_initial_W : at::empty({0}, floats),
+          z ? grad_initial_z : at::empty({0}, floats)};
 }
 
 // Why this device cannot serve calls of these sizes, or an empty text.
@@ -186,8 +200,12 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   call.d_dot = static_cast<int>(d_dot);
   call.targets = call.sources = static_cast<int>(longest);
   call.initial_W = state ? &present : nullptr;
-  const int needed = differentiated ? std::max(bytes(call, false), bytes(call, true)) : bytes(call, false);
-  return refusal(op, device, needed);
+  const int limit = shared_memory(op, device);
+  const auto needs = [&](bool backward) {
+    call.chunk = chunk_of(call, backward, limit);
+    return bytes(call, backward);
+  };
+  return refusal(op, device, differentiated ? std::max(needs(false), needs(true)) : needs(false));
 }
 
 }  // namespace

@@ -75,6 +75,11 @@ inline int attribute(const char* op, cudaDeviceAttr what, int64_t device) {
   return value;
 }
 
+// What a block may have, at most.
+inline int shared_memory(const char* op, int64_t device) {
+  return attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+}
+
 // Why this device cannot run blocks with so many bytes of shared memory, or an empty text.
 inline std::string refusal(const char* op, int64_t device, int bytes) {
   const int capability = 10 * attribute(op, cudaDevAttrComputeCapabilityMajor, device) +
@@ -82,7 +87,7 @@ inline std::string refusal(const char* op, int64_t device, int bytes) {
   if (capability < oldest_capability)
     return "the CUDA kernels need compute capability 8.0 (Ampere), this device has " + std::to_string(capability / 10) +
            "." + std::to_string(capability % 10);
-  const int limit = attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  const int limit = shared_memory(op, device);
   if (bytes <= limit) return "";
   return "these sizes need " + std::to_string(bytes) + " bytes of shared memory a block, this device has " +
          std::to_string(limit);

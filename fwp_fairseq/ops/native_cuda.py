@@ -9,7 +9,6 @@ from .problem import Problem
 
 _RULES = ("sum", "delta")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
-LONGEST = 128  # longest_chunk of csrc/cuda/kernels/limits.h
 
 
 def input_type(problem: Problem) -> torch.dtype:
@@ -34,16 +33,13 @@ def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
         reasons.append(f"the CUDA kernels have no {problem.rule} rule")
     if problem.v.dtype not in _TYPES:
         reasons.append(f"the CUDA kernels do not compute in {problem.v.dtype}")
-    longest = max(problem.q.shape[1], problem.k.shape[1])
-    if longest > LONGEST:
-        reasons.append(f"the CUDA kernels serve at most {LONGEST} positions, these are {longest}")
     if not reasons and torch.cuda.is_available():
         given = (problem.q, problem.k, problem.v, problem.beta, *(problem.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         phi, device, d_key = problem.feature_map, problem.v.device.index, problem.k.shape[-1]
         refusal = _refusal(
             torch.cuda.current_device() if device is None else device, input_type(problem), feature_map, d_key,
-            problem.v.shape[-1], d_key if phi is None else phi.d_dot, longest,
+            problem.v.shape[-1], d_key if phi is None else phi.d_dot, max(problem.q.shape[1], problem.k.shape[1]),
             problem.return_state or problem.initial_state is not None, differentiated,
         )  # fmt: skip
         reasons += [refusal] if refusal else []

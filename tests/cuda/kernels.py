@@ -37,11 +37,12 @@ class _Call(ctypes.Structure):
         ("input_scale", c_float),
         *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
         ("eps", c_float),
-        *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot")),
+        *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot", "chunk")),
         *((name, _Rows) for name in _ROWS),
         *((name, c_void_p) for name in ("initial_W", "initial_z")),
         ("out", _Rows),
         *((name, c_void_p) for name in ("W", "z")),
+        ("every_state", c_int),
         ("grad_out", _Rows),
         *((name, c_void_p) for name in ("grad_W", "grad_z")),
         *((name, _Rows) for name in _GRADIENTS),
@@ -81,6 +82,22 @@ def make_call(
     )  # fmt: skip
 
 
+# Shared memory that a block may have on an H100. With less, 65 to 128 positions are walked in pieces too.
+SHARED_MEMORY = 227 * 1024
+
+
+def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
+    """Room for states of the call's heads, W and z."""
+    W = torch.full((*shape, call.batch, call.heads, call.d_dot, call.d_value), float("nan"))
+    return W, W[..., 0].clone() if call.normalize_output else None
+
+
+def _walk(call: _Call, *, backward: bool, limit: int) -> int:
+    """Decides whether the call is walked; how many states a walk's backward needs room for, 0 for no walk."""
+    call.chunk = kernels().fwp_shim_chunk(ctypes.byref(call), int(backward), limit)
+    return kernels().fwp_shim_states(ctypes.byref(call))
+
+
 def _checked(error: bytes | None) -> None:
     if error:
         raise RuntimeError(error.decode())
@@ -91,18 +108,23 @@ def empty_rows(x: Tensor, width: int) -> Tensor:
 
 
 def forward(
-    q, k, v, beta=None, *, return_state=True, schedule=0, **options
+    q, k, v, beta=None, *, return_state=True, schedule=0, limit=SHARED_MEMORY, **options
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     call = make_call(q, k, v, beta, **options)
     out = empty_rows(q, v.shape[3])
-    W = torch.full((call.batch, call.heads, call.d_dot, call.d_value), float("nan")) if return_state else None
-    z = W[..., 0].clone() if return_state and call.normalize_output else None
+    W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
+    if _walk(call, backward=False, limit=limit) and not return_state:
+        between = _states(call)
+        call.W, call.z = map(_pointer, between)
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
     return out, W, z
 
 
-def backward(grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, W=None, z=None, **options) -> dict:
+def backward(
+    grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY, W=None, z=None,
+    **options,
+) -> dict:  # fmt: skip
     """Gradients by name, of what was given."""
     call = make_call(q, k, v, beta, W=W, z=z, **options)
     found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
@@ -115,5 +137,10 @@ def backward(grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule
     call.grad_q, call.grad_k, call.grad_v = (_Rows.of(found[name]) for name in ("q", "k", "v"))
     call.grad_beta = _Rows.of(found.get("beta"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
+    if states := _walk(call, backward=True, limit=limit):
+        between, gradient = _states(call, states), _states(call)
+        call.W, call.z = map(_pointer, between)
+        if W is None:
+            call.grad_initial_W, call.grad_initial_z = map(_pointer, gradient)
     _checked(kernels().fwp_shim_backward(ctypes.byref(call), schedule))
     return found

@@ -90,10 +90,12 @@ def by_autograd(
     return {n: y.detach().cpu() for n, y in found.items() if y is not None}
 
 
-def by_shim(rule, x, *, phi, padding, return_state, schedule=0, **options) -> dict[str, Tensor]:
+def by_shim(
+    rule, x, *, phi, padding, return_state, schedule=0, limit=kernels.SHARED_MEMORY, **options
+) -> dict[str, Tensor]:
     if not options["normalize_output"]:
         x = {n: y for n, y in x.items() if n != "z"}
-    given = dict(rule=rule, feature_map=phi, padding=padding, schedule=schedule, **x, **options)
+    given = dict(rule=rule, feature_map=phi, padding=padding, schedule=schedule, limit=limit, **x, **options)
     out, W, z = kernels.forward(return_state=return_state, **given)
     grad_out, grad_W, grad_z = cotangents(out, W, z)
     grad_out = surrounded(*out.shape, dtype=out.dtype).copy_(grad_out.to(out.dtype))
@@ -104,9 +106,9 @@ def by_shim(rule, x, *, phi, padding, return_state, schedule=0, **options) -> di
 
 def compare(
     device: str, rule: str, x: dict[str, Tensor], phi, *, causal=True, normalize_features=True, normalize_output=False,
-    eps=1e-6, padding=None, return_state=False, looser=1.0,
+    eps=1e-6, padding=None, return_state=False, looser=1.0, limit=kernels.SHARED_MEMORY,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Asserts that the kernels agree with the reference; what they found."""
+    """Asserts that the kernels agree with the reference; what they found. ``limit`` is the shim's shared memory."""
     dtype = x["q"].dtype
     options = dict(
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, phi=phi,
@@ -114,7 +116,7 @@ def compare(
     )  # fmt: skip
     expected = by_autograd(rule, x, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
     if device == "shim":
-        found = by_shim(rule, x, **options)
+        found = by_shim(rule, x, limit=limit, **options)
     else:
         moved = None if phi is None else phi.to(device)
         on_device = options | {"phi": moved}

@@ -1,4 +1,5 @@
-// Backward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens.
+// Backward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16
+// tokens; before it, for walked calls, one launch of the forward's kernel that leaves the state after each piece of keys.
 // Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, G the gradient of N,
 // gd and gs those of den and seen, rate = beta read_rate, gW and gz the gradients of the final state:
 //
@@ -20,7 +21,7 @@ namespace fwp::gpu {
 
 template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, LT, GENERAL> {
   using Base = Head<P, LT, GENERAL>;
-  using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane,
+  using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane,
       Base::value_tiles;
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values;
   using KeyStrip = float[DELTA ? strip_tiles : 1][4];
@@ -31,8 +32,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   const int last_q;            // own queries read the key tiles before this one
   const int first_k;           // own keys are read by the query tiles from this one on
 
-  FWP_DEVICE explicit Backward(const Call& call)
-      : Base(call, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
+  FWP_DEVICE Backward(const Call& call, const Piece& piece)
+      : Base(call, piece, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
         last_q(w >= queries ? 0 : call.causal && w + 1 < keys ? w + 1 : keys),
         first_k(w >= keys ? queries : call.causal ? w : 0) {}
 
@@ -49,9 +50,9 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       pull(B, shift_k);
     }
     sync_block();
-    if (GENERAL && c.grad_initial_W) write_state_gradient();
     store_query_gradient(shift_q);
     store_key_gradient(shift_k);
+    if (GENERAL && here.gradient_before.W) write_state_gradient();
   }
 
   FWP_DEVICE void feature_sums(float (&sum_q)[4], float (&sum_k)[4]) {
@@ -83,7 +84,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         Values old;
         float from_z[2] = {};
         if (GENERAL) Base::clear(old);
-        if (GENERAL && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        if (GENERAL && here.before.W) Base::add_from_state(old, from_z, s.keys, here.before, first);
         if (first == 0) {
           float seen[2] = {};
           Base::for_strip([&](int n, int i, int j) {
@@ -178,8 +179,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       Values x;
       float from_z[2] = {};
       Base::clear(x);
-      if (GENERAL && c.initial_W) {
-        Base::add_from_state(x, from_z, s.queries, c.initial_W, c.initial_z, first);
+      if (GENERAL && here.before.W) {
+        Base::add_from_state(x, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n)
 #pragma unroll
@@ -196,7 +197,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 #pragma unroll 1
       for (int n = 0; n < value_tiles * 4; ++n) {  // each lane its own numbers
         const int i = Base::row_of(n & 2), column = first + 8 * (n >> 2) + 2 * t + (n & 1);
-        const bool there = i < c.targets && column < c.d_value;
+        const bool there = i < here.queries && column < c.d_value;
         const float gradient = there ? P::load(c.type, c.grad_out.data, Base::offset(c.grad_out, i) + column) : 0.f;
         float& at = s.G[i * stride + column];
         if (n & 2) dot[1] += gradient * by[1] * at;
@@ -230,9 +231,9 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
       Base::clear(Z);
-      if (GENERAL && c.grad_W) {
+      if (GENERAL && here.gradient_after.W) {
         float from_z[2] = {};
-        Base::add_from_state(Z, from_z, s.keys, c.grad_W, c.grad_z, first);
+        Base::add_from_state(Z, from_z, s.keys, here.gradient_after, first);
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           if (first == 0) from_gz[r] = scale[r] * from_z[r];
@@ -261,7 +262,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       for (int n = 0; n < value_tiles * 4; ++n) {  // from shared memory and in a loop: the strips hold the registers
         const int i = Base::row_of(n & 2), column = first + 8 * (n >> 2) + 2 * t + (n & 1);
         const float Z = s.Z[i * stride + column], D = s.D[i * stride + column];
-        const bool there = i < c.sources && column < c.d_value;
+        const bool there = i < here.keys && column < c.d_value;
         if (n & 2) ZD[1] += Z * D;
         else ZD[0] += Z * D;
         if constexpr (DELTA) {
@@ -279,7 +280,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       ZD[r] = Base::quad_sum(ZD[r]);
       x[r] = Base::quad_sum(x[r]);
       if (t == 0) s.gradient_seen[i] = DELTA && c.normalize_output ? x[r] : 0.f;
-      if (DELTA && t == 0 && i < c.sources)
+      if (DELTA && t == 0 && i < here.keys)
         P::store(c.type, c.grad_beta.data, Base::offset(c.grad_beta, i), Base::key_there(i) ? ZD[r] : 0.f);
       shift[r] = beta[r] * ZD[r] + from_den[r] + from_gz[r];
     }
@@ -485,7 +486,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     });
   }
   FWP_DEVICE void store_tile(bool is_key, const Rows<void>& to, int column, const Tile& x, const float (&factor)[2]) const {
-    const int tokens = is_key ? c.sources : c.targets;
+    const int tokens = is_key ? here.keys : here.queries;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r;
@@ -592,10 +593,10 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     }
     store_inputs(false, shift_by, [&](Tile& x, int slab, int first, int shift) {
       add_features(x, a, back, s.keys, first, shift, 0, last_q);
-      if (GENERAL && c.initial_W) {
+      if (GENERAL && here.before.W) {
         const float one[2] = {1, 1};
-        add_state_rows(x, s.G, one, c.initial_W, slab, first, shift);
-        if (c.normalize_output) add_state_z(x, gd, c.initial_z, slab, first, shift);
+        add_state_rows(x, s.G, one, here.before.W, slab, first, shift);
+        if (c.normalize_output) add_state_z(x, gd, here.before.z, slab, first, shift);
       }
     });
   }
@@ -651,15 +652,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       add_features(x, from_queries, back_q, s.queries, first, shift, first_k, queries);
       if constexpr (DELTA)
         if (w < keys) add_features(x, from_keys, back_k, s.keys, first, shift, 0, keys);
-      if (GENERAL && c.grad_W) {
+      if (GENERAL && here.gradient_after.W) {
         const float one[2] = {1, 1};
-        add_state_rows(x, s.D, beta, c.grad_W, slab, first, shift);
-        if (c.grad_z) add_state_z(x, one, c.grad_z, slab, first, shift);
+        add_state_rows(x, s.D, beta, here.gradient_after.W, slab, first, shift);
+        if (here.gradient_after.z) add_state_z(x, one, here.gradient_after.z, slab, first, shift);
       }
-      if (GENERAL && DELTA && c.initial_W) {
+      if (GENERAL && DELTA && here.before.W) {
         const float minus[2] = {-rate[0], -rate[1]};
-        add_state_rows(x, s.Z, minus, c.initial_W, slab, first, shift);
-        if (c.normalize_output) add_state_z(x, gs, c.initial_z, slab, first, shift);
+        add_state_rows(x, s.Z, minus, here.before.W, slab, first, shift);
+        if (c.normalize_output) add_state_z(x, gs, here.before.z, slab, first, shift);
       }
     });
   }
@@ -686,7 +687,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
           const bool z = c.normalize_output;
           Base::add_outer(x, xz, s.queries, j, n, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
           if (DELTA) Base::add_outer(x, xz, s.keys, j, n, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
-          Base::store_outer(x, xz, slab, j, n, first, c.grad_W, c.grad_z, c.grad_initial_W, c.grad_initial_z);
+          Base::store_outer(x, xz, slab, j, n, first, here.gradient_after, here.gradient_before);
         }
       });
     });
@@ -694,7 +695,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
-  Backward<P, LT, DELTA, GENERAL>(c).run();
+  if constexpr (GENERAL) walk<LT>(c, true, [&](const Piece& piece) { Backward<P, LT, DELTA, true>(c, piece).run(); });
+  else Backward<P, LT, DELTA, false>(c, whole(c)).run();
 }
 
 template <class P, bool DELTA, bool GENERAL> const char* launch_backward(const Call& c, void* stream) {

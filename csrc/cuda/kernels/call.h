@@ -28,13 +28,18 @@ struct Call {
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
+  int chunk;  // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
 
   Rows<const void> q, k, v, beta;
   Rows<const unsigned char> padding;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
+  // Walked calls (see chunk) always have them: W and z in the forward, grad_initial_W and _z in the backward are also
+  // where the state and its gradient stand between pieces. The backward's W and z are room for the state after every
+  // piece of keys, a dimension in front of the others (every_state).
   Rows<void> out;
   float *W, *z;
+  int every_state;
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;

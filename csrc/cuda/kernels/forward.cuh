@@ -1,4 +1,4 @@
-// Forward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens.
+// Forward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16 tokens.
 //
 //     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
 //     D = V - read_rate (KK beta D + K W0)                    delta: what is missing;  D = V  for the sum rule
@@ -15,10 +15,10 @@ namespace fwp::gpu {
 
 template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT, GENERAL> {
   using Base = Head<P, LT, GENERAL>;
-  using Base::c, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
+  using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
 
-  FWP_DEVICE explicit Forward(const Call& call) : Base(call, false) {}
+  FWP_DEVICE Forward(const Call& call, const Piece& piece) : Base(call, piece, false) {}
 
   // Own queries (and keys, for delta) with all keys, and the sums of own features.
   FWP_DEVICE void grams(Strip& P_q, float (&P_k)[DELTA ? strip_tiles : 1][4], float (&sum_q)[4], float (&sum_k)[4],
@@ -99,7 +99,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
         float rate[2] = {1, 1}, from_z[2] = {};
         Values old;
         if (GENERAL) Base::clear(old);
-        if (GENERAL && c.initial_W) Base::add_from_state(old, from_z, s.keys, c.initial_W, c.initial_z, first);
+        if (GENERAL && here.before.W) Base::add_from_state(old, from_z, s.keys, here.before, first);
         if (c.normalize_output)
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
@@ -121,8 +121,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
       Values out;
       Base::clear(out);
       float from_z[2] = {};
-      if (GENERAL && c.initial_W) {
-        Base::add_from_state(out, from_z, s.queries, c.initial_W, c.initial_z, first);
+      if (GENERAL && here.before.W) {
+        Base::add_from_state(out, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < Base::value_tiles; ++n)
 #pragma unroll
@@ -139,8 +139,11 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
             out[n][2 * r + 1] *= by;
           }
         }
-      Base::store_values(c.out, c.targets, first, out);
-      if (GENERAL && c.W) write_state(first);
+      Base::store_values(c.out, here.queries, first, out);
+      if (GENERAL && here.after.W) {
+        sync_block();  // these columns of the state before have been read
+        write_state(first);
+      }
     }
   }
 
@@ -196,14 +199,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
         float xz[4] = {};
         Base::clear(x);
         Base::add_outer(x, xz, s.keys, j, i, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
-        Base::store_outer(x, xz, slab, j, i, first, c.initial_W, c.initial_z, c.W, c.z);
+        Base::store_outer(x, xz, slab, j, i, first, here.before, here.after);
       });
     });
   }
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  Forward<P, LT, DELTA, GENERAL>(c).run();
+  if constexpr (GENERAL) walk<LT>(c, false, [&](const Piece& piece) { Forward<P, LT, DELTA, true>(c, piece).run(); });
+  else Forward<P, LT, DELTA, false>(c, whole(c)).run();
 }
 
 template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {

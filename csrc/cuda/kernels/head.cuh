@@ -1,5 +1,5 @@
-// What one block holds of a (batch row, head) whose queries and keys fit into one chunk of at most LT tokens: features in
-// shared memory, and the products that forward and backward are made of. Equations: docs/kernels.md.
+// What one block holds of a (batch row, head): features of a piece of at most LT queries and keys in shared memory, and
+// the products that forward and backward are made of. Equations: docs/kernels.md.
 //
 // Warp w owns the queries and the keys row .. row + 15, row = 16 w: a *strip* is the 16 rows of a tokens x tokens matrix
 // that belong to them, in accumulators, strip[n][..] covering the columns 8 n .. 8 n + 7. An accumulator strip is an A
@@ -18,6 +18,7 @@
 
 #include "limits.h"
 #include "operands.cuh"
+#include "piece.cuh"
 
 namespace fwp::gpu {
 
@@ -79,17 +80,18 @@ template <class P, int LT, bool GENERAL> struct Head {
   using Values = float[value_tiles][4];
 
   const Call& c;
+  const Piece here;
   Shared<P, LT> s;
   const int lane, g, t, row, b, h;
   int stride;        // of D, Z, G
   int base_rows;     // resident
   int modulus;       // DPFP: 2 d_key
   int slabs, staged = -1;
-  int sources;       // keys up to the last that is not padding
+  int sources;       // keys here up to the last that is not padding
   int source_tiles, target_tiles;
 
-  FWP_DEVICE Head(const Call& call, bool backward)
-      : c(call), lane(thread_index() % 32), g(lane / 4), t(lane % 4), row(thread_index() / 32 * 16),
+  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward)
+      : c(call), here(piece), lane(thread_index() % 32), g(lane / 4), t(lane % 4), row(thread_index() / 32 * 16),
         b(block_index() / call.heads), h(block_index() % call.heads) {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     stride = value_stride(c, backward);
@@ -99,7 +101,7 @@ template <class P, int LT, bool GENERAL> struct Head {
     slabs = c.map == Map::dpfp ? 1 : (all + step - 1) / step;
     if (!GENERAL) slabs = 1;
     find_last_key();
-    target_tiles = (c.targets + 15) / 16;
+    target_tiles = (here.queries + 15) / 16;
     source_tiles = (sources + 15) / 16;
     if (!GENERAL) stage(0);
     sync_block();
@@ -107,12 +109,12 @@ template <class P, int LT, bool GENERAL> struct Head {
 
   // ---- tokens ----
 
-  FWP_DEVICE bool query_there(int i) const { return i < c.targets; }
+  FWP_DEVICE bool query_there(int i) const { return i < here.queries; }
   FWP_DEVICE bool key_there(int i) const {
-    return i < c.sources && !(c.padding.data && c.padding.data[b * c.padding.batch + i * c.padding.time]);
+    return i < here.keys && !(c.padding.data && c.padding.data[b * c.padding.batch + (here.first + i) * c.padding.time]);
   }
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int i) const {
-    return b * rows.batch + i * rows.time + h * rows.head;
+    return b * rows.batch + (here.first + i) * rows.time + h * rows.head;
   }
 
   // sources, beta (1 for the sum rule, 0 for padding and behind the end)
@@ -525,8 +527,8 @@ template <class P, int LT, bool GENERAL> struct Head {
   }
 
   // x += (stored features of own tokens) W, columns first .. ; zx[0], zx[1] += features . z for the tokens g and g + 8.
-  FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const float* W, const float* z, int first) {
-    const float *W_here = state(W, nullptr), *z_here = z ? state(nullptr, z) : nullptr;
+  FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const State<const float>& from, int first) {
+    const float *W_here = state(from.W, nullptr), *z = from.z, *z_here = z ? state(nullptr, z) : nullptr;
     float from_z[4] = {};
     for_slabs([&](int slab) {
       for_features([&](int j, int i) {
@@ -584,9 +586,12 @@ template <class P, int LT, bool GENERAL> struct Head {
       }
     }
   }
-  // Stores what add_outer gathered for 16 features, plus `before` where given.
-  FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first, const float* before_W,
-                              const float* before_z, float* W, float* z) const {
+  // Stores what add_outer gathered for 16 features, plus `before` where given; z, which every block of columns reads,
+  // with the last of them.
+  FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first,
+                              const State<const float>& before, const State<float>& after) const {
+    const auto [before_W, before_z] = before;
+    const auto [W, z] = after;
     const int64_t head = block_index();
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -598,10 +603,20 @@ template <class P, int LT, bool GENERAL> struct Head {
         const int column = first + 8 * n + 2 * t + (e & 1);
         if (column < c.d_value) W[at + column] = x[n][e] + (before_W ? before_W[at + column] : 0.f);
       }
-      if (z && t == 0 && (e & 1) == 0) z[head * c.d_dot + f] = xz[e] + (before_z ? before_z[head * c.d_dot + f] : 0.f);
+      if (z && first + value_block >= c.d_value && t == 0 && (e & 1) == 0) z[head * c.d_dot + f] = xz[e] + (before_z ? before_z[head * c.d_dot + f] : 0.f);
     }
   }
 };
+
+// f(piece) with each piece of the call, in the order of the forward or in reverse.
+template <int LT, class F> FWP_DEVICE void walk(const Call& c, bool reverse, F f) {
+  const int all = pieces(c, LT);
+#pragma unroll 1
+  for (int n = 0; n < all; ++n) {
+    if (n) sync_block();  // shared memory has been read, the state written
+    f(piece(c, LT, reverse ? all - 1 - n : n));
+  }
+}
 
 constexpr int smallest_general_block = 64;  // fewer instances
 
@@ -611,6 +626,7 @@ template <int LT> struct Tokens {
 };
 template <class F> auto with_tokens(const Call& c, F f) {
   int longest = c.targets > c.sources ? c.targets : c.sources;
+  if (longest > c.chunk) longest = c.chunk;
   if (is_general(c) && longest < smallest_general_block) longest = smallest_general_block;
   if (longest <= 16) return f(Tokens<16>{});
   if (longest <= 32) return f(Tokens<32>{});

@@ -33,8 +33,22 @@ inline int bytes(const Call& call, bool backward) {
 inline const char* forward(const Call& call, void* stream) {
   return call.type == Type::float32 ? forward_of<Single>(call, stream) : forward_of<Half>(call, stream);
 }
-inline const char* backward(const Call& call, void* stream) {
+inline const char* backward(Call call, void* stream) {
+  if (is_walked(call)) {
+    call.every_state = 1;
+    Call writing = call;  // the keys alone
+    writing.targets = writing.causal = 0;
+    if (const char* error = forward(writing, stream)) return error;
+  }
   return call.type == Type::float32 ? backward_of<Single>(call, stream) : backward_of<Half>(call, stream);
 }
+
+// What the call's `chunk` should be for a device whose blocks have at most `limit` bytes of shared memory.
+inline int chunk_of(Call call, bool backward, int limit) {
+  call.chunk = longest_chunk;
+  return is_walked(call) || bytes(call, backward) > limit ? walked_chunk : longest_chunk;
+}
+// How many states the backward of a walked call needs room for in W and z.
+inline int states_of(const Call& call) { return call.sources ? (call.sources + call.chunk - 1) / call.chunk : 1; }
 
 }  // namespace fwp::gpu

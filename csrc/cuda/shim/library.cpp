@@ -13,4 +13,6 @@ extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
   return backward(*call, nullptr);
 }
 extern "C" int fwp_shim_bytes(const Call* call, int backward) { return bytes(*call, backward); }
+extern "C" int fwp_shim_chunk(const Call* call, int backward, int limit) { return chunk_of(*call, backward, limit); }
+extern "C" int fwp_shim_states(const Call* call) { return is_walked(*call) ? states_of(*call) : 0; }
 extern "C" int fwp_shim_call_size() { return sizeof(Call); }

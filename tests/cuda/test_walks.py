@@ -1,0 +1,139 @@
+"""Calls that the CUDA kernels walk in pieces, because they are long or a block has little shared memory."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
+
+LENGTHS = [129, 130, 255, 256, 257, 300]
+RULES = ["sum", "delta"]
+
+
+def mask(B: int, S: int) -> Tensor:
+    """Pads on both sides of the first row and across its first border of pieces, the second half of the last row."""
+    padding = torch.zeros(B, S, dtype=torch.bool)
+    padding[0, :2] = padding[0, 60:70] = padding[0, -3:] = True
+    padding[-1, S // 2 :] = True
+    return padding
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths(length, rule, dtype, device):
+    """Causal and not, the normalised ones with a mask and states on both ends."""
+    for causal, output in itertools.product((True, False), (False, True)):
+        x, phi = make(rule, length, length, dtype=dtype, state=output, H=1, d_key=8)
+        compare(
+            device, rule, x, phi, causal=causal, normalize_output=output, return_state=output,
+            padding=mask(1, length) if output else None,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("feature_map", MAPS, ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
+    sites = [(True, 140, 140), (False, 150, 40), (False, 9, 200), (False, 130, 129)] * 2
+    d_key = 7 if dtype == torch.float32 else 20  # as in test_kernels
+    normalizers = NORMALIZERS if rule == "sum" else [n for n in NORMALIZERS if any(n)]
+    for number, (causal, T, S) in enumerate(sites):
+        features, output = normalizers[(number + number // 4) % len(normalizers)]
+        state, masked = number % 3 == 1, number % 2 == 1
+        given = dict(feature_map=feature_map, state=state, seed=number)
+        x, phi = make(rule, T, S, dtype=dtype, d_key=d_key, d_value=10, B=2, H=1, **given)
+        compare(
+            device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
+            padding=mask(2, S) if masked else None, return_state=number % 4 < 2, looser=3,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "d_key, d_value, feature_map",
+    [
+        (64, 64, ("dpfp", {"nu": 4})),
+        (32, 130, DPFP),  # columns of values in blocks, the last one narrow
+        (160, 70, None),  # features in slabs
+        (8, 70, ("favor", {"m": 70})),
+    ],
+    ids=str,
+)
+def test_widths(d_key, d_value, feature_map, rule, device):
+    widths = dict(d_key=d_key, d_value=d_value, feature_map=feature_map)
+    for dtype, output in ((torch.bfloat16, False), (torch.float32, True)):
+        x, phi = make(rule, 131, 131, dtype=dtype, H=1, state=True, **widths)
+        compare(device, rule, x, phi, normalize_output=output, return_state=True, looser=2)
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_short_calls_are_walked_where_shared_memory_is_little(rule, dtype):
+    for causal, T, S in ((True, 65, 65), (True, 128, 128), (False, 50, 100), (False, 100, 50)):
+        x, phi = make(rule, T, S, dtype=dtype, H=1)
+        compare("shim", rule, x, phi, causal=causal, normalize_output=True, limit=0, looser=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_zero_denominators(rule, dtype, device):
+    """Nothing but zeros up to the middle of the second piece: the state between them is zero too."""
+    for features, output in NORMALIZERS[:3]:
+        x, _ = make(rule, 130, 130, dtype=dtype, feature_map=None, d_key=6)
+        x["q"][:, 2] = x["q"][:, 129] = 0
+        x["k"][:, :80] = 0
+        found = compare(device, rule, x, None, normalize_features=features, normalize_output=output, eps=0.0, looser=3)
+        assert all(y.isfinite().all() for y in found.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_order_of_threads_does_not_matter(causal, rule, dtype):
+    for state, feature_map in ((False, DPFP), (True, ("favor", {"m": 70}))):
+        x, phi = make(rule, 140, 140, dtype=dtype, H=1, feature_map=feature_map, state=state, d_key=8)
+        options = dict(
+            causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=mask(1, 140),
+            return_state=state,
+        )  # fmt: skip
+        first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
+        for name, y in first.items():
+            assert torch.equal(y, second[name]), name
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("causal", [True, False])
+def test_what_padded_keys_hold_reaches_nothing(rule, causal):
+    x, phi = make(rule, 140, 140, dtype=torch.bfloat16)
+    padding = mask(1, 140)
+    options = dict(
+        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=padding,
+        return_state=True,
+    )  # fmt: skip
+    clean = by_shim(rule, x, **options)
+    dirty = {
+        n: y.masked_fill(padding.view(1, 140, *[1] * (y.dim() - 2)), float("nan")) for n, y in x.items() if n != "q"
+    }
+    for name, y in by_shim(rule, x | dirty, **options).items():
+        assert torch.equal(clean[name], y), name
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_keys_or_queries(rule):
+    """No key is as good as a padded one, and no query changes what is written."""
+    options = dict(causal=False, normalize_features=True, normalize_output=True, eps=1e-6, return_state=True)
+    for T, S in ((130, 1), (1, 130)):
+        x, phi = make(rule, T, S, dtype=torch.float32, state=True)
+        expected = by_shim(rule, x, phi=phi, padding=torch.full((1, S), S == 1), **options)
+        short = {n: y[:, :0] if y.shape[1] == 1 else y for n, y in x.items() if n not in "Wz"}
+        found = by_shim(rule, x | short, phi=phi, padding=None, **options)
+        names = ["out", "W", "z", "gradient of q", "gradient of W", "gradient of z"] if S == 1 else ["W", "z"]
+        for name in names:
+            torch.testing.assert_close(found[name], expected[name])
