@@ -73,11 +73,11 @@ struct Inputs {
                       ", expected it exactly where initial_W is given and the output is normalised");
     if (given_W) {
       check_float(op, "initial_W", *given_W, {B, H, o.d_dot, d_value}, q);
-      W = given_W->contiguous();
+      W = whole_state(*given_W);
     }
     if (given_z) {
       check_float(op, "initial_z", *given_z, {B, H, o.d_dot}, q);
-      z = given_z->contiguous();
+      z = whole_state(*given_z);
     }
     call.nu = call.map == Map::dpfp ? static_cast<int>(o.d_dot / (2 * d_key)) : 0;
     call.projection = pointer(projection);
@@ -155,11 +155,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   OptionalTensor dW, dz;
   if (grad_W) {
     check_float(op, "grad_W", *grad_W, {B, H, d_dot, v.size(3)}, q);
-    dW = grad_W->contiguous();
+    dW = whole_state(*grad_W);
   }
   if (grad_z) {
     check_float(op, "grad_z", *grad_z, {B, H, d_dot}, q);
-    dz = grad_z->contiguous();
+    dz = whole_state(*grad_z);
   }
   const auto floats = q.options().dtype(at::kFloat);
   Tensor grad_q = new_rows(q, q.size(3)), grad_k = new_rows(k, k.size(3)), grad_v = new_rows(v, v.size(3));
@@ -173,6 +173,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   if (beta) in.call.grad_beta = mutable_rows(grad_beta);
   in.call.chunk = chunk_of(in.call, true, shared_memory(op, q.get_device()));
   const bool walked = is_walked(in.call);
+  if (walked) in.call.checkpoints = checkpoints_of(in.call);
   const int64_t states = states_of(in.call);
   const Tensor between_W = empty_if(walked, {states, B, H, d_dot, v.size(3)}, floats);
   const Tensor between_z = empty_if(walked && normalize_output, {states, B, H, d_dot}, floats);

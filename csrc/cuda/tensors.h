@@ -51,6 +51,12 @@ inline Tensor with_contiguous_rows(const Tensor& x) {
   return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
 }
 
+// Contiguous, from a multiple of 16 bytes on.
+inline Tensor whole_state(const Tensor& x) {
+  const Tensor whole = x.contiguous();
+  return reinterpret_cast<std::uintptr_t>(whole.const_data_ptr()) % 16 == 0 ? whole : whole.clone();
+}
+
 template <class V> Rows<V> rows(const Tensor& x, V* data) {
   const bool wide = x.dim() == 4;
   const int64_t head = x.dim() > 2 ? x.stride(2) : 0;

@@ -42,7 +42,7 @@ class _Call(ctypes.Structure):
         *((name, c_void_p) for name in ("initial_W", "initial_z")),
         ("out", _Rows),
         *((name, c_void_p) for name in ("W", "z")),
-        ("every_state", c_int),
+        ("checkpoints", c_int),
         ("grad_out", _Rows),
         *((name, c_void_p) for name in ("grad_W", "grad_z")),
         *((name, _Rows) for name in _GRADIENTS),
@@ -92,10 +92,10 @@ def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
     return W, W[..., 0].clone() if call.normalize_output else None
 
 
-def _walk(call: _Call, *, backward: bool, limit: int) -> int:
-    """Decides whether the call is walked; how many states a walk's backward needs room for, 0 for no walk."""
+def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
+    """Decides, as launch.cpp, whether the call is walked."""
     call.chunk = kernels().fwp_shim_chunk(ctypes.byref(call), int(backward), limit)
-    return kernels().fwp_shim_states(ctypes.byref(call))
+    return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
 
 
 def _checked(error: bytes | None) -> None:
@@ -114,7 +114,7 @@ def forward(
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
-    if _walk(call, backward=False, limit=limit) and not return_state:
+    if _walked(call, backward=False, limit=limit) and not return_state:
         between = _states(call)
         call.W, call.z = map(_pointer, between)
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
@@ -137,10 +137,14 @@ def backward(
     call.grad_q, call.grad_k, call.grad_v = (_Rows.of(found[name]) for name in ("q", "k", "v"))
     call.grad_beta = _Rows.of(found.get("beta"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
-    if states := _walk(call, backward=True, limit=limit):
-        between, gradient = _states(call, states), _states(call)
+    between, gradient = _states(call, 1), _states(call)
+    if _walked(call, backward=True, limit=limit):
+        call.checkpoints = kernels().fwp_shim_checkpoints(ctypes.byref(call))
+        room = kernels().fwp_shim_states(ctypes.byref(call))
+        between = _states(call, room + 1)
         call.W, call.z = map(_pointer, between)
         if W is None:
             call.grad_initial_W, call.grad_initial_z = map(_pointer, gradient)
     _checked(kernels().fwp_shim_backward(ctypes.byref(call), schedule))
+    assert between[0][-1].isnan().all(), "a state behind the room that was asked for"
     return found

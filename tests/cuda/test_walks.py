@@ -35,6 +35,15 @@ def test_lengths(length, rule, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES)
+def test_many_pieces(rule, device):
+    """Eleven: the backward makes two groups of states again."""
+    for causal in (True, False):
+        x, phi = make(rule, 700, 700, dtype=torch.float32, H=1, d_key=8, d_value=5)
+        compare(device, rule, x, phi, causal=causal, normalize_output=True, looser=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize("rule", RULES)

@@ -1,5 +1,5 @@
 // Backward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16
-// tokens; before it, for walked calls, one launch of the forward's kernel that leaves the state after each piece of keys.
+// tokens; before it, for walked calls, one launch of the forward's kernel that leaves states on the way (piece.cuh).
 // Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, G the gradient of N,
 // gd and gs those of den and seen, rate = beta read_rate, gW and gz the gradients of the final state:
 //
@@ -15,7 +15,7 @@
 // DPFP, dr_i = sum over offsets s = -nu .. nu of dphi(r_i r_{i+s}) r_{i+s}, each tile computed where it is needed.
 #pragma once
 
-#include "head.cuh"
+#include "forward.cuh"
 
 namespace fwp::gpu {
 
@@ -84,7 +84,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         Values old;
         float from_z[2] = {};
         if (GENERAL) Base::clear(old);
-        if (GENERAL && here.before.W) Base::add_from_state(old, from_z, s.keys, here.before, first);
+        if (GENERAL && here.before.W && keys) Base::add_from_state(old, from_z, s.keys, here.before, first);
         if (first == 0) {
           float seen[2] = {};
           Base::for_strip([&](int n, int i, int j) {
@@ -179,7 +179,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       Values x;
       float from_z[2] = {};
       Base::clear(x);
-      if (GENERAL && here.before.W) {
+      if (GENERAL && here.before.W && queries) {
         Base::add_from_state(x, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n)
@@ -231,7 +231,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
       Base::clear(Z);
-      if (GENERAL && here.gradient_after.W) {
+      if (GENERAL && here.gradient_after.W && keys) {
         float from_z[2] = {};
         Base::add_from_state(Z, from_z, s.keys, here.gradient_after, first);
 #pragma unroll
@@ -376,6 +376,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   FWP_DEVICE void add_state_rows(Tile& tile, const float* own, const float (&by)[2], const float* W, int slab, int first,
                                  int shift) const {
     const float* W_here = Base::state(W, nullptr);
+    const int width = c.d_value;
     Tile x;
     Base::clear(x);
 #pragma unroll 1
@@ -389,13 +390,16 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int f = product_number(slab, first + 8 * n + g, shift);
+        const float* at = W_here + int64_t(f) * c.d_value + k + 2 * t;
         Float2 b[2];
+        Base::for_state([&](auto full) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int column = k + 2 * t + 8 * e;
-          const float* at = W_here + int64_t(f) * c.d_value + column;
-          b[e] = {f >= 0 && column < c.d_value ? at[0] : 0.f, f >= 0 && column + 1 < c.d_value ? at[1] : 0.f};
-        }
+          for (int e = 0; e < 2; ++e) {
+            const int column = k + 2 * t + 8 * e;
+            if constexpr (full.value) b[e] = Single::load_pair(Type::float32, at, 8 * e);
+            else b[e] = {f >= 0 && column < width ? at[8 * e] : 0.f, f >= 0 && column + 1 < width ? at[8 * e + 1] : 0.f};
+          }
+        });
         P::mma(x[n], a, b[0], b[1]);
       }
     }
@@ -695,8 +699,26 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (GENERAL) walk<LT>(c, true, [&](const Piece& piece) { Backward<P, LT, DELTA, true>(c, piece).run(); });
-  else Backward<P, LT, DELTA, false>(c, whole(c)).run();
+  if constexpr (GENERAL) {
+    const int keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
+    int made = (keys - 1) / every;  // of this group the states stand there
+#pragma unroll 1
+    for (int n = pieces(c, LT) - 1; n >= 0; --n) {
+      const int group = n / every;
+      if (group < made) {
+        made = group;
+#pragma unroll 1
+        for (int i = group * every; i < n; ++i) {
+          Forward<P, LT, DELTA, true>(c, keys_of(piece(c, LT, i))).run();
+          sync_block();
+        }
+      }
+      Backward<P, LT, DELTA, true>(c, piece(c, LT, n)).run();
+      sync_block();
+    }
+  } else {
+    Backward<P, LT, DELTA, false>(c, whole(c)).run();
+  }
 }
 
 template <class P, bool DELTA, bool GENERAL> const char* launch_backward(const Call& c, void* stream) {

@@ -35,11 +35,11 @@ struct Call {
   const float *initial_W, *initial_z;
 
   // Walked calls (see chunk) always have them: W and z in the forward, grad_initial_W and _z in the backward are also
-  // where the state and its gradient stand between pieces. The backward's W and z are room for the state after every
-  // piece of keys, a dimension in front of the others (every_state).
+  // where the state and its gradient stand between pieces. The backward's W and z are room for several states, a
+  // dimension in front of the others: see checkpoints, which is 0 in the forward.
   Rows<void> out;
   float *W, *z;
-  int every_state;
+  int checkpoints;  // every how many pieces of keys
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;

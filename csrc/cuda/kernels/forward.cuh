@@ -99,7 +99,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
         float rate[2] = {1, 1}, from_z[2] = {};
         Values old;
         if (GENERAL) Base::clear(old);
-        if (GENERAL && here.before.W) Base::add_from_state(old, from_z, s.keys, here.before, first);
+        if (GENERAL && here.before.W && keys) Base::add_from_state(old, from_z, s.keys, here.before, first);
         if (c.normalize_output)
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
@@ -121,7 +121,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
       Values out;
       Base::clear(out);
       float from_z[2] = {};
-      if (GENERAL && here.before.W) {
+      if (GENERAL && here.before.W && Base::target_tiles) {
         Base::add_from_state(out, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < Base::value_tiles; ++n)
@@ -206,8 +206,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (GENERAL) walk<LT>(c, false, [&](const Piece& piece) { Forward<P, LT, DELTA, true>(c, piece).run(); });
-  else Forward<P, LT, DELTA, false>(c, whole(c)).run();
+  if constexpr (GENERAL) {
+#pragma unroll 1
+    for (int n = 0; n < pieces(c, LT); ++n) {
+      Forward<P, LT, DELTA, true>(c, piece(c, LT, n)).run();
+      sync_block();  // shared memory has been read, the state written
+    }
+  } else {
+    Forward<P, LT, DELTA, false>(c, whole(c)).run();
+  }
 }
 
 template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {

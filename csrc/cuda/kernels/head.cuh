@@ -81,6 +81,7 @@ template <class P, int LT, bool GENERAL> struct Head {
 
   const Call& c;
   const Piece here;
+  const bool backward;
   Shared<P, LT> s;
   const int lane, g, t, row, b, h;
   int stride;        // of D, Z, G
@@ -90,9 +91,18 @@ template <class P, int LT, bool GENERAL> struct Head {
   int sources;       // keys here up to the last that is not padding
   int source_tiles, target_tiles;
 
-  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward)
-      : c(call), here(piece), lane(thread_index() % 32), g(lane / 4), t(lane % 4), row(thread_index() / 32 * 16),
-        b(block_index() / call.heads), h(block_index() % call.heads) {
+  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward) : Head(call, piece, backward, Again{}) {
+    find_last_key();
+    target_tiles = (here.queries + 15) / 16;
+    source_tiles = (sources + 15) / 16;
+    if (!GENERAL) stage(0, true);
+    sync_block();
+  }
+  // The same block and piece again: for functions that are called. Handing them a pointer to this would keep it in memory.
+  struct Again {};
+  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward, Again)
+      : c(call), here(piece), backward(backward), lane(thread_index() % 32), g(lane / 4), t(lane % 4),
+        row(thread_index() / 32 * 16), b(block_index() / call.heads), h(block_index() % call.heads) {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     stride = value_stride(c, backward);
     base_rows = resident_rows(c);
@@ -100,11 +110,6 @@ template <class P, int LT, bool GENERAL> struct Head {
     const int step = c.map == Map::favor ? base_rows / 2 : base_rows, all = c.map == Map::favor ? c.d_dot / 2 : c.d_dot;
     slabs = c.map == Map::dpfp ? 1 : (all + step - 1) / step;
     if (!GENERAL) slabs = 1;
-    find_last_key();
-    target_tiles = (here.queries + 15) / 16;
-    source_tiles = (sources + 15) / 16;
-    if (!GENERAL) stage(0);
-    sync_block();
   }
 
   // ---- tokens ----
@@ -159,10 +164,8 @@ template <class P, int LT, bool GENERAL> struct Head {
       x[i] = there && first + i < c.d_key ? P::load(c.type, rows.data, at + first + i) : 0.f;
   }
 
-  // Base rows of slab `slab` of both sides; a thread a token and side.
-  FWP_DEVICE void stage(int slab) {
-    const bool fresh = staged < 0;
-    staged = slab;
+  // Base rows of slab `slab` of both sides; a thread a token and side. `fresh`: with their units.
+  FWP_DEVICE void stage(int slab, bool fresh) const {
     if (GENERAL && c.map == Map::favor) {
       stage_favor(slab, s.queries, s.unit_q, false, fresh);
       stage_favor(slab, s.keys, s.unit_k, true, fresh);
@@ -297,9 +300,9 @@ template <class P, int LT, bool GENERAL> struct Head {
     return exponential((exponent < largest_favor_exponent ? exponent : largest_favor_exponent) - top);
   }
 
-  FWP_CALLED void restage(int slab) {
+  static FWP_CALLED void restage(const Call& c, int first, int queries, int keys, bool backward, int slab, bool fresh) {
     sync_block();
-    stage(slab);
+    Head(c, {first, queries, keys, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
     sync_block();
   }
   // Calls f(slab) with each slab in shared memory, at all threads.
@@ -311,7 +314,8 @@ template <class P, int LT, bool GENERAL> struct Head {
 #pragma unroll 1
     for (int slab = 0; slab < slabs; ++slab) {
       if (staged != slab) {
-        restage(slab);
+        restage(c, here.first, here.queries, here.keys, backward, slab, staged < 0);
+        staged = slab;
       }
       f(slab);
     }
@@ -526,6 +530,15 @@ template <class P, int LT, bool GENERAL> struct Head {
     return W ? W + int64_t(block_index()) * c.d_dot * c.d_value : z + int64_t(block_index()) * c.d_dot;
   }
 
+  // Calls f with whether every base row is a feature and every column of a block of values there: then it need not look.
+  template <class F> FWP_DEVICE void for_state(F f) const {
+    const bool full = c.d_value % value_block == 0 && (c.map == Map::dpfp    ? base_rows == modulus
+                                                       : c.map == Map::favor ? c.d_dot == slabs * base_rows
+                                                                             : c.d_key == slabs * base_rows);
+    if (full) f(std::true_type{});
+    else f(std::false_type{});
+  }
+
   // x += (stored features of own tokens) W, columns first .. ; zx[0], zx[1] += features . z for the tokens g and g + 8.
   FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const State<const float>& from, int first) {
     const float *W_here = state(from.W, nullptr), *z = from.z, *z_here = z ? state(nullptr, z) : nullptr;
@@ -540,15 +553,19 @@ template <class P, int LT, bool GENERAL> struct Head {
         int f[4];
 #pragma unroll
         for (int e = 0; e < 4; ++e) f[e] = feature_number(slab, j, i + 2 * t + (e & 1) + 8 * (e >> 1));
+        const float* rows[4];
 #pragma unroll
-        for (int n = 0; n < value_tiles; ++n) {
-          const int column = first + 8 * n + g;
-          float w[4];
+        for (int e = 0; e < 4; ++e) rows[e] = W_here + int64_t(f[e]) * c.d_value + first + g;
+        for_state([&](auto full) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            w[e] = f[e] >= 0 && column < c.d_value ? W_here[int64_t(f[e]) * c.d_value + column] : 0.f;
-          P::mma(x[n], a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
-        }
+          for (int n = 0; n < value_tiles; ++n) {
+            float w[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              w[e] = full.value || (f[e] >= 0 && first + 8 * n + g < c.d_value) ? rows[e][8 * n] : 0.f;
+            P::mma(x[n], a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
+          }
+        });
         if (z) {
           float w[4];
 #pragma unroll
@@ -590,33 +607,33 @@ template <class P, int LT, bool GENERAL> struct Head {
   // with the last of them.
   FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first,
                               const State<const float>& before, const State<float>& after) const {
-    const auto [before_W, before_z] = before;
-    const auto [W, z] = after;
+    const float *before_W = before.W, *before_z = before.z;
+    float *W = after.W, *z = after.z;
     const int64_t head = block_index();
+    const bool last = first + value_block >= c.d_value;
+    for_state([&](auto full) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int f = feature_number(slab, j, i + g + 8 * (e >> 1));
-      if (f < 0) continue;
-      const int64_t at = (head * c.d_dot + f) * c.d_value;
+      for (int r = 0; r < 2; ++r) {
+        const int f = feature_number(slab, j, i + g + 8 * r);
+        if (f < 0) continue;
+        const int64_t row = head * c.d_dot + f, at = row * c.d_value + first + 2 * t;
 #pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
-        const int column = first + 8 * n + 2 * t + (e & 1);
-        if (column < c.d_value) W[at + column] = x[n][e] + (before_W ? before_W[at + column] : 0.f);
+        for (int n = 0; n < value_tiles; ++n) {
+          Float2 sum = {x[n][2 * r], x[n][2 * r + 1]};
+          if constexpr (full.value) {
+            const Float2 old = before_W ? Single::load_pair(Type::float32, before_W, at + 8 * n) : Float2{0, 0};
+            Single::store_pair(Type::float32, W, at + 8 * n, {sum.x + old.x, sum.y + old.y});
+          } else {
+            const int column = first + 8 * n + 2 * t;
+            if (column < c.d_value) W[at + 8 * n] = sum.x + (before_W ? before_W[at + 8 * n] : 0.f);
+            if (column + 1 < c.d_value) W[at + 8 * n + 1] = sum.y + (before_W ? before_W[at + 8 * n + 1] : 0.f);
+          }
+        }
+        if (z && last && t == 0) z[row] = xz[2 * r] + (before_z ? before_z[row] : 0.f);
       }
-      if (z && first + value_block >= c.d_value && t == 0 && (e & 1) == 0) z[head * c.d_dot + f] = xz[e] + (before_z ? before_z[head * c.d_dot + f] : 0.f);
-    }
+    });
   }
 };
-
-// f(piece) with each piece of the call, in the order of the forward or in reverse.
-template <int LT, class F> FWP_DEVICE void walk(const Call& c, bool reverse, F f) {
-  const int all = pieces(c, LT);
-#pragma unroll 1
-  for (int n = 0; n < all; ++n) {
-    if (n) sync_block();  // shared memory has been read, the state written
-    f(piece(c, LT, reverse ? all - 1 - n : n));
-  }
-}
 
 constexpr int smallest_general_block = 64;  // fewer instances
 

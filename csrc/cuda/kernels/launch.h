@@ -33,9 +33,8 @@ inline int bytes(const Call& call, bool backward) {
 inline const char* forward(const Call& call, void* stream) {
   return call.type == Type::float32 ? forward_of<Single>(call, stream) : forward_of<Half>(call, stream);
 }
-inline const char* backward(Call call, void* stream) {
+inline const char* backward(const Call& call, void* stream) {
   if (is_walked(call)) {
-    call.every_state = 1;
     Call writing = call;  // the keys alone
     writing.targets = writing.causal = 0;
     if (const char* error = forward(writing, stream)) return error;
@@ -48,7 +47,16 @@ inline int chunk_of(Call call, bool backward, int limit) {
   call.chunk = longest_chunk;
   return is_walked(call) || bytes(call, backward) > limit ? walked_chunk : longest_chunk;
 }
-// How many states the backward of a walked call needs room for in W and z.
-inline int states_of(const Call& call) { return call.sources ? (call.sources + call.chunk - 1) / call.chunk : 1; }
+// What `checkpoints` should be for the backward of a walked call, and for how many states W and z then need room: about
+// 2 sqrt(pieces), the least.
+inline int checkpoints_of(const Call& call) {
+  int found = 1;
+  while (found * found * call.chunk < call.sources) ++found;
+  return found;
+}
+inline int states_of(const Call& call) {
+  const int every = checkpoints_of(call), group = every * call.chunk;
+  return (call.sources + group - 1) / group + every;
+}
 
 }  // namespace fwp::gpu

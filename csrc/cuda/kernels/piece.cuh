@@ -3,6 +3,9 @@
 //
 //   causal      piece n: queries and keys n LT .. n LT + LT - 1
 //   otherwise   such pieces of keys, which leave a state, then pieces of queries, which read it; one of both if all fit
+//
+// States for the backward: a launch of the forward leaves that after the last piece of every group of `checkpoints`
+// pieces of keys; the others of a group, all in the same room, are made again when its turn comes.
 #pragma once
 
 #include "call.h"
@@ -36,6 +39,17 @@ FWP_BOTH int pieces(const Call& c, int LT) {
 }
 FWP_DEVICE int clamp(int x, int most) { return x < 0 ? 0 : x > most ? most : x; }
 
+// Where the state after piece i of keys stands.
+FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
+  int place = 0;
+  if (c.checkpoints) {
+    const int group = i / c.checkpoints, number = i % c.checkpoints;
+    place = number == c.checkpoints - 1 ? group : pieces_of(pieces_of_keys(c, LT), c.checkpoints) + number;
+  }
+  const int64_t rows = int64_t(place) * c.batch * c.heads * c.d_dot;
+  return {c.W ? c.W + rows * c.d_value : nullptr, c.z ? c.z + rows : nullptr};
+}
+
 FWP_DEVICE Piece piece(const Call& c, int LT, int n) {
   const int writing = pieces_of_keys(c, LT), all = pieces(c, LT);
   const bool writes = n < writing, reads = !writes || writing == all;
@@ -43,17 +57,16 @@ FWP_DEVICE Piece piece(const Call& c, int LT, int n) {
   p.first = (writes ? n : n - writing) * LT;
   p.queries = reads ? clamp(c.targets - p.first, LT) : 0;
   p.keys = writes ? clamp(c.sources - p.first, LT) : 0;
-  // What piece i of keys leaves stands in one place, or behind that of i - 1.
-  const int64_t rows = c.every_state ? int64_t(c.batch) * c.heads * c.d_dot : 0;
-  const auto left_by = [&](int i) -> State<float> {
-    return {c.W ? c.W + i * rows * c.d_value : nullptr, c.z ? c.z + i * rows : nullptr};
-  };
-  const State<float> found = left_by(writes ? n - 1 : writing - 1);
+  const State<float> found = left_by(c, LT, n == 0 ? 0 : writes ? n - 1 : writing - 1);
   p.before = n ? State<const float>{found.W, found.z} : State<const float>{c.initial_W, c.initial_z};
-  if (writes) p.after = left_by(n);
+  if (writes) p.after = left_by(c, LT, n);
   const bool last = n == all - 1, wanted = n || c.initial_W;
   p.gradient_after = last ? State<const float>{c.grad_W, c.grad_z} : State<const float>{c.grad_initial_W, c.grad_initial_z};
   if (wanted) p.gradient_before = {c.grad_initial_W, c.grad_initial_z};
+  return p;
+}
+FWP_DEVICE Piece keys_of(Piece p) {
+  p.queries = 0;
   return p;
 }
 

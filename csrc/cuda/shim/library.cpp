@@ -14,5 +14,7 @@ extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
 }
 extern "C" int fwp_shim_bytes(const Call* call, int backward) { return bytes(*call, backward); }
 extern "C" int fwp_shim_chunk(const Call* call, int backward, int limit) { return chunk_of(*call, backward, limit); }
-extern "C" int fwp_shim_states(const Call* call) { return is_walked(*call) ? states_of(*call) : 0; }
+extern "C" int fwp_shim_walked(const Call* call) { return is_walked(*call); }
+extern "C" int fwp_shim_checkpoints(const Call* call) { return checkpoints_of(*call); }
+extern "C" int fwp_shim_states(const Call* call) { return states_of(*call); }
 extern "C" int fwp_shim_call_size() { return sizeof(Call); }
