@@ -20,6 +20,7 @@ and moves nothing else.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from torch import Tensor
 from ..feature_maps import Dpfp, FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
 from .backends import choose, served
-from .problem import FastWeights, Rule
+from .problem import FastWeights, Rule, state_type
 
 IMPLEMENTATIONS = {"native": decoding_native, "chunked": decoding_chunked}
 
@@ -90,8 +91,9 @@ class Cache:
 class Decoding:
     """One attention site that decodes: what stays the same from step to step. Options as in :mod:`.fast_weights`.
 
-    Inputs are (rows, positions, heads, width), half precision is computed and cached in float32, and nothing is
-    differentiated. A cache is continued once: steps write into its tensors.
+    Inputs are (rows, positions, heads, width) and nothing is differentiated. Half precision is computed in float32; it
+    is cached so too, but for the CUDA kernels, whose time is that of reading the cache: they keep it as it is, and
+    states in float32. A cache is continued once: steps write into its tensors.
     """
 
     rule: Rule
@@ -118,9 +120,10 @@ class Decoding:
         positions in the block, plus d_dot d_value of each once there is a state.
         """
         dtype = v.dtype
-        q, k, v, beta = self._computed(q), self._computed(k), self._computed(v), self._computed(beta)
-        implementation = self._implementation(v)
-        if cache is None:
+        if cache is not None:
+            implementation, (q, k, v), beta = self._prepared(cache.keys.dtype, (q, k, v), beta)
+        else:
+            implementation, (q, k, v), beta = self._prepared(None, (q, k, v), beta)
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]
@@ -155,8 +158,7 @@ class Decoding:
 
         Sources up to :func:`longest_block` stay keys and written vectors, longer ones become a state.
         """
-        k, v, beta = self._computed(k), self._computed(v), self._computed(beta)
-        implementation = self._implementation(v)
+        implementation, (k, v), beta = self._prepared(None, (k, v), beta)
         sources = k.shape[1]
         if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
             cache = self._empty(k, v, 0)
@@ -172,8 +174,8 @@ class Decoding:
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
         """out (R, T, H, d_value), in q's dtype, of q (R, T, H, d_key) after everything in the cache."""
-        x = self._computed(q)
-        return self._implementation(x).decode(self, cache, x).to(q.dtype)
+        implementation, (x,), _ = self._prepared(cache.keys.dtype, (q,), None)
+        return implementation.decode(self, cache, x).to(q.dtype)
 
     def d_dot(self, k: Tensor) -> int:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
@@ -187,14 +189,15 @@ class Decoding:
             return None
         return phi.training_projection if phi.training else phi.projection
 
-    @staticmethod
-    def _computed(x: Tensor | None) -> Tensor | None:
-        return x.float() if x is not None and x.dtype in (torch.float16, torch.bfloat16) else x
-
-    def _implementation(self, x: Tensor):
-        name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, x)
+    def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
+        """Who serves, and what it is given: all inputs in the cache's type (None: there is none yet), beta as states."""
+        widest = dtype or reduce(torch.promote_types, (x.dtype for x in inputs))
+        first = inputs[0].to(widest)
+        name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)
         served[name] += 1
-        return IMPLEMENTATIONS[name]
+        implementation = IMPLEMENTATIONS[name]
+        dtype = dtype or implementation.cached_type(first)
+        return implementation, tuple(x.to(dtype) for x in inputs), None if beta is None else beta.to(state_type(dtype))
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
@@ -205,7 +208,7 @@ class Decoding:
             strengths=v.new_empty(capacity, count, heads) if self.rule == "gated" else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
-            projection=None if projection is None else projection.to(v.dtype).T.contiguous(),
+            projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),
         )
 
     def _make_room(self, cache: Cache, wanted: int, rows: int, implementation) -> int:

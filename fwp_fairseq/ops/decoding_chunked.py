@@ -11,12 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..feature_maps import Dpfp
-from .problem import divide
+from .problem import divide, state_type
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Serves everything."""
     return []
+
+
+def cached_type(x: Tensor) -> torch.dtype:
+    return state_type(x.dtype)
 
 
 def _features(decoding, x: Tensor) -> Tensor:

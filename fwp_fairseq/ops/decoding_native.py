@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from .. import _extension
+from . import native_cuda
 from .native import MAPS, new_rows
+from .problem import state_type
 
-_DTYPES = (torch.float32, torch.float64)
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def _fake_decode(q, k, v, beta, padding, keys, values, *others):
@@ -17,8 +19,9 @@ def _fake_fold(
     keys, values, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output
 ):  # fmt: skip
     read, heads = ancestors.shape[0], keys.shape[2]
-    new_z = keys.new_empty(read, heads, d_dot) if normalize_output else keys.new_empty(0)
-    return keys.new_empty(read, heads, d_dot, values.shape[3]), new_z
+    dtype = state_type(keys.dtype)
+    new_z = keys.new_empty((read, heads, d_dot) if normalize_output else 0, dtype=dtype)
+    return keys.new_empty(read, heads, d_dot, values.shape[3], dtype=dtype), new_z
 
 
 _STATUS = _extension.status()
@@ -34,14 +37,21 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         return [_STATUS.reasons["cpu"]]
     if not _BUILT:
         return ["the compiled library is older than this source; install again"]
-    reasons = []
-    if x.device.type != "cpu":
-        reasons.append(f"the compiled library does not decode {x.device.type} tensors")
-    if x.dtype not in _DTYPES:
+    reasons, device = [], x.device.type
+    if device not in ("cpu", "cuda"):
+        reasons.append(f"the compiled library does not decode {device} tensors")
+    if x.dtype not in _TYPES:
         reasons.append(f"the compiled library does not decode {x.dtype}")
-    if type(decoding.feature_map) not in MAPS:
+    name = MAPS.get(type(decoding.feature_map))
+    if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(decoding.feature_map).__name__}")
+    if device == "cuda" and not reasons:
+        reasons = native_cuda.reasons_not_to_decode(decoding.rule, x, name, decoding.d_dot(x))
     return reasons
+
+
+def cached_type(x: Tensor) -> torch.dtype:
+    return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:

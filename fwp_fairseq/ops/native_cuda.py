@@ -3,6 +3,7 @@
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from .. import _extension
 from .problem import Problem
@@ -23,24 +24,48 @@ def _refusal(*sizes) -> str:
     return torch.ops.fwp.cuda_refusal(*sizes)
 
 
-def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
-    """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` by its name."""
+def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
+    """What is the same for the operator and for decoding."""
     status = _extension.status()
     if not status.cuda:
         return [f"CUDA kernels {status.reasons['cuda']}"]
     reasons = []
-    if problem.rule not in _RULES:
-        reasons.append(f"the CUDA kernels have no {problem.rule} rule")
-    if problem.v.dtype not in _TYPES:
-        reasons.append(f"the CUDA kernels do not compute in {problem.v.dtype}")
+    if rule not in _RULES:
+        reasons.append(f"the CUDA kernels have no {rule} rule")
+    if dtype not in _TYPES:
+        reasons.append(f"the CUDA kernels do not compute in {dtype}")
+    return reasons
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
+    """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` by its name."""
+    reasons = _reasons(problem.rule, problem.v.dtype)
     if not reasons and torch.cuda.is_available():
         given = (problem.q, problem.k, problem.v, problem.beta, *(problem.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
-        phi, device, d_key = problem.feature_map, problem.v.device.index, problem.k.shape[-1]
+        phi, d_key = problem.feature_map, problem.k.shape[-1]
         refusal = _refusal(
-            torch.cuda.current_device() if device is None else device, input_type(problem), feature_map, d_key,
-            problem.v.shape[-1], d_key if phi is None else phi.d_dot, max(problem.q.shape[1], problem.k.shape[1]),
+            _index(problem.v.device), input_type(problem), feature_map, d_key, problem.v.shape[-1],
+            d_key if phi is None else phi.d_dot, max(problem.q.shape[1], problem.k.shape[1]),
             problem.return_state or problem.initial_state is not None, differentiated,
         )  # fmt: skip
+        reasons += [refusal] if refusal else []
+    return reasons
+
+
+@cache
+def _decode_refusal(*sizes) -> str:
+    return torch.ops.fwp.cuda_decode_refusal(*sizes)
+
+
+def reasons_not_to_decode(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
+    """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` by its name."""
+    reasons = _reasons(rule, x.dtype)
+    if not reasons and torch.cuda.is_available():
+        refusal = _decode_refusal(_index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
         reasons += [refusal] if refusal else []
     return reasons

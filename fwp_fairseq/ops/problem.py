@@ -23,6 +23,11 @@ class FastWeights(NamedTuple):
     z: Tensor | None
 
 
+def state_type(dtype: torch.dtype) -> torch.dtype:
+    """Of phi, sums and states for inputs of this type: float32 for half precision, else the same."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 @dataclass(frozen=True)
 class Problem:
     """One call of the operator after the checks of :mod:`.fast_weights`; shapes as documented there."""
@@ -43,8 +48,8 @@ class Problem:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of phi, sums and state: float32 for half-precision inputs, else that of v."""
-        return torch.float32 if self.v.dtype in (torch.float16, torch.bfloat16) else self.v.dtype
+        """The type of phi, sums and state: :func:`state_type` of v's."""
+        return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:
         """phi(x), before any normalisation, in :attr:`dtype`."""

@@ -324,7 +324,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     if (P::scaled) {
       float largest[2] = {};
       Base::for_strip([&](int n, int i, int) {
-        const float x = Base::absolute(strip[n][i]);
+        const float x = absolute(strip[n][i]);
         largest[i >> 1] = x > largest[i >> 1] ? x : largest[i >> 1];
       });
 #pragma unroll
@@ -334,7 +334,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
           const float other = shuffle_xor(largest[r], d);
           largest[r] = other > largest[r] ? other : largest[r];
         }
-        const float power = Base::power_below(largest[r]);
+        const float power = power_below(largest[r]);
         by[r] = 1 / power;
         back[r] = power;
       }

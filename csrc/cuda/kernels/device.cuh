@@ -39,6 +39,11 @@ FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }
 
+// Stops the kernel, and with it the process's use of the device, where `holds` is false.
+FWP_DEVICE void require(bool holds, const char* /*what*/) {
+  if (!holds) __trap();
+}
+
 FWP_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 FWP_DEVICE float float_of(uint32_t x) { return __uint_as_float(x); }
 
@@ -53,6 +58,11 @@ FWP_DEVICE uint32_t pack_halves(float a, float b) {
 }
 FWP_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
   const __half2 x = __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+// The larger of each half and 0; NaN stays NaN.
+FWP_DEVICE uint32_t relu_halves(uint32_t a) {
+  const __half2 x = __hmax2_nan(*reinterpret_cast<const __half2*>(&a), __half2{});
   return *reinterpret_cast<const uint32_t*>(&x);
 }
 FWP_DEVICE float round_to_tf32(float x) {

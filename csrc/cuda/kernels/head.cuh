@@ -17,15 +17,13 @@
 #include <type_traits>
 
 #include "limits.h"
+#include "numbers.cuh"
 #include "operands.cuh"
 #include "piece.cuh"
 
 namespace fwp::gpu {
 
 constexpr int value_block = 64;  // columns of values worked on at a time
-constexpr float largest_favor_exponent = 30;  // as feature_maps/favor.py
-
-FWP_BOTH int round_up(int x, int to) { return (x + to - 1) / to * to; }
 
 // Base rows in shared memory: at most slab_rows, but for DPFP, which needs all 2 d_key.
 FWP_BOTH int resident_rows(const Call& c) {
@@ -142,16 +140,6 @@ template <class P, int LT, bool GENERAL> struct Head {
   }
 
   // ---- features ----
-
-  // 2^e with x in [2^e, 2^(e+1)); 1 for 0.
-  static FWP_DEVICE float power_below(float x) {
-    if (!(x > 0)) return 1;
-    uint32_t exponent = bits_of(x) >> 23;
-    exponent = exponent < 1 ? 1 : exponent > 253 ? 253 : exponent;
-    return float_of(exponent << 23);
-  }
-  static FWP_DEVICE float absolute(float x) { return x < 0 ? -x : x; }
-  static FWP_DEVICE float elu(float x) { return x > 0 ? x + 1 : exponential(x); }
 
   // Eight inputs of a token from `first` on, 0 where there is none.
   FWP_DEVICE void load_inputs(const Rows<const void>& rows, int64_t at, bool there, int first, float (&x)[8]) const {

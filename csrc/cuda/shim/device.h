@@ -77,6 +77,10 @@ inline float shuffle(float x, int source) {
   return own.out_f[0];
 }
 
+inline void require(bool holds, const char* what) {
+  if (!holds) shim::fail(what);
+}
+
 inline uint32_t bits_of(float x) {
   uint32_t y;
   std::memcpy(&y, &x, 4);
@@ -107,6 +111,10 @@ inline uint32_t pack_halves(float a, float b) { return to_half(a) | uint32_t(to_
 inline uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return pack_halves(from_half(uint16_t(a)) * from_half(uint16_t(b)),
                      from_half(uint16_t(a >> 16)) * from_half(uint16_t(b >> 16)));
+}
+inline uint32_t relu_halves(uint32_t a) {
+  const auto relu = [](uint32_t x) { return (x & 0x7fff) > 0x7c00 ? 0x7fffu : x & 0x8000 ? 0u : x; };
+  return relu(a & 0xffff) | relu(a >> 16) << 16;
 }
 inline float round_to_tf32(float x) {  // to nearest, ties away from zero
   const uint32_t u = bits_of(x);

@@ -1,0 +1,39 @@
+// One call of the decoding operators as plain pointers: what host code hands to the kernels. No torch header, no CUDA.
+#pragma once
+
+#include "call.h"
+
+namespace fwp::gpu {
+
+constexpr int most_offsets = 56;  // of DPFP that decode has room for
+
+// Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cached keys and values are of the call's
+// type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
+struct DecodeCall {
+  Rule rule;
+  Map map;
+  Type type;
+  int nu;                   // dpfp: number of offsets
+  const float* projection;  // favor: (d_key, d_dot / 2)
+  float input_scale;        // favor: x' = input_scale x
+  int normalize_features, normalize_output;
+  float eps;
+  int rows, heads, tokens, stored, states, count;  // stored, states: rows of storage and of W
+  int d_key, d_value, d_dot, d_cached;
+  int token;  // that a launch writes, set by launch_decode
+
+  Rows<const void> q, k, v;  // k, v: null where nothing is written
+  Rows<const float> beta;
+  Rows<const unsigned char> padding;  // (R, T) with head stride 0, nonzero at pads
+  Rows<void> out;
+
+  void *keys, *values;
+  int aligned;  // rows of keys and values begin at multiples of 16 bytes and are whole multiples of 8 numbers
+  int* ancestors;  // null: position j of row r lies in row state_rows[r]
+  int64_t ancestors_ld;
+  const int* state_rows;
+  const float *W, *z;
+  float *new_W, *new_z;  // fold
+};
+
+}  // namespace fwp::gpu

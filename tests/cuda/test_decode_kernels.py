@@ -1,0 +1,293 @@
+"""Decoding by the CUDA kernels against the reference in float64, every step: on the shim, and on a GPU if any."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops import decoding as decoding_module
+from tests.cuda.decode_kernels import Shim
+from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream
+
+DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
+RULES = ("sum", "delta")
+
+# Root of the mean square error relative to that of the output. float32: three tf32 products a product leave 2^-21.
+# float16: keys, vectors, products and outputs are rounded to 11 bits. bfloat16: keys, vectors and outputs to 8; what
+# normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3 elsewhere).
+LIMITS = {torch.float16: 6e-4, torch.bfloat16: 3.5e-3, torch.float32: 1.5e-6}
+
+DPFP = ("dpfp", {"nu": 2})
+MAPS = [None, ("elu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]
+
+
+class Sentence(Stream):
+    """A stream of tokens that a type holds: for the reference in float64, for the kernels as they are given."""
+
+    def __init__(self, decoding, tokens, d_key, d_value, dtype, seed=0):
+        super().__init__(decoding, tokens, d_key, d_value, seed=seed)
+        self.dtype = dtype
+        self.q, self.k, self.v = (x.to(dtype).double() for x in (self.q, self.k, self.v))
+        if self.beta is not None:
+            self.beta = self.beta.float().double()
+
+    def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
+        q, k, v, beta = self.inputs(rows)
+        q, k, v = (x.to(device, self.dtype) for x in (q, k, v))
+        return q, k, v, None if beta is None else beta.to(device, torch.float32)
+
+
+def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
+    torch.manual_seed(1)
+    phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
+    return ops.Decoding(rule, phi, *NORMALIZERS[normalizer], eps=eps, backend="native")
+
+
+class Site:
+    """A decoding that runs on a device, "shim" or "cuda"."""
+
+    def __init__(self, decoding, device: str, schedule: int = 0):
+        phi = copy.deepcopy(decoding.feature_map)
+        self.device = "cpu" if device == "shim" else device
+        self.decoding = replace(decoding, feature_map=phi if device == "shim" or phi is None else phi.to(device))
+        self.implementation = Shim(schedule) if device == "shim" else decoding_module.IMPLEMENTATIONS["native"]
+        self.cache = None
+
+    def _call(self, function, *arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(decoding_module.IMPLEMENTATIONS, "native", self.implementation)
+            return function(*arguments)
+
+    def step(self, sentence, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = None if mask is None else mask.to(self.device)
+        given = sentence.given(rows, self.device)
+        out, self.cache = self._call(self.decoding.step, self.cache, *given, mask)
+        return out.cpu()
+
+    def write(self, sentence, rows: Tensor, mask: Tensor | None, readers: Tensor) -> None:
+        _, k, v, beta = sentence.given(rows, self.device)
+        mask = None if mask is None else mask.to(self.device)
+        self.cache = self._call(self.decoding.write, k, v, beta, mask, readers.int().to(self.device))
+
+    def read(self, q: Tensor, dtype: torch.dtype) -> Tensor:
+        return self._call(self.decoding.read, self.cache, q.to(self.device, dtype)).cpu()
+
+    def reorder(self, order: Tensor) -> None:
+        self.cache.reorder(order.to(self.device))
+
+    def steps(self, sentence, rows: Tensor, mask: Tensor | None = None, together: int = 1) -> Tensor:
+        cuts = range(0, rows.shape[1], together)
+        return torch.cat(
+            [
+                self.step(sentence, rows[:, t : t + together], None if mask is None else mask[:, t : t + together])
+                for t in cuts
+            ],
+            1,
+        )
+
+
+def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> None:
+    assert found.dtype == dtype
+    limit = looser * LIMITS[dtype] * max(expected.square().mean().sqrt().item(), 1e-3)
+    error = (found.double() - expected).square().mean().sqrt().item()
+    assert error <= limit, f"error {error:.2e}, at most {limit:.2e}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
+    """0 to 200 positions before the token, none of them folded."""
+    monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 256)
+    decoding = make(rule, DPFP, "both", 64)
+    sentence, rows = Sentence(decoding, HEADS * 201, 64, 64, dtype), torch.arange(201)[None]
+    site = Site(decoding, device)
+    found, expected = site.steps(sentence, rows), sentence.expected(rows)
+    assert site.cache.W is None and site.cache.count == 201
+    for history in (0, 1, 15, 16, 17, 63, 64, 65, 128, 200):
+        assert_near(found[:, history], expected[:, history], dtype, looser=2)
+    assert_near(found, expected, dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("feature_map", MAPS, ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype, device):
+    d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)
+    decoding = make(rule, feature_map, normalizer, d_key)
+    length = decoding_module.longest_block(decoding.d_dot(torch.empty(d_key)), d_key, d_value) + 35
+    sentence, rows = Sentence(decoding, 2 * length, d_key, d_value, dtype), torch.arange(2 * length).view(2, length)
+    site = Site(decoding, device)
+    assert_near(site.steps(sentence, rows), sentence.expected(rows), dtype, looser=1.5)  # few numbers, some cancel
+    assert site.cache.keys.dtype == dtype and site.cache.W.dtype == torch.float32
+    assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "d_key, d_value, feature_map",
+    [
+        (64, 64, ("dpfp", {"nu": 1})),
+        (64, 64, ("dpfp", {"nu": 4})),
+        (32, 32, ("dpfp", {"nu": 8})),
+        (16, 64, ("dpfp", {"nu": 16})),
+        (16, 8, ("dpfp", {"nu": 31})),
+        (4, 8, ("dpfp", {"nu": 7})),
+        (128, 136, ("dpfp", {"nu": 2})),
+        (64, 64, ("elu", {})),
+        (256, 200, ("elu", {})),
+        (160, 65, None),
+        (64, 64, ("favor", {"m": 128})),
+        (80, 8, ("favor", {"m": 35})),
+        (1, 1, ("dpfp", {"nu": 1})),
+        (33, 3, ("dpfp", {"nu": 2})),
+    ],
+    ids=str,
+)
+def test_widths(d_key, d_value, feature_map, device):
+    for rule, dtype in (("sum", torch.bfloat16), ("delta", torch.float16), ("delta", torch.float32)):
+        decoding = make(rule, feature_map, "both", d_key)
+        sentence, rows = Sentence(decoding, 2 * 20, d_key, d_value, dtype), torch.arange(40).view(2, 20)
+        site = Site(decoding, device)
+        assert_near(site.steps(sentence, rows, together=19), sentence.expected(rows), dtype, looser=1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_any_reordering(rule, dtype, device):
+    """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
+    decoding = make(rule, DPFP)
+    sentence, site = Sentence(decoding, 700, 16, 8, dtype), Site(decoding, device)
+    generator = torch.Generator().manual_seed(5)
+    rows, fresh = torch.empty(4, 0, dtype=torch.long), 0
+    for step in range(80):
+        if step and step % 3 != 2:
+            count = {20: 7, 40: 3, 60: 2, 75: 6}.get(step, len(rows))
+            order = torch.randint(len(rows), (count,), generator=generator)
+            site.reorder(order)
+            rows = rows[order]
+        rows = torch.cat([rows, fresh + torch.arange(len(rows))[:, None]], 1)
+        fresh += len(rows)
+        out = site.step(sentence, rows[:, -1:])
+        if step % 9 == 0 or step == 79:
+            assert_near(out, sentence.expected(rows)[:, -1:], dtype, looser=1.5)
+    assert site.cache.W is not None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("sources", [0, 1, 20, 50])
+@pytest.mark.parametrize("feature_map", [DPFP, ("elu", {}), ("favor", {"m": 9})], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_sources_are_shared(rule, feature_map, sources, dtype, device):
+    """Nine rows of two sources with pads, 1 and 3 queries; then another order of them. 50 sources are a state."""
+    decoding = make(rule, feature_map)
+    sentence, written = Sentence(decoding, 200, 16, 8, dtype), torch.arange(2 * sources).view(2, sources)
+    mask = torch.rand(2, sources, generator=torch.Generator().manual_seed(3)) < 0.3
+    shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
+    for targets in (1, 3):
+        site, rows = Site(decoding, device), shared
+        site.write(sentence, written, mask, shared)
+        for order in (None, torch.tensor([8, 1, 5, 5])):
+            if order is not None:
+                site.reorder(order)
+                rows = rows[order]
+            q = sentence.q[torch.arange(targets * len(rows)).view(targets, len(rows))].transpose(0, 1)
+            expected = sentence.expected(written[rows], mask[rows], causal=False, queries=q)
+            assert_near(site.read(q, dtype), expected, dtype, looser=1.5)
+    assert (site.cache.W is not None) == (sources == 50)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("rule", RULES)
+def test_pads_write_nothing(rule, together, device):
+    decoding = make(rule, DPFP)
+    sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
+    mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(3)) < 0.4
+    mask[0, :3] = True
+    for x in (sentence.k, sentence.v, *(() if sentence.beta is None else (sentence.beta,))):
+        x[rows[mask]] = float("nan")
+    found = Site(decoding, device).steps(sentence, rows, mask, together)
+    assert_near(found, sentence.expected(rows, mask), torch.bfloat16, looser=1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_inputs_of_any_magnitude(rule, dtype, device):
+    """float16 operands must not overflow or vanish: they are scaled by powers of two on the way."""
+    for scale in (2.0**-20, 2.0**10) if dtype == torch.bfloat16 else (2.0**-6, 2.0**6):
+        decoding = make(rule, DPFP, "both", 16, eps=0.0)
+        sentence, rows = Sentence(decoding, 40, 16, 8, dtype), torch.arange(40).view(2, 20)
+        for name in ("q", "k"):
+            setattr(sentence, name, getattr(sentence, name) * scale)
+        sentence.v = sentence.v * (1e5 if dtype == torch.bfloat16 else 1e3)
+        sentence.v = sentence.v.to(dtype).double()
+        found = Site(decoding, device).steps(sentence, rows)
+        assert_near(found, sentence.expected(rows), dtype, looser=1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_keys_without_features_read_as_zero(rule, dtype, device):
+    """eps = 0 and nothing written: 0 / 0 is 0. A lone number has no neighbour, so its normaliser is eps alone."""
+    for eps, lone in ((0.0, 0.0), (1e-6, 100.0)):
+        decoding = make(rule, ("dpfp", {"nu": 1}), "both", 16, eps)
+        sentence, rows = Sentence(decoding, 40, 16, 8, dtype), torch.arange(40).view(2, 20)
+        sentence.k.zero_()
+        sentence.k[..., 5] = lone
+        out = Site(decoding, device).steps(sentence, rows)
+        assert torch.equal(out, torch.zeros_like(out))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_order_of_threads_does_not_matter(rule, dtype):
+    """A missing barrier makes the two orders differ."""
+    for feature_map, d_key in ((DPFP, 80), (("favor", {"m": 70}), 20)):
+        decoding = make(rule, feature_map, "both", d_key)
+        sentence, rows = Sentence(decoding, 40, d_key, 70, dtype), torch.arange(40)[None]
+        first, second = (Site(decoding, "shim", schedule) for schedule in (0, 1))
+        assert torch.equal(first.steps(sentence, rows), second.steps(sentence, rows))
+        if first.cache.W is None:
+            first, second = (site._call(site.implementation.fold, decoding, site.cache) for site in (first, second))
+            assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+        else:
+            assert torch.equal(first.cache.W, second.cache.W)
+
+
+@pytest.mark.parametrize("name, value", [("ancestors", 2), ("ancestors", -1), ("rows", 2)])
+def test_a_table_that_leaves_the_storage_stops_the_kernel(name, value):
+    decoding = make("delta", DPFP)
+    sentence, site = Sentence(decoding, 200, 16, 8, torch.float32), Site(decoding, "shim")
+    rows = torch.arange(80).view(2, 40)
+    site.steps(sentence, rows[:, :39])
+    assert site.cache.W is not None or name == "ancestors"
+    getattr(site.cache, name)[1] = value
+    with pytest.raises(RuntimeError, match="a table names a row outside"):
+        site.step(sentence, rows[:, 39:])
+
+
+def test_storage_that_is_not_aligned():
+    """The same numbers by whole loads and by single ones."""
+    decoding = make("delta", ("dpfp", {"nu": 3}), "both", 24)
+    sentence, rows = Sentence(decoding, 40, 24, 16, torch.bfloat16), torch.arange(40).view(2, 20)
+    sites = [Site(decoding, "shim") for _ in range(2)]
+    sites[0].steps(sentence, rows[:, :18])
+    sites[1].steps(sentence, rows[:, :18])
+    cache = sites[1].cache
+    for name in ("keys", "values"):
+        x = getattr(cache, name)
+        moved = x.new_empty(x.numel() + 1)[1:].view(x.shape)
+        setattr(cache, name, moved.copy_(x))
+    found = [site.step(sentence, rows[:, 18:]) for site in sites]
+    assert torch.equal(*found)
