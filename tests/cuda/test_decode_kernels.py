@@ -11,7 +11,7 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from tests.cuda.decode_kernels import Shim
-from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream
+from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 RULES = ("sum", "delta")
@@ -206,10 +206,10 @@ def test_sources_are_shared(rule, feature_map, sources, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)
 @pytest.mark.parametrize("rule", RULES)
-def test_pads_write_nothing(rule, together, device):
-    decoding = make(rule, DPFP)
+def test_pads_write_nothing(rule, together, feature_map, device):
+    decoding = make(rule, feature_map)
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
     mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(3)) < 0.4
     mask[0, :3] = True
@@ -291,3 +291,50 @@ def test_storage_that_is_not_aligned():
         setattr(cache, name, moved.copy_(x))
     found = [site.step(sentence, rows[:, 18:]) for site in sites]
     assert torch.equal(*found)
+
+
+def on_device(rule: str, writes: bool, dtype: torch.dtype, **changes) -> dict[str, object]:
+    """Arguments of ``fwp::decode`` on a GPU."""
+    states = ("beta", "W", "z", "projection")
+
+    def moved(name, x):
+        if not isinstance(x, Tensor):
+            return x
+        return x.cuda() if not x.is_floating_point() else x.to("cuda", torch.float32 if name in states else dtype)
+
+    return {name: moved(name, x) for name, x in raw_arguments(rule, writes).items()} | changes
+
+
+@pytest.mark.needs("native", "cuda")
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("rule", RULES)
+def test_opcheck(rule, writes, dtype):
+    arguments = on_device(rule, writes, dtype)
+    torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()))
+    names = (
+        *("keys", "values", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
+        "normalize_output",
+    )
+    torch.library.opcheck(torch.ops.fwp.fold.default, tuple(arguments[name] for name in names))
+
+
+@pytest.mark.needs("native", "cuda")
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
+        ({"feature_map": "relu"}, "feature_map is relu, expected"),
+        ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
+        ({"beta": None}, "beta with them for delta"),
+        ({"ancestors": None}, "ancestors are missing"),
+        ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
+        ({"z": None}, "z is missing"),
+        ({"rows": torch.zeros(2, dtype=torch.int32)}, "rows is on cpu, expected q's device"),
+        ({"padding": torch.zeros(2, 1)}, "padding is of type Float, expected Bool"),
+    ],
+    ids=str,
+)
+def test_the_operator_names_what_is_wrong(changes, message):
+    with pytest.raises(ValueError, match=f"fwp::decode: .*{message}"):
+        torch.ops.fwp.decode(*on_device("delta", True, torch.bfloat16, **changes).values())

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fwp_fairseq import _extension
-from fwp_fairseq.ops import native_cuda
+from fwp_fairseq.ops import decoding_chunked, decoding_native, native_cuda
 from fwp_fairseq.ops.problem import Problem
 from tests.cuda.shim import CUDA
 
@@ -27,10 +27,36 @@ def test_reasons(monkeypatch):
     assert native_cuda.unsupported_reasons(problem(length=5000), "identity") == []
 
 
+def test_reasons_not_to_decode(monkeypatch):
+    monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
+    monkeypatch.setattr(native_cuda, "_decode_refusal", lambda *sizes: "")
+    x = problem().k
+
+    def reasons(rule="delta", dtype=torch.bfloat16):
+        with FakeTensorMode(), torch.device("cuda"):
+            return native_cuda.reasons_not_to_decode(rule, torch.empty_like(x, dtype=dtype), "identity", 4)
+
+    assert reasons() == reasons("sum", torch.float32) == []
+    assert reasons("gated") == ["the CUDA kernels have no gated rule"]
+    assert reasons(dtype=torch.float64) == ["the CUDA kernels do not compute in torch.float64"]
+
+
+@pytest.mark.parametrize("device, dtype", [("cpu", torch.float32), ("cuda", torch.bfloat16)])
+def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dtype):
+    with FakeTensorMode():
+        x = torch.empty(1, 1, 1, 4, device=device, dtype=torch.bfloat16)
+    assert decoding_native.cached_type(x) == dtype
+    assert decoding_chunked.cached_type(x) == torch.float32
+
+
 @pytest.mark.skipif(_extension.status().cuda, reason="the CUDA library is loaded")
 def test_a_missing_library_is_the_reason():
-    (reason,) = native_cuda.unsupported_reasons(problem(), "identity")
-    assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
+    for reasons in (
+        native_cuda.unsupported_reasons(problem(), "identity"),
+        native_cuda.reasons_not_to_decode("delta", problem().k, "identity", 4),
+    ):
+        (reason,) = reasons
+        assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
 
 
 def test_half_precision_stays_where_all_inputs_share_it():
