@@ -190,7 +190,7 @@ class Decoding:
         return phi.training_projection if phi.training else phi.projection
 
     def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
-        """Who serves, and what it is given: all inputs in the cache's type (None: there is none yet), beta as states."""
+        """Who serves and what it is given: inputs in the cache's type (None: there is no cache yet), beta as states."""
         widest = dtype or reduce(torch.promote_types, (x.dtype for x in inputs))
         first = inputs[0].to(widest)
         name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)

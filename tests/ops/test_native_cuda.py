@@ -30,11 +30,9 @@ def test_reasons(monkeypatch):
 def test_reasons_not_to_decode(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_decode_refusal", lambda *sizes: "")
-    x = problem().k
 
     def reasons(rule="delta", dtype=torch.bfloat16):
-        with FakeTensorMode(), torch.device("cuda"):
-            return native_cuda.reasons_not_to_decode(rule, torch.empty_like(x, dtype=dtype), "identity", 4)
+        return native_cuda.reasons_not_to_decode(rule, problem(dtype=dtype).k, "identity", 4)
 
     assert reasons() == reasons("sum", torch.float32) == []
     assert reasons("gated") == ["the CUDA kernels have no gated rule"]
