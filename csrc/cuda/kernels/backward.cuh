@@ -699,7 +699,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (GENERAL) {
+  if constexpr (walks<LT, GENERAL>) {
     const int keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
     int made = (keys - 1) / every;  // of this group the states stand there
 #pragma unroll 1
@@ -709,15 +709,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backw
         made = group;
 #pragma unroll 1
         for (int i = group * every; i < n; ++i) {
-          Forward<P, LT, DELTA, true>(c, keys_of(piece(c, LT, i))).run();
+          Forward<P, LT, DELTA, GENERAL>(c, keys_of(piece(c, LT, i))).run();
           sync_block();
         }
       }
-      Backward<P, LT, DELTA, true>(c, piece(c, LT, n)).run();
+      Backward<P, LT, DELTA, GENERAL>(c, piece(c, LT, n)).run();
       sync_block();
     }
   } else {
-    Backward<P, LT, DELTA, false>(c, whole(c)).run();
+    Backward<P, LT, DELTA, GENERAL>(c, whole(c)).run();
   }
 }
 

@@ -206,14 +206,14 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (GENERAL) {
+  if constexpr (walks<LT, GENERAL>) {
 #pragma unroll 1
     for (int n = 0; n < pieces(c, LT); ++n) {
-      Forward<P, LT, DELTA, true>(c, piece(c, LT, n)).run();
+      Forward<P, LT, DELTA, GENERAL>(c, piece(c, LT, n)).run();
       sync_block();  // shared memory has been read, the state written
     }
   } else {
-    Forward<P, LT, DELTA, false>(c, whole(c)).run();
+    Forward<P, LT, DELTA, GENERAL>(c, whole(c)).run();
   }
 }
 

@@ -9,6 +9,7 @@ namespace fwp::gpu {
 // memory; others are walked in pieces of walked_chunk.
 constexpr int longest_chunk = 128, walked_chunk = 64;
 inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources > c.chunk; }
+template <int LT, bool GENERAL> constexpr bool walks = GENERAL && LT == walked_chunk;  // instances that can
 
 // General instances also serve FAVOR+, features in more than one slab, and states.
 constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
