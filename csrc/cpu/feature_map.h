@@ -96,28 +96,28 @@ template <class T> void favor_features(const Call<T>& c, Side<T>& s) {
   }
 }
 
-// to[i] = a[i] b[i] for rows of one vector each; their sum.
-template <class T> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, T* to, idx ld, idx count) {
+// put(i, a[i] b[i]) for rows of one vector each; their sum.
+template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, idx ld, idx count, F put) {
   Vec<T> sum{}, odd{};  // two sums: the latency of one would be waited for
   idx i = 0;
-  for (; i + 2 <= count; i += 2, a += 2 * ld, b += 2 * ld, to += 2 * ld) {
+  for (; i + 2 <= count; i += 2, a += 2 * ld, b += 2 * ld) {
     const Vec<T> y = load(a) * load(b), z = load(a + ld) * load(b + ld);
-    store(to, y);
-    store(to + ld, z);
+    put(i, y);
+    put(i + 1, z);
     sum += y;
     odd += z;
   }
   if (i < count) {
     const Vec<T> y = load(a) * load(b);
-    store(to, y);
+    put(i, y);
     sum += y;
   }
   return sum + odd;
 }
 
-// Features `first` .. first + count of DPFP's block j: products of rows of s.x, to to[0..count). Adds to the sums in
-// s.scale.
-template <class T> void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, T* to) {
+// Features `first` .. first + count of DPFP's block j, products of rows of s.x: put(i, t, feature first + i of the tokens
+// from t on). Adds to the sums in s.scale.
+template <class T, class F> FWP_INLINE void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, F put) {
   const idx n = 2 * c.d_key, ld = s.ld, end = first + count;
   for (idx t = 0; t < s.padded; t += width<T>) {
     Vec<T> total = load(s.scale + t);
@@ -125,12 +125,18 @@ template <class T> void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first
     idx i = first;
     if (i < j) {  // rolled in from the other end
       const idx part = (end < j ? end : j) - i;
-      total += rolled_products(x + i * ld, x + (i - j + n) * ld, to + t, ld, part);
+      total += rolled_products(x + i * ld, x + (i - j + n) * ld, ld, part,
+                               [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(at, t, y); });
       i += part;
     }
-    if (i < end) total += rolled_products(x + i * ld, x + (i - j) * ld, to + (i - first) * ld + t, ld, end - i);
+    if (i < end)
+      total += rolled_products(x + i * ld, x + (i - j) * ld, ld, end - i,
+                               [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(i - first + at, t, y); });
     store(s.scale + t, total);
   }
+}
+template <class T> void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, T* to) {
+  dpfp_rows(c, s, j, first, count, [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(to + i * s.ld + t, y); });
 }
 
 // Sizes of the side, what the map needs of the inputs in s.x, phi of the maps that take one input each, and the sums of

@@ -31,6 +31,7 @@
 
 constexpr idx longest_chunk = 128, short_chunk = 64;
 constexpr idx longest_grouped = 64;  // up to here features are made in groups that stay in the first-level cache
+constexpr idx feature_group = 64;
 
 // Sizes that follow from the call.
 template <class T> struct Plan {
@@ -83,6 +84,9 @@ template <class T> struct Head {
   idx ldp;  // rows of P and G
   bool has_W = false;
   bool grams_done = false;  // load_grams has done the work of loading; phi does not hold the features
+  bool paired = false;      // .. by pairs: P and G are their transposes, without what is above the diagonal
+  T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
+  idx ldpairs;
 
   Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : c(call), plan(call), b(b), h(h) {
     const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
@@ -96,6 +100,9 @@ template <class T> struct Head {
     q.ahead = ahead(c.q);
     k.ahead = ahead(c.k);
     buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
+    ldpairs = row_distance<T>(2 * rows);
+    pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
+    products = arena.take(pairs_features() ? rows * ldpairs : 0);
     P = arena.take(rows * ldp);
     G = arena.take(c.rule == Rule::sum ? 0 : rows * ldp);
     U = arena.take(rows * plan.wide);
@@ -171,31 +178,69 @@ template <class T> struct Head {
     else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
   }
 
+  // A sentence without a state, whose features nothing needs but the Gram matrices.
+  bool groups_features() const {
+    return c.map == Map::dpfp && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
+           !plan.writes_state && !c.initial_W;
+  }
+  bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
+
   // Both sides, and the Gram matrices before scaling, from a few features at a time: phi as a whole would leave the
   // first-level cache and come back.
   void load_grams(idx targets, idx sources) {
     load_inputs(c, c.k, c.padding, b, h, 0, sources, k, buffer);
     load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
-    const idx n = 2 * c.d_key, most = 64;
+    paired = pairs_features();
+    const idx n = 2 * c.d_key;
     bool add = false;
     for (idx j = 1; j <= c.nu; ++j)
-      for (idx first = 0; first < n; first += most, add = true) {
-        const idx count = first + most < n ? most : n - first;
-        dpfp_rows(c, k, j, first, count, k.phi);
-        dpfp_rows(c, q, j, first, count, q.phi);
-        if (add) add_gram<true>(q, k, tokens(q), k.phi, count, plan.causal, P);
-        else add_gram<false>(q, k, tokens(q), k.phi, count, plan.causal, P);
-        if (c.rule != Rule::delta) continue;
-        if (add) add_gram<true>(k, k, tokens(k), k.phi, count, true, G);
-        else add_gram<false>(k, k, tokens(k), k.phi, count, true, G);
+      for (idx first = 0; first < n; first += feature_group, add = true) {
+        const idx count = first + feature_group < n ? feature_group : n - first;
+        if (add) add_grams<true>(j, first, count);
+        else add_grams<false>(j, first, count);
       }
     finish_scale(c, c.padding, b, 0, k);
     finish_scale(c, Rows<const bool>{}, b, 0, q);
     grams_done = true;
   }
+  template <bool Add> void add_grams(idx j, idx first, idx count) {
+    if (paired) {
+      const auto put = [&](T* to) {
+        return [=, this](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store_halves(to + i * ldpairs + 2 * t, y); };
+      };
+      dpfp_rows(c, q, j, first, count, put(pairs));
+      dpfp_rows(c, k, j, first, count, put(pairs + width<T> / 2));
+      product_pairs<Add>(2 * k.padded, count, pairs, ldpairs, products, ldpairs);
+      return;
+    }
+    dpfp_rows(c, k, j, first, count, k.phi);
+    dpfp_rows(c, q, j, first, count, q.phi);
+    add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
+    if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, G);
+  }
+
+  // P or G, as triangles are read.
+  View<T> triangle(const T* gram) const { return paired ? View<T>{gram, 1, ldp} : View<T>{gram, ldp, 1}; }
+
+  // to = (scaled a . scaled k)^T for j <= i + limit, from `from`: a's half vectors of `products`; sums over j to `sums`.
+  void gram_of_pairs(const Side<T>& a, const T* from, idx limit, T* to, T* sums) const {
+    const auto lane = lane_numbers<T>();
+    for (idx first = 0; first < a.padded; first += width<T>) {
+      const Vec<T> scale = load(a.scale + first);
+      Vec<T> sum{};
+      for (idx j = 0; j < first + width<T> + limit; ++j) {
+        const Vec<T> x = load_halves(from + j * ldpairs + 2 * first) * (scale * splat(k.scale[j]));
+        const Vec<T> kept = lane >= lane_limit(j - limit - first) ? x : Vec<T>{};
+        store(to + j * ldp + first, kept);
+        sum += kept;
+      }
+      if (sums) store(sums + first, sum);
+    }
+  }
 
   // to (padded rows) = scaled a . scaled b, kept for j <= i + limit and 0 elsewhere; row sums to `sums`.
   void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
+    if (paired) return gram_of_pairs(a, &a == &q ? products : products + width<T> / 2, limit, to, sums);
     if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
     const auto lane = lane_numbers<T>();
     for (idx first = 0; first < a.padded; first += width<T>) {
@@ -239,19 +284,18 @@ template <class T> struct Head {
       if (has_W) {
         product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, R, plan.wide);
         scale_rows(count, k.scale, R, plan.wide);
-      } else {
-        for (idx i = 0; i < count * plan.wide; ++i) R[i] = 0;
       }
       for (idx t = 0; t < count; ++t) {
         if (!c.normalize_output) {
           rate[t] = beta[t];
           continue;
         }
-        seen[t] += R[t * plan.wide + c.d_value] + c.eps;
+        seen[t] += (has_W ? R[t * plan.wide + c.d_value] : T(0)) + c.eps;
         rate[t] = seen[t] == 0 ? T(0) : beta[t] / seen[t];
       }
       scale_rows(count, beta, U, plan.narrow);
-      triangle_solve(count, plan.narrow, View<T>{G, ldp, 1}, rate, 1, R, plan.wide, U, plan.wide);
+      if (has_W) triangle_solve<true>(count, plan.narrow, triangle(G), rate, 1, R, plan.wide, U, plan.wide);
+      else triangle_solve<false>(count, plan.narrow, triangle(G), rate, 1, R, plan.wide, U, plan.wide);
     }
     if (c.normalize_output)
       for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
@@ -333,14 +377,16 @@ template <class T> struct Head {
           for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
       if (c.normalize_output)
         for (idx t = 0; t < count; ++t) denominator[t] += N[t * plan.wide + c.d_value];
-    } else {
-      for (idx i = 0; i < count * plan.wide; ++i) N[i] = 0;
     }
     if (!from_gram) return;
     read_gram();
-    const View<T> A{P, ldp, 1};
-    if (plan.causal) triangle_product<true>(count, plan.narrow, A, U, plan.wide, N, plan.wide);
-    else product<true>(count, plan.narrow, k.tokens, A, U, plan.wide, N, plan.wide);
+    if (has_W) add_written<true>(count);
+    else add_written<false>(count);
+  }
+  // N (+)= P U
+  template <bool Add> void add_written(idx count) const {
+    if (plan.causal) triangle_product<Add>(count, plan.narrow, triangle(P), U, plan.wide, N, plan.wide);
+    else product<Add>(count, plan.narrow, k.tokens, View<T>{P, ldp, 1}, U, plan.wide, N, plan.wide);
   }
 
   void load_queries(idx t0, idx count) { load_side(c, c.q, Rows<const bool>{}, b, h, t0, count, q, buffer); }
@@ -390,8 +436,7 @@ template <class T> struct Head {
 
   void forward() {
     start();
-    const bool small = c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state;
-    if (c.map == Map::dpfp && small && !plan.writes_state && !has_W) load_grams(c.targets, c.sources);
+    if (groups_features()) load_grams(c.targets, c.sources);
     for (idx n = 0; n < plan.chunks; ++n) {
       const idx t0 = n * plan.chunk, count = chunk_length(n);
       load_chunk(t0, count);
@@ -645,7 +690,7 @@ template <class T> struct HeadBackward : Head<T> {
     const idx e = count - 1;
     for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dR[i] = 0;
     // The transposed system runs from the last row up: dU becomes Z, dR = -rate Z.
-    triangle_solve(count, plan.narrow, View<T>{G + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
+    triangle_solve<true>(count, plan.narrow, View<T>{G + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
                    dR + e * plan.wide, -plan.wide);
     const T* Z = dU;
     Base::load_rows(c.v, t0, count, true, V);

@@ -1,22 +1,17 @@
 // Tensors to plain pointers, one task per batch row and head, and the registration of the CPU kernels.
-#include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include <memory>
 #include <string>
 #include <tuple>
 
 #include "../checks.h"
-#include "call.h"
 #include "capability.h"
+#include "tensors.h"
 
 namespace fwp {
 namespace {
-
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 struct Options {
   std::string rule, feature_map;
@@ -32,8 +27,6 @@ struct Inputs {
   OptionalTensor beta, mask, W, z, projection;
 };
 
-Tensor with_contiguous_rows(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
-
 OptionalTensor contiguous(const OptionalTensor& x) { return x ? OptionalTensor(x->contiguous()) : x; }
 
 Rule rule_of(const char* op, const std::string& name) {
@@ -41,14 +34,6 @@ Rule rule_of(const char* op, const std::string& name) {
   if (name == "delta") return Rule::delta;
   if (name == "gated") return Rule::gated;
   TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum, delta or gated");
-}
-
-Map map_of(const char* op, const std::string& name) {
-  if (name == "identity") return Map::identity;
-  if (name == "elu") return Map::elu;
-  if (name == "dpfp") return Map::dpfp;
-  if (name == "favor") return Map::favor;
-  TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
 }
 
 Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta,
@@ -103,14 +88,6 @@ Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v
           contiguous(W), contiguous(z), contiguous(projection)};
 }
 
-template <class T> Rows<const T> rows(const Tensor& x) {
-  return {static_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
-}
-template <class T> Rows<T> mutable_rows(const Tensor& x) {
-  return {static_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
-}
-template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
-
 template <class T, class In = T> Call<T, In> call_of(const char* op, const Inputs& in, const Options& o) {
   Call<T, In> c;
   c.rule = rule_of(op, o.rule);
@@ -137,34 +114,6 @@ template <class T, class In = T> Call<T, In> call_of(const char* op, const Input
   c.initial_W = pointer<T>(in.W);
   c.initial_z = pointer<T>(in.z);
   return c;
-}
-
-// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
-Tensor new_rows(const Tensor& x, int64_t width) {
-  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
-  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
-  return at::empty({B, L, H, width}, x.options());
-}
-Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the last dimension (beta)
-  return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
-}
-
-// A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
-template <class T> T* scratch(std::size_t count) {
-  constexpr std::size_t alignment = 64;
-  struct Block {
-    std::unique_ptr<char[]> memory;
-    std::size_t bytes = 0;
-  };
-  static thread_local Block block;
-  const std::size_t bytes = count * sizeof(T) + alignment;
-  if (block.bytes < bytes) {
-    block.memory.reset();
-    block.memory.reset(new char[bytes]);
-    block.bytes = bytes;
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
-  return reinterpret_cast<T*>((address + alignment - 1) / alignment * alignment);
 }
 
 template <class T>

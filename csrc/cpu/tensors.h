@@ -26,11 +26,12 @@ inline Map map_of(const char* op, const std::string& name) {
   TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
 }
 
+// T: the tensor's type, which the caller has checked, or one of the same bits (Bf16).
 template <class T> Rows<const T> rows(const Tensor& x) {
-  return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
+  return {static_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
 }
 template <class T> Rows<T> mutable_rows(const Tensor& x) {
-  return {x.mutable_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2)};
+  return {static_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
 
@@ -39,6 +40,9 @@ inline Tensor new_rows(const Tensor& x, int64_t width) {
   const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
   if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
   return at::empty({B, L, H, width}, x.options());
+}
+inline Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the last dimension (beta)
+  return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
 }
 
 // A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.

@@ -167,6 +167,22 @@ def test_single_precision(rule, length):
         compare(rule, {n: y.float().double() for n, y in x.items()}, torch.float32, feature_map=build(feature_map, 64))
 
 
+@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_sentences_of_which_no_state_is_wanted(rule, causal):
+    """Their features are made in groups, of which 64 and more dimensions need several."""
+    mask = torch.zeros(2, 50, dtype=torch.bool)
+    mask[1, 7:20] = mask[1, 49:] = True
+    for length, nu, output in itertools.product((9, 32, 50), (1, 3), (False, True)):
+        feature_map = ("dpfp", {"nu": nu})
+        x = make_inputs(rule, length, length, B=2, H=1, d_key=40, d_value=20, feature_map=feature_map)
+        compare(
+            rule, {n: y.float().double() for n, y in x.items()}, torch.float32, feature_map=build(feature_map, 40),
+            causal=causal, key_padding_mask=mask[:, :length], normalize_features=True, normalize_output=output,
+            return_state=False,
+        )  # fmt: skip
+
+
 def test_half_precision_is_computed_in_single():
     dtype = torch.float16  # bfloat16: test_native_bf16.py
     x = {name: y.to(dtype) for name, y in make_inputs("delta", 12, 12).items()}
@@ -377,7 +393,7 @@ def test_every_instruction_set(capability):
         pytest.skip(f"this processor has no {capability}")
     if capability == torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512"):  # the same kernels for these types
         pytest.skip("the other tests run it")
-    tests = "widths or precision or thousand or reaches or (lengths and not sum and True)"
+    tests = "widths or precision or thousand or reaches or no_state_is_wanted or (lengths and not sum and True)"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
