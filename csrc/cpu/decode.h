@@ -171,9 +171,10 @@ template <class T> struct Decoder {
     return left;
   }
 
-  // What the next head reads lies behind it.
+  // What the next head reads lies behind it. Not into the first level: rows of positions lie a multiple of 4096 bytes
+  // apart in most models, and would push each other out of the few sets that they share.
   static FWP_INLINE void prefetch(const T* p, idx count) {
-    for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i);
+    for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i, 0, 2);
   }
 
   // products[p N + n] of positions first .. first + K with N queries, as vectors yet to be summed.
@@ -210,16 +211,42 @@ template <class T> struct Decoder {
       for (int n = 0; n < N; ++n) store(partial + ((first % tile + k) * N + n) * V, sum[k][n]);
   }
 
+  // The same for one position and dpfp with 2 d_key = `vectors` V: r stays in registers, and is rolled by one for each
+  // offset. What lies across two lines or two stores is loaded slowly.
+  template <int N, int vectors> FWP_INLINE void multiply_rolled(const T* f, idx p, idx query_size) {
+    Vec<T> own[vectors], rolled[vectors], sum[N] = {};
+    unroll<vectors / 2>([&](auto v) FWP_INLINE_LAMBDA {
+      const Vec<T> a = load(keys[p] + v * V);
+      own[v] = rolled[v] = relu<T>(a);
+      own[vectors / 2 + v] = rolled[vectors / 2 + v] = relu<T>(-a);
+    });
+    for (idx j = 1; j <= c.nu; ++j, f += padded) {
+      const Vec<T> last = rolled[vectors - 1];
+      unroll<vectors>([&](auto i) FWP_INLINE_LAMBDA {
+        constexpr int v = vectors - 1 - i;
+        if constexpr (v > 0) rolled[v] = picked<Roll<T>, T>(rolled[v - 1], rolled[v]);
+        else rolled[v] = picked<Roll<T>, T>(last, rolled[v]);
+        const Vec<T> y = own[v] * rolled[v];
+        for (int n = 0; n < N; ++n) sum[n] += y * load(f + n * query_size + v * V);
+      });
+    }
+    for (int n = 0; n < N; ++n) store(partial + (p % tile * N + n) * V, sum[n]);
+  }
+
   template <int N> void multiply_all(const T* f, idx count) {
     constexpr int K = N > 2 ? 2 : 4;
     const idx query_size = blocks * padded;
+    constexpr int in_registers = 8;  // heads of 64 in vectors of 64 bytes; narrower vectors have fewer registers too
+    const bool rolls = FWP_VECTOR_BYTES == 64 && c.map == Map::dpfp && 2 * c.d_key == in_registers * V;
     for (idx p = 0; p < count; p += tile) {
       const idx end = p + tile < count ? p + tile : count;
       for (idx t = p; t < end; ++t) {
         prefetch(keys[t], c.d_cached);
-        if (c.map == Map::dpfp) load_r(keys[t], r + (t - p) * r_size);
+        if (c.map == Map::dpfp && !rolls) load_r(keys[t], r + (t - p) * r_size);
       }
       idx t = p;
+      if constexpr (FWP_VECTOR_BYTES == 64)
+        for (; rolls && t < end; ++t) multiply_rolled<N, in_registers>(f, t, query_size);
       for (; t + K <= end; t += K) multiply<N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<N, 1>(f, t, query_size);
       // What lies behind the last of them in `partial` is summed into nothing that is read.

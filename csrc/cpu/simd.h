@@ -114,6 +114,11 @@ struct Concatenate {
   static constexpr int lane(int i) { return i; }
 };
 
+// The last lane of a, then b without its last.
+template <class T> struct Roll {
+  static constexpr int lane(int i) { return Lanes<T>::count - 1 + i; }
+};
+
 // The halves of a vector, at p and a whole vector behind it: what lies between them belongs to another.
 template <class T> struct Half {
   static constexpr int count = Lanes<T>::count / 2, bytes = FWP_VECTOR_BYTES / 2;

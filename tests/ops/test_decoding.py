@@ -158,13 +158,13 @@ def test_any_reordering(rule, implementation):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("sources", [0, 20, 50])
+@pytest.mark.parametrize("sources, d_key, d_value", [(0, 3, 5), (20, 3, 5), (20, 32, 64), (50, 3, 5)])
 @pytest.mark.parametrize("map_name", MAPS)
 @pytest.mark.parametrize("rule", RULES)
-def test_sources_are_shared(rule, map_name, sources, implementation):
+def test_sources_are_shared(rule, map_name, sources, d_key, d_value, implementation):
     """Rows 0, 0, 0, 0, 0, 1, 0, 0, 1 of two sources with pads, 1 and 3 queries; then another order of them."""
-    decoding = make(rule, map_name, backend=implementation)
-    stream, written = Stream(decoding, 200), torch.arange(2 * sources).view(2, sources)
+    decoding = make(rule, map_name, backend=implementation, d_key=d_key)
+    stream, written = Stream(decoding, 200, d_key, d_value), torch.arange(2 * sources).view(2, sources)
     mask = torch.rand(2, sources) < 0.3
     shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
     _, k, v, beta = stream.inputs(written)
@@ -218,10 +218,11 @@ def test_storage_grows_with_the_positions(implementation):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("d_key", [16, 64])
 @pytest.mark.parametrize("map_name", ["elu", "dpfp-3", "favor"])
-def test_precision_of_float32(map_name, rule, implementation):
-    decoding = make(rule, map_name, backend=implementation, d_key=16)
-    stream, rows = Stream(decoding, 2 * 70, 16, 16), torch.arange(140).view(2, 70)
+def test_precision_of_float32(map_name, d_key, rule, implementation):
+    decoding = make(rule, map_name, backend=implementation, d_key=d_key)
+    stream, rows = Stream(decoding, 2 * 70, d_key, 16), torch.arange(140).view(2, 70)
     expected = stream.expected(rows)
     for name in ("q", "k", "v", "beta"):
         x = getattr(stream, name)
