@@ -63,6 +63,8 @@ class Favor(FeatureMap):
         self.register_buffer("training_projection", self.projection.clone(), persistent=False)
 
     def _draw(self, num_updates: int) -> Tensor:
+        if self.seed.is_meta:  # without a seed there is nothing but a shape
+            return self.seed.new_empty(self.m, self.d_key, dtype=torch.float32)
         generator = torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63)
         return draw_projection(self.m, self.d_key, generator, self.orthogonal)
 
