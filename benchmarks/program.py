@@ -16,7 +16,7 @@ def parser(documentation: str) -> argparse.ArgumentParser:
     found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     found.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
     found.add_argument("--list", action="store_true", help="print the names of the cases and end")
-    found.add_argument("--time-limit", type=float, metavar="SECONDS", help="begin no further case after so long")
+    found.add_argument("--time-limit", type=float, metavar="SECONDS", help="begin nothing further after so long")
     found.add_argument(
         "--record", type=Path, metavar="DIR", help="append records to DIR, e.g. benchmarks/results; not without commit"
     )
@@ -34,7 +34,7 @@ class Session:
         self.environment = records.environment()
         self.deadline = None if arguments.time_limit is None else clock() + arguments.time_limit
         self.failed: list[str] = []
-        if arguments.device == "cuda" and not torch.cuda.is_available():
+        if arguments.device == "cuda" and not arguments.list and not torch.cuda.is_available():
             raise SystemExit("error: --device cuda: torch sees no CUDA device")
         if arguments.record and self.environment["dirty"]:
             raise SystemExit("error: --record: expected a clean checkout, found uncommitted changes; commit them first")
@@ -55,10 +55,13 @@ class Session:
             raise SystemExit(f"error: --only {self.arguments.only}: expected a match, found none; see --list")
         return found
 
+    def late(self) -> bool:
+        return self.deadline is not None and self.clock() > self.deadline
+
     def until_deadline(self, cases: list):
         """The cases one after the other; what is left when time is up is named."""
         for number, case in enumerate(cases):
-            if self.deadline is not None and self.clock() > self.deadline:
+            if self.late():
                 left = ", ".join(other.name for other in cases[number:])
                 print(f"--time-limit {self.arguments.time_limit:g}: left out {left}", flush=True)
                 return

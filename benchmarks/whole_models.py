@@ -1,6 +1,7 @@
 """What training and decoding share: models in turn on the same batches, beside fairseq's own Transformer."""
 
 import argparse
+import gc
 import logging
 import os
 import time
@@ -64,7 +65,10 @@ class Measured(NamedTuple):
     refused: dict[str, str]
 
 
-def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool) -> Measured:
+def measure(
+    work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool, late=lambda: False
+) -> Measured:
+    """``late()`` after a round ends the case with the rounds that were done."""
     task = models.build_task(case)
     runs, refused = {}, {}
     for row in rows:
@@ -86,6 +90,8 @@ def measure(work: Work, case: ModelCase, rows: list[str], device: str, rounds: i
                     best[row][number] = min(best[row][number], used)
                     progress.update()
                 counts[work.unit] += count
+            if late():
+                break
     profiles = {row: shares(partial(run, samples[0])) for row, run in runs.items() if profiled}
     return Measured({row: sum(times) for row, times in best.items()}, counts, profiles, refused)
 
@@ -109,7 +115,12 @@ def _alone(work: Work, case: ModelCase, row: str, device: str, threads: int) -> 
 
 
 def peak_memory(work: Work, case: ModelCase, row: str, device: str) -> int:
-    """Bytes at most, in a process of its own, on the largest batch: resident memory, or the GPU's."""
+    """Bytes at most on the largest batch: resident, in a process of its own, or what torch allocated on the GPU."""
+    if device == "cuda":
+        gc.collect()  # models refer to themselves
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        return _alone(work, case, row, device, torch.get_num_threads())
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_alone, work, case, row, device, torch.get_num_threads()).result()
 
@@ -141,7 +152,7 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     device = arguments.device
     for case in session.until_deadline(session.chosen(work.cases[device])):
         rows = list(dict.fromkeys(["softmax", *(wanted or case.rows)]))
-        found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile)
+        found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile, session.late)
         seconds, counts = found.seconds, found.counts
         session.failed += found.refused.values()
         peaks = {row: peak_memory(work, case, row, device) for row in seconds if not arguments.no_memory}
@@ -151,6 +162,7 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None
             limit = case.limits.get(row)
             cells = [f"{case.name:16} {row:14} {speed:10.0f} {work.unit}/s"]
+            cells += [f"{counts['sentences'] / used:8.1f} sentences/s"]
             cells += [] if ratio is None else [f"{ratio:.3f} of stock" + ("" if limit is None else f" [{limit:g}]")]
             cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
             cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]

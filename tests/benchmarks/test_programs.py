@@ -149,6 +149,14 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
 
+@pytest.mark.parametrize("late, rounds", [(True, 1), (False, 3)])
+def test_time_that_is_up_ends_a_case_after_a_round(data, late, rounds):
+    seen = []
+    work = whole_models.Work("none", "words", {}, lambda *case: None, lambda *case: lambda x: seen.append(x) or 1, 1)
+    whole_models.measure(work, MINI, ["softmax"], "cpu", 3, False, lambda: late)
+    assert len(seen) == rounds * MINI.batches
+
+
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
     right = backends.BACKENDS["chunked"].run
 

@@ -56,6 +56,37 @@ def test_gpu_check_says_that_there_is_no_gpu():
     assert "CUDA" in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.fixture
+def interpreter(tmp_path):
+    """A Python that notes its arguments and fails at those that hold $FAILS."""
+    found = tmp_path / "python"
+    found.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\ncase "$*" in *"$FAILS"*) exit 1 ;; esac\n')
+    found.chmod(0o755)
+    return found
+
+
+def programs(interpreter: Path) -> list[str]:
+    return re.findall(r"-m (benchmarks\.\w+|pytest)", (interpreter.parent / "calls").read_text())
+
+
+def test_gpu_check_times_after_its_checks(interpreter, tmp_path):
+    (tmp_path / "wmt10k").mkdir()
+    variables = {"PYTHON": str(interpreter), "FWP_DATA": str(tmp_path), "FAILS": "nothing"}
+    result = call("scripts/gpu_check.sh", "--only", "test,benchmark,training,decoding", **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert programs(interpreter) == ["pytest", "benchmarks.attention", "benchmarks.training", "benchmarks.decoding"]
+    result = call("scripts/gpu_check.sh", "--only", "decoding", **{**variables, "FWP_DATA": "nowhere"})
+    assert result.returncode == 0 and "nowhere/wmt10k is missing: not run" in result.stdout
+
+
+def test_gpu_check_times_nothing_after_a_failed_check(interpreter, tmp_path):
+    variables = {"PYTHON": str(interpreter), "FWP_DATA": str(tmp_path), "FAILS": "pytest"}
+    result = call("scripts/gpu_check.sh", "--only", "test,benchmark,training", **variables)
+    assert (result.returncode, result.stderr) == (1, "failed: test\n")
+    assert "benchmark not timed: test failed" in result.stdout and "training not timed" in result.stdout
+    assert programs(interpreter) == ["pytest"]
+
+
 @pytest.mark.parametrize("arguments", [["--only", "tests"], ["--only"], ["--fast"]])
 def test_gpu_check_refuses_unknown_arguments(arguments):
     result = call("scripts/gpu_check.sh", *arguments)
