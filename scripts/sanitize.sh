@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests of the compiled operators under AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of this checkout.
-# Needs g++, which takes longer here than the tests. Usage: scripts/sanitize.sh [pytest arguments], e.g. -k "widths or decoding" for some of
-# them (without it, all but those of the PyTorch backend); PYTHON chooses the interpreter.
+# Needs g++, which takes longer than most of the tests. Usage: scripts/sanitize.sh [pytest arguments], e.g.
+# -k "widths or decoding" for some of them (else all but those of the PyTorch backend); PYTHON chooses the interpreter.
 set -eu
 python=${PYTHON:-python}
 root=$(cd "$(dirname "$0")/.." && pwd)
