@@ -47,6 +47,10 @@ def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
     return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), _LONGEST_BLOCK)
 
 
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.to(dtype)  # a call that does nothing costs as much as a small operation
+
+
 @dataclass
 class Cache:
     """What was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
@@ -191,13 +195,13 @@ class Decoding:
 
     def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
         """Who serves and what it is given: inputs in the cache's type (None: there is no cache yet), beta as states."""
-        widest = dtype or reduce(torch.promote_types, (x.dtype for x in inputs))
-        first = inputs[0].to(widest)
+        widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
+        first = _as(inputs[0], widest)
         name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)
         served[name] += 1
         implementation = IMPLEMENTATIONS[name]
         dtype = dtype or implementation.cached_type(first)
-        return implementation, tuple(x.to(dtype) for x in inputs), None if beta is None else beta.to(state_type(dtype))
+        return implementation, [_as(x, dtype) for x in inputs], None if beta is None else _as(beta, state_type(dtype))
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
