@@ -42,16 +42,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     feature_sums(sum_q, sum_k);
     Base::finish_scales(sum_q, sum_k);
     sync_block();
-    float shift_q[2], shift_k[2];
     {
       KeyStrip B;
       solve_for_D(B);
-      read(shift_q);
-      pull(B, shift_k);
+      read();
+      pull(B);
     }
     sync_block();
-    store_query_gradient(shift_q);
-    store_key_gradient(shift_k);
+    store_query_gradient();
+    store_key_gradient();
     if (GENERAL && here.gradient_before.W) write_state_gradient();
   }
 
@@ -73,42 +72,43 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   // (the system of D), right of it by -rate of the column (the transposed system of Z), 0 on it.
   FWP_DEVICE void solve_for_D(KeyStrip& B) {
     Base::clear(B);
-    if constexpr (DELTA) Base::add_gram(B, s.keys, s.keys, 0, w < keys ? keys : 0);
+    const bool state = GENERAL && here.before.W && keys;
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
-    float rate[2] = {1, 1};
+    float seen[2] = {}, rate[2] = {1, 1};
+    if constexpr (DELTA) {
+      Base::add_gram(B, s.keys, s.keys, 0, w < keys ? keys : 0);
+      Base::for_strip([&](int n, int i, int j) {
+        const int k = Base::row_of(i);
+        B[n][i] = j == k ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
+        if (j < k) seen[i >> 1] += B[n][i];
+      });
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        seen[r] = Base::quad_sum(seen[r]);
+        rate[r] = Base::rate_of(seen[r] + c.eps);
+      }
+      if (!state) prepare(B, rate);
+    }
 #pragma unroll 1
     for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       Base::load_values(c.v, true, first, x);
       if constexpr (DELTA) {
-        Values old;
-        float from_z[2] = {};
-        if (GENERAL) Base::clear(old);
-        if (GENERAL && here.before.W && keys) Base::add_from_state(old, from_z, s.keys, here.before, first);
-        if (first == 0) {
-          float seen[2] = {};
-          Base::for_strip([&](int n, int i, int j) {
-            const int k = Base::row_of(i);
-            B[n][i] = j == k ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
-            if (j < k) seen[i >> 1] += B[n][i];
-          });
+        if (state) {
+          Values old;
+          float from_z[2] = {};
+          Base::clear(old);
+          Base::add_from_state(old, from_z, s.keys, here.before, first);
+          if (first == 0) {
 #pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const float total = Base::quad_sum(seen[r]) + scale[r] * from_z[r] + c.eps;
-            if (c.normalize_output) rate[r] = total == 0 ? 0.f : 1 / total;
-            if (t == 0) s.read_rate[row + g + 8 * r] = rate[r];
+            for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale[r] * from_z[r] + c.eps);
+            prepare(B, rate);
           }
-          sync_block();
-          Base::for_strip([&](int n, int i, int j) {
-            B[n][i] *= j < Base::row_of(i) ? -rate[i >> 1] * s.beta[j] : -s.beta[j] * s.read_rate[j];
-          });
-          share_block(B, s.square, false);
-        }
-        if (GENERAL)
 #pragma unroll
           for (int n = 0; n < value_tiles; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
+        }
         if (w >= keys) Base::share_values(s.D, first, x);
 #pragma unroll 1
         for (int m = 0; m < keys; ++m) {
@@ -125,6 +125,18 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       }
     }
     sync_block();
+  }
+
+  // B from the scaled products of keys; read rates and the inverse of the own diagonal block to shared memory.
+  FWP_DEVICE void prepare(KeyStrip& B, const float (&rate)[2]) {
+    if constexpr (DELTA) {
+      if (t == 0) s.read_rate[row + g] = rate[0], s.read_rate[row + g + 8] = rate[1];
+      sync_block();
+      Base::for_strip([&](int n, int i, int j) {
+        B[n][i] *= j < Base::row_of(i) ? -rate[i >> 1] * s.beta[j] : -s.beta[j] * s.read_rate[j];
+      });
+      share_block(B, s.square, false);
+    }
   }
 
   // The inverse of the diagonal block to shared memory; of the transposed system with rows and columns in reverse order.
@@ -160,39 +172,39 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     Base::share_values(to, first, x);
   }
 
-  // G and gd to shared memory; df.f of own queries.
-  FWP_DEVICE void read(float (&shift)[2]) {
+  // G, gd and df.f of own queries (shift_q) to shared memory.
+  FWP_DEVICE void read() {
     Strip A;
     Base::clear(A);
     Base::add_gram(A, s.queries, s.keys, 0, last_q);
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
-    float den[2] = {}, dot[2] = {}, by[2] = {1, 1};
+    const bool state = GENERAL && here.before.W && queries;
+    float den[2] = {}, dot[2] = {}, by[2];
     Base::for_strip([&](int n, int i, int j) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
       den[i >> 1] += x;
       A[n][i] = x * s.beta[j];
     });
-    den[0] = Base::quad_sum(den[0]);
-    den[1] = Base::quad_sum(den[1]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      den[r] = Base::quad_sum(den[r]);
+      by[r] = Base::rate_of(den[r] + c.eps);
+    }
 #pragma unroll 1
     for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
-      float from_z[2] = {};
       Base::clear(x);
-      if (GENERAL && here.before.W && queries) {
+      if (state) {
+        float from_z[2] = {};
         Base::add_from_state(x, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) x[n][i] *= scale[i >> 1];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + scale[r] * from_z[r] + c.eps);
       }
       Base::add_read(x, A, s.D, 0, last_q, first);
-      if (first == 0 && c.normalize_output)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float total = den[r] + scale[r] * from_z[r] + c.eps;
-          by[r] = total == 0 ? 0.f : 1 / total;
-        }
       Base::share_values(s.G, first, x);
 #pragma unroll 1
       for (int n = 0; n < value_tiles * 4; ++n) {  // each lane its own numbers
@@ -208,20 +220,22 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       dot[r] = Base::quad_sum(dot[r]);
-      shift[r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
-      if (t == 0) s.gradient_den[row + g + 8 * r] = c.normalize_output ? -dot[r] * by[r] : 0.f;
+      if (t == 0) {
+        s.shift_q[row + g + 8 * r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
+        s.gradient_den[row + g + 8 * r] = c.normalize_output ? -dot[r] * by[r] : 0.f;
+      }
     }
     sync_block();
   }
 
-  // Z and x to shared memory, gradients of v and beta to memory; df.f of own keys.
-  FWP_DEVICE void pull(const KeyStrip& B, float (&shift)[2]) {
+  // Z, x and df.f of own keys (shift_k) to shared memory, gradients of v and beta to memory.
+  FWP_DEVICE void pull(const KeyStrip& B) {
     Strip A;
     Base::clear(A);
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
-    float from_den[2] = {}, from_gz[2] = {}, ZD[2] = {}, x[2] = {};
+    float from_den[2] = {}, from_gz[2] = {}, ZD[2] = {}, x[2] = {}, shift[2];
     Base::for_strip([&](int n, int i, int j) {
       A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
       from_den[i >> 1] += A[n][i] * s.gradient_den[j];
@@ -296,6 +310,9 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         shift[r] += Base::quad_sum(from_seen[r]) - rate * x[r] * (c.normalize_output ? c.eps : 1.f);
       }
     }
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      if (t == 0) s.shift_k[row + g + 8 * r] = shift[r];
   }
 
   // ---- gradients of features ----
@@ -421,17 +438,17 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   }
 
   // Gradient of own inputs. gradient(tile, slab, first, shift) adds that of the scaled features r_i r_{i+shift} (any
-  // map's: of 16 base rows) from base row `first` on; `shift_by` is df.f.
-  template <class F>
-  FWP_DEVICE void store_inputs(bool is_key, const float (&shift_by)[2], F gradient) {
+  // map's: of 16 base rows) from base row `first` on.
+  template <class F> FWP_DEVICE void store_inputs(bool is_key, F gradient) {
     const Rows<const void>& from = is_key ? c.k : c.q;
     const Rows<void>& to = is_key ? c.grad_k : c.grad_q;
     const Element* side = is_key ? s.keys : s.queries;
     const float *unit = (is_key ? s.unit_k : s.unit_q) + row + g, *scale = (is_key ? s.scale_k : s.scale_q) + row + g;
+    const float* shift_by = (is_key ? s.shift_k : s.shift_q) + row + g;
     float subtract[2], factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      subtract[r] = c.normalize_features ? shift_by[r] : 0.f;
+      subtract[r] = c.normalize_features ? shift_by[8 * r] : 0.f;
       factor[r] = c.map == Map::favor ? scale[8 * r] : scale[8 * r] / unit[8 * r];
     }
     if (GENERAL && c.map == Map::favor) {
@@ -446,33 +463,25 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         Base::clear(total);
 #pragma unroll 1
         for (int sign = 0; sign < (c.map == Map::dpfp ? 2 : 1); ++sign) {
+          const int first = sign ? c.d_key + d : d;
           Tile of_r;
           Base::clear(of_r);
-          if (c.map == Map::dpfp) {
-            const int first = sign ? c.d_key + d : d;
 #pragma unroll 1
-            for (int shift = -c.nu; shift <= c.nu; ++shift) {
-              if (shift == 0) continue;
-              Tile x;
-              Base::clear(x);
-              gradient(x, 0, first, shift);
-              Pair other[4];
-              P::by_columns(other, lane, row, [&](int i) { return side + Base::wrap(first + i + shift) * Base::ld; });
-#pragma unroll
-              for (int n = 0; n < 2; ++n)
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                  const Float2 y = P::values(other[2 * n + r]);
-                  of_r[n][2 * r] += (x[n][2 * r] - subtract[r]) * y.x;
-                  of_r[n][2 * r + 1] += (x[n][2 * r + 1] - subtract[r]) * y.y;
-                }
-            }
-          } else {
-            gradient(of_r, slab, d, 0);
+          for (int shift = -c.nu; shift <= c.nu; ++shift) {  // the other maps: 0, once
+            if (c.map == Map::dpfp && shift == 0) continue;
+            Tile x;
+            Base::clear(x);
+            gradient(x, slab, first, shift);
+            Pair other[4];
+            P::by_columns(other, lane, row, [&](int i) { return side + Base::wrap(first + i + shift) * Base::ld; });
 #pragma unroll
             for (int n = 0; n < 2; ++n)
 #pragma unroll
-              for (int i = 0; i < 4; ++i) of_r[n][i] -= subtract[i >> 1];
+              for (int r = 0; r < 2; ++r) {
+                const Float2 y = c.map == Map::dpfp ? P::values(other[2 * n + r]) : Float2{1, 1};
+                of_r[n][2 * r] += (x[n][2 * r] - subtract[r]) * y.x;
+                of_r[n][2 * r + 1] += (x[n][2 * r + 1] - subtract[r]) * y.y;
+              }
           }
 #pragma unroll
           for (int n = 0; n < 2; ++n)
@@ -579,7 +588,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     }
   }
 
-  FWP_DEVICE void store_query_gradient(const float (&shift_by)[2]) {
+  FWP_DEVICE void store_query_gradient() {
     Operands a;
     float back[2];
     const float gd[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
@@ -595,7 +604,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       });
       operands(a, back, E);
     }
-    store_inputs(false, shift_by, [&](Tile& x, int slab, int first, int shift) {
+    store_inputs(false, [&](Tile& x, int slab, int first, int shift) {
       add_features(x, a, back, s.keys, first, shift, 0, last_q);
       if (GENERAL && here.before.W) {
         const float one[2] = {1, 1};
@@ -605,7 +614,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     });
   }
 
-  FWP_DEVICE void store_key_gradient(const float (&shift_by)[2]) {
+  FWP_DEVICE void store_key_gradient() {
     Operands from_queries, from_keys;
     float back_q[2], back_k[2];
     float beta[2], rate[2], gs[2];
@@ -652,7 +661,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         }
       operands(from_keys, back_k, E);
     }
-    store_inputs(true, shift_by, [&](Tile& x, int slab, int first, int shift) {
+    store_inputs(true, [&](Tile& x, int slab, int first, int shift) {
       add_features(x, from_queries, back_q, s.queries, first, shift, first_k, queries);
       if constexpr (DELTA)
         if (w < keys) add_features(x, from_keys, back_k, s.keys, first, shift, 0, keys);

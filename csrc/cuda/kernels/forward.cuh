@@ -74,44 +74,46 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
     const float scale_k[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     float den[2] = {}, seen[2] = {};
     Base::for_strip([&](int n, int i, int j) {
-      const float by = scale_q[i >> 1] * s.scale_k[j];
-      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * by;
+      const float scale = s.scale_k[j], beta = s.beta[j];
+      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale_q[i >> 1] * scale);
       den[i >> 1] += x;
-      A[n][i] = x * s.beta[j];
+      A[n][i] = x * beta;
+      if constexpr (DELTA) {
+        const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale_k[i >> 1] * scale);
+        seen[i >> 1] += y;
+        B[n][i] = y * beta;
+      }
     });
-    den[0] = Base::quad_sum(den[0]);
-    den[1] = Base::quad_sum(den[1]);
-    if constexpr (DELTA) {
-      Base::for_strip([&](int n, int i, int j) {
-        const float x = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale_k[i >> 1] * s.scale_k[j]);
-        seen[i >> 1] += x;
-        B[n][i] = x * s.beta[j];
-      });
-      seen[0] = Base::quad_sum(seen[0]);
-      seen[1] = Base::quad_sum(seen[1]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      den[r] = Base::quad_sum(den[r]);
+      if (DELTA) seen[r] = Base::quad_sum(seen[r]);
     }
 
+    const bool state = GENERAL && here.before.W, from_keys = state && keys, from_queries = state && Base::target_tiles;
+    float rate[2] = {Base::rate_of(seen[0] + c.eps), Base::rate_of(seen[1] + c.eps)};
+    if (DELTA && !from_keys) prepare(B, rate);
 #pragma unroll 1
     for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       Base::load_values(c.v, true, first, x);
       if constexpr (DELTA) {
-        float rate[2] = {1, 1}, from_z[2] = {};
-        Values old;
-        if (GENERAL) Base::clear(old);
-        if (GENERAL && here.before.W && keys) Base::add_from_state(old, from_z, s.keys, here.before, first);
-        if (c.normalize_output)
+        if (from_keys) {
+          Values old;
+          float from_z[2] = {};
+          Base::clear(old);
+          Base::add_from_state(old, from_z, s.keys, here.before, first);
+          if (first == 0) {
 #pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const float total = seen[r] + scale_k[r] * from_z[r] + c.eps;
-            rate[r] = total == 0 ? 0.f : 1 / total;
+            for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale_k[r] * from_z[r] + c.eps);
+            prepare(B, rate);
           }
-        if (GENERAL)
 #pragma unroll
           for (int n = 0; n < Base::value_tiles; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * old[n][i];
-        solve(x, B, rate, first == 0);
+        }
+        solve(x, B);
       } else {
         sync_block();  // D of the columns before has been read
         Base::share_values(s.D, 0, x);
@@ -121,7 +123,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
       Values out;
       Base::clear(out);
       float from_z[2] = {};
-      if (GENERAL && here.before.W && Base::target_tiles) {
+      if (from_queries) {
         Base::add_from_state(out, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < Base::value_tiles; ++n)
@@ -129,16 +131,15 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
           for (int i = 0; i < 4; ++i) out[n][i] *= scale_q[i >> 1];
       }
       Base::add_read(out, A, s.D, 0, last_q, 0);
-      if (c.normalize_output)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float total = den[r] + scale_q[r] * from_z[r] + c.eps, by = total == 0 ? 0.f : 1 / total;
+      for (int r = 0; r < 2; ++r) {
+        const float by = Base::rate_of(den[r] + scale_q[r] * from_z[r] + c.eps);
 #pragma unroll
-          for (int n = 0; n < Base::value_tiles; ++n) {
-            out[n][2 * r] *= by;
-            out[n][2 * r + 1] *= by;
-          }
+        for (int n = 0; n < Base::value_tiles; ++n) {
+          out[n][2 * r] *= by;
+          out[n][2 * r + 1] *= by;
         }
+      }
       Base::store_values(c.out, here.queries, first, out);
       if (GENERAL && here.after.W) {
         sync_block();  // these columns of the state before have been read
@@ -147,20 +148,25 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
     }
   }
 
-  // From x, own rows of the right side, to D in shared memory. B: unit lower triangular system without the diagonal and
-  // without the rows' factor `rate`.
-  FWP_DEVICE void solve(Values& x, float (&B)[DELTA ? strip_tiles : 1][4], const float (&rate)[2], bool fresh) {
-    const int w = row / 16;
-    float* block = s.square + w * 16 * 17;
+  // B, strictly lower triangular, to the negative matrix of the system; the inverse of its own diagonal block to shared
+  // memory.
+  FWP_DEVICE void prepare(float (&B)[DELTA ? strip_tiles : 1][4], const float (&rate)[2]) {
     if constexpr (DELTA) {
-      if (fresh) {
-        Base::for_strip([&](int n, int i, int j) {
-          B[n][i] *= -rate[i >> 1];
-          if (j >= row && j < row + 16) block[(g + 8 * (i >> 1)) * 17 + j - row] = -B[n][i];
-        });
-        sync_warp();
-        Base::invert(block);
-      }
+      float* block = s.square + row / 16 * 16 * 17;
+      Base::for_strip([&](int n, int i, int j) {
+        B[n][i] *= -rate[i >> 1];
+        if (j >= row && j < row + 16) block[(g + 8 * (i >> 1)) * 17 + j - row] = -B[n][i];
+      });
+      sync_warp();
+      Base::invert(block);
+    }
+  }
+
+  // From x, own rows of the right side, to D in shared memory.
+  FWP_DEVICE void solve(Values& x, float (&B)[DELTA ? strip_tiles : 1][4]) {
+    const int w = row / 16;
+    const float* block = s.square + w * 16 * 17;
+    if constexpr (DELTA) {
       sync_block();  // D of the columns before has been read
       const int keys = Base::source_tiles;
       if (w >= keys) Base::share_values(s.D, 0, x);

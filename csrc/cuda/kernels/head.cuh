@@ -44,7 +44,7 @@ template <class P, int LT> struct Shared {
   float* square;                              // [LT / 16][16][17]: diagonal blocks
   float *unit_q, *unit_k, *scale_q, *scale_k;  // [LT] each, as all that follow
   float *beta, *read_rate, *written;          // see forward.cuh
-  float *gradient_den, *gradient_seen;        // backward only
+  float *gradient_den, *gradient_seen, *shift_q, *shift_k;  // backward only
   int* last_key;                              // [LT / 16]
 
   // Cuts up the memory at `base`; bytes used.
@@ -54,16 +54,17 @@ template <class P, int LT> struct Shared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used = round_up(used + count * int(sizeof *pointer), 16);
     };
+    // What has the same size in every call comes first: its addresses are constants and take no registers.
+    take(square, LT / 16 * 16 * 17);
+    for (float** each : {&unit_q, &unit_k, &scale_q, &scale_k, &beta, &read_rate, &written}) take(*each, LT);
+    take(last_key, LT / 16);
+    if (backward)
+      for (float** each : {&gradient_den, &gradient_seen, &shift_q, &shift_k}) take(*each, LT);
     take(queries, resident_rows(c) * ld);
     take(keys, resident_rows(c) * ld);
     take(D, LT * value_stride(c, backward));
     if (backward) take(Z, LT * value_stride(c, backward));
     if (backward) take(G, LT * value_stride(c, backward));
-    take(square, LT / 16 * 16 * 17);
-    for (float** each : {&unit_q, &unit_k, &scale_q, &scale_k, &beta, &read_rate, &written}) take(*each, LT);
-    if (backward) take(gradient_den, LT);
-    if (backward) take(gradient_seen, LT);
-    take(last_key, LT / 16);
     return used;
   }
 };
@@ -84,7 +85,7 @@ template <class P, int LT, bool GENERAL> struct Head {
   const int lane, g, t, row, b, h;
   int stride;        // of D, Z, G
   int base_rows;     // resident
-  int modulus;       // DPFP: 2 d_key
+  int modulus;       // base rows come round after so many: DPFP: 2 d_key, the other maps: never
   int slabs, staged = -1;
   int sources;       // keys here up to the last that is not padding
   int source_tiles, target_tiles;
@@ -104,7 +105,7 @@ template <class P, int LT, bool GENERAL> struct Head {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     stride = value_stride(c, backward);
     base_rows = resident_rows(c);
-    modulus = 2 * c.d_key;
+    modulus = c.map == Map::dpfp ? 2 * c.d_key : slab_rows;
     const int step = c.map == Map::favor ? base_rows / 2 : base_rows, all = c.map == Map::favor ? c.d_dot / 2 : c.d_dot;
     slabs = c.map == Map::dpfp ? 1 : (all + step - 1) / step;
     if (!GENERAL) slabs = 1;
@@ -295,17 +296,17 @@ template <class P, int LT, bool GENERAL> struct Head {
   }
   // Calls f(slab) with each slab in shared memory, at all threads.
   template <class F> FWP_DEVICE void for_slabs(F f) {
-    if constexpr (!GENERAL) {
-      f(0);
-      return;
-    }
+    if constexpr (GENERAL) {
 #pragma unroll 1
-    for (int slab = 0; slab < slabs; ++slab) {
-      if (staged != slab) {
-        restage(c, here.first, here.queries, here.keys, backward, slab, staged < 0);
-        staged = slab;
+      for (int slab = 0; slab < slabs; ++slab) {
+        if (staged != slab) {
+          restage(c, here.first, here.queries, here.keys, backward, slab, staged < 0);
+          staged = slab;
+        }
+        f(slab);
       }
-      f(slab);
+    } else {
+      f(0);
     }
   }
   // Calls f(j, first) for every 16 rows of features of the slab; j: DPFP's offset, 0 for the other maps.
@@ -338,11 +339,8 @@ template <class P, int LT, bool GENERAL> struct Head {
   // r_i r_{i+shift} for DPFP, phi_i for the other maps; pairs along tokens: as A operand rows are features, as B
   // operands of two tiles of 8 features: (p[0], p[2]) and (p[1], p[3]).
   FWP_DEVICE void along_tokens(Pair (&p)[4], const Element* side, int first, int token, int shift) const {
-    if (c.map != Map::dpfp) {
-      P::by_rows(p, lane, token, [&](int i) { return side + (first + i) * ld; });
-      return;
-    }
     P::by_rows(p, lane, token, [&](int i) { return side + wrap(first + i) * ld; });
+    if (c.map != Map::dpfp) return;
     Pair rolled[4];
     P::by_rows(rolled, lane, token, [&](int i) { return side + wrap(first + i + shift) * ld; });
 #pragma unroll
@@ -369,6 +367,9 @@ template <class P, int LT, bool GENERAL> struct Head {
       for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
   }
   FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
+
+  // What numerators are multiplied by, given the denominator; 0 where that is 0.
+  FWP_DEVICE float rate_of(float total) const { return !c.normalize_output ? 1.f : total == 0 ? 0.f : 1 / total; }
 
   // What turns stored features of a token into the rule's; `sum` of its stored features.
   FWP_DEVICE float scale_of(float unit, float sum, bool there) const {
@@ -415,23 +416,21 @@ template <class P, int LT, bool GENERAL> struct Head {
   FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Values& x) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int i = row + g + 8 * r;
-      const bool there = keys ? key_there(i) : query_there(i);
+      const int i = row + g + 8 * r, end = (keys ? key_there(i) : query_there(i)) ? c.d_value : 0;
       const int64_t at = offset(rows, i);
+      const auto fill = [&](auto load) {
 #pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
-        const int column = first + 8 * n + 2 * t;
-        Float2 pair = {0, 0};
-        if (there && column < c.d_value) {
-          if (rows.aligned) pair = P::load_pair(c.type, rows.data, at + column);
-          else {
-            pair.x = P::load(c.type, rows.data, at + column);
-            if (column + 1 < c.d_value) pair.y = P::load(c.type, rows.data, at + column + 1);
-          }
+        for (int n = 0; n < value_tiles; ++n) {
+          const int column = first + 8 * n + 2 * t;
+          const Float2 pair = column < end ? load(at + column, column + 1 < end) : Float2{0, 0};
+          x[n][2 * r] = pair.x;
+          x[n][2 * r + 1] = pair.y;
         }
-        x[n][2 * r] = pair.x;
-        x[n][2 * r + 1] = pair.y;
-      }
+      };
+      if (rows.aligned) fill([&](int64_t at, bool) { return P::load_pair(c.type, rows.data, at); });
+      else fill([&](int64_t at, bool both) {
+        return Float2{P::load(c.type, rows.data, at), both ? P::load(c.type, rows.data, at + 1) : 0.f};
+      });
     }
   }
   FWP_DEVICE void store_values(const Rows<void>& rows, int tokens, int first, const Values& x) const {
@@ -440,17 +439,18 @@ template <class P, int LT, bool GENERAL> struct Head {
       const int i = row + g + 8 * r;
       if (i >= tokens) continue;
       const int64_t at = offset(rows, i);
+      const auto each = [&](auto store) {
 #pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
-        const int column = first + 8 * n + 2 * t;
-        if (column >= c.d_value) continue;
-        if (rows.aligned) {
-          P::store_pair(c.type, rows.data, at + column, {x[n][2 * r], x[n][2 * r + 1]});
-        } else {
-          P::store(c.type, rows.data, at + column, x[n][2 * r]);
-          if (column + 1 < c.d_value) P::store(c.type, rows.data, at + column + 1, x[n][2 * r + 1]);
+        for (int n = 0; n < value_tiles; ++n) {
+          const int column = first + 8 * n + 2 * t;
+          if (column < c.d_value) store(at + column, column + 1 < c.d_value, Float2{x[n][2 * r], x[n][2 * r + 1]});
         }
-      }
+      };
+      if (rows.aligned) each([&](int64_t at, bool, Float2 pair) { P::store_pair(c.type, rows.data, at, pair); });
+      else each([&](int64_t at, bool both, Float2 pair) {
+        P::store(c.type, rows.data, at, pair.x);
+        if (both) P::store(c.type, rows.data, at + 1, pair.y);
+      });
     }
   }
   // Own rows to shared memory, `to` [LT][stride], from column `first` on.
