@@ -1,66 +1,53 @@
 #!/usr/bin/env python3
-"""Compiles the CUDA kernels for sm_80 and sm_90 (nvcc, no GPU) and keeps the table of what they use in docs/kernels.md.
+"""Compiles the CUDA kernels (nvcc, no GPU) and keeps the table of what they use in docs/kernels.md.
 
-Fails when a source does not compile or a kernel that must not spills registers. --check changes nothing and fails when
-the table differs, where the compiler is the one that made it.
+Sources of half operands that are not `general` (states, FAVOR+) become machine code for each device and must not spill
+registers, see SPILLS. The others become unoptimised PTX, to show that they compile: their machine code takes minutes.
+--check changes nothing and fails when the table differs; numbers are compared where the compiler is the table's.
 """
 
 import argparse
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-KERNELS = ROOT / "csrc" / "cuda" / "kernels"
+CUDA = ROOT / "csrc" / "cuda"
+BUILD = ROOT / "build" / "kernels"  # the assembler's reports: only what has changed is compiled again
 PAGE = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /kernel resources -->"
 
-# Sources whose machine code is made and measured, for which devices. The others are compiled to PTX once: assembling
-# them takes several times as long, and they serve what is rare (states, FAVOR+) or not meant to be fast (float32).
-MEASURED = {
-    "forward_half_sum": ("sm_80", "sm_90"),
-    "forward_half_delta": ("sm_80", "sm_90"),
-    "backward_half_sum": ("sm_80", "sm_90"),
-    "backward_half_delta": ("sm_80", "sm_90"),
-    "forward_single_sum": ("sm_90",),
-    "forward_single_delta": ("sm_90",),
-}
-OTHERS = ("sm_80",)
-_ENTRY = re.compile(r"Compiling entry function '\w*?(forward|backward)_kernelINS0_\d+(Half|Single)ELi(\d+)ELb([01])E")
-_SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-
-_SIZES = """
-#include <cstdio>
-#include <kernels/head.cuh>
-using namespace fwp::gpu;
-template <class P, int LT> void print(const char* operands) {
-  Call call{};
-  call.map = Map::dpfp;
-  call.d_key = call.d_value = 64;
-  for (bool backward : {false, true}) {
-    Shared<P, LT> shared;
-    std::printf("%s %s %d %d\\n", backward ? "backward" : "forward", operands, LT, shared.lay(nullptr, call, backward));
-  }
-}
-template <class P> void print_all(const char* operands) {
-  print<P, 16>(operands);
-  print<P, 32>(operands);
-  print<P, 64>(operands);
-  print<P, 128>(operands);
-}
-int main() {
-  print_all<Half>("Half");
-  print_all<Single>("Single");
-}
-"""
+DEVICES = ("sm_80", "sm_90")
+# Kernels that are known to spill, and the most bytes that they may store and load for it.
+SPILLS = {"backward_kernel<Half, 128, true, false>": 52}
 
 
-def must_not_spill(operands: str, tokens: int, rule: str) -> bool:
-    return operands == "Half" and (tokens <= 64 or rule == "sum")
+class Kernel(NamedTuple):
+    """What the assembler reports of a kernel: registers and bytes spilled for each device, where it was asked."""
+
+    source: str
+    name: str
+    used: dict[str, tuple[int, int]]
+
+
+def assembled(source: str) -> bool:
+    return "half" in source and "general" not in source
+
+
+def find_nvcc() -> str | None:
+    """Where torch's builds, and so setup.py's, look: CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        return shutil.which("nvcc", path=Path(home, "bin"))
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
 
 def run(*command: object) -> str:
@@ -70,87 +57,124 @@ def run(*command: object) -> str:
     return done.stdout + done.stderr
 
 
-def compile_one(source: str, device: str, folder: Path) -> str:
-    """The assembler's report; empty for a source that stops at PTX."""
-    measured = source in MEASURED
-    architecture = device if measured else device.replace("sm", "compute")
-    output = folder / f"{source}-{device}"
-    kind = ["-cubin", "-Xptxas", "-v"] if measured else ["-ptx"]
-    options = ("-std=c++17", "-O3", f"-arch={architecture}", *kind)
-    report = run("nvcc", *options, "-I", KERNELS.parent, KERNELS / f"{source}.cu", "-o", output)
-    print(f"compiled {source} for {device}", flush=True)
-    return report if measured else ""
+def plain(name: str) -> str:
+    """Compiler's name as a reader of the sources knows it: ``forward_kernel<Half, 64, true, false>``."""
+    return re.sub(r"^void |fwp::gpu::|\(.*\)$", "", run("c++filt", name).strip())
 
 
-def shared_bytes(folder: Path) -> dict[tuple[str, str, int], int]:
-    """(kernel, operands, tokens) to the bytes of a block for DPFP with d_key = d_value = 64."""
-    source = folder / "sizes.cpp"
-    source.write_text(_SIZES)
-    run(os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-I", KERNELS.parent, source, "-o", folder / "sizes")
-    lines = (line.split() for line in run(folder / "sizes").splitlines())
-    return {(kernel, operands, int(tokens)): int(size) for kernel, operands, tokens, size in lines}
-
-
-def rows_of(report: str, device: str, shared: dict) -> list[tuple]:
-    rows = []
+def kernels_of(source: str, report: str) -> list[Kernel]:
+    """From the assembler's report, or PTX. The functions that a kernel calls, listed behind it, spill for it."""
+    found = {name: Kernel(source, plain(name), {}) for name in re.findall(r"\.entry (\w+)", report)}
     for part in re.split(r"(?=Compiling entry function)", report)[1:]:
-        kernel, operands, tokens, delta = _ENTRY.match(part).groups()
-        _, stores, loads = map(int, _SPILL.search(part).groups())
-        registers = int(re.search(r"Used (\d+) registers", part).group(1))
-        rule, size = "delta" if delta == "1" else "sum", shared[kernel, operands, int(tokens)]
-        rows.append((kernel, operands, int(tokens), rule, device, registers, stores + loads, size))
-    return rows
+        name, device = re.match(r"Compiling entry function '(\w+)' for '(\w+)'", part).groups()
+        registers = int(re.search(r"Used (\d+) registers", part)[1])
+        spilled = sum(map(int, re.findall(r"(\d+) bytes spill", part)))
+        found.setdefault(name, Kernel(source, plain(name), {})).used[device] = registers, spilled
+    return list(found.values())
 
 
-def table(rows: list[tuple], compiler: str) -> str:
-    head = (
-        "kernel",
-        "operands",
-        "tokens a block",
-        "rule",
-        "device",
-        "threads",
-        "registers",
-        "spilled bytes",
-        "shared memory",
-    )
+def text_of(path: Path) -> str:
+    """A source with the project's headers that it includes; without comments, line breaks and indentation."""
+    text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+    included = [text_of(path.parent / name) for name in re.findall(r'#include "(.+)"', text)]
+    return " ".join(text.split() + included)
+
+
+def compile_one(nvcc: str, version: str, source: Path, assemble: bool) -> list[Kernel]:
+    """PTX for the oldest device, since the sources hold nothing that depends on it; from that machine code for each."""
+    oldest = DEVICES[0].replace("sm", "compute")
+    output = [f"-gencode=arch={oldest},code={device}" for device in DEVICES] + ["-fatbin", "-Xptxas", "-v"]
+    options = ("-std=c++17", "-O3", *output) if assemble else ("-std=c++17", f"-arch={oldest}", "-ptx", "-Xcicc", "-O0")
+    state = hashlib.sha256(repr((version, options, text_of(source))).encode()).hexdigest()[:16]
+    known = BUILD / f"{source.stem}-{state}.txt"
+    if not known.exists():
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder, "kernels")
+            report = run(nvcc, *options, "-I", CUDA, source, "-o", made)
+            if not assemble:
+                report = "\n".join(re.findall(r"\.entry \w+", made.read_text()))
+        for stale in BUILD.glob(f"{source.stem}-{'?' * 16}.txt"):
+            stale.unlink()
+        known.write_text(report)
+        print(f"compiled {source.relative_to(ROOT)}: {time.monotonic() - begin:.0f} s", flush=True)
+    return kernels_of(source.stem, known.read_text())
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """Kernel to threads and bytes of shared memory of a block; see sizes.cpp."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "sizes")
+        run(*os.environ.get("CXX", "g++").split(), "-std=c++17", CUDA / "shim" / "sizes.cpp", "-o", program)
+        lines = [line.split("\t") for line in run(program).splitlines()]
+    return {name: (int(threads), int(size)) for name, threads, size in lines}
+
+
+def table(kernels: list[Kernel], sizes: dict[str, tuple[int, int]], compiler: str) -> str:
+    def order(kernel: Kernel) -> list:
+        return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", f"{kernel.source} {kernel.name}")]
+
+    head = ["source", "kernel", "threads", "shared memory"]
+    head += [f"{device}: {what}" for device in DEVICES for what in ("registers", "spilled bytes")]
     lines = [head, ["---"] * len(head)]
-    for kernel, operands, tokens, rule, device, registers, spilled, size in sorted(rows):
-        text = {"Half": "fp16", "Single": "3 x tf32"}[operands]
-        lines.append((kernel, text, tokens, rule, device, 2 * tokens, registers, spilled, f"{size / 1024:.1f} kB"))
+    for kernel in sorted(kernels, key=order):
+        threads, size = sizes[kernel.name]
+        used = [number for device in DEVICES for number in kernel.used.get(device, ("–", "–"))]
+        lines.append([kernel.source, f"`{kernel.name}`", threads, f"{size / 1024:.1f} kB", *used])
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + f"\n\nCompiler: {compiler}.\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing; fail when the table would change")
+    parser.add_argument("--all", action="store_true", help="assemble every source and only print the table")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="compilers at a time")
+    parser.add_argument("--print-nvcc", action="store_true", help="only print the compiler that would be used")
     arguments = parser.parse_args()
 
-    version = re.search(r"V([\d.]+)", run("nvcc", "--version")).group(1)
-    rows = []
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(arguments.jobs) as pool:
-        folder = Path(name)
-        shared = shared_bytes(folder)
-        sources = sorted((path.stem for path in KERNELS.glob("*.cu")), key=lambda stem: stem not in MEASURED)
-        wanted = [(source, device) for source in sources for device in MEASURED.get(source, OTHERS)]
-        jobs = {(source, device): pool.submit(compile_one, source, device, folder) for source, device in wanted}
-        for (_, device), job in jobs.items():
-            rows += rows_of(job.result(), device, shared)
-    spilling = [row for row in rows if row[6] and must_not_spill(*row[1:4])]
-    for kernel, operands, tokens, rule, device, _, spilled, _ in spilling:
-        print(f"{kernel} {operands} {tokens} {rule} {device}: {spilled} bytes spilled, expected none", file=sys.stderr)
+    nvcc = find_nvcc()
+    if nvcc is None:
+        parser.exit(1, "no nvcc: neither in CUDA_HOME or CUDA_PATH nor on PATH nor in /usr/local/cuda/bin\n")
+    if arguments.print_nvcc:
+        print(nvcc)
+        return 0
+    version = re.search(r"V([\d.]+)", run(nvcc, "--version"))[1]
+    known, compiler = sizes(), f"nvcc {version}"
+    BUILD.mkdir(parents=True, exist_ok=True)
 
+    def work(source: Path) -> list[Kernel]:
+        return compile_one(nvcc, version, source, arguments.all or assembled(source.stem))
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        found = pool.map(work, sorted((CUDA / "kernels").glob("*.cu")))
+        kernels = [kernel for kernels in found for kernel in kernels]
+    if unknown := {kernel.name for kernel in kernels} - known.keys():
+        sys.exit(f"csrc/cuda/shim/sizes.cpp does not print {', '.join(sorted(unknown))}")
+    if arguments.all:
+        print(table(kernels, known, compiler))
+        return 0
+
+    spilling = 0
+    for kernel in kernels:
+        for device, (_, spilled) in kernel.used.items():
+            allowed = SPILLS.get(kernel.name, 0)
+            if spilled > allowed:
+                spilling += 1
+                numbers = f"{spilled} bytes spilled, expected at most {allowed}"
+                print(f"{kernel.source}.cu: {kernel.name} for {device}: {numbers}", file=sys.stderr)
     before = PAGE.read_text(encoding="utf-8")
     start, end = before.index(BEGIN) + len(BEGIN), before.index(END)
-    compiler = f"nvcc {version}"
-    after = before[:start] + table(rows, compiler) + before[end:]
+    after = before[:start] + table(kernels, known, compiler) + before[end:]
+    name, other = PAGE.relative_to(ROOT), f"Compiler: {compiler}." not in before
+    stale = arguments.check and after != before and not other
     if not arguments.check:
         PAGE.write_text(after, encoding="utf-8")
-    elif after != before and f"Compiler: {compiler}." in before:
-        print(f"{PAGE} is not what the compiler reports: run {Path(__file__).name}", file=sys.stderr)
-        return 1
-    return 1 if spilling else 0
+    elif other:
+        print(f"the table in {name} is of another compiler than {compiler}: numbers not compared")
+    elif stale:
+        print(f"{name} is not what the compiler reports: run scripts/kernel_resources.py", file=sys.stderr)
+    print(f"{len(kernels)} kernels by {compiler}, {sum(bool(kernel.used) for kernel in kernels)} of them assembled")
+    return 1 if spilling or stale else 0
 
 
 if __name__ == "__main__":
