@@ -1,33 +1,47 @@
-// Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: DPFP, d_key = d_value = 64.
-// One line a kernel: its name as the compiler writes it, threads, bytes.
+// Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: DPFP, d_key = d_value = 64, d_dot
+// = 256. One line a kernel: its name as the compiler writes it, threads, bytes.
 #include <cstdio>
 
+#include "../kernels/decode.cuh"
+#include "../kernels/fold.cuh"
 #include "../kernels/head.cuh"
 
 using namespace fwp::gpu;
 
-static Call call;
+// Both kinds of call name these alike.
+template <class C> C call() {
+  C c{};
+  c.map = Map::dpfp;
+  c.d_key = c.d_value = 64;
+  c.nu = 2;
+  c.d_dot = 2 * c.nu * c.d_key;
+  return c;
+}
 
-template <class P, int LT> void print(const char* operands) {
+template <class P, int LT> void print_pieces(const char* operands) {
   for (bool backward : {false, true})
     for (bool delta : {false, true})
       for (bool general : {false, true}) {
         if (general && LT < smallest_general_block) continue;
         Shared<P, LT> shared;
         std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                    delta ? "true" : "false", general ? "true" : "false", 2 * LT, shared.lay(nullptr, call, backward));
+                    delta ? "true" : "false", general ? "true" : "false", 2 * LT,
+                    shared.lay(nullptr, call<Call>(), backward));
       }
 }
-template <class P> void print_all(const char* operands) {
-  print<P, 16>(operands);
-  print<P, 32>(operands);
-  print<P, 64>(operands);
-  print<P, longest_chunk>(operands);
+template <class P> void print(const char* operands) {
+  print_pieces<P, 16>(operands);
+  print_pieces<P, 32>(operands);
+  print_pieces<P, 64>(operands);
+  print_pieces<P, longest_chunk>(operands);
+  DecodeCall c = call<DecodeCall>();
+  c.d_cached = c.d_key;
+  for (int products : {1, 2})
+    std::printf("decode_kernel<%s, %d>\t%d\t%d\n", operands, products, decode_threads, decode_bytes_of<P>(c));
+  std::printf("fold_kernel<%s>\t%d\t%d\n", operands, decode_threads, int(sizeof(FoldShared)));
 }
 
 int main() {
-  call.map = Map::dpfp;
-  call.d_key = call.d_value = 64;
-  print_all<Half>("Half");
-  print_all<Single>("Single");
+  print<Half>("Half");
+  print<Single>("Single");
 }
