@@ -35,10 +35,18 @@ def test_table_has_every_source_and_no_other():
 
 def test_report_of_the_assembler():
     found = kernel_resources.kernels_of("forward_half_delta", REPORT.format(stack=8, spilled=8, registers=120))
-    assert found == [
-        ("forward_half_delta", NAME, "sm_80", 120, 16),
-        ("forward_half_delta", NAME, "sm_90", 99, 8),  # spilled by the function that it calls
-    ]
+    # The second device's are spilled by the function that the kernel calls.
+    assert found == [("forward_half_delta", NAME, {"sm_80": (120, 16), "sm_90": (99, 8)})]
+
+
+def test_sources_that_are_not_assembled_have_rows_without_numbers():
+    found = kernel_resources.kernels_of(
+        "fold_single", ".entry _ZN3fwp3gpu11fold_kernelINS0_6SingleEEEvNS0_10DecodeCallE"
+    )
+    assert found == [("fold_single", "fold_kernel<Single>", {})]
+    assert "| fold_single | `fold_kernel<Single>` | 128 | 1.0 kB | – | – | – | – |" in kernel_resources.table(
+        found, {"fold_kernel<Single>": (128, 1024)}, "nvcc"
+    )
 
 
 def generated(page) -> str:
@@ -142,6 +150,7 @@ def test_shared_memory_is_what_the_kernels_ask_for():
                 q, q, q, rule="sum", feature_map=build_feature_map("dpfp", 64, nu=1), causal=True,
                 normalize_features=True, normalize_output=False,
             )  # fmt: skip
+            call.chunk = 128  # the longest
             size = kernels.kernels().fwp_shim_bytes(ctypes.byref(call), direction == "backward")
             assert sizes[f"{direction}_kernel<{operands}, {length}, false, false>"] == (2 * length, size)
 
