@@ -111,7 +111,7 @@ _KINDS = ("attention", "moving caches", "linear layers", "optimizer", "output an
 
 
 def _share(kind: str) -> Callable[[dict], object]:
-    return lambda record: NONE if record["profile"] is None else Number(record["profile"][kind], ".0%")
+    return lambda record: Number(record["profile"][kind], ".0%")
 
 
 def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
@@ -124,7 +124,15 @@ def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
     }
 
 
-def _models(name: str, columns: dict[str, Callable[[dict], object]]) -> Table:
+def _model(r: dict) -> tuple:
+    return (
+        r["where"], -r["threads"], ("mini", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(), r["data"],
+        r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
+        r["d_dot"] or 0,
+    )  # fmt: skip
+
+
+def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callable = _model) -> Table:
     return Table(
         columns={
             "machine": lambda r: r["where"],
@@ -136,14 +144,16 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]]) -> Table:
             "threads": lambda r: r["threads"] if r["device"] == "cpu" else NONE,
             **columns,
         },
-        key=lambda r: (
-            r["where"], -r["threads"], ("mini", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(), r["data"],
-            r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
-            r["d_dot"] or 0,
-        ),
+        key=key,
         note=_conditions,
         select={"table": name},
-    )  # fmt: skip
+    )
+
+
+def _profile(name: str) -> Table:
+    """The runs that were profiled. Shares of the time, of which attention's is that of the operator itself."""
+    shares = {"the operator" if kind == "attention" else kind: _share(kind) for kind in _KINDS}
+    return _models(name, shares, key=lambda r: None if r["profile"] is None else _model(r))
 
 
 TABLES = {
@@ -186,5 +196,6 @@ TABLES = {
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "training": _models("training", _speed_and_memory("words/s")),
     "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
-    **{f"{name}-profile": _models(name, {kind: _share(kind) for kind in _KINDS}) for name in ("training", "decoding")},
+    "training-profile": _profile("training"),
+    "decoding-profile": _profile("decoding"),
 }
