@@ -23,7 +23,7 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
-// T: the type of sums and states; In: of q, k, v, beta, the output and their gradients.
+// T: the type of sums, states and beta; In: of q, k, v, the output and their gradients.
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
 template <class T, class In = T>
 struct Call {
@@ -36,7 +36,8 @@ struct Call {
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
 
-  Rows<const In> q, k, v, beta;
+  Rows<const In> q, k, v;
+  Rows<const T> beta;
   Rows<const bool> padding;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
@@ -47,7 +48,8 @@ struct Call {
   // backward: gradients that come in (grad_W, grad_z null: zero) and go out
   Rows<const In> grad_out;
   const T *grad_W = nullptr, *grad_z = nullptr;
-  Rows<In> grad_q, grad_k, grad_v, grad_beta;
+  Rows<In> grad_q, grad_k, grad_v;
+  Rows<T> grad_beta;
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 

@@ -226,7 +226,7 @@ struct HeadBf16 {
     if (k.split) transpose_to_panels(k.phi_low, map.stride, rows, plan.features, keys_low + panels);
     for (idx i = 0; i < block; ++i) {
       const bool there = i < count && k.there[i];
-      beta[i] = there && delta ? to_float(*c.beta.at(b, t0 + i, h)) : 1.0f;
+      beta[i] = there && delta ? *c.beta.at(b, t0 + i, h) : 1.0f;
       if (there) load_values(i, t0 + i, beta[i] * k.scale[i]);
       else clear_values(i);
       if (!there) beta[i] = 0;

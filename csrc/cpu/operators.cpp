@@ -55,7 +55,7 @@ Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v
                     " for the rule ", o.rule);
   if (beta) {
     check_shape(op, "beta", *beta, {B, S, H});
-    check_like(op, "beta", *beta, q);
+    check_state(op, "beta", *beta, q);
   }
   if (mask) {
     check_shape(op, "key_padding_mask", *mask, {B, S});
@@ -109,7 +109,7 @@ template <class T, class In = T> Call<T, In> call_of(const char* op, const Input
   c.q = rows<In>(in.q);
   c.k = rows<In>(in.k);
   c.v = rows<In>(in.v);
-  if (in.beta) c.beta = rows<In>(*in.beta);
+  if (in.beta) c.beta = rows<T>(*in.beta);
   if (in.mask) c.padding = rows<bool>(*in.mask);
   c.initial_W = pointer<T>(in.W);
   c.initial_z = pointer<T>(in.z);
@@ -135,8 +135,6 @@ bool run_bf16(const Call<float, Bf16>& c) {
   return true;
 }
 
-OptionalTensor to_float(const OptionalTensor& x) { return x ? OptionalTensor(x->to(at::kFloat)) : x; }
-
 std::tuple<Tensor, Tensor, Tensor> fast_weights(
     const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask,
     const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, std::string rule,
@@ -157,7 +155,7 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<float>();
     if (run_bf16(c)) return {out, new_W, new_z};
     auto [y, last_W, last_z] = fast_weights(
-        q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), to_float(beta), mask, W, z, projection, rule, feature_map,
+        q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), beta, mask, W, z, projection, rule, feature_map,
         d_dot, input_scale, causal, normalize_features, normalize_output, eps, return_state);
     return {out.copy_(y), last_W, last_z};
   }
@@ -195,10 +193,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   }
   if (q.scalar_type() == at::kBFloat16) {  // float's gradients, rounded
     auto [dq, dk, dv, dbeta, dW, dz] = fast_weights_backward(
-        grad_out.to(at::kFloat), grad_W, grad_z, q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), to_float(beta),
+        grad_out.to(at::kFloat), grad_W, grad_z, q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), beta,
         mask, W, z, projection, rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps);
     const auto narrow = [](const Tensor& x) { return x.to(at::kBFloat16); };
-    return {narrow(dq), narrow(dk), narrow(dv), narrow(dbeta), dW, dz};
+    return {narrow(dq), narrow(dk), narrow(dv), dbeta, dW, dz};
   }
   const Tensor dout = with_contiguous_rows(grad_out);
   const OptionalTensor dW = contiguous(grad_W), dz = contiguous(grad_z);

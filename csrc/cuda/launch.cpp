@@ -52,10 +52,9 @@ struct Inputs {
     k = with_contiguous_rows(given_k);
     v = with_contiguous_rows(given_v);
     if (given_beta) {
-      check_shape(op, "beta", *given_beta, {B, S, H});
-      check_like(op, "beta", *given_beta, q);
+      check_float(op, "beta", *given_beta, {B, S, H}, q);
       beta = given_beta;
-      call.beta = rows(*beta);
+      call.beta = rows(*beta, beta->const_data_ptr<float>());
     }
     if (given_mask) {
       check_shape(op, "key_padding_mask", *given_mask, {B, S});
@@ -170,7 +169,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   in.call.grad_q = mutable_rows(grad_q);
   in.call.grad_k = mutable_rows(grad_k);
   in.call.grad_v = mutable_rows(grad_v);
-  if (beta) in.call.grad_beta = mutable_rows(grad_beta);
+  if (beta) in.call.grad_beta = rows(grad_beta, grad_beta.mutable_data_ptr<float>());
   in.call.chunk = chunk_of(in.call, true, shared_memory(op, q.get_device()));
   const bool walked = is_walked(in.call);
   if (walked) in.call.checkpoints = checkpoints_of(in.call);

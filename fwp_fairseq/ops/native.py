@@ -118,7 +118,7 @@ def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
         inputs = dtype
     out, W, z = torch.ops.fwp.fast_weights(
         problem.q.to(inputs), problem.k.to(inputs), problem.v.to(inputs),
-        None if problem.beta is None else problem.beta.to(inputs),
+        None if problem.beta is None else problem.beta.to(dtype),
         problem.key_padding_mask, W, z, projection, problem.rule, name,
         problem.k.shape[-1] if phi is None else phi.d_dot, input_scale, problem.causal, problem.normalize_features,
         problem.normalize_output, problem.eps, problem.return_state,

@@ -13,8 +13,8 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def input_type(problem: Problem) -> torch.dtype:
-    """In which type q, k, v and beta are handed over: half precision as it is, where all of them share it."""
-    types = {x.dtype for x in (problem.q, problem.k, problem.v, problem.beta) if x is not None}
+    """In which type q, k and v are handed over: half precision as it is, where all three share it."""
+    types = {x.dtype for x in (problem.q, problem.k, problem.v)}
     return problem.v.dtype if len(types) == 1 else problem.dtype
 
 

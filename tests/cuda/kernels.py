@@ -71,6 +71,7 @@ def make_call(
     """A call without outputs; ``feature_map`` None or the package's. The caller keeps the tensors alive."""
     name = "identity" if feature_map is None else feature_map.name
     d_dot = q.shape[-1] if feature_map is None else feature_map.d_dot
+    assert beta is None or beta.dtype == torch.float32
     return _Call(
         rule=RULES.index(rule), map=MAPS.index(name), type=TYPES.index(q.dtype), nu=getattr(feature_map, "nu", 0),
         projection=_pointer(feature_map.projection) if name == "favor" else None,

@@ -55,7 +55,7 @@ def make(
         x = {name: y.abs_() for name, y in x.items()}
     x["v"] = surrounded(B, S, H, d_value, dtype=dtype)
     if rule == "delta":
-        x["beta"] = torch.rand(S, B, H).to(dtype).transpose(0, 1)
+        x["beta"] = torch.rand(S, B, H).transpose(0, 1)
     phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
     if state:
         d_dot = d_key if phi is None else phi.d_dot
@@ -220,7 +220,7 @@ def test_inputs_of_any_magnitude(rule, device):
     x["v"].mul_(1e6)
     compare(device, rule, x, phi)
     x, phi = make(rule, 20, 20, dtype=torch.bfloat16, feature_map=("favor", {"m": 9}), scale=6.0)
-    compare(device, rule, x, phi, eps=0.0, looser=2)
+    compare(device, rule, x, phi, eps=0.0, looser=3)  # large exponents
 
 
 @pytest.mark.parametrize("device", DEVICES)

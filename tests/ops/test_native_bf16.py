@@ -235,7 +235,8 @@ def test_threads_do_not_change_a_bit():
 
 def raw_arguments(state: bool) -> tuple:
     x = {n: y.requires_grad_() for n, y in rounded(make_inputs("delta", 5, 5, state=state)).items()}
-    tensors = (x["q"], x["k"], x["v"], x["beta"], None, x.get("W"), x.get("z"), None)
+    beta = x["beta"].detach().float().requires_grad_()
+    tensors = (x["q"], x["k"], x["v"], beta, None, x.get("W"), x.get("z"), None)
     return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
 
 
@@ -246,15 +247,17 @@ def test_opcheck(state):
     torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(state), test_utils=checks)
 
 
-def test_a_state_is_float32():
+def test_states_and_beta_are_float32():
     q, k, v, beta, _, W, z, *rest = raw_arguments(True)
     with pytest.raises(ValueError, match="initial_W is of type BFloat16, expected Float for inputs of type BFloat16"):
         torch.ops.fwp.fast_weights(q, k, v, beta, None, W.bfloat16(), z, *rest)
+    with pytest.raises(ValueError, match="beta is of type BFloat16, expected Float for inputs of type BFloat16"):
+        torch.ops.fwp.fast_weights(q, k, v, beta.bfloat16(), None, W, z, *rest)
 
 
 def test_mixed_types_are_computed_in_float32():
     x = rounded(make_inputs("delta", 12, 12))
-    found = forward("delta", x | {"beta": x["beta"].float()}, state=False, backend="native")
+    found = forward("delta", x | {"k": x["k"].float()}, state=False, backend="native")
     expected = forward("delta", {n: y.float() for n, y in x.items()}, state=False, backend="native")
     assert torch.equal(found["out"], expected["out"].bfloat16()) and torch.equal(found["state.W"], expected["state.W"])
 

@@ -10,11 +10,11 @@ from fwp_fairseq.ops.problem import Problem
 from tests.cuda.shim import CUDA
 
 
-def problem(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16) -> Problem:
+def problem(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16, beta_type=torch.float32) -> Problem:
     with FakeTensorMode():
         q = torch.empty(1, length, 1, 4, device="cuda", dtype=q_type)
         k = v = torch.empty(1, length, 1, 4, device="cuda", dtype=dtype)
-        beta = None if rule == "sum" else torch.empty(1, length, 1, device="cuda", dtype=dtype)
+        beta = None if rule == "sum" else torch.empty(1, length, 1, device="cuda", dtype=beta_type)
     return Problem(rule, q, k, v, beta, None, True, None, True, False, 1e-6, None, False)
 
 
@@ -57,7 +57,9 @@ def test_a_missing_library_is_the_reason():
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
 
 
-def test_half_precision_stays_where_all_inputs_share_it():
-    assert native_cuda.input_type(problem()) == torch.bfloat16
+def test_half_precision_stays_where_q_k_and_v_share_it():
+    assert (
+        native_cuda.input_type(problem()) == native_cuda.input_type(problem(beta_type=torch.bfloat16)) == torch.bfloat16
+    )
     assert native_cuda.input_type(problem(q_type=torch.float32)) == torch.float32
     assert native_cuda.input_type(problem(q_type=torch.float16)) == torch.float32

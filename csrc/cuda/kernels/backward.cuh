@@ -295,7 +295,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       x[r] = Base::quad_sum(x[r]);
       if (t == 0) s.gradient_seen[i] = DELTA && c.normalize_output ? x[r] : 0.f;
       if (DELTA && t == 0 && i < here.keys)
-        P::store(c.type, c.grad_beta.data, Base::offset(c.grad_beta, i), Base::key_there(i) ? ZD[r] : 0.f);
+        c.grad_beta.data[Base::offset(c.grad_beta, i)] = Base::key_there(i) ? ZD[r] : 0.f;
       shift[r] = beta[r] * ZD[r] + from_den[r] + from_gz[r];
     }
     if constexpr (DELTA) {

@@ -7,7 +7,7 @@ namespace fwp::gpu {
 
 enum class Rule : int { sum, delta };
 enum class Map : int { identity, elu, dpfp, favor };
-enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, beta, out and their gradients
+enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
 // (B, length, H, width), last dimension contiguous, other strides (in elements) free. Void: of the call's type.
 template <class V> struct Rows {
@@ -30,7 +30,8 @@ struct Call {
   int batch, heads, targets, sources, d_key, d_value, d_dot;
   int chunk;  // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
 
-  Rows<const void> q, k, v, beta;
+  Rows<const void> q, k, v;
+  Rows<const float> beta;
   Rows<const unsigned char> padding;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
@@ -43,7 +44,8 @@ struct Call {
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;
-  Rows<void> grad_q, grad_k, grad_v, grad_beta;
+  Rows<void> grad_q, grad_k, grad_v;
+  Rows<float> grad_beta;
   float *grad_initial_W, *grad_initial_z;
 };
 

@@ -133,7 +133,7 @@ template <class P, int LT, bool GENERAL> struct Head {
     }
     if (i < LT && lane == 0) s.last_key[i / 32] = int(last);
     if (i < LT)
-      s.beta[i] = !there ? 0.f : c.beta.data ? P::load(c.type, c.beta.data, offset(c.beta, i)) : 1.f;
+      s.beta[i] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, i)] : 1.f;
     sync_block();
     sources = 0;
 #pragma unroll 1
