@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 # The first whose part of a name occurs in the operator's; what is left is "rest".
 _KINDS = {
-    "attention": ("fwp::", "bmm", "scaled_dot_product", "flash_attention", "::_softmax"),
+    "attention": ("fwp", "bmm", "scaled_dot_product", "flash_attention", "::_softmax"),
     "moving caches": ("index_select", "::cat", "::copy_", "::clone"),
     "linear layers": ("addmm", "::mm", "mkldnn", "::linear"),
     "optimizer": ("_foreach", "_fused_adam", "addcdiv", "addcmul", "::sqrt"),
@@ -24,7 +24,8 @@ def shares(run: Callable[[], object]) -> dict[str, float]:
         run()
     spent = dict.fromkeys([*_KINDS, "rest"], 0.0)
     for event in found.key_averages():
-        if event.key.startswith(("aten::", "fwp::", "mkldnn")):
+        # Under autograd, the time of our forward is that of the function which torch generates around it.
+        if event.key.startswith(("aten::", "fwp::", "mkldnn", "GeneratedBackwardFor_fwp")):
             spent[kind_of(event.key)] += event.self_cpu_time_total
     total = sum(spent.values())
     return {kind: time / total for kind, time in spent.items()}
