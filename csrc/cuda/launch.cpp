@@ -124,12 +124,16 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
   const auto floats = q.options().dtype(at::kFloat);
   Tensor out = new_rows(q, v.size(3));
   in.call.out = mutable_rows(out);
-  in.call.chunk = chunk_of(in.call, false, shared_memory(op, q.get_device()));
-  const bool carries = return_state || is_walked(in.call);
-  const Tensor new_W = empty_if(carries, {B, H, d_dot, v.size(3)}, floats);
-  const Tensor new_z = empty_if(carries && normalize_output, {B, H, d_dot}, floats);
-  in.call.W = mutable_pointer(new_W);
-  in.call.z = mutable_pointer(new_z);
+  Tensor new_W, new_z;
+  const auto make_state = [&](bool wanted) {
+    new_W = empty_if(wanted, {B, H, d_dot, v.size(3)}, floats);
+    new_z = empty_if(wanted && normalize_output, {B, H, d_dot}, floats);
+    in.call.W = mutable_pointer(new_W);
+    in.call.z = mutable_pointer(new_z);
+  };
+  make_state(return_state);
+  fit(in.call, false, shared_memory(op, q.get_device()));
+  if (is_walked(in.call) && !in.call.resident && !return_state) make_state(true);
   run(op, forward, in.call);
   if (return_state) return {out, new_W, new_z};
   return {out, at::empty({0}, floats), at::empty({0}, floats)};
@@ -170,7 +174,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   in.call.grad_k = mutable_rows(grad_k);
   in.call.grad_v = mutable_rows(grad_v);
   if (beta) in.call.grad_beta = rows(grad_beta, grad_beta.mutable_data_ptr<float>());
-  in.call.chunk = chunk_of(in.call, true, shared_memory(op, q.get_device()));
+  fit(in.call, true, shared_memory(op, q.get_device()));
   const bool walked = is_walked(in.call);
   if (walked) in.call.checkpoints = checkpoints_of(in.call);
   const int64_t states = states_of(in.call);
@@ -202,7 +206,7 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   call.initial_W = state ? &present : nullptr;
   const int limit = shared_memory(op, device);
   const auto needs = [&](bool backward) {
-    call.chunk = chunk_of(call, backward, limit);
+    fit(call, backward, limit);
     return bytes(call, backward);
   };
   return refusal(op, device, differentiated ? std::max(needs(false), needs(true)) : needs(false));

@@ -37,7 +37,8 @@ class _Call(ctypes.Structure):
         ("input_scale", c_float),
         *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
         ("eps", c_float),
-        *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot", "chunk")),
+        *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot")),
+        *((name, c_int) for name in ("chunk", "resident")),
         *((name, _Rows) for name in _ROWS),
         *((name, c_void_p) for name in ("initial_W", "initial_z")),
         ("out", _Rows),
@@ -56,6 +57,11 @@ def kernels() -> ctypes.CDLL:
         function.restype = c_char_p
     assert loaded.fwp_shim_call_size() == ctypes.sizeof(_Call)
     return loaded
+
+
+def slices(call: _Call) -> int:
+    """Blocks of the forward that share a head."""
+    return kernels().fwp_shim_slices(ctypes.byref(call))
 
 
 def _pointer(x: Tensor | None) -> int | None:
@@ -94,8 +100,8 @@ def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
 
 
 def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
-    """Decides, as launch.cpp, whether the call is walked."""
-    call.chunk = kernels().fwp_shim_chunk(ctypes.byref(call), int(backward), limit)
+    """Sets, as launch.cpp, what depends on the device; whether the call is walked."""
+    kernels().fwp_shim_fit(ctypes.byref(call), int(backward), limit)
     return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
 
 
@@ -115,7 +121,7 @@ def forward(
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
-    if _walked(call, backward=False, limit=limit) and not return_state:
+    if _walked(call, backward=False, limit=limit) and not (return_state or call.resident):
         between = _states(call)
         call.W, call.z = map(_pointer, between)
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))

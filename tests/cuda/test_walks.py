@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cuda import kernels
 from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
 
 LENGTHS = [129, 130, 255, 256, 257, 300]
@@ -39,7 +40,7 @@ def test_lengths(length, rule, dtype, device):
 def test_many_pieces(rule, device):
     """Eleven: the backward makes two groups of states again."""
     for causal in (True, False):
-        x, phi = make(rule, 700, 700, dtype=torch.float32, H=1, d_key=8, d_value=5)
+        x, phi = make(rule, 700, 700, dtype=torch.float32, H=1, d_key=8, d_value=40)
         compare(device, rule, x, phi, causal=causal, normalize_output=True, looser=2)
 
 
@@ -79,6 +80,44 @@ def test_widths(d_key, d_value, feature_map, rule, device):
     for dtype, output in ((torch.bfloat16, False), (torch.float32, True)):
         x, phi = make(rule, 131, 131, dtype=dtype, H=1, state=True, **widths)
         compare(device, rule, x, phi, normalize_output=output, return_state=True, looser=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "d_value, slices, dtype",
+    [(32, 1, torch.float32), (64, 2, torch.float16), (101, 4, torch.float32), (128, 4, torch.bfloat16)],
+)
+def test_slices(d_value, slices, dtype, rule, device):
+    """Blocks that share a head, also in calls of one piece; the last one's columns may be fewer."""
+    sites = [(True, 130, 130, True, True), (False, 70, 80, False, True)]
+    if d_value == 101:
+        sites += [(False, 80, 40, True, False), (True, 30, 30, True, False), (True, 30, 30, False, True)]
+    for number, (causal, T, S, state, returned) in enumerate(sites):
+        x, phi = make(rule, T, S, dtype=dtype, d_key=4, d_value=d_value, state=state, seed=number)
+        inputs = {name: y for name, y in x.items() if name in "qkv"}
+        call = kernels.make_call(
+            **inputs, rule=rule, feature_map=phi, causal=causal, normalize_features=True, normalize_output=True
+        )
+        call.chunk = 64
+        call.initial_W = x["W"].data_ptr() if state else None
+        assert kernels.slices(call) == (slices if state or T > 64 else 1)
+        compare(
+            device, rule, x, phi, causal=causal, normalize_output=number != 2, return_state=returned,
+            padding=mask(1, S) if number == 1 else None, looser=2,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("rule", RULES)
+def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype):
+    for number, (causal, T, S) in enumerate([(True, 200, 200), (False, 70, 150), (False, 150, 70)]):
+        for state, returned in ((False, False), (True, True)):
+            x, phi = make(rule, T, S, dtype=dtype, H=2, d_value=40, state=state)
+            compare(
+                "shim", rule, x, phi, causal=causal, normalize_output=number < 2, return_state=returned, limit=0,
+                padding=mask(1, S) if state else None, looser=2,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)

@@ -54,6 +54,22 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     if (GENERAL && here.gradient_before.W) write_state_gradient();
   }
 
+  // x += (stored features of own tokens) W, columns first .. ; zx: features . z for the tokens g and g + 8.
+  FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const State<const float>& state, int first) {
+    const Columns<const float> from = columns_of(c, state, here.head, 0, c.d_value);
+    float xz[4] = {};
+    Base::for_slabs([&](int slab) {
+      Base::for_features([&](int j, int i) {
+        Pair features[4];
+        Base::along_features(features, own, i, row, j);
+        typename Base::Rows16 rows;
+        Base::load_rows(rows, slab, j, i, from, first);
+        Base::add_rows(x, xz, features, rows, from.z);
+      });
+    });
+    Base::first_column(zx, xz);
+  }
+
   FWP_DEVICE void feature_sums(float (&sum_q)[4], float (&sum_k)[4]) {
     const Pair one = P::pair(1, 1);
     Base::for_slabs([&](int) {
@@ -98,7 +114,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
           Values old;
           float from_z[2] = {};
           Base::clear(old);
-          Base::add_from_state(old, from_z, s.keys, here.before, first);
+          add_from_state(old, from_z, s.keys, here.before, first);
           if (first == 0) {
 #pragma unroll
             for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale[r] * from_z[r] + c.eps);
@@ -196,7 +212,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       Base::clear(x);
       if (state) {
         float from_z[2] = {};
-        Base::add_from_state(x, from_z, s.queries, here.before, first);
+        add_from_state(x, from_z, s.queries, here.before, first);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n)
 #pragma unroll
@@ -247,7 +263,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
       Base::clear(Z);
       if (GENERAL && here.gradient_after.W && keys) {
         float from_z[2] = {};
-        Base::add_from_state(Z, from_z, s.keys, here.gradient_after, first);
+        add_from_state(Z, from_z, s.keys, here.gradient_after, first);
 #pragma unroll
         for (int r = 0; r < 2; ++r)
           if (first == 0) from_gz[r] = scale[r] * from_z[r];
@@ -392,7 +408,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   // tile += by (own rows . rows of W that belong to the features)
   FWP_DEVICE void add_state_rows(Tile& tile, const float* own, const float (&by)[2], const float* W, int slab, int first,
                                  int shift) const {
-    const float* W_here = Base::state(W, nullptr);
+    const float* W_here = W + int64_t(here.head) * c.d_dot * c.d_value;
     const int width = c.d_value;
     Tile x;
     Base::clear(x);
@@ -409,7 +425,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
         const int f = product_number(slab, first + 8 * n + g, shift);
         const float* at = W_here + int64_t(f) * c.d_value + k + 2 * t;
         Float2 b[2];
-        Base::for_state([&](auto full) {
+        Base::for_state(c.d_value, [&](auto full) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int column = k + 2 * t + 8 * e;
@@ -427,7 +443,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
   }
   // tile += by z of the features
   FWP_DEVICE void add_state_z(Tile& tile, const float (&by)[2], const float* z, int slab, int first, int shift) const {
-    const float* z_here = Base::state(nullptr, z);
+    const float* z_here = z + int64_t(here.head) * c.d_dot;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -700,7 +716,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
           const bool z = c.normalize_output;
           Base::add_outer(x, xz, s.queries, j, n, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
           if (DELTA) Base::add_outer(x, xz, s.keys, j, n, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
-          Base::store_outer(x, xz, slab, j, n, first, here.gradient_after, here.gradient_before);
+          Base::store_outer(x, xz, slab, j, n, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value),
+                            columns_of(c, here.gradient_before, here.head, 0, c.d_value));
         }
       });
     });
@@ -709,7 +726,7 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
   if constexpr (walks<LT, GENERAL>) {
-    const int keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
+    const int head = block_index(), keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
     int made = (keys - 1) / every;  // of this group the states stand there
 #pragma unroll 1
     for (int n = pieces(c, LT) - 1; n >= 0; --n) {
@@ -717,16 +734,21 @@ template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, 1) backw
       if (group < made) {
         made = group;
 #pragma unroll 1
-        for (int i = group * every; i < n; ++i) {
-          Forward<P, LT, DELTA, GENERAL>(c, keys_of(piece(c, LT, i))).run();
-          sync_block();
-        }
+        for (int column = 0; column < c.d_value; column += slice_columns)
+#pragma unroll 1
+          for (int i = group * every; i < n; ++i) {
+            const Piece p = keys_of(piece(c, LT, head, i));
+            Forward<P, LT, DELTA, GENERAL>(c, p, column, slice_of(c, p.before, head, column),
+                                           slice_of(c, p.after, head, column))
+                .run();
+            sync_block();
+          }
       }
-      Backward<P, LT, DELTA, GENERAL>(c, piece(c, LT, n)).run();
+      Backward<P, LT, DELTA, GENERAL>(c, piece(c, LT, head, n)).run();
       sync_block();
     }
   } else {
-    Backward<P, LT, DELTA, GENERAL>(c, whole(c)).run();
+    Backward<P, LT, DELTA, GENERAL>(c, whole(c, block_index())).run();
   }
 }
 

@@ -28,16 +28,17 @@ struct Call {
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
-  int chunk;  // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
+  int chunk;     // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
+  int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
 
   Rows<const void> q, k, v;
   Rows<const float> beta;
   Rows<const unsigned char> padding;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
-  // Walked calls (see chunk) always have them: W and z in the forward, grad_initial_W and _z in the backward are also
-  // where the state and its gradient stand between pieces. The backward's W and z are room for several states, a
-  // dimension in front of the others: see checkpoints, which is 0 in the forward.
+  // Walked calls (see chunk) always have grad_initial_W and _z in the backward, and W and z in the forward if the state is
+  // not resident: there it stands between pieces. The backward's W and z are room for several states, a dimension in front
+  // of the others: see checkpoints, which is 0 in the forward.
   Rows<void> out;
   float *W, *z;
   int checkpoints;  // every how many pieces of keys

@@ -72,6 +72,9 @@ FWP_DEVICE float round_to_tf32(float x) {
 }
 FWP_DEVICE float exponential(float x) { return expf(x); }
 
+// Asks for the line of memory at `address`, which need not be used.
+FWP_DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 // c += A B, fp16 operands
 FWP_DEVICE void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"

@@ -1,4 +1,5 @@
-// Forward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16 tokens.
+// Forward of one (batch row, head), up to LT queries and keys at a time: one launch, a warp for 16 tokens; one block a head,
+// or with a state (state.cuh) one for every slice_columns columns of values, which carries these from piece to piece.
 //
 //     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
 //     D = V - read_rate (KK beta D + K W0)                    delta: what is missing;  D = V  for the sum rule
@@ -13,18 +14,33 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT, GENERAL> {
-  using Base = Head<P, LT, GENERAL>;
+template <class P, int LT, bool DELTA, bool GENERAL>
+struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
+  static constexpr int columns = GENERAL ? slice_columns : value_block;
+  using Base = Head<P, LT, GENERAL, columns>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
 
-  FWP_DEVICE Forward(const Call& call, const Piece& piece) : Base(call, piece, false) {}
+  // With a state the values' columns are `columns` ones from `column` on, else all of them.
+  const Columns<const float> before;
+  const Columns<float> after;
+  const int column;
 
-  // Own queries (and keys, for delta) with all keys, and the sums of own features.
+  FWP_DEVICE Forward(const Call& call, const Piece& piece, int column, const Columns<const float>& before,
+                     const Columns<float>& after)
+      : Base(call, piece, false), before(before), after(after), column(column) {}
+
+  // Features of own tokens times the state; the sums of 16 tokens with z in column 0.
+  struct Read {
+    Values W;
+    float z[4];
+  };
+
+  // Own queries (and keys, for delta) with all keys and with the state, and the sums of own features.
   FWP_DEVICE void grams(Strip& P_q, float (&P_k)[DELTA ? strip_tiles : 1][4], float (&sum_q)[4], float (&sum_k)[4],
-                        int last_q, int last_k) {
+                        Read& read_q, Read& read_k, int last_q, int last_k) {
     const Pair one = P::pair(1, 1);
-    Base::for_slabs([&](int) {
+    Base::for_slabs([&](int slab) {
       Base::for_features([&](int j, int i) {
         Pair x[4], y[4];
         Base::along_features(x, s.queries, i, row, j);
@@ -48,6 +64,13 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
                 P::mma(P_k[2 * m + 1], y, other[1], other[3]);
               }
           }
+        if constexpr (GENERAL)
+          if (before.W) {
+            typename Base::Rows16 rows;
+            Base::load_rows(rows, slab, j, i, before, 0);
+            if (last_q || here.queries) Base::add_rows(read_q.W, read_q.z, x, rows, before.z);
+            if (DELTA && last_k) Base::add_rows(read_k.W, read_k.z, y, rows, before.z);
+          }
       });
     });
   }
@@ -61,7 +84,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
     float sum_q[4] = {}, sum_k[4] = {};
     Base::clear(A);
     Base::clear(B);
-    grams(A, B, sum_q, sum_k, last_q, last_k);
+    Read read_q{}, read_k{};
+    grams(A, B, sum_q, sum_k, read_q, read_k, last_q, last_k);
     Base::finish_scales(sum_q, sum_k);
     sync_block();
     if (t == 0)
@@ -90,61 +114,53 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
       if (DELTA) seen[r] = Base::quad_sum(seen[r]);
     }
 
-    const bool state = GENERAL && here.before.W, from_keys = state && keys, from_queries = state && Base::target_tiles;
-    float rate[2] = {Base::rate_of(seen[0] + c.eps), Base::rate_of(seen[1] + c.eps)};
-    if (DELTA && !from_keys) prepare(B, rate);
-#pragma unroll 1
-    for (int first = 0; first < c.d_value; first += value_block) {
-      Values x;
-      Base::load_values(c.v, true, first, x);
-      if constexpr (DELTA) {
-        if (from_keys) {
-          Values old;
-          float from_z[2] = {};
-          Base::clear(old);
-          Base::add_from_state(old, from_z, s.keys, here.before, first);
-          if (first == 0) {
+    if constexpr (GENERAL)
+      if (before.W) {
+        float zx[2];
+        Base::first_column(zx, read_q.z);
 #pragma unroll
-            for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale_k[r] * from_z[r] + c.eps);
-            prepare(B, rate);
-          }
+        for (int r = 0; r < 2; ++r) den[r] += scale_q[r] * zx[r];
+        Base::first_column(zx, read_k.z);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) seen[r] += scale_k[r] * zx[r];
+      }
+    const float rate[2] = {Base::rate_of(seen[0] + c.eps), Base::rate_of(seen[1] + c.eps)};
+    const float by[2] = {Base::rate_of(den[0] + c.eps), Base::rate_of(den[1] + c.eps)};
+    if (DELTA) prepare(B, rate);
+    const int end = GENERAL && (before.W || after.W) ? column + 1 : c.d_value;
+#pragma unroll 1
+    for (int first = column; first < end; first += columns) {
+      Values x, out;
+      Base::load_values(c.v, true, first, x);
+      Base::clear(out);
+      if constexpr (GENERAL)
+        if (before.W)
 #pragma unroll
           for (int n = 0; n < Base::value_tiles; ++n)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * old[n][i];
-        }
+            for (int i = 0; i < 4; ++i) {
+              out[n][i] = scale_q[i >> 1] * read_q.W[n][i];
+              if (DELTA) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * read_k.W[n][i];
+            }
+      if constexpr (DELTA) {
         solve(x, B);
       } else {
         sync_block();  // D of the columns before has been read
         Base::share_values(s.D, 0, x);
         sync_block();
       }
-
-      Values out;
-      Base::clear(out);
-      float from_z[2] = {};
-      if (from_queries) {
-        Base::add_from_state(out, from_z, s.queries, here.before, first);
-#pragma unroll
-        for (int n = 0; n < Base::value_tiles; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) out[n][i] *= scale_q[i >> 1];
-      }
+      // Every warp has read the state before it: a barrier ago.
+      if constexpr (GENERAL)
+        if (after.W) write_state(first - column);
       Base::add_read(out, A, s.D, 0, last_q, 0);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float by = Base::rate_of(den[r] + scale_q[r] * from_z[r] + c.eps);
+      for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int n = 0; n < Base::value_tiles; ++n) {
-          out[n][2 * r] *= by;
-          out[n][2 * r + 1] *= by;
+          out[n][2 * r] *= by[r];
+          out[n][2 * r + 1] *= by[r];
         }
-      }
       Base::store_values(c.out, here.queries, first, out);
-      if (GENERAL && here.after.W) {
-        sync_block();  // these columns of the state before have been read
-        write_state(first);
-      }
     }
   }
 
@@ -205,21 +221,39 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Forward : Head<P, LT
         float xz[4] = {};
         Base::clear(x);
         Base::add_outer(x, xz, s.keys, j, i, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
-        Base::store_outer(x, xz, slab, j, i, first, here.before, here.after);
+        Base::store_outer(x, xz, slab, j, i, first, before, after);
       });
     });
   }
 };
 
 template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (walks<LT, GENERAL>) {
+  using Own = Forward<P, LT, DELTA, GENERAL>;
+  if constexpr (GENERAL) {
+    constexpr int threads = 2 * LT;
+    const int head = block_index() / slices(c), column = block_index() % slices(c) * slice_columns, all = pieces(c, LT);
+    const int used = Shared<P, LT, slice_columns>().lay(nullptr, c, false);
+    Carried carried{};
+    carried.lay(shared_memory(used + carried.lay(nullptr, c)) + used, c);
+    if (c.initial_W) {
+      carried.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), threads);
+      sync_block();
+    }
 #pragma unroll 1
-    for (int n = 0; n < pieces(c, LT); ++n) {
-      Forward<P, LT, DELTA, GENERAL>(c, piece(c, LT, n)).run();
+    for (int n = 0; n < all; ++n) {
+      const Piece p = piece(c, LT, head, n);
+      if (n + 1 < all) Own::fetch(c, piece(c, LT, head, n + 1), column);
+      const bool left = leaves(c, LT, n), writes = n < pieces_of_keys(c, LT);
+      Columns<const float> before{};
+      Columns<float> after{};
+      if (n || c.initial_W) before = carried.columns(c, p.before, head, column);
+      if (left || (writes && n + 1 < all)) after = carried.columns(c, p.after, head, column);
+      Own(c, p, column, before, after).run();
       sync_block();  // shared memory has been read, the state written
+      if (left) carried.store(c, slice_of(c, p.after, head, column), column == 0, threads);
     }
   } else {
-    Forward<P, LT, DELTA, GENERAL>(c, whole(c)).run();
+    Own(c, whole(c, block_index()), 0, {}, {}).run();
   }
 }
 
@@ -230,7 +264,8 @@ template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Ca
       return "no instance";  // with_tokens does not come here
     } else {
       const auto kernel = forward_kernel<P, LT, DELTA, GENERAL>;
-      return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
+      const int blocks = c.batch * c.heads * (GENERAL ? slices(c) : 1);
+      return launch(kernel, blocks, 2 * LT, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
     }
   });
 }

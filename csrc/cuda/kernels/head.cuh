@@ -20,10 +20,11 @@
 #include "numbers.cuh"
 #include "operands.cuh"
 #include "piece.cuh"
+#include "state.cuh"
 
 namespace fwp::gpu {
 
-constexpr int value_block = 64;  // columns of values worked on at a time
+constexpr int value_block = 64;  // columns of values worked on at a time; slice_columns by the forward's general instances
 
 // Base rows in shared memory: at most slab_rows, but for DPFP, which needs all 2 d_key.
 FWP_BOTH int resident_rows(const Call& c) {
@@ -35,9 +36,11 @@ FWP_BOTH int resident_rows(const Call& c) {
 FWP_BOTH int value_blocks(const Call& c) { return (c.d_value + value_block - 1) / value_block; }
 
 // Rows of values in shared memory are this many floats apart: 4 modulo 32, so that the operands' loads meet no bank twice.
-FWP_BOTH int value_stride(const Call& c, bool backward) { return (backward ? value_blocks(c) : 1) * value_block + 4; }
+template <int COLUMNS> FWP_BOTH int value_stride(const Call& c, bool backward) {
+  return (backward ? value_blocks(c) * value_block : COLUMNS) + 4;
+}
 
-template <class P, int LT> struct Shared {
+template <class P, int LT, int COLUMNS = value_block> struct Shared {
   static constexpr int ld = LT + P::padding;  // of base rows
   typename P::Element *queries, *keys;        // [resident_rows][ld]
   float *D, *Z, *G;                           // [LT][value_stride]; Z, G: backward only
@@ -62,26 +65,26 @@ template <class P, int LT> struct Shared {
       for (float** each : {&gradient_den, &gradient_seen, &shift_q, &shift_k}) take(*each, LT);
     take(queries, resident_rows(c) * ld);
     take(keys, resident_rows(c) * ld);
-    take(D, LT * value_stride(c, backward));
-    if (backward) take(Z, LT * value_stride(c, backward));
-    if (backward) take(G, LT * value_stride(c, backward));
+    for (float** each : {&D, &Z, &G})
+      if (backward || each == &D) take(*each, LT * value_stride<COLUMNS>(c, backward));
     return used;
   }
 };
 
 // GENERAL: also FAVOR+, features in more than one slab, and states. Without it the code, and the registers, are fewer.
-template <class P, int LT, bool GENERAL> struct Head {
-  static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = value_block / 8;
+template <class P, int LT, bool GENERAL, int COLUMNS = value_block> struct Head {
+  static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = COLUMNS / 8;
   static constexpr int ld = Shared<P, LT>::ld;
   using Element = typename P::Element;
   using Pair = typename P::Pair;
   using Strip = float[strip_tiles][4];
   using Values = float[value_tiles][4];
+  using Projected = float[slab_rows / 16][4];
 
   const Call& c;
   const Piece here;
   const bool backward;
-  Shared<P, LT> s;
+  Shared<P, LT, COLUMNS> s;
   const int lane, g, t, row, b, h;
   int stride;        // of D, Z, G
   int base_rows;     // resident
@@ -101,9 +104,9 @@ template <class P, int LT, bool GENERAL> struct Head {
   struct Again {};
   FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward, Again)
       : c(call), here(piece), backward(backward), lane(thread_index() % 32), g(lane / 4), t(lane % 4),
-        row(thread_index() / 32 * 16), b(block_index() / call.heads), h(block_index() % call.heads) {
+        row(thread_index() / 32 * 16), b(piece.head / call.heads), h(piece.head % call.heads) {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
-    stride = value_stride(c, backward);
+    stride = value_stride<COLUMNS>(c, backward);
     base_rows = resident_rows(c);
     modulus = c.map == Map::dpfp ? 2 * c.d_key : slab_rows;
     const int step = c.map == Map::favor ? base_rows / 2 : base_rows, all = c.map == Map::favor ? c.d_dot / 2 : c.d_dot;
@@ -204,10 +207,10 @@ template <class P, int LT, bool GENERAL> struct Head {
   }
 
   // R x' of 64 (base_rows / 2) rows of R for the 16 tokens from `row` on, and |x'|^2 / 2 of the tokens g and g + 8.
-  FWP_DEVICE void project(const Rows<const void>& rows, bool keys, int slab, Values& p, float (&norm)[2]) const {
+  FWP_DEVICE void project(const Rows<const void>& rows, bool keys, int slab, Projected& p, float (&norm)[2]) const {
     const int first = slab * (base_rows / 2), m = c.d_dot / 2;
 #pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
+    for (int n = 0; n < slab_rows / 16; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) p[n][i] = 0;
     norm[0] = norm[1] = 0;
@@ -220,7 +223,7 @@ template <class P, int LT, bool GENERAL> struct Head {
         norm[i & 1] += a[i].x * a[i].x + a[i].y * a[i].y;
       }
 #pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
+      for (int n = 0; n < slab_rows / 16; ++n) {
         const int i = first + 8 * n + g;
         Float2 w[2];
 #pragma unroll
@@ -245,7 +248,7 @@ template <class P, int LT, bool GENERAL> struct Head {
   FWP_DEVICE void stage_favor(int slab, Element* to, float* unit, bool keys, bool fresh) const {
     const Rows<const void>& rows = keys ? c.k : c.q;
     const int half = base_rows / 2, m = c.d_dot / 2;
-    Values p;
+    Projected p;
     float norm[2];
     // `unit` is the largest exponent of each token here, see scale_of.
     if (fresh) {
@@ -254,7 +257,7 @@ template <class P, int LT, bool GENERAL> struct Head {
       for (int n_slab = 0; n_slab < slabs; ++n_slab) {
         project(rows, keys, n_slab, p, norm);
 #pragma unroll
-        for (int n = 0; n < value_tiles; ++n)
+        for (int n = 0; n < slab_rows / 16; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float x = absolute(p[n][i]);  // 0 behind the last row of R: no matter
@@ -275,7 +278,7 @@ template <class P, int LT, bool GENERAL> struct Head {
     }
     project(rows, keys, slab, p, norm);
 #pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
+    for (int n = 0; n < slab_rows / 16; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int feature = 8 * n + 2 * t + (i & 1), token = row + g + 8 * (i >> 1);
@@ -289,9 +292,9 @@ template <class P, int LT, bool GENERAL> struct Head {
     return exponential((exponent < largest_favor_exponent ? exponent : largest_favor_exponent) - top);
   }
 
-  static FWP_CALLED void restage(const Call& c, int first, int queries, int keys, bool backward, int slab, bool fresh) {
+  static FWP_CALLED void restage(const Call& c, int head, int first, int queries, int keys, bool backward, int slab, bool fresh) {
     sync_block();
-    Head(c, {first, queries, keys, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
+    Head(c, {head, first, queries, keys, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
     sync_block();
   }
   // Calls f(slab) with each slab in shared memory, at all threads.
@@ -300,7 +303,7 @@ template <class P, int LT, bool GENERAL> struct Head {
 #pragma unroll 1
       for (int slab = 0; slab < slabs; ++slab) {
         if (staged != slab) {
-          restage(c, here.first, here.queries, here.keys, backward, slab, staged < 0);
+          restage(c, here.head, here.first, here.queries, here.keys, backward, slab, staged < 0);
           staged = slab;
         }
         f(slab);
@@ -514,56 +517,56 @@ template <class P, int LT, bool GENERAL> struct Head {
 
   // ---- states ----
 
-  FWP_DEVICE const float* state(const float* W, const float* z) const {
-    return W ? W + int64_t(block_index()) * c.d_dot * c.d_value : z + int64_t(block_index()) * c.d_dot;
-  }
-
   // Calls f with whether every base row is a feature and every column of a block of values there: then it need not look.
-  template <class F> FWP_DEVICE void for_state(F f) const {
-    const bool full = c.d_value % value_block == 0 && (c.map == Map::dpfp    ? base_rows == modulus
-                                                       : c.map == Map::favor ? c.d_dot == slabs * base_rows
-                                                                             : c.d_key == slabs * base_rows);
+  template <class F> FWP_DEVICE void for_state(int columns, F f) const {
+    const bool full = columns % COLUMNS == 0 && (c.map == Map::dpfp    ? base_rows == modulus
+                                                 : c.map == Map::favor ? c.d_dot == slabs * base_rows
+                                                                       : c.d_key == slabs * base_rows);
     if (full) f(std::true_type{});
     else f(std::false_type{});
   }
 
-  // x += (stored features of own tokens) W, columns first .. ; zx[0], zx[1] += features . z for the tokens g and g + 8.
-  FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const State<const float>& from, int first) {
-    const float *W_here = state(from.W, nullptr), *z = from.z, *z_here = z ? state(nullptr, z) : nullptr;
-    float from_z[4] = {};
-    for_slabs([&](int slab) {
-      for_features([&](int j, int i) {
-        Pair p[4];
-        along_features(p, own, i, row, j);
-        Float2 a[4];
+  // Products of 16 features of own tokens, from base row i on, with the state's rows of these features.
+  struct Rows16 {
+    Float2 W[value_tiles][2], z[2];  // operands: columns from `first` on; column 0
+  };
+  FWP_DEVICE void load_rows(Rows16& to, int slab, int j, int i, const Columns<const float>& from, int first) const {
+    int f[4];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) a[e] = P::values(p[e]);
-        int f[4];
+    for (int e = 0; e < 4; ++e) f[e] = feature_number(slab, j, i + 2 * t + (e & 1) + 8 * (e >> 1));
+    const float* rows[4];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f[e] = feature_number(slab, j, i + 2 * t + (e & 1) + 8 * (e >> 1));
-        const float* rows[4];
+    for (int e = 0; e < 4; ++e) rows[e] = from.W + int64_t(f[e]) * from.stride + first + g;
+    for_state(from.count, [&](auto full) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) rows[e] = W_here + int64_t(f[e]) * c.d_value + first + g;
-        for_state([&](auto full) {
+      for (int n = 0; n < value_tiles; ++n) {
+        float w[4];
 #pragma unroll
-          for (int n = 0; n < value_tiles; ++n) {
-            float w[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              w[e] = full.value || (f[e] >= 0 && first + 8 * n + g < c.d_value) ? rows[e][8 * n] : 0.f;
-            P::mma(x[n], a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
-          }
-        });
-        if (z) {
-          float w[4];
-#pragma unroll
-          for (int e = 0; e < 4; ++e) w[e] = f[e] >= 0 && g == 0 ? z_here[f[e]] : 0.f;
-          P::mma(from_z, a, Float2{w[0], w[1]}, Float2{w[2], w[3]});
-        }
-      });
+        for (int e = 0; e < 4; ++e)
+          w[e] = full.value || (f[e] >= 0 && first + 8 * n + g < from.count) ? rows[e][8 * n] : 0.f;
+        to.W[n][0] = {w[0], w[1]};
+        to.W[n][1] = {w[2], w[3]};
+      }
     });
-    zx[0] += shuffle(from_z[0], lane & ~3);
-    zx[1] += shuffle(from_z[2], lane & ~3);
+    float w[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) w[e] = from.z && f[e] >= 0 && g == 0 ? from.z[f[e]] : 0.f;
+    to.z[0] = {w[0], w[1]};
+    to.z[1] = {w[2], w[3]};
+  }
+  // x, xz (its column 0) += features . rows
+  FWP_DEVICE void add_rows(Values& x, float (&xz)[4], const Pair (&features)[4], const Rows16& rows, bool z) const {
+    Float2 a[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) a[e] = P::values(features[e]);
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n) P::mma(x[n], a, rows.W[n][0], rows.W[n][1]);
+    if (z) P::mma(xz, a, rows.z[0], rows.z[1]);
+  }
+  // Column 0 of such a product for the tokens g and g + 8.
+  FWP_DEVICE void first_column(float (&zx)[2], const float (&xz)[4]) const {
+    zx[0] = shuffle(xz[0], lane & ~3);
+    zx[1] = shuffle(xz[2], lane & ~3);
   }
 
   // x, xz += 16 features (rows) from `i` on of `side`, times the rows of `from` (column 0 of xz: times weights_z); row k
@@ -594,32 +597,49 @@ template <class P, int LT, bool GENERAL> struct Head {
   // Stores what add_outer gathered for 16 features, plus `before` where given; z, which every block of columns reads,
   // with the last of them.
   FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first,
-                              const State<const float>& before, const State<float>& after) const {
-    const float *before_W = before.W, *before_z = before.z;
-    float *W = after.W, *z = after.z;
-    const int64_t head = block_index();
-    const bool last = first + value_block >= c.d_value;
-    for_state([&](auto full) {
+                              const Columns<const float>& before, const Columns<float>& after) const {
+    const bool last = first + COLUMNS >= after.count;
+    for_state(after.count, [&](auto full) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int f = feature_number(slab, j, i + g + 8 * r);
         if (f < 0) continue;
-        const int64_t row = head * c.d_dot + f, at = row * c.d_value + first + 2 * t;
+        const float* old = before.W + int64_t(f) * before.stride + first + 2 * t;
+        float* to = after.W + int64_t(f) * after.stride + first + 2 * t;
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n) {
           Float2 sum = {x[n][2 * r], x[n][2 * r + 1]};
           if constexpr (full.value) {
-            const Float2 old = before_W ? Single::load_pair(Type::float32, before_W, at + 8 * n) : Float2{0, 0};
-            Single::store_pair(Type::float32, W, at + 8 * n, {sum.x + old.x, sum.y + old.y});
+            const Float2 add = before.W ? Single::load_pair(Type::float32, old, 8 * n) : Float2{0, 0};
+            Single::store_pair(Type::float32, to, 8 * n, {sum.x + add.x, sum.y + add.y});
           } else {
             const int column = first + 8 * n + 2 * t;
-            if (column < c.d_value) W[at + 8 * n] = sum.x + (before_W ? before_W[at + 8 * n] : 0.f);
-            if (column + 1 < c.d_value) W[at + 8 * n + 1] = sum.y + (before_W ? before_W[at + 8 * n + 1] : 0.f);
+            if (column < after.count) to[8 * n] = sum.x + (before.W ? old[8 * n] : 0.f);
+            if (column + 1 < after.count) to[8 * n + 1] = sum.y + (before.W ? old[8 * n + 1] : 0.f);
           }
         }
-        if (z && last && t == 0) z[row] = xz[2 * r] + (before_z ? before_z[row] : 0.f);
+        if (after.z && last && t == 0) after.z[f] = xz[2 * r] + (before.z ? before.z[f] : 0.f);
       }
     });
+  }
+
+  // ---- the next piece ----
+
+  // Asks for the inputs of `next`, and for the columns of values from `column` on.
+  FWP_DEVICE static void fetch(const Call& c, const Piece& next, int column) {
+    const int size = sizeof(typename P::Element), i = thread_index() % LT, line = 128;
+    const auto ask = [&](const auto& rows, int first, int width) {
+      const char* at = static_cast<const char*>(rows.data) +
+                       size * (next.head / c.heads * rows.batch + (next.first + i) * rows.time +
+                               next.head % c.heads * rows.head + first);
+      for (int d = 0; d < size * width; d += line) prefetch(at + d);
+    };
+    if (thread_index() < LT) {
+      if (i < next.queries) ask(c.q, 0, c.d_key);
+    } else if (i < next.keys) {
+      ask(c.k, 0, c.d_key);
+      ask(c.v, column, c.d_value - column < COLUMNS ? c.d_value - column : COLUMNS);
+    }
   }
 };
 
@@ -640,8 +660,9 @@ template <class F> auto with_tokens(const Call& c, F f) {
 }
 template <class P> int bytes_of(const Call& c, bool backward) {
   return with_tokens(c, [&](auto tokens) {
-    Shared<P, decltype(tokens)::count> shared;
-    return shared.lay(nullptr, c, backward);
+    constexpr int LT = decltype(tokens)::count;
+    if (backward || !is_general(c)) return Shared<P, LT>().lay(nullptr, c, backward);
+    return Shared<P, LT, slice_columns>().lay(nullptr, c, false) + Carried().lay(nullptr, c);
   });
 }
 

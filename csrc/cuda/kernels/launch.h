@@ -42,10 +42,13 @@ inline const char* backward(const Call& call, void* stream) {
   return call.type == Type::float32 ? backward_of<Single>(call, stream) : backward_of<Half>(call, stream);
 }
 
-// What the call's `chunk` should be for a device whose blocks have at most `limit` bytes of shared memory.
-inline int chunk_of(Call call, bool backward, int limit) {
+// Sets what depends on the device, `chunk` and `resident`, for blocks with at most `limit` bytes of shared memory. The
+// states that the caller wants must have been set.
+inline void fit(Call& call, bool backward, int limit) {
   call.chunk = longest_chunk;
-  return is_walked(call) || bytes(call, backward) > limit ? walked_chunk : longest_chunk;
+  call.resident = 1;
+  if (is_walked(call) || bytes(call, backward) > limit) call.chunk = walked_chunk;
+  call.resident = bytes(call, false) <= limit;
 }
 // What `checkpoints` should be for the backward of a walked call, and for how many states W and z then need room: about
 // 2 sqrt(pieces), the least.

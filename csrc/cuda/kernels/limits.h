@@ -11,6 +11,9 @@ constexpr int longest_chunk = 128, walked_chunk = 64;
 inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources > c.chunk; }
 template <int LT, bool GENERAL> constexpr bool walks = GENERAL && LT == walked_chunk;  // instances that can
 
+// Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
+constexpr int slice_columns = 32;
+
 // General instances also serve FAVOR+, features in more than one slab, and states.
 constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
 inline bool is_general(const Call& c) {

@@ -17,6 +17,7 @@ template <class Number> struct State {  // of all heads, as in call.h
   Number *W, *z;
 };
 struct Piece {
+  int head;   // of all batch rows
   int first;  // query and key
   int queries, keys;
   State<const float> before;          // initial state, null: zeros
@@ -26,8 +27,8 @@ struct Piece {
 };
 
 // All of a call that fits into a block.
-FWP_DEVICE Piece whole(const Call& c) {
-  return {0, c.targets, c.sources, {c.initial_W, c.initial_z}, {c.W, c.z}, {c.grad_W, c.grad_z},
+FWP_DEVICE Piece whole(const Call& c, int head) {
+  return {head, 0, c.targets, c.sources, {c.initial_W, c.initial_z}, {c.W, c.z}, {c.grad_W, c.grad_z},
           {c.grad_initial_W, c.grad_initial_z}};
 }
 
@@ -50,10 +51,19 @@ FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
   return {c.W ? c.W + rows * c.d_value : nullptr, c.z ? c.z + rows : nullptr};
 }
 
-FWP_DEVICE Piece piece(const Call& c, int LT, int n) {
+// Whether it must stand there: the final state, or for the backward the last of each group and the last group.
+FWP_DEVICE bool leaves(const Call& c, int LT, int i) {
+  const int last = pieces_of_keys(c, LT) - 1;
+  if (!c.W || i > last) return false;
+  if (!c.checkpoints) return i == last;
+  return i % c.checkpoints == c.checkpoints - 1 || i / c.checkpoints == last / c.checkpoints;
+}
+
+FWP_DEVICE Piece piece(const Call& c, int LT, int head, int n) {
   const int writing = pieces_of_keys(c, LT), all = pieces(c, LT);
   const bool writes = n < writing, reads = !writes || writing == all;
   Piece p{};
+  p.head = head;
   p.first = (writes ? n : n - writing) * LT;
   p.queries = reads ? clamp(c.targets - p.first, LT) : 0;
   p.keys = writes ? clamp(c.sources - p.first, LT) : 0;

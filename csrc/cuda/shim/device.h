@@ -122,6 +122,8 @@ inline float round_to_tf32(float x) {  // to nearest, ties away from zero
 }
 inline float exponential(float x) { return std::exp(x); }
 
+inline void prefetch(const void*) {}
+
 inline void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   shim::Lane& own = shim::lane();
   const uint32_t operands[6] = {a0, a1, a2, a3, b0, b1};

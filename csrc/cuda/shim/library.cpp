@@ -1,5 +1,6 @@
 // The kernels under C names, for the tests.
 #include "../kernels/launch.h"
+#include "../kernels/state.cuh"
 #include "device.h"
 
 using namespace fwp::gpu;
@@ -13,7 +14,8 @@ extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
   return backward(*call, nullptr);
 }
 extern "C" int fwp_shim_bytes(const Call* call, int backward) { return bytes(*call, backward); }
-extern "C" int fwp_shim_chunk(const Call* call, int backward, int limit) { return chunk_of(*call, backward, limit); }
+extern "C" void fwp_shim_fit(Call* call, int backward, int limit) { fit(*call, backward, limit); }
+extern "C" int fwp_shim_slices(const Call* call) { return slices(*call); }
 extern "C" int fwp_shim_walked(const Call* call) { return is_walked(*call); }
 extern "C" int fwp_shim_checkpoints(const Call* call) { return checkpoints_of(*call); }
 extern "C" int fwp_shim_states(const Call* call) { return states_of(*call); }

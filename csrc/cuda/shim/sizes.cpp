@@ -1,5 +1,5 @@
 // Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: DPFP, d_key = d_value = 64, d_dot
-// = 256. One line a kernel: its name as the compiler writes it, threads, bytes.
+// = 256, general kernels with a state. One line a kernel: its name as the compiler writes it, threads, bytes.
 #include <cstdio>
 
 #include "../kernels/decode.cuh"
@@ -23,10 +23,13 @@ template <class P, int LT> void print_pieces(const char* operands) {
     for (bool delta : {false, true})
       for (bool general : {false, true}) {
         if (general && LT < smallest_general_block) continue;
-        Shared<P, LT> shared;
+        Call c = call<Call>();
+        float state = 0;
+        c.targets = c.sources = c.chunk = LT;
+        c.resident = 1;
+        if (general) c.W = &state;
         std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                    delta ? "true" : "false", general ? "true" : "false", 2 * LT,
-                    shared.lay(nullptr, call<Call>(), backward));
+                    delta ? "true" : "false", general ? "true" : "false", 2 * LT, bytes_of<P>(c, backward));
       }
 }
 template <class P> void print(const char* operands) {
