@@ -38,10 +38,21 @@ def version(command, pattern):
     return found.group(1) if found else "unknown"
 
 
+def toolkit():
+    """The folder of the CUDA toolkit by nvcc's own account: torch takes that of ``nvcc`` on PATH, perhaps a wrapper."""
+    if shutil.which("nvcc") is None:
+        return None
+    dry = subprocess.run(["nvcc", "--dryrun", "-c", "any.cu"], capture_output=True, text=True)
+    top = re.search(r"^#\$ TOP=(.+)$", dry.stderr, re.M)
+    return os.path.realpath(top.group(1)) if top else None
+
+
 def obstacle(part):
     """Why the kernels of `part` cannot be compiled here, or None; fills in the record on the way."""
     if not sources(part):
         return f"there are no sources {' '.join(SOURCES[part])}"
+    if not {"CUDA_HOME", "CUDA_PATH"} & os.environ.keys() and (home := toolkit()):
+        os.environ["CUDA_HOME"] = home  # before torch looks
     try:
         import torch
         from torch.utils import cpp_extension
