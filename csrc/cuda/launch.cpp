@@ -60,6 +60,7 @@ struct Inputs {
       check_shape(op, "key_padding_mask", *given_mask, {B, S});
       TORCH_CHECK_VALUE(given_mask->scalar_type() == at::kBool, op, ": key_padding_mask is of type ",
                         given_mask->scalar_type(), ", expected Bool");
+      check_device(op, "key_padding_mask", *given_mask, q);
       mask = given_mask;
       call.padding = rows<const unsigned char>(*mask, reinterpret_cast<const unsigned char*>(mask->const_data_ptr()));
     }
