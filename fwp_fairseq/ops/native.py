@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import _extension
 from ..feature_maps import Dpfp, Elu, Favor, Identity
 from . import native_cuda
-from .problem import FastWeights, Problem
+from .problem import FastWeights, Problem, state_type
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
@@ -29,17 +29,18 @@ def _fake(
     normalize_features, normalize_output, eps, return_state,
 ):  # fmt: skip
     batch, _, heads, d_value = v.shape
-    dtype = torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
+    dtype = state_type(q.dtype)
     W = q.new_empty((batch, heads, d_dot, d_value) if return_state else 0, dtype=dtype)
     z = q.new_empty((batch, heads, d_dot) if return_state and normalize_output else 0, dtype=dtype)
     return new_rows(q, d_value), W, z
 
 
 def _fake_backward(grad_out, grad_W, grad_z, q, k, v, beta, key_padding_mask, initial_W, initial_z, *options):
+    none = q.new_empty(0, dtype=state_type(q.dtype))
     return (
         *(new_rows(x, x.shape[3]) for x in (q, k, v)),
         q.new_empty(0) if beta is None else new_rows(beta, 1).squeeze(3),
-        *(q.new_empty(0) if x is None else x.new_empty(x.shape) for x in (initial_W, initial_z)),
+        *(none.clone() if x is None else x.new_empty(x.shape) for x in (initial_W, initial_z)),
     )
 
 
