@@ -1,4 +1,4 @@
-"""Compiles kernel sources of csrc/cuda for the CPU (csrc/cuda/shim) and loads them.
+"""Compiles sources of csrc/cuda for the CPU (csrc/cuda/shim) into libraries: kernels, and the glue around them.
 
 The objects stand in build/shim, one a source and state of csrc/cuda: only the first run after a change compiles.
 """
@@ -9,6 +9,8 @@ import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,40 +25,57 @@ COMPILER = [
     "-Wextra",
     "-Wno-unknown-pragmas",
 ]
+# torch is not imported here: what stands in for CUDA (pretended.py) has to be there before.
+_TORCH = Path(find_spec("torch").origin).parent
+_GLUE = [
+    f"-I{CUDA / 'shim' / 'include'}",
+    *(f"-isystem{_TORCH / 'include' / folder}" for folder in ("", "torch/csrc/api/include")),
+    "-std=c++20",
+    f"-DTORCH={version('torch')}",  # for the name of the object
+]
+_LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
 
 
-def _compiled(source: Path, state: str) -> Path:
+def _compiled(source: Path, flags: list[str], state: str) -> Path:
     target = BUILD / f"{source.stem}-{state}.o"
     if not target.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         for stale in BUILD.glob(f"{source.stem}-*.o"):
             stale.unlink(missing_ok=True)
         part = target.with_suffix(f".{os.getpid()}")
-        subprocess.run([*COMPILER, f"-I{CUDA}", "-x", "c++", "-c", source, "-o", part], check=True)
+        subprocess.run([*COMPILER, f"-I{CUDA}", *flags, "-x", "c++", "-c", source, "-o", part], check=True)
+        part.replace(target)
+    return target
+
+
+@cache
+def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
+    """The library of the sources and the shim; those of ``glue`` see torch, and csrc/cuda/shim/include for CUDA."""
+    headers = hashlib.sha256()
+    for header in sorted((*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"), CUDA.parent / "checks.h")):
+        headers.update(header.read_bytes())
+
+    def compiled(source: Path) -> Path:
+        flags = _GLUE if source in glue else []
+        state = headers.copy()
+        state.update(" ".join([*COMPILER, *flags]).encode() + source.read_bytes())
+        return _compiled(source, flags, state.hexdigest()[:16])
+
+    with ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(compiled, (CUDA / "shim" / "device.cpp", *glue, *sources)))
+    names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
+    stem = (*glue, *sources)[0].stem
+    target = BUILD / f"{stem}-{names}.so"
+    if not target.exists():
+        for stale in BUILD.glob(f"{stem}-*.so"):
+            stale.unlink(missing_ok=True)
+        part = target.with_suffix(f".{os.getpid()}")
+        subprocess.run([*COMPILER, "-shared", *objects, *(_LINKED if glue else []), "-o", part], check=True)
         part.replace(target)
     return target
 
 
 @cache
 def library(*sources: Path) -> ctypes.CDLL:
-    """The sources and the shim as one library of functions with C names."""
-    headers = hashlib.sha256(" ".join(COMPILER).encode())
-    for path in sorted((*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"))):
-        headers.update(path.read_bytes())
-
-    def compiled(source: Path) -> Path:
-        state = headers.copy()
-        state.update(source.read_bytes())
-        return _compiled(source, state.hexdigest()[:16])
-
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compiled, (CUDA / "shim" / "device.cpp", *sources)))
-    names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
-    target = BUILD / f"{sources[0].stem}-{names}.so"
-    if not target.exists():
-        for stale in BUILD.glob(f"{sources[0].stem}-*.so"):
-            stale.unlink(missing_ok=True)
-        part = target.with_suffix(f".{os.getpid()}")
-        subprocess.run([*COMPILER, "-shared", *objects, "-o", part], check=True)
-        part.replace(target)
-    return ctypes.CDLL(str(target))
+    """Functions with C names."""
+    return ctypes.CDLL(str(path(*sources)))

@@ -1,0 +1,242 @@
+"""From torch's tensors to the CUDA kernels and back: layouts, empty sizes, types, fake kernels, and what is refused."""
+
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops import native_cuda
+from tests.cuda.test_decode_kernels import OPCHECKS
+from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
+from tests.cuda.test_walks import mask
+
+pytestmark = pytest.mark.needs("native", "cuda")
+pretended = sys.modules.get("tests.cuda.pretended")  # the plugin, where it is loaded
+
+RULES = ["sum", "delta"]
+HALF = torch.bfloat16
+
+
+def turned(x: Tensor) -> Tensor:
+    """The same numbers with the last dimension strided."""
+    return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def shifted(x: Tensor) -> Tensor:
+    """The same numbers, contiguous, from an address on that no wide load may take."""
+    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
+
+
+def inner(x: Tensor) -> Tensor:
+    """The same numbers among others, time first, as fairseq has it."""
+    around = torch.full([n + 3 for n in x.shape], float("nan")).to(x.device, x.dtype).transpose(0, 1).contiguous()
+    found = around.transpose(0, 1)[tuple(slice(1, 1 + n) for n in x.shape)]
+    return found.copy_(x)
+
+
+LAYOUTS = {"contiguous": Tensor.contiguous, "turned": turned, "shifted": shifted, "inner": inner}
+
+
+def results(rule, x, phi, padding, *, backend, device, dtype=None, layout=Tensor.contiguous, **options) -> dict:
+    """Outputs, and the gradients of a fixed function of them; all that goes in has the layout, cotangents too."""
+    x = {name: layout(y.to(device, dtype or y.dtype)).requires_grad_() for name, y in x.items()}
+    out, state = getattr(ops, f"{rule}_rule")(
+        *(x[name] for name in ("q", "k", "v", "beta") if name in x), feature_map=phi, normalize_output=True,
+        key_padding_mask=layout(padding.to(device)), initial_state=(x["W"], x["z"]), backend=backend, **options,
+    )  # fmt: skip
+    found = {"out": out, "W": state.W, "z": state.z}
+    given = [
+        layout(g.to(HALF).to(out.device, y.dtype))
+        for y, g in zip(found.values(), cotangents(*found.values()), strict=True)
+    ]
+    given = {y: g for y, g in zip(found.values(), given, strict=True) if y.requires_grad}
+    gradients = torch.autograd.grad(list(given), list(x.values()), list(given.values()), materialize_grads=True)
+    found |= {f"gradient of {name}": g for name, g in zip(x, gradients, strict=True)}
+    return {name: y.detach().cpu() for name, y in found.items()}
+
+
+@pytest.mark.parametrize("length", [20, 130])
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.parametrize("rule", RULES)
+def test_layouts(rule, layout, length):
+    """Of every input, state and mask, and of what comes in for the backward."""
+    x, phi = make(rule, length, length, dtype=HALF, B=2, H=2, d_key=8, state=True)
+    padding = mask(2, length)
+    expected = results(rule, x, phi, padding, backend="reference", device="cpu", dtype=torch.float64)
+    found = results(rule, x, phi.to("cuda"), padding, backend="native", device="cuda", layout=LAYOUTS[layout])
+    for name, a in expected.items():
+        assert found[name].dtype == x.get(name.removeprefix("gradient of "), x["q"]).dtype
+        error = (found[name].double() - a).square().mean().sqrt() / a.square().mean().sqrt()
+        assert error <= 2 * LIMITS[HALF]["gradient" in name], f"{name}: {error:.1e}"
+
+
+def test_outputs_have_the_order_of_dimensions_of_their_inputs():
+    """fairseq's (T, B, C) goes on as a view, gradients too."""
+    x, _ = make("delta", 20, 20, dtype=HALF, B=3, feature_map=("elu", {}))
+    for change in (lambda y: y.transpose(0, 1).contiguous().transpose(0, 1), Tensor.contiguous):
+        y = {name: change(z).cuda().requires_grad_() for name, z in x.items()}
+        out, _ = ops.delta_rule(*y.values(), feature_map=build_feature_map("elu", 16), backend="native")
+        gradients = torch.autograd.grad(out.float().square().sum(), list(y.values()))
+        for a, b in zip((out, *gradients), (y["q"], *y.values()), strict=True):
+            assert a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("B, T, S", [(0, 5, 5), (2, 0, 0), (2, 0, 5), (2, 5, 0), (2, 0, 140), (2, 140, 0)])
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_to_read_or_to_write(rule, B, T, S):
+    x, phi = make(rule, T, S, dtype=torch.float32, B=B, d_key=8, state=True)
+    padding, options = torch.zeros(B, S, dtype=torch.bool), dict(causal=T == S)
+    expected = results(rule, x, phi, padding, backend="reference", device="cpu", dtype=torch.float64, **options)
+    found = results(rule, x, phi.to("cuda"), padding, backend="native", device="cuda", **options)
+    for name, a in expected.items():
+        torch.testing.assert_close(found[name].double(), a, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_gradients_of_the_state_alone(rule):
+    """Queries are none, or nothing is asked of what they read."""
+    x, phi = make(rule, 20, 20, dtype=torch.float32, d_key=8)
+
+    def run(backend, device, dtype):
+        y = {name: z.to(device, dtype).requires_grad_() for name, z in x.items()}
+        _, state = getattr(ops, f"{rule}_rule")(
+            *y.values(), feature_map=phi.to(device), backend=backend, normalize_output=False
+        )
+        loss = state.W.sum()
+        return [
+            g if g is None else g.cpu().double() for g in torch.autograd.grad(loss, list(y.values()), allow_unused=True)
+        ]
+
+    expected, found = run("reference", "cpu", torch.float64), run("native", "cuda", torch.float32)
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, torch.zeros_like(b) if a is None else a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("q, beta", [(torch.float16, HALF), (torch.float16, torch.float32), (torch.float32, HALF)])
+def test_types_may_differ(q, beta):
+    """beta goes on in float32, with it q, k and v where they have not one type."""
+    x, phi = make("delta", 20, 20, dtype=torch.float16)
+    x["q"], x["beta"] = x["q"].to(q), x["beta"].to(beta)
+    exact, _ = ops.delta_rule(*(y.double() for y in x.values()), feature_map=phi, backend="reference")
+    out, _ = ops.delta_rule(*(y.cuda() for y in x.values()), feature_map=phi.to("cuda"), backend="native")
+    assert out.dtype == torch.float16
+    error = (out.cpu().double() - exact).square().mean().sqrt() / exact.square().mean().sqrt()
+    assert error <= LIMITS[torch.float16][0]
+
+
+def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dict[str, object]:
+    """Arguments of ``fwp::fast_weights``, in its order."""
+    x, _ = make(rule, 5, 5, dtype=dtype, B=2, d_key=7, d_value=5, state=state)
+    x = {name: y.cuda().requires_grad_(gradient) for name, y in x.items()}
+    arguments = dict(
+        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), mask=None, W=x.get("W"), z=x.get("z"), projection=None,
+        rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, features=True, output=state, eps=1e-6,
+        return_state=True,
+    )  # fmt: skip
+    assert changes.keys() <= arguments.keys()
+    return arguments | changes
+
+
+@pytest.mark.parametrize("check", OPCHECKS)
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_opcheck(rule, state, dtype, check):
+    operators = torch.ops.fwp.fast_weights.default, torch.ops.fwp.fast_weights_backward.default
+    torch.library.opcheck(operators[0], tuple(raw(rule, dtype, state, True).values()), test_utils=check)
+    *inputs, _ = raw(rule, dtype, state).values()
+    gradients = [torch.ones(2, 5, 2, 5, device="cuda", dtype=dtype), None, None]
+    if state:
+        gradients[1:] = [torch.ones_like(inputs[5]), torch.ones_like(inputs[6])]
+    torch.library.opcheck(operators[1], (*gradients, *inputs), test_utils=check)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
+        ({"map": "relu"}, "feature_map is relu, expected identity, elu, dpfp or favor"),
+        ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
+        ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
+        ({"q": torch.zeros(2, 6, 2, 7, dtype=HALF)}, "causal needs as many queries as keys, got T = 6 and S = 5"),
+        ({"v": torch.zeros(2, 4, 2, 5, dtype=HALF)}, r"v is of shape \[2, 4, 2, 5\], expected \[2, 5, 2, 5\]"),
+        ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected q's, BFloat16"),
+        ({"k": torch.zeros(2, 5, 2, 7, dtype=HALF), "here": "k"}, "k is on .*, expected q's device"),
+        ({"beta": None}, "beta is missing for the rule delta"),
+        ({"beta": torch.zeros(2, 5, 2, dtype=HALF)}, "beta is of type BFloat16, expected Float"),
+        ({"rule": "sum"}, "beta is given for the rule sum"),
+        ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
+        ({"mask": torch.zeros(2, 4, dtype=torch.bool)}, "key_padding_mask is of shape"),
+        (
+            {"mask": torch.zeros(2, 5, dtype=torch.bool), "here": "mask"},
+            "key_padding_mask is on .*, expected q's device",
+        ),
+        ({"projection": torch.zeros(14, 7)}, "projection is given for the feature map dpfp"),
+        ({"map": "favor"}, "projection is missing for the feature map favor"),
+        (
+            {"map": "favor", "projection": torch.zeros(14, 7, dtype=HALF)},
+            "projection is of type BFloat16, expected Float",
+        ),
+        ({"W": torch.zeros(2, 2, 28, 5, dtype=HALF)}, "initial_W is of type BFloat16, expected Float"),
+        ({"W": torch.zeros(2, 2, 27, 5)}, "initial_W is of shape"),
+        ({"W": torch.zeros(2, 2, 28, 5), "output": True}, "initial_z is missing"),
+    ],
+    ids=str,
+)
+def test_the_operator_names_what_is_wrong(changes, message):
+    here = changes.get("here")
+    changes = {name: y.cuda() if isinstance(y, Tensor) and name != here else y for name, y in changes.items()}
+    changes.pop("here", None)
+    with pytest.raises(ValueError, match=f"fwp::fast_weights: .*{message}"):
+        torch.ops.fwp.fast_weights(*raw("delta", **changes).values())
+
+
+def test_double_is_refused():
+    with pytest.raises(ValueError, match="q is of type Double, expected Half, BFloat16 or Float on CUDA"):
+        torch.ops.fwp.fast_weights(*raw("delta", torch.float64).values())
+
+
+@pytest.fixture
+def device():
+    """Changes what the device says of itself."""
+    if pretended is None:
+        pytest.skip("only a pretended device can be another one")
+    native_cuda._refusal.cache_clear()
+    native_cuda._decode_refusal.cache_clear()
+    yield pretended.set_device
+    pretended.set_device()
+    native_cuda._refusal.cache_clear()
+    native_cuda._decode_refusal.cache_clear()
+
+
+def test_an_old_device_is_refused(device):
+    device(7, 5)
+    x = {name: y.cuda() for name, y in make("sum", 5, 5, dtype=HALF)[0].items()}
+    message = r"need compute capability 8.0 \(Ampere\), this device has 7.5"
+    with pytest.raises(NotImplementedError, match=message):
+        ops.sum_rule(*x.values(), backend="native")
+    with pytest.raises(NotImplementedError, match=message):
+        ops.Decoding("sum", None, True, False, backend="native").step(None, *x.values())
+    assert ops.sum_rule(*x.values(), backend="auto")[0].isfinite().all()
+
+
+def test_too_little_shared_memory_is_refused(device):
+    device(shared_memory=4096)
+    x = {name: y.cuda() for name, y in make("sum", 5, 5, dtype=HALF)[0].items()}
+    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 4096"):
+        ops.sum_rule(*x.values(), backend="native")
+    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 4096"):
+        ops.Decoding("sum", None, True, False, backend="native").step(None, *x.values())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_little_shared_memory_is_enough_in_pieces(rule, device):
+    """The walk's workspace is the glue's: 65 to 128 tokens, which more shared memory would hold at once."""
+    device(shared_memory=100 * 1024)
+    for causal, T, S, state in ((True, 100, 100, False), (False, 30, 120, True)):
+        x, phi = make(rule, T, S, dtype=HALF, H=1, state=state)
+        options = dict(causal=causal, normalize_output=True, return_state=state)
+        compare("cuda", rule, x, phi, looser=2, **options)
