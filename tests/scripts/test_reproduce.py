@@ -99,6 +99,25 @@ def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
     assert commands.configuration(run, Devices((0,))) == commands.configuration(run, Devices(tuple(range(world))))
 
 
+@pytest.mark.parametrize(
+    "launcher, world",
+    [
+        ("srun --nodes 2 --ntasks-per-node 8 --gpus-per-node 8", 16),
+        ("srun --nodes=6 --max-epoch 1 --gpus-per-node=8", 48),
+        ("/opt/slurm/bin/srun -N 1 --seed 7 --exclusive", 8),
+        (".venv/bin/torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint FIRST:29400", 16),
+    ],
+)
+def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp_path, monkeypatch):
+    run = run_of(presets.WMT14)
+    alone = commands.configuration(run, Devices((0,)))
+    devices = Devices((), world, tuple(launcher.split()))
+    assert commands.configuration(run, devices) == alone
+    # The launcher is given the tool's absolute path: another checkout's is no other training.
+    monkeypatch.chdir(tmp_path)
+    assert commands.configuration(run, devices) == alone
+
+
 def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
     with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
         commands.train(run_of(presets.WMT14), Devices(tuple(range(5))))

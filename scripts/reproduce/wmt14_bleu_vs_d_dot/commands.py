@@ -115,10 +115,14 @@ def train(run: Run, devices: Devices) -> list[str]:
     ]
 
 
+def train_flags(run: Run, devices: Devices) -> dict[str, str]:
+    """fairseq-train's own flags: the launcher may have some of the same names."""
+    return flags_of(train(run, devices)[len(devices.launcher) :])
+
+
 def configuration(run: Run, devices: Devices) -> dict:
     """What two trainings must have in common to be one."""
-    flags = flags_of(train(run, devices))
-    return {flag: value for flag, value in flags.items() if flag and flag not in SPREAD} | {
+    return {flag: value for flag, value in train_flags(run, devices).items() if flag and flag not in SPREAD} | {
         "tokens per update": run.preset.tokens_per_update
     }
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from scripts.common import process
-from scripts.common.commands import flags_of, printed
+from scripts.common.commands import printed
 from scripts.common.folder import RecipeError
 from scripts.common.progress import on_terminal, write_above_bars
 from scripts.common.steps import Steps
@@ -56,7 +56,7 @@ def runs_of(options) -> list[Run]:
 
 def explain_batch(options, devices: Devices) -> str:
     preset = options.preset
-    flags = flags_of(commands.train(runs_of(options)[0], devices))
+    flags = commands.train_flags(runs_of(options)[0], devices)
     workers = "GPU" if devices.gpus or devices.launcher else "CPU process"
     return (
         f"an update: {devices.world} {workers}{'s' * (devices.world > 1)} x {flags['--update-freq']} batches x "
