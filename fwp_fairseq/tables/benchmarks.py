@@ -114,11 +114,22 @@ def _share(kind: str) -> Callable[[dict], object]:
     return lambda record: Number(record["profile"][kind], ".0%")
 
 
+def _stock(heading: str) -> Callable[[dict], object]:
+    """Of the stock model in the same run; the table shows the newest run of each row."""
+    return lambda record: Number(record[_SPEEDS[heading]] / record["ratio"], ",.0f")
+
+
+def _target(record: dict) -> object:
+    return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
+
+
 def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
     return {
         **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
+        f"stock in the same run, {speeds[0]}": _stock(speeds[0]),
         "of stock": number("ratio", ".2f"),
         "target": number("limit", ".2f"),
+        "": _target,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
         "of stock's": number("peak_ratio", ".2f"),
     }

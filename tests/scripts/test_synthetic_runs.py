@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq import records
+from fwp_fairseq.tables.plot import described
 from scripts.common.folder import Folder
 from scripts.reproduce.synthetic import grid, plot, setting1, setting2, workers
 from scripts.reproduce.synthetic.training import Point
@@ -166,6 +167,17 @@ def test_figures_are_the_same_bytes_every_time(tmp_path):
     ]  # fmt: skip
     for file in files:
         assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes()
+
+
+def test_the_committed_figures_show_the_committed_records():
+    found = [r for r in records.read(ROOT / "benchmarks/results") if r["table"] == "synthetic"]
+    figures = plot.figures(found)
+    committed = sorted((ROOT / "docs/figures/synthetic").iterdir())
+    assert [path.name for path in committed] == sorted(f"{name}.svg" for name in figures)
+    for path in committed:
+        assert described(path.read_bytes()) == plot.digest(figures[path.stem]), path
+    fewer = [r for r in found if (r["setting"], r["model"], r["S"]) != (1, "elu-sum", 60)]
+    assert plot.digest(plot.figures(fewer)["capacity"]) != plot.digest(figures["capacity"])
 
 
 def drawn(axes, label):

@@ -24,7 +24,7 @@ def test_tables_are_regenerated_byte_for_byte(path):
 def test_plots_show_what_the_records_say():
     """By what is written in them: another matplotlib draws the same in other bytes."""
     pytest.importorskip("PIL")
-    for path in (ROOT / "docs" / "figures").glob("*.*"):
+    for path in (ROOT / "docs" / "figures").glob("*.*"):  # those of a table; others are in folders of their scripts
         table = TABLES[path.stem]
         expected = description(table.plot(run_rows(table, path.stem, read(RESULTS))))
         assert described(path.read_bytes()) == expected, path

@@ -3,6 +3,7 @@
 from fwp_fairseq.tables import TABLES
 from fwp_fairseq.tables.synthetic_published import PUBLISHED, Published, published
 from fwp_fairseq.tables.table import NOT_RUN, grid
+from scripts.reproduce.synthetic import setting2
 
 
 def record(model, S, loss, setting=1, seed=1, solved=None):
@@ -84,7 +85,8 @@ def test_losses_stand_beside_the_authors():
         record("dpfp1-gated", 20, None, setting=2), record("dpfp1-delta", 20, 0.3, setting=2, seed=2),
         record("dpfp1-sum", 40, 0.1, setting=2), record("elu-sum", 60, 0.1),
     )  # fmt: skip
-    assert [row["S"] for row in found] == ["20", "40"]
+    assert [int(row["S"]) for row in found] == list(setting2.SIZES)  # of the whole grid
+    assert found[2]["dpfp1-delta"].startswith("– / ")
     assert found[0]["dpfp1-delta"] == "0.0009* / 0.0008*" and found[0]["tanh-fwm"] == "1.25 / 1.50"
     assert found[0]["dpfp1-gated"] == "NaN / –" and found[1]["dpfp1-sum"] == "0.1000 / 0.1039"
     assert found[1]["dpfp1-delta"] == "– / 0.0010*"

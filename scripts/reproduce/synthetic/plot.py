@@ -2,6 +2,8 @@
 authors published, and learning curves. The same records give the same files, byte for byte."""
 
 import argparse
+import hashlib
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -123,26 +125,42 @@ def _finish(figure: Figure, title: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
 
 
+def digest(figure: Figure) -> str:
+    """Of the points that are drawn; written into the file, to compare it with records whatever matplotlib drew it."""
+    drawn = [
+        [axes.get_title(), [[str(line.get_label()), line.get_xydata().round(9).tolist()] for line in axes.lines]]
+        for axes in figure.axes
+    ]
+    return f"points: {hashlib.sha256(json.dumps(drawn).encode()).hexdigest()}"
+
+
 def _save(figure: Figure, path: Path) -> None:
+    described = {"Description": digest(figure)}
     # Without a salt and with a date, every run would name the parts of an SVG anew.
     with matplotlib.rc_context({"svg.hashsalt": "fwp_fairseq", "svg.fonttype": "none"}):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-    figure.savefig(path.with_suffix(".png"), dpi=150, metadata={"Software": None})
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None, **described})
+    figure.savefig(path.with_suffix(".png"), dpi=150, metadata={"Software": None, **described})
 
 
-def draw(records: list[dict], out: Path) -> list[Path]:
-    """Writes two figures for each setting that has records, as .svg and .png; returns their paths without suffix."""
-    out.mkdir(parents=True, exist_ok=True)
-    figures = {}
+def figures(records: list[dict]) -> dict[str, Figure]:
+    """Two for each setting that has records, by the names of their files."""
+    found = {}
     for setting, name in ((1, "capacity"), (2, "update-rules")):
         chosen = [record for record in records if record["setting"] == setting]
         if not chosen:
             continue
-        figures[name] = end_losses(setting, chosen)
-        figures[f"{name}-curves"] = learning_curves(setting, chosen)
-    for name, figure in figures.items():
+        found[name] = end_losses(setting, chosen)
+        found[f"{name}-curves"] = learning_curves(setting, chosen)
+    return found
+
+
+def draw(records: list[dict], out: Path) -> list[Path]:
+    """Writes the figures as .svg and .png; returns their paths without suffix."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = figures(records)
+    for name, figure in found.items():
         _save(figure, out / name)
-    return [out / name for name in figures]
+    return [out / name for name in found]
 
 
 def main() -> int:
