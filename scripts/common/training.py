@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import process
 from .commands import flags_of
+from .folder import RecipeError
 from .progress import TrainingDisplay, TrainingProgress, summary
 
 
@@ -17,7 +18,10 @@ def progress(command: list[str]) -> TrainingProgress:
 
 
 def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable[[str], object], **options) -> dict:
-    """The summary of run/train.log, which holds all sessions; checkpoints lie in run/checkpoints."""
+    """The summary of run/train.log, which holds all sessions; checkpoints lie in run/checkpoints.
+
+    Raises RecipeError when the training fails, and when the log knows nothing of it: then it was logged elsewhere.
+    """
     checkpoints, log = run / "checkpoints", run / "train.log"
     if not (checkpoints / "checkpoint_last.pt").exists():
         log.unlink(missing_ok=True)
@@ -28,4 +32,10 @@ def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable
     finally:
         display.close()
     with open(log, encoding="utf-8", errors="replace") as lines:
-        return summary(lines)
+        found = summary(lines)
+    if found["updates"] is None:
+        raise RecipeError(
+            f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is nothing to "
+            f"report of it: put the output of that training into {log}, or remove {run} to train again"
+        )
+    return found

@@ -320,6 +320,23 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
 
 
+def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
+    line = [*SMOKE, "--rows", "softmax"]
+    assert reproduce.main(line) == 0
+    run = root / OWN.parent / "softmax-seed1"
+    log = (run / "train.log").read_text()
+    # As after a training that was started by hand, for instance by torchrun, and has logged elsewhere.
+    for path in (root / OWN, run / "train.log", *run.glob("done-*.json")):
+        path.unlink()
+    calls(root)
+    assert reproduce.main(line) == 1
+    assert "softmax-seed1/train.log holds no update of the training" in capsys.readouterr().err
+    assert calls(root) == ["fairseq-train"] and not (root / OWN).exists()
+    (run / "train.log").write_text(log)
+    assert reproduce.main(line) == 0
+    assert [(r["updates"], r["valid_loss"]) for r in records_in(root / OWN)] == [(30, 5.0)]
+
+
 def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
     assert reproduce.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
     (root / OWN).unlink()
