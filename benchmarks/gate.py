@@ -1,6 +1,7 @@
 """Nothing is timed before its values and gradients agree with the reference in float64."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -91,4 +92,12 @@ def _expected(implementation: Implementation, case: Case, prepared: Prepared, gr
     grad_out = grad_out.double().cpu()
     if prepared.heads_first:
         exact, grad_out = {name: _swap(y) for name, y in exact.items()}, _swap(grad_out)
-    return gradients(lambda **x: implementation.oracle(case, **x), exact, grad_out)
+    question = implementation.oracle, replace(case, part="both"), [*exact.values(), grad_out]
+    if not _last or _last[0][:2] != question[:2] or not all(map(torch.equal, _last[0][2], question[2])):
+        _last[:] = [question, gradients(lambda **x: implementation.oracle(case, **x), exact, grad_out)]
+    return _last[1]
+
+
+# What the oracle was asked last, and its answer: cases and implementations that follow one another ask the same, and a
+# long one takes seconds.
+_last: list = []

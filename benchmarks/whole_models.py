@@ -155,8 +155,10 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
         found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile, session.late)
         seconds, counts = found.seconds, found.counts
         session.failed += found.refused.values()
-        peaks = {row: peak_memory(work, case, row, device) for row in seconds if not arguments.no_memory}
+        peaks: dict[str, int] = {}
         for row, used in seconds.items():
+            if not arguments.no_memory:
+                peaks[row] = peak_memory(work, case, row, device)
             speed, peak = counts[work.unit] / used, peaks.get(row)
             ratio = seconds["softmax"] / used if "softmax" in seconds else None
             peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None

@@ -379,7 +379,8 @@ def test_wmt14_without_a_gpu_is_refused(root, capsys):
         (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
         (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
         (["--preset", "wmt14", "--launcher", "srun"], "--launcher and --world-size"),
-        (["--preset", "multi30k", "--jobs", "0"], "--jobs 0"),
+        (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),
+        (["--preset", "multi30k", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
     ],
 )
 def test_wrong_arguments_are_refused(line, problem, capsys):
