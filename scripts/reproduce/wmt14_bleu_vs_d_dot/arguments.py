@@ -78,8 +78,9 @@ def _refuse_nonsense(parser: argparse.ArgumentParser, options) -> None:
             options.choices[option] = given or preset.choices[option][0]
         elif given:
             parser.error(f"--{option} goes with --preset wmt14, not with {preset.name}")
-    if options.jobs < 1 or min(options.seeds) < 0:
-        parser.error(f"--jobs {options.jobs} --seeds {min(options.seeds)}: expected at least 1, and at least 0")
+    for flag, value, least in (("--jobs", options.jobs, 1), ("--seeds", min(options.seeds), 0)):
+        if value < least:
+            parser.error(f"{flag} {value}: expected {least} or more")
     if options.gpus is not None:
         try:
             options.gpus = tuple(int(number) for number in options.gpus.split(","))
