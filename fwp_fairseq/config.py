@@ -124,11 +124,35 @@ def _common(cfg, option: str):
     return FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default if value is None else value
 
 
-def _useless(name: str, value, map_flag: str) -> ValueError:
-    option = next(option for option in _OPTIONS if name.endswith(option)).replace("_", " ")
+def _map_flag(cfg, site: str) -> str:
+    """The flag that says which map the site has."""
+    return _flag("fwp_feature_map" if _value(cfg, f"fwp_{site}_feature_map") is None else f"fwp_{site}_feature_map")
+
+
+def _useless(flag: str, value, option: str, map_flags: str) -> ValueError:
     return ValueError(
-        f"{_flag(name)} {value} contradicts {map_flag} softmax: stock attention has no {option}; drop one of the two"
+        f"{flag} {value} contradicts {map_flags} softmax: stock attention has no {option}; drop one of the two"
     )
+
+
+def absent_sites(cfg) -> dict[str, str]:
+    """The sites that a model of these options lacks, each with what takes it away; of :data:`SITES`."""
+    if not hasattr(cfg, "encoder_layers"):
+        return dict.fromkeys(("encoder", "cross"), "a language model")
+    absent = {}
+    if not cfg.encoder_layers:
+        absent["encoder"] = "with --encoder-layers 0"
+    if not cfg.decoder_layers:
+        absent |= dict.fromkeys(("decoder", "cross"), "with --decoder-layers 0")
+    if cfg.no_cross_attention:
+        absent["cross"] = "with --no-cross-attention"
+    return absent
+
+
+def site_maps(cfg) -> dict[str, str]:
+    """Site to feature map ("softmax" is one here), for every site that a model of these options has."""
+    common = _common(cfg, "feature_map")
+    return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent_sites(cfg)}
 
 
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:
@@ -144,36 +168,38 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     own = {option: _value(cfg, f"fwp_{site}_{option}") for option in _OPTIONS}
     chosen = {option: _common(cfg, option) if value is None else value for option, value in own.items()}
     found = SiteConfig(**chosen, backend=_common(cfg, "backend"))
-    map_flag = _flag(f"fwp_{site}_feature_map" if own["feature_map"] else "fwp_feature_map")
+    map_flag = _map_flag(cfg, site)
     if found.is_softmax:
         for option in _OPTIONS[1:]:
             if own[option] is not None:
-                raise _useless(f"fwp_{site}_{option}", own[option], map_flag)
+                raise _useless(_flag(f"fwp_{site}_{option}"), own[option], option, map_flag)
     elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
         except ValueError as error:
-            width_flag = _flag(f"fwp_{site}_d_dot" if own["d_dot"] else "fwp_d_dot")
+            width_flag = _flag("fwp_d_dot" if own["d_dot"] is None else f"fwp_{site}_d_dot")
             raise ValueError(
                 f"{width_flag} {found.d_dot} does not fit {map_flag} {found.feature_map} at the {site} site: {error}"
             ) from None
     return found
 
 
-def check_flags(cfg, sites: tuple[str, ...] = SITES) -> None:
-    """Refuses flags that a model with these sites cannot honour: those of a site that it does not have, and common ones
+def check_flags(cfg) -> None:
+    """Refuses flags that a model of these options cannot honour: those of a site that it does not have, and common ones
     where every site is softmax."""
-    for site in set(SITES) - set(sites):
+    for site, cause in absent_sites(cfg).items():
         for option in _OPTIONS:
             value = _value(cfg, f"fwp_{site}_{option}")
             if value is not None:
                 raise ValueError(
-                    f"{_flag(f'fwp_{site}_{option}')} {value}: this model has no {site} attention; drop it"
+                    f"{_flag(f'fwp_{site}_{option}')} {value}: this model, {cause}, has no {site} attention; "
+                    "expected no flag of that site"
                 )
-    maps = [_value(cfg, f"fwp_{site}_feature_map") or _common(cfg, "feature_map") for site in sites]
-    if any(name != "softmax" for name in maps):
+    maps = site_maps(cfg)
+    if set(maps.values()) != {"softmax"}:
         return
-    for option in _OPTIONS[1:]:
+    map_flags = ", ".join(dict.fromkeys(_map_flag(cfg, site) for site in maps))
+    for option in (*_OPTIONS[1:], "backend"):
         value = _common(cfg, option)
         if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
-            raise _useless(f"fwp_{option}", value, _flag("fwp_feature_map"))
+            raise _useless(_flag(f"fwp_{option}"), value, option, map_flags)

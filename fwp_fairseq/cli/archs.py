@@ -67,7 +67,7 @@ def summary(arch: str) -> dict[str, str]:
     """What tells architectures apart; values that differ between encoder and decoder, or sites, with slashes."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from ..config import SITES, site_config
+    from ..config import site_config, site_maps
     from ..feature_maps import width_for
 
     values = defaults(arch)
@@ -82,7 +82,7 @@ def summary(arch: str) -> dict[str, str]:
     ):
         row[title] = _joined(values.get(f"{side}_{option}") for side in sides)
     maps, widths, rules = [], [], []
-    for site in SITES if "encoder" in sides else ("decoder",):
+    for site in site_maps(options):
         side = "encoder" if site == "encoder" else "decoder"
         d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
         config = site_config(options, site, d_key)

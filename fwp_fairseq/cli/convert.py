@@ -123,16 +123,16 @@ def _attention_flags(before: dict, args) -> dict:
     return _default_flags() | kept | {name: value for name, value in given.items() if value is not None}
 
 
-def _attentions(parameters: dict, options: dict, family: str, seed: int) -> dict:
+def _attentions(parameters: dict, options: dict, seed: int) -> dict:
     """Prefix of its parameters to a new module, for every attention that has fast weights.
 
     Raises ValueError, naming the flags, for a choice that the model cannot have.
     """
-    from ..config import SITES, check_flags, site_config
+    from ..config import check_flags, site_config
     from ..modules import FastWeightAttention
 
     cfg = argparse.Namespace(**options)
-    check_flags(cfg, SITES if family == "fwp_transformer" else ("decoder",))
+    check_flags(cfg)
     found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -195,7 +195,6 @@ def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> li
 def convert(state: dict, args) -> tuple[dict, list[str]]:
     """The converted checkpoint, and what changed, a line each; ``state`` itself is used up."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     from ..models import attention_flags
 
@@ -205,7 +204,6 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
         state = _upgrade_state_dict(state)  # of a fairseq before its 0.10: makes cfg from args
     cfg = _plain(state["cfg"])
     old_arch, new_arch = _architectures(args.input, _plain(cfg["model"]))
-    family = ARCH_MODEL_NAME_REGISTRY[new_arch]
     options = _model_options(cfg, old_arch, new_arch)
     trained = {name: options[name] for name in _names() if name in options} or {"fwp_feature_map": "softmax"}
     before = _default_flags() | trained
@@ -216,7 +214,7 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     try:
-        attentions = _attentions(parameters, options, family, args.seed)
+        attentions = _attentions(parameters, options, args.seed)
     except ValueError as error:
         raise CommandError(
             f"{error} (flags that were not given are the checkpoint's own; --reset forgets those)"

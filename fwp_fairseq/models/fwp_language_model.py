@@ -30,7 +30,7 @@ class FwpLanguageModel(stock.TransformerLanguageModel):
 
     @classmethod
     def build_model(cls, args, task):
-        check_flags(args, sites=("decoder",))
+        check_flags(args)
         # fairseq builds the embeddings and checks their flags; only the decoder around them is ours.
         theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
         nested = NestedConfig.from_flat(args)

@@ -14,7 +14,7 @@ CONTRADICTIONS = {
     ),
     "width-everywhere-softmax": (
         {"fwp_feature_map": "softmax", "fwp_d_dot": 24},
-        ("--fwp-d-dot 24", "--fwp-feature-map softmax"),
+        ("--fwp-d-dot 24", "--fwp-feature-map softmax", "no d_dot"),
     ),
     "normalizer-everywhere-softmax": (
         {"fwp_feature_map": "softmax", "fwp_normalizer": "both"},
@@ -43,6 +43,35 @@ CONTRADICTIONS = {
     "common-width-does-not-fit-one-site": (
         {"fwp_feature_map": "dpfp", "fwp_d_dot": 24, "fwp_cross_feature_map": "elu"},
         ("--fwp-d-dot 24", "--fwp-cross-feature-map elu", "cross site"),
+    ),
+    "backend-everywhere-softmax": (
+        {"fwp_feature_map": "softmax", "fwp_backend": "chunked"},
+        ("--fwp-backend chunked", "--fwp-feature-map softmax", "no backend"),
+    ),
+    "rule-where-every-site-is-softmax-by-itself": (
+        {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}
+        | {"fwp_update_rule": "delta"},
+        ("--fwp-update-rule delta", "--fwp-encoder-feature-map, --fwp-decoder-feature-map, --fwp-cross-feature-map"),
+    ),
+    "rule-where-every-site-that-exists-is-softmax": (
+        {"fwp_encoder_feature_map": "softmax", "fwp_update_rule": "delta", "decoder_layers": 0},
+        ("--fwp-update-rule delta", "--fwp-encoder-feature-map softmax"),
+    ),
+    "width-of-an-absent-cross-attention": (
+        {"no_cross_attention": True, "fwp_cross_d_dot": 96},
+        ("--fwp-cross-d-dot 96", "--no-cross-attention", "no cross attention"),
+    ),
+    "width-of-an-absent-encoder": (
+        {"encoder_layers": 0, "fwp_encoder_d_dot": 7},
+        ("--fwp-encoder-d-dot 7", "--encoder-layers 0", "no encoder attention"),
+    ),
+    "rule-of-an-absent-decoder": (
+        {"decoder_layers": 0, "fwp_cross_update_rule": "delta"},
+        ("--fwp-cross-update-rule delta", "--decoder-layers 0", "no cross attention"),
+    ),
+    "no-width": (
+        {"fwp_encoder_d_dot": 0},
+        ("--fwp-encoder-d-dot 0", "--fwp-feature-map dpfp"),
     ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
