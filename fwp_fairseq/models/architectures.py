@@ -5,6 +5,7 @@ import importlib.util
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
+from ..config import site_maps
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 
@@ -20,13 +21,32 @@ def allow_bfloat16(args) -> None:
         args.tpu = False
 
 
-def _architecture(preset, **values):
+def fill_attention(args, feature_map: str, d_dot: int | None = None, update_rule: str = "sum") -> None:
+    """A preset's attention, as far as it goes with the maps that the user has chosen: nothing at softmax sites, and the
+    preset's width only where its map is."""
+    fill_defaults(args, fwp_feature_map=feature_map)
+    maps = {site: name for site, name in site_maps(args).items() if name != "softmax"}
+    if not maps:
+        return
+    fill_defaults(args, fwp_update_rule=update_rule)
+    if d_dot is None or hasattr(args, "fwp_d_dot"):
+        return
+    undecided = {site: name for site, name in maps.items() if getattr(args, f"fwp_{site}_d_dot", None) is None}
+    if set(undecided.values()) == {feature_map}:
+        args.fwp_d_dot = d_dot
+    else:  # a common width would reach the sites of other maps
+        fill_defaults(args, **{f"fwp_{site}_d_dot": d_dot for site, name in undecided.items() if name == feature_map})
+
+
+def _architecture(preset, attention: dict | None = None, **values):
     """Our values, then those of one of fairseq's own presets; a flag given by the user beats both."""
 
     def fill_gaps(args):
         allow_bfloat16(args)
         fill_defaults(args, **values)
         preset(args)
+        if attention:
+            fill_attention(args, **attention)
 
     return fill_gaps
 
@@ -54,11 +74,12 @@ _register("fwp_transformer_iwslt_de_en", stock.transformer_iwslt_de_en)
 _register("fwp_transformer_wmt_en_de", stock.transformer_wmt_en_de)
 _register("fwp_transformer_vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big)
 
-# The rows of the paper's Table 1, and its delta rule, on the same model; --fwp-d-dot chooses another width.
-for _name, _values in {
-    "linear": {"fwp_feature_map": "elu"},
-    "performer": {"fwp_feature_map": "favor", "fwp_d_dot": 256},
-    "dpfp": {"fwp_feature_map": "dpfp", "fwp_d_dot": 256},
-    "delta": {"fwp_feature_map": "dpfp", "fwp_d_dot": 256, "fwp_update_rule": "delta"},
+# The rows of the paper's Table 1, and its delta rule, on the same model; --fwp-d-dot chooses another width, and with
+# another feature map it is that map's own.
+for _name, _attention in {
+    "linear": {"feature_map": "elu"},
+    "performer": {"feature_map": "favor", "d_dot": 256},
+    "dpfp": {"feature_map": "dpfp", "d_dot": 256},
+    "delta": {"feature_map": "dpfp", "d_dot": 256, "update_rule": "delta"},
 }.items():
-    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, **_values)
+    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, attention=_attention)

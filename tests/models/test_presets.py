@@ -1,0 +1,66 @@
+"""The big presets of Table 1 under the flags of an ablation."""
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+from fwp_fairseq.config import SITES, check_flags, site_config
+from tests.models.helpers import arguments
+
+SUM, DELTA = "update-rule=sum normalizer=attention", "update-rule=delta normalizer=sum"
+
+
+def big(name: str) -> str:
+    return f"{name}_transformer_wmt_en_de_big"
+
+
+@pytest.mark.parametrize(
+    "arch, flags, described",
+    [
+        ("performer", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
+        ("linear", {"fwp_feature_map": "dpfp"}, [f"dpfp d-dot=128 {SUM}"] * 3),
+        ("delta", {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
+        ("delta", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {DELTA}"] * 3),
+        ("delta", {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
+        ("delta", {"fwp_feature_map": "favor", "fwp_d_dot": 128}, [f"favor d-dot=128 {DELTA}"] * 3),
+        ("delta", {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
+        ("delta", {f"fwp_{site}_feature_map": "softmax" for site in SITES}, ["softmax"] * 3),
+        (
+            "dpfp",
+            {"fwp_cross_feature_map": "elu", "fwp_decoder_d_dot": 384},
+            [f"dpfp d-dot=256 {SUM}", f"dpfp d-dot=384 {SUM}", f"elu d-dot=64 {SUM}"],
+        ),
+        (
+            "dpfp",
+            {"fwp_cross_feature_map": "elu", "fwp_cross_d_dot": 64},
+            [f"dpfp d-dot=256 {SUM}"] * 2 + [f"elu d-dot=64 {SUM}"],
+        ),
+        (
+            "performer",
+            {"fwp_feature_map": "softmax", "fwp_cross_feature_map": "favor"},
+            ["softmax", "softmax", f"favor d-dot=256 {SUM}"],
+        ),
+    ],
+)
+def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
+    """The preset's width and rule give way: a width is that of a map, and nobody gave the flag."""
+    args = arguments(big(arch), **flags)
+    saved = dict(vars(args))
+    ARCH_CONFIG_REGISTRY[big(arch)](args)  # as fairseq does again when a checkpoint is loaded
+    assert vars(args) == saved
+    check_flags(args)
+    found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in SITES]
+    assert found == described
+
+
+def test_presets_leave_out_sites_that_the_model_does_not_have():
+    args = arguments(big("delta"), no_cross_attention=True, encoder_layers=0, fwp_feature_map="elu")
+    check_flags(args)
+    args = arguments(big("delta"), no_cross_attention=True, fwp_encoder_feature_map="elu")
+    check_flags(args)
+    assert site_config(args, "decoder", 64).d_dot == 256
+
+
+def test_a_width_that_the_user_gave_does_not_give_way():
+    args = arguments(big("performer"), fwp_feature_map="elu", fwp_d_dot=256)
+    with pytest.raises(ValueError, match="--fwp-d-dot 256 does not fit --fwp-feature-map elu"):
+        site_config(args, "encoder", 64)
