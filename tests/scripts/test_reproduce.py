@@ -359,6 +359,26 @@ def test_list_and_dry_run_change_nothing(root, capsys):
     assert calls(root) == [] and sorted(root.rglob("*")) == before
 
 
+def test_list_shows_what_is_done_here_and_what_the_project_has(root, monkeypatch, capsys):
+    from fwp_fairseq import records
+
+    environment = records.environment()
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax", "elu-64"]
+    assert reproduce.main([*multi30k[:-1], "--record"]) == 0
+    assert reproduce.main([*multi30k[:-2], "elu-64"]) == 0
+
+    def listed(*more):
+        capsys.readouterr()
+        assert reproduce.main([*multi30k, "--list", *more]) == 0
+        return [" ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()]
+
+    has = "; benchmarks/results has it"
+    assert listed() == listed("--record") == [f"- - recorded{has}", "sum d_dot=64 recorded"]
+    shutil.rmtree(root / "runs")
+    assert listed() == listed("--record") == [f"- - not run{has}", "sum d_dot=64 not run"]
+
+
 def test_wmt14_without_a_gpu_is_refused(root, capsys):
     import torch
 

@@ -17,7 +17,7 @@ BLEU against d_dot: trains, decodes, scores and records the rows of Schlag et al
 
   run.py --preset multi30k --jobs 2                 all rows, two at a time; minutes a row
   run.py --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment (scripts/.../prepare.sh comes first)
-  run.py --preset multi30k --list                   what is done and what is not
+  run.py --preset multi30k --list                   what is done, here and in the project's records
 
 The same command continues what was interrupted: finished steps are kept, recorded rows are skipped, a training goes on
 from its last epoch.
@@ -47,9 +47,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {OUT}/PRESET")
     parser.add_argument("--data", type=Path, metavar="DIR", help="prepared corpus (default: OUT/data)")
     parser.add_argument(
-        "--record", action="store_true", help=f"also append to {RECORDS}; refused when the working tree has changes"
+        "--record",
+        action="store_true",
+        help=f"also append to {RECORDS}, and skip the rows it has; refused when the working tree has changes",
     )
-    parser.add_argument("--list", action="store_true", help="only list the rows and whether they are recorded")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help=f"only list the rows: what is done in --out, and which of them {RECORDS.parent} has",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only print the commands")
     for option, values in WMT14.choices.items():
         parser.add_argument(

@@ -61,6 +61,11 @@ class Run:
         return f"{self.row.name}-seed{self.seed}"
 
     @property
+    def key(self) -> tuple:
+        """What its record is found by: job.key."""
+        return self.preset.name, self.row.name, self.seed
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoints" / ("checkpoint_best.pt" if self.preset.average is None else "average.pt")
 

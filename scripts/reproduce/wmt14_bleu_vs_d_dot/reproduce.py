@@ -64,27 +64,30 @@ def explain_batch(options, devices: Devices) -> str:
     )
 
 
-def list_rows(options, runs: list[Run], missing: list[Run]) -> None:
+def list_rows(options, runs: list[Run]) -> None:
     from fwp_fairseq.feature_maps import parameter_for
 
+    own, project = job.recorded(options.out / job.FILE), job.recorded(process.ROOT / RECORDS)
     for run in runs:
         row = run.row
         parameters = parameter_for(row.feature_map, D_KEY, row.d_dot) if row.d_dot else {}
         width = " ".join([f"d_dot={row.d_dot}", *(f"{name}={value}" for name, value in parameters.items())])
-        state = "recorded" if run not in missing else "begun" if run.path.exists() else "not run"
+        state = "recorded" if run.key in own else "begun" if run.path.exists() else "not run"
+        if run.key in project:
+            state += f"; {RECORDS.parent} has it"
         print(f"{run.name:<24}{row.update_rule or '-':<7}{width if row.d_dot else '-':<22}{state}")
 
 
 def reproduce(options) -> int:
     preset = options.preset
     runs = runs_of(options)
+    if options.list:
+        list_rows(options, runs)
+        return 0
     files = (options.out / job.FILE, *([process.ROOT / RECORDS] if options.record else []))
     # The last file decides: a fresh clone's own folder is empty and must not make it repeat what the project has.
     known = job.recorded(files[-1])
-    missing = [run for run in runs if (preset.name, run.row.name, run.seed) not in known]
-    if options.list:
-        list_rows(options, runs, missing)
-        return 0
+    missing = [run for run in runs if run.key not in known]
     devices = devices_of(options)
     if options.dry_run:
         print(f"# {explain_batch(options, devices[0])}")
