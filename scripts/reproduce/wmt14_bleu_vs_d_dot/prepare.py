@@ -153,7 +153,6 @@ def prepare(options) -> None:
     with folder.locked():
         folder.claim({"news commentary": options.news_commentary, "vocabulary": texts.VOCABULARY})
         done = [out / "archives" / archive.file for archive in needed]
-        fetch = lambda: {a.file: archives.fetch(a, out / "archives", lambda s: print(f"  {s}")) for a in needed}  # noqa: E731
         steps.do(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
         extracted = steps.do(
             folder, "extract", "texts", {}, files("raw", [t for s in sets.values() for t in s]), extract
