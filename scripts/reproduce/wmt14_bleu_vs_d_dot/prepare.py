@@ -2,7 +2,7 @@
 
 Training: Europarl v7, Common Crawl, News Commentary v12 (or v9, that of 2014). Validation: newstest2013, as in the
 paper. Test: newstest2014, all 3003 sentences. Moses's punctuation normaliser, tokenizer (with hyphens split) and
-cleaning by sacremoses; 32,000 joint BPE pieces by SentencePiece, learnt on the tokens.
+cleaning by sacremoses; 32,000 joint BPE pieces by SentencePiece, learnt on the tokens of every second line.
 
 An interrupted call is continued, a download from its last byte on. statmt.org publishes no checksums: archives are
 checked by gzip's own checksum and by the published numbers of lines, their sha256 is kept at the first download

@@ -14,7 +14,7 @@ from pathlib import Path
 VOCABULARY = 32000
 # Of the training text's characters; the rest of Common Crawl's alphabets becomes <unk>.
 COVERAGE = 0.9999
-# Every second line: the frequencies are the same and SentencePiece needs half the memory.
+# Every second line: SentencePiece needs half the memory, and the frequencies are those of the whole but for chance.
 LEARN_EVERY = 2
 MAX_PIECES, MAX_RATIO = 250, 1.5
 _CHUNK, _BLOCK = 500, 100_000
@@ -74,7 +74,7 @@ def tokenise(sources: list[Path], target: Path, language: str, workers: int, nor
 
 
 def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LEARN_EVERY) -> None:
-    """A joint SentencePiece BPE model over tokens, which it leaves as they are."""
+    """A joint SentencePiece BPE model over tokens, which it leaves as they are; learnt on one line in `every`."""
     import sentencepiece
 
     memory = io.BytesIO()
