@@ -12,7 +12,7 @@ import pytest
 from fwp_fairseq import records
 from fwp_fairseq.tables.plot import described
 from scripts.common.folder import Folder
-from scripts.reproduce.synthetic import grid, plot, setting1, setting2, workers
+from scripts.reproduce.synthetic import drawing, grid, setting1, setting2, workers
 from scripts.reproduce.synthetic.training import Point
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,6 +151,15 @@ def test_grids_are_the_papers():
         assert all(set(sizes) <= set(setting.SIZES) for sizes in setting.QUICK.values())
 
 
+@pytest.mark.parametrize("program", ["setting1", "setting2", "plot"])
+def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
+    path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
+    module = ["-m", f"scripts.reproduce.synthetic.{program}"]
+    for words, folder in (([str(path)], tmp_path), (module, ROOT)):
+        done = subprocess.run([sys.executable, *words, "--help"], cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
+
+
 def test_a_worker_that_dies_ends_the_run(monkeypatch):
     """The device does not exist: the process ends with an exception, and so must the iteration."""
     with pytest.raises(workers.WorkerError, match="exit status 1"):
@@ -160,7 +169,7 @@ def test_a_worker_that_dies_ends_the_run(monkeypatch):
 def test_figures_are_the_same_bytes_every_time(tmp_path):
     found = [result(S=20), result(S=20, seed=2, best_loss=0.002), result(S=20, model="dpfp1-sum")]
     for out in ("first", "second"):
-        assert plot.draw(found, tmp_path / out) == [tmp_path / out / "capacity", tmp_path / out / "capacity-curves"]
+        assert drawing.draw(found, tmp_path / out) == [tmp_path / out / "capacity", tmp_path / out / "capacity-curves"]
     files = sorted((tmp_path / "first").iterdir())
     assert [file.name for file in files] == [
         "capacity-curves.png", "capacity-curves.svg", "capacity.png", "capacity.svg"
@@ -171,13 +180,13 @@ def test_figures_are_the_same_bytes_every_time(tmp_path):
 
 def test_the_committed_figures_show_the_committed_records():
     found = [r for r in records.read(ROOT / "benchmarks/results") if r["table"] == "synthetic"]
-    figures = plot.figures(found)
+    figures = drawing.figures(found)
     committed = sorted((ROOT / "docs/figures/synthetic").iterdir())
     assert [path.name for path in committed] == sorted(f"{name}.svg" for name in figures)
     for path in committed:
-        assert described(path.read_bytes()) == plot.digest(figures[path.stem]), path
+        assert described(path.read_bytes()) == drawing.digest(figures[path.stem]), path
     fewer = [r for r in found if (r["setting"], r["model"], r["S"]) != (1, "elu-sum", 60)]
-    assert plot.digest(plot.figures(fewer)["capacity"]) != plot.digest(figures["capacity"])
+    assert drawing.digest(drawing.figures(fewer)["capacity"]) != drawing.digest(figures["capacity"])
 
 
 def drawn(axes, label):
@@ -187,11 +196,11 @@ def drawn(axes, label):
 
 def test_figures_show_the_records():
     found = [result(S=20, best_loss=0.01), result(S=20, seed=2, best_loss=0.03), result(S=40, best_loss=0.0)]
-    softmax, elu, *_ = plot.end_losses(1, found).axes
-    assert drawn(softmax, "here") == [(20, 0.02), (40, plot.LEAST_LOSS)] and drawn(elu, "here") == []
+    softmax, elu, *_ = drawing.end_losses(1, found).axes
+    assert drawn(softmax, "here") == [(20, 0.02), (40, drawing.LEAST_LOSS)] and drawn(elu, "here") == []
     assert drawn(softmax, "authors")[:2] == [(20, 0.0006), (40, 0.0003)] and len(drawn(elu, "authors")) == 30
-    (axes,) = plot.learning_curves(1, [*found, result(S=40, model="elu-sum", losses=[None, 0.3])]).axes
+    (axes,) = drawing.learning_curves(1, [*found, result(S=40, model="elu-sum", losses=[None, 0.3])]).axes
     assert axes.get_figure().get_suptitle().endswith("S = 40")
     assert drawn(axes, "softmax") == [(100, 0.2), (300, 0.0005)] and drawn(axes, "ELU+1, sum") == [(200, 0.3)]
-    never = plot.learning_curves(2, [result(setting=2, model="tanh-fwm", best_loss=None, losses=[None])])
+    never = drawing.learning_curves(2, [result(setting=2, model="tanh-fwm", best_loss=None, losses=[None])])
     assert not [line for line in never.axes[0].lines if line.get_label() == "tanh, fwm"]

@@ -1,11 +1,11 @@
+#!/usr/bin/env python3
 """Capacity: S keys without replacement, written by the sum rule, under eight feature maps.
 
 Trains one model for each feature map and number of keys S until its evaluation loss is at most 0.001 or stays the same
 for 1100 steps (Schlag et al. 2021, Sec. 6.1.1 and Figure 2)."""
 
 import sys
-
-from .grid import arguments, main
+from pathlib import Path
 
 MODELS = (
     "softmax", "elu-sum", "favor64-sum", "favor128-sum", "favor512-sum", "dpfp1-sum", "dpfp2-sum", "dpfp3-sum"
@@ -23,4 +23,7 @@ QUICK = {
 }
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scripts.reproduce.synthetic.grid import arguments, main
+
     sys.exit(main(arguments("setting1", __doc__, MODELS, SIZES, QUICK)))

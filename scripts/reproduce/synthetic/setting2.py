@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Update rules: pairs drawn with replacement, twice as many as there are keys, so that a key gets a new value.
 
 Trains one model for each feature map, update rule and number of keys S until its evaluation loss is at most 0.001 or
@@ -5,8 +6,7 @@ stays the same for 1100 steps (Schlag et al. 2021, Sec. 6.1.2 and Figure 3). fwm
 Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, of which the paper has no result."""
 
 import sys
-
-from .grid import arguments, main
+from pathlib import Path
 
 MODELS = (
     "dpfp1-sum", "dpfp1-delta", "dpfp2-delta", "elu-delta", "favor64-delta", "favor128-delta", "dpfp1-gated",
@@ -24,4 +24,7 @@ QUICK = {
 }
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scripts.reproduce.synthetic.grid import arguments, main
+
     sys.exit(main(arguments("setting2", __doc__, MODELS, SIZES, QUICK)))
