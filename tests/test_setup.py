@@ -90,6 +90,23 @@ def test_no_torch_while_building(project):
     assert build(project, "cpu", PYTHONPATH=str(project))[0] != 0
 
 
+def test_cuda_home_is_where_nvcc_says_that_it_lies(project, monkeypatch):
+    """On PATH there may be a wrapper, which torch would take for the toolkit's own."""
+    add_kernels(project)
+    (project / "torch.py").write_text("import os\nraise ImportError(f'CUDA_HOME={os.environ.get(\"CUDA_HOME\")}')")
+    folder, toolkit = project / "bin", project / "toolkit"
+    folder.mkdir()
+    (folder / "nvcc").write_text(f"#!/bin/sh\necho '#$ TOP={toolkit}/bin/..' >&2\n")
+    (folder / "nvcc").chmod(0o755)
+    given = dict(PYTHONPATH=str(project), PATH=f"{folder}:{os.environ['PATH']}")
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    _, _, record = build(project, "auto", **given)
+    assert f"CUDA_HOME={toolkit}" in record["reasons"]["cuda"] + record["reasons"]["cpu"]
+    _, _, record = build(project, "auto", CUDA_HOME="/chosen", **given)
+    assert "CUDA_HOME=/chosen" in record["reasons"]["cuda"] + record["reasons"]["cpu"]
+
+
 def test_no_compiler(project):
     add_kernels(project)
     _, _, record = build(project, "auto", CXX="no-such-compiler")

@@ -47,6 +47,9 @@ class Pretended(torch.Tensor):
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return _run(function, args, kwargs or {})
 
+    def tolist(self):  # torch's own refuses wrappers
+        return self.held.tolist()
+
     def __repr__(self):
         return f"Pretended({self.held})"
 
@@ -98,6 +101,7 @@ def pytest_configure(config):
     pretended = _extension.ExtensionStatus({**real.libraries, "cuda": _PATH}, reasons)
     _extension.status = lambda: pretended
     torch.cuda.is_available = lambda: True
-    torch.cuda._lazy_init = lambda: None
+    torch.cuda._lazy_init, torch.cuda.current_device = lambda: None, lambda: 0
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter cannot become a wrapper
     torch.cuda.get_rng_state, torch.cuda.set_rng_state = torch.get_rng_state, torch.set_rng_state
     _Mode().__enter__()
