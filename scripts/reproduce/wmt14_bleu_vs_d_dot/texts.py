@@ -14,7 +14,7 @@ from pathlib import Path
 VOCABULARY = 32000
 # Of the training text's characters; the rest of Common Crawl's alphabets becomes <unk>.
 COVERAGE = 0.9999
-# Every second line: SentencePiece needs half the memory, and the frequencies are those of the whole but for chance.
+# Every second line: SentencePiece needs less memory, and the frequencies are those of the whole but for chance.
 LEARN_EVERY = 2
 MAX_PIECES, MAX_RATIO = 250, 1.5
 _CHUNK, _BLOCK = 500, 100_000
