@@ -152,6 +152,7 @@ setup(
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
         "dev": ["pytest", "hypothesis", "ruff", "ninja"],
         "plot": ["matplotlib"],
+        "log": ["tensorboardX", "wandb"],
         "cluster": ["hydra-submitit-launcher>=1.2"],
     },
     entry_points={"console_scripts": ["fwp = fwp_fairseq.cli:main"]},

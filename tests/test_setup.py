@@ -161,6 +161,7 @@ def test_package_data_and_entry_point(project):
     assert "fwp = fwp_fairseq.cli:main" in (info / "entry_points.txt").read_text()
     unconditional = (info / "requires.txt").read_text().partition("[")[0].split()
     assert unconditional == ["torch", "numpy"], "no bound: pip must never replace the torch that is there"
+    assert "[log]\ntensorboardX\nwandb\n" in (info / "requires.txt").read_text()
 
 
 def test_source_distribution_has_every_kernel_source(project):
