@@ -21,26 +21,51 @@ def plain(value):
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _actions(arch: str) -> list[argparse.Action]:
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(message)
+
+
+def _parser(arch: str) -> argparse.ArgumentParser:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    parser = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
-    return parser._actions
+    return parser
 
 
-def defaults(arch: str) -> dict:
-    """Model option to its value when the architecture is chosen and no flag is given, as fairseq-train computes it."""
+def actions(arch: str) -> list[argparse.Action]:
+    """The model's flags, as the parser of fairseq-train has them."""
+    return _parser(arch)._actions
+
+
+def options(arch: str, words: list[str]) -> dict:
+    """Model option to its value under the architecture and these flags, as fairseq-train computes it.
+
+    Raises ValueError for a flag that the parser refuses.
+    """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-    preset = argparse.Namespace(arch=arch)
-    for action in _actions(arch):
-        if action.default not in (None, argparse.SUPPRESS):
-            setattr(preset, action.dest, action.default)
+    parser = _parser(arch)
+    for action in parser._actions:
+        action.required = False
+        if action.default is None:
+            action.default = argparse.SUPPRESS
+    preset = parser.parse_args(words)
+    preset.arch = arch
     ARCH_CONFIG_REGISTRY[arch](preset)
     dataclass = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
     declared = vars(dataclass()) if dataclass else {}
     return {name: plain(value) for name, value in {**declared, **vars(preset)}.items() if name != "arch"}
+
+
+def defaults(arch: str) -> dict:
+    """:func:`options` when no flag is given."""
+    return options(arch, [])
+
+
+def flag_name(action: argparse.Action) -> str:
+    return next(name for name in action.option_strings if name.startswith("--"))
 
 
 def flags(arch: str) -> list[dict]:
@@ -48,12 +73,12 @@ def flags(arch: str) -> list[dict]:
     values = defaults(arch)
     return [
         {
-            "flag": next(name for name in action.option_strings if name.startswith("--")),
+            "flag": flag_name(action),
             "default": values.get(action.dest),
             "choices": [str(plain(choice)) for choice in action.choices] if action.choices else None,
             "help": " ".join((action.help or "").split()),
         }
-        for action in _actions(arch)
+        for action in actions(arch)
     ]
 
 

@@ -6,7 +6,8 @@ elu, DPFP and FAVOR+ have no trained parameters, so every parameter that both mo
 strengths (delta and gated rule) and random features (FAVOR+) are drawn as for a new model. The input is a checkpoint of
 this plugin, or of fairseq's own transformer or transformer_lm, which becomes fwp_transformer or fwp_lm of its sizes.
 A flag that is not given keeps its value in the checkpoint. The optimizer's state is dropped: train on with
---finetune-from-model, or with --restore-file and --reset-optimizer.
+--finetune-from-model, or with --restore-file and --reset-optimizer, and with the model flags that are printed, which
+give every option of the converted model that does not follow the task's.
 
 The converted model computes another function than the one that was trained: expect to fine-tune it.
 """
@@ -192,8 +193,69 @@ def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> li
     return found
 
 
-def convert(state: dict, args) -> tuple[dict, list[str]]:
-    """The converted checkpoint, and what changed, a line each; ``state`` itself is used up."""
+def _words(action: argparse.Action, value) -> list[str]:
+    """The flag that gives the option this value; empty where none does."""
+    if action.nargs == 0:
+        return [archs.flag_name(action)] if value == action.const else []
+    return [] if value is None else [archs.flag_name(action), str(value)]
+
+
+def _same(given, value, action: argparse.Action) -> bool:
+    """Whether the parser's value is the checkpoint's, which may hold the text of what the parser makes a list."""
+    return given == (action.type(value) if isinstance(value, str) and action.type else value)
+
+
+def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
+    """Model flags that come closest to these options under an architecture, and those that it gives all the same.
+
+    What one flag means for another option (a preset's width for its map) shows only once it is given, hence the loop.
+    """
+    actions = {action.dest: action for action in archs.actions(arch)}
+    words: list[str] = []
+    open_to_flags = set(actions)
+    while True:
+        given = archs.options(arch, words)
+        different = {
+            name: given[name] for name, value in wanted.items() if not _same(given[name], value, actions[name])
+        }
+        new = {name: _words(actions[name], wanted[name]) for name in different if name in open_to_flags}
+        if not any(new.values()):
+            return words, different
+        words += [word for found in new.values() for word in found]
+        open_to_flags -= {name for name, found in new.items() if found}
+
+
+def _training_flags(options: dict, path: Path) -> list[str]:
+    """The model flags, ``--arch`` first, with which fairseq-train builds the model of exactly these options.
+
+    The architecture is that of the options, or the model's own where that one presets what no flag undoes.
+    """
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    chosen = options["_name"]
+    usual = archs.defaults(chosen)
+    # What follows another option (of the task, say) is not a flag of the model.
+    wanted = {
+        name: value
+        for name, value in options.items()
+        if not name.startswith("_") and not str(usual[name]).startswith("${")
+    }
+    for arch in dict.fromkeys((chosen, ARCH_MODEL_NAME_REGISTRY[chosen])):
+        try:
+            words, different = _flags(arch, wanted)
+        except ValueError as error:
+            raise CommandError(f"--input {path}: fairseq-train refuses options of the checkpoint: {error}") from None
+        if not different:
+            return ["--arch", arch, *words]
+    name, value = next(iter(different.items()))
+    raise CommandError(
+        f"--input {path}: no flags of fairseq-train give the converted model: under --arch {arch} the option {name} is "
+        f"{value}, expected {wanted[name]}"
+    )
+
+
+def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
+    """The converted checkpoint, what changed, a line each, and the flags to train it on; ``state`` is used up."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
 
     from ..models import attention_flags
@@ -203,8 +265,8 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
             raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
         state = _upgrade_state_dict(state)  # of a fairseq before its 0.10: makes cfg from args
     cfg = _plain(state["cfg"])
-    old_arch, new_arch = _architectures(args.input, _plain(cfg["model"]))
-    options = _model_options(cfg, old_arch, new_arch)
+    old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
+    options = _model_options(cfg, old_arch, same_sizes)
     trained = {name: options[name] for name in _names() if name in options} or {"fwp_feature_map": "softmax"}
     before = _default_flags() | trained
     after = _attention_flags(before, args)
@@ -226,41 +288,29 @@ def convert(state: dict, args) -> tuple[dict, list[str]]:
     shared = {name: tensor for name, tensor in parameters.items() if not ours.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
-    changes = [f"model: {old_arch} -> {new_arch}"] if old_arch != new_arch else []
-    changes += _changes(before, after, parameters, converted)
-    if not changes:
+    changes = _changes(before, after, parameters, converted)
+    if not changes and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already: [{_seen(parameters)}]")
+    flags = _training_flags(options, args.input)
+    options["_name"] = new_arch = flags[1]
+    if old_arch != new_arch:
+        changes.insert(0, f"model: {old_arch} -> {new_arch}")
 
     drop_training_state(state)
     cfg["model"] = options
     state |= {"args": None, "cfg": cfg, "model": converted}
-    return state, changes
-
-
-def training_flags(options: dict) -> list[str]:
-    """The model flags with which fairseq-train builds the model of these options."""
-    arch = options["_name"]
-    usual = archs.defaults(arch)
-    words = ["--arch", arch]
-    for name, value in options.items():
-        # What follows another option (of the task, say) is not a flag of the model.
-        follows = isinstance(usual.get(name), str) and usual[name].startswith("${")
-        if name.startswith(("_", "max_")) or follows or value is None or value is False:
-            continue
-        if value != usual.get(name):
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return words
+    return state, changes, flags
 
 
 def run(args) -> int:
     refuse_output(args.output, [args.input])
     if args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more")
-    state, changes = convert(load(args.input), args)
+    state, changes, flags = convert(load(args.input), args)
     save(state, args.output)
     print("\n".join(changes))
     print("dropped: the optimizer's state")
     print(f"wrote {args.output}")
     print("to train it on:")
-    print(f"  --finetune-from-model {args.output} {shlex.join(training_flags(state['cfg']['model']))}")
+    print(f"  --finetune-from-model {args.output} {shlex.join(flags)}")
     return 0

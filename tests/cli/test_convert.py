@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 
 import pytest
 import torch
@@ -31,6 +32,10 @@ SIZES = {
     "share_all_embeddings": True,
 }
 LM_SIZES = {"decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24, "decoder_attention_heads": 2, "decoder_layers": 2}
+UNTIED = {"share_all_embeddings": False}
+WIDE = {"fwp_d_dot": 32}
+DELTA_BIG = "delta_transformer_wmt_en_de_big"
+ELU_DELTA = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
 LENGTHS = {"max_source_positions": 64, "max_target_positions": 64}
 
 
@@ -52,6 +57,7 @@ def save(data, tmp_path):
     def write(arch, name="input.pt", seed=0, **options):
         if arch in ("fwp_lm", "transformer_lm"):
             task_cfg = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 64}
+            task_cfg["max_target_positions"] = 64
             sizes = LM_SIZES | {
                 "max_target_positions": 64,
                 "tokens_per_sample": 64,
@@ -262,22 +268,66 @@ def test_training_state(save, convert):
 
 
 @pytest.mark.parametrize(
-    "arch, sizes",
-    [("transformer_iwslt_de_en", {"dropout": 0.0}), ("transformer_lm", {"decoder_normalize_before": True})],
+    "arch, options, flags, expected",
+    [
+        ("transformer_iwslt_de_en", {"dropout": 0.0}, ELU_DELTA, "fwp_transformer_iwslt_de_en"),
+        ("transformer_lm", {"decoder_normalize_before": True}, ELU_DELTA, "fwp_lm"),
+        # Presets that no flag undoes: shared embeddings, and a width.
+        ("transformer_tiny", {"share_all_embeddings": False}, ELU_DELTA, "fwp_transformer"),
+        ("transformer_tiny", {}, ELU_DELTA, "fwp_transformer_tiny"),
+        (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "softmax"), DELTA_BIG),
+        (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "dpfp"), "fwp_transformer"),
+        (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "favor"), DELTA_BIG),
+        (DELTA_BIG, WIDE, ("--fwp-encoder-feature-map", "elu", "--fwp-encoder-d-dot", 8), DELTA_BIG),
+        # Defaults that follow other flags: the decoder's width that of the encoder.
+        (
+            "transformer",
+            {"decoder_embed_dim": 512, "decoder_ffn_embed_dim": 2048, **UNTIED},
+            ELU_DELTA,
+            "fwp_transformer",
+        ),
+        ("transformer", {"adaptive_softmax_cutoff": [8, 16], **UNTIED}, ELU_DELTA, "fwp_transformer"),
+        ("transformer", {"encoder_layers_to_keep": "0,1"}, ELU_DELTA, "fwp_transformer"),
+    ],
 )
-def test_flags_to_train_on_build_the_same_model(save, convert, arch, sizes):
-    """What is printed, given to fairseq's own parser."""
-    from fairseq import options
+def test_flags_to_train_on_give_the_same_model(save, convert, tmp_path, arch, options, flags, expected):
+    """What is printed, given to fairseq's own parser, has every option; the task is given its own."""
+    from fairseq import options as fairseq_options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    state, printed = convert(save(arch, **sizes), "--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
-    words = printed.splitlines()[-1].split()
-    assert words[:1] == ["--finetune-from-model"] and words[2:4] == ["--arch", state["cfg"]["model"]["_name"]]
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", *words[2:]])
-    for name, value in state["cfg"]["model"].items():
-        if not name.startswith(("_", "max_")) and hasattr(args, name):
-            assert getattr(args, name) == value, name
-    assert (args.decoder_embed_dim, args.fwp_update_rule) == (16, "delta")
-    assert all(getattr(args, name) == value for name, value in sizes.items())
+    state, printed = convert(save(arch, **options), *flags)
+    words = shlex.split(printed.splitlines()[-1])
+    assert words[:4] == ["--finetune-from-model", str(tmp_path / "output.pt"), "--arch", expected]
+    task = ["--task", state["cfg"]["task"]["_name"]]
+    lengths = {
+        name: state["cfg"]["task"][name] for name in (*LENGTHS, "tokens_per_sample") if name in state["cfg"]["task"]
+    }
+    task += [word for name, value in lengths.items() for word in ("--" + name.replace("_", "-"), str(value))]
+    args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), ["data", *task, *words[2:]])
+    found = OmegaConf.to_container(convert_namespace_to_omegaconf(args).model)
+    assert found == state["cfg"]["model"] | {"_name": expected}
+    assert state["cfg"]["model"]["_name"] == expected
+    model = tasks.setup_task(OmegaConf.create(state["cfg"]["task"])).build_model(OmegaConf.create(found))
+    model.load_state_dict(state["model"], strict=True)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, state["model"][name]), name
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ({"dropout": None}, ["dropout", "0.1, expected None", "--arch fwp_transformer"]),
+        ({"activation_fn": "sine"}, ["--activation-fn", "sine"]),
+    ],
+)
+def test_options_that_no_flag_gives_are_refused(save, refused, tmp_path, options, named):
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    state["cfg"]["model"] |= options
+    torch.save(state, path)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert all(text in message for text in named), message
+    assert not (tmp_path / "out.pt").exists()
 
 
 @pytest.mark.parametrize(
