@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from .. import _extension
 from . import chunked, native, reference
 from .problem import FastWeights, Problem
 
@@ -22,8 +23,17 @@ served: dict[str, int] = dict.fromkeys(BACKENDS, 0)
 
 
 @cache
+def _log_once(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
+    """Once a reason. A library that is missing or broken is a warning, which is seen where nobody set up logging."""
+    missing = tuple(_extension.status().reasons.values())
+    level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
+    logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
+
+
+@torch.compiler.assume_constant_result
 def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
-    logger.info("fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
+    """Apart from the cache, which the compiler would look through: it runs when a graph is traced, and breaks none."""
+    _log_once(chosen, skipped, reasons)
 
 
 def choose(what: str, backend: str, candidates: dict, *problem) -> str:

@@ -1,6 +1,8 @@
 """Everything that the public operators refuse, and that the message says what, how and what was expected."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -131,8 +133,37 @@ def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
         _call(rule)
         _call(rule)
     assert backends.served["chunked"] == before["chunked"] + 2
-    assert [record.message for record in caplog.records] == [
-        f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}"
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}")
+    ]
+
+
+WITHOUT_LIBRARY = """
+import torch
+from fwp_fairseq import _extension
+_extension.status = lambda: _extension.ExtensionStatus({}, {part: "not built: no compiler" for part in ("cpu", "cuda")})
+from fwp_fairseq import ops
+for _ in range(2):
+    ops.sum_rule(*torch.rand(3, 1, 2, 1, 4))
+"""
+
+
+def test_a_missing_library_is_a_warning_without_any_logging_set_up():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_LIBRARY], capture_output=True, text=True, timeout=120)
+    assert done.stderr == "fast weights: backend chunked serves, not native: not built: no compiler\n"
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_a_fallback_does_not_break_the_graph(caplog, monkeypatch):
+    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda problem: ["no such unit in a compiled graph"])
+    x = _inputs()
+    del x["beta"]
+    torch._dynamo.reset()
+    compiled = torch.compile(ops.sum_rule, fullgraph=True, backend="eager")
+    with caplog.at_level("INFO", logger=backends.logger.name):
+        torch.testing.assert_close(compiled(**x), ops.sum_rule(**x))
+    assert [record.message for record in caplog.records if record.name == backends.logger.name] == [
+        "fast weights: backend chunked serves, not native: no such unit in a compiled graph"
     ]
 
 
