@@ -2,7 +2,8 @@
 
 FWP_BUILD=auto (default) compiles what this machine can compile and never fails because of it; none compiles nothing;
 cpu and cuda (which includes cpu) fail when they cannot. What happened is written to fwp_fairseq/_build.json, which
-`fwp info` shows. Compiling needs torch while building: `pip install --no-build-isolation`.
+`fwp info` shows. Compiling needs torch while building: `pip install --no-build-isolation`. A library of an earlier
+build that this one cannot replace is kept; a target without it removes it.
 """
 
 import json
@@ -95,8 +96,25 @@ def extension(part):
     )
 
 
-def write_record(folder):
-    (folder / "_build.json").write_text(json.dumps(record, indent=2) + "\n")
+def conclude(folder):
+    """Writes the record of this build, and of the libraries in `folder` that an earlier one left: ``kept``, part to the
+    torch it was built for. Only a target without a part removes its library."""
+    file = folder / "_build.json"
+    try:
+        earlier = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):  # there is none, or a damaged one
+        earlier = {}
+    record["kept"] = {}
+    for part in PARTS["cuda"]:
+        library = folder / f"_{part}.abi3.so"
+        if part in record["built"] or not library.exists():
+            continue
+        if part in PARTS[TARGET]:
+            record["kept"][part] = earlier.get("kept", {}).get(part, earlier.get("torch"))
+            print(f"warning: {library} is of an earlier build and kept: {record['reasons'][part]}", file=sys.stderr)
+        else:
+            library.unlink()
+    file.write_text(json.dumps(record, indent=2) + "\n")
 
 
 extensions = []
@@ -113,9 +131,8 @@ if extensions:
 class BuildPackage(build_py):
     def run(self):
         super().run()
-        for stale in PACKAGE.glob("_c*.abi3.so") if self.editable_mode else ():
-            stale.unlink()
-        write_record(PACKAGE if self.editable_mode else Path(self.build_lib, PACKAGE.name))
+        if not extensions:  # BuildKernels does not run
+            conclude(PACKAGE if self.editable_mode else Path(self.build_lib, PACKAGE.name))
 
 
 class BuildKernels(build_ext):
@@ -134,7 +151,7 @@ class BuildKernels(build_ext):
                 record["reasons"][part] = f"compiling failed, see pip install -v: {str(error).partition(chr(10))[0]}"
         self.inplace = inplace
         self.extensions = [library for library in wanted if library.name.rpartition("._")[2] in record["built"]]
-        write_record(PACKAGE if inplace else Path(self.build_lib, PACKAGE.name))
+        conclude(PACKAGE if inplace else Path(self.build_lib, PACKAGE.name))
 
 
 setup(

@@ -39,7 +39,10 @@ class ExtensionStatus(NamedTuple):
 
 
 def build_record(folder: Path = Path(__file__).parent) -> dict | None:
-    """What ``setup.py`` wrote about its build: target, built, reasons, torch, compiler, nvcc; None when nothing did."""
+    """What ``setup.py`` wrote about its build: target, built, kept, reasons, torch, compiler, nvcc; or None.
+
+    ``kept``: libraries of an earlier build that this one could not replace, part to the torch that they are for.
+    """
     try:
         record = json.loads((folder / "_build.json").read_text())
     except (OSError, ValueError):
@@ -58,7 +61,7 @@ def load(folder: Path) -> ExtensionStatus:
     reasons: dict[str, str] = {}
     for part in PARTS:  # in this order: the CPU library defines the operators that the CUDA library implements
         path = folder / f"_{part}.abi3.so"
-        built_for = record.get("torch")
+        built_for = (record.get("kept") or {}).get(part, record.get("torch"))
         if not path.exists():
             recorded = (record.get("reasons") or {}).get(part)
             skipped = f"FWP_BUILD={record['target']}" if "target" in record else "the package was not installed by pip"

@@ -76,9 +76,11 @@ def _section(title: str, rows: dict) -> list[str]:
 def _build_rows(record: dict | None) -> dict[str, str]:
     if record is None:
         return {"record": "none: the package was not installed by pip"}
+    kept = {part: torch or "unknown" for part, torch in record.get("kept", {}).items()}
     return {
         "FWP_BUILD": record["target"],
         "built": ", ".join(record["built"]) or "nothing",
+        **{f"{part} kept": f"the library of an earlier build, for torch {torch}" for part, torch in kept.items()},
         **{f"{part} not built": reason for part, reason in record["reasons"].items() if reason},
         **{tool: record[tool] for tool in ("torch", "compiler", "nvcc") if record[tool]},
     }

@@ -52,6 +52,15 @@ def test_library_of_another_torch_is_not_even_tried(tmp_path, monkeypatch):
     assert tried == [] and "torch 1.0.0+cu118" in status.reasons["cpu"] and torch.__version__ in status.reasons["cpu"]
 
 
+def test_library_that_a_build_kept_is_of_its_own_torch(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(torch.ops, "load_library", tried.append)
+    kept = {"cpu": torch.__version__, "cuda": "1.0.0+cu118"}
+    status = _extension.load(folder_with(tmp_path, record(torch=None, kept=kept), cpu=b"", cuda=b""))
+    assert status.cpu and not status.cuda and tried == [str(tmp_path / "_cpu.abi3.so")]
+    assert "torch 1.0.0+cu118" in status.reasons["cuda"]
+
+
 def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
     def load(path):
         if path.endswith("_cuda.abi3.so"):

@@ -107,6 +107,61 @@ def test_cuda_home_is_where_nvcc_says_that_it_lies(project, monkeypatch):
     assert "CUDA_HOME=/chosen" in record["reasons"]["cuda"] + record["reasons"]["cpu"]
 
 
+def install_editable(project, target, **environment):
+    """As pip does it; its exit status, and what is in the package's folder afterwards: libraries and record."""
+    code = "from setuptools.build_meta import build_editable; build_editable('wheels')"
+    (project / "wheels").mkdir(exist_ok=True)
+    environment = {**os.environ, "FWP_BUILD": target, **environment}
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, env=environment, capture_output=True, timeout=300)
+    folder = project / "fwp_fairseq"
+    libraries = {path.name: path.read_bytes() for path in folder.glob("*.so")}
+    return done.returncode, libraries, json.loads((folder / "_build.json").read_text())
+
+
+@pytest.fixture
+def installed(project):
+    """With kernels of an earlier build, for torch 1.0."""
+    add_kernels(project)
+    record = {"target": "auto", "built": ["cpu", "cuda"], "kept": {}, "reasons": {}, "torch": "1.0"}
+    (project / "fwp_fairseq" / "_build.json").write_text(json.dumps(record))
+    for part in ("cpu", "cuda"):
+        (project / "fwp_fairseq" / f"_{part}.abi3.so").write_bytes(part.encode())
+    return project
+
+
+EARLIER = {"_cpu.abi3.so": b"cpu", "_cuda.abi3.so": b"cuda"}
+
+
+def test_isolated_build_keeps_the_kernels_that_it_cannot_replace(installed):
+    """As ``pip install -e .`` without --no-build-isolation: pip shows nothing of it, and twice is no worse."""
+    pyproject = "[build-system]\nrequires = []\nbuild-backend = 'setuptools.build_meta'\n"
+    (installed / "pyproject.toml").write_text(pyproject)
+    (installed / "torch.py").write_text("raise ImportError('no torch here')")
+    for _ in range(2):
+        status, libraries, record = install_editable(installed, "auto", PYTHONPATH=str(installed))
+        assert status == 0 and libraries == EARLIER
+        assert record["built"] == [] and record["kept"] == {"cpu": "1.0", "cuda": "1.0"} and record["torch"] is None
+        assert "--no-build-isolation" in record["reasons"]["cpu"]
+
+
+def test_kernels_outlive_a_failed_build_and_go_when_the_target_is_without_them(installed):
+    before = (installed / "fwp_fairseq" / "_build.json").read_text()
+    compiler = broken_compiler(installed)
+    status, libraries, record = install_editable(installed, "cpu", CXX=compiler)
+    assert status != 0 and libraries == EARLIER and record == json.loads(before)
+    status, libraries, record = install_editable(installed, "auto", CXX=compiler)
+    assert status == 0 and libraries == EARLIER and record["kept"]["cpu"] == "1.0"
+    status, libraries, record = install_editable(installed, "none")
+    assert status == 0 and libraries == {} and record["kept"] == {}
+
+
+@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")
+def test_kernels_are_replaced_by_those_that_are_built(installed):
+    status, libraries, record = install_editable(installed, "cpu")
+    assert status == 0 and record["built"] == ["cpu"] and record["kept"] == {}
+    assert libraries.keys() == {"_cpu.abi3.so"} and libraries["_cpu.abi3.so"] != b"cpu"
+
+
 def test_no_compiler(project):
     add_kernels(project)
     _, _, record = build(project, "auto", CXX="no-such-compiler")

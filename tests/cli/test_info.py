@@ -49,6 +49,15 @@ def test_build_record_is_shown(monkeypatch):
     assert "cuda not built" in text and "no nvcc" in text and "c++ 12" in text
 
 
+def test_kept_libraries_are_told_from_built_ones(monkeypatch):
+    record = {"target": "auto", "built": [], "torch": None, "compiler": None, "nvcc": None}
+    record |= {"reasons": {"cpu": "no torch while building"}, "kept": {"cpu": "2.13.0"}}
+    monkeypatch.setattr(info._extension, "build_record", lambda: record)
+    lines = [" ".join(line.split()) for line in info.text(info.collect()).splitlines()]
+    assert "built nothing" in lines and "cpu kept the library of an earlier build, for torch 2.13.0" in lines
+    assert "cpu not built no torch while building" in lines
+
+
 def test_missing_distribution_is_named(monkeypatch):
     monkeypatch.setitem(info._DISTRIBUTIONS, "sacrebleu", ("no-such-distribution",))
     assert info.collect()["versions"]["sacrebleu"] == "not installed"
