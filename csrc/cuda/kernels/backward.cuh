@@ -412,30 +412,42 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     const int width = c.d_value;
     Tile x;
     Base::clear(x);
-#pragma unroll 1
-    for (int k = 0; k < c.d_value; k += 16) {
-      Float2 a[4];
+    const float* rows[2];
+    bool there[2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* at = own + (row + g + 8 * (i & 1)) * stride + k + 2 * t + 8 * (i >> 1);
-        a[i] = {at[0], at[1]};
-      }
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const int f = product_number(slab, first + 8 * n + g, shift);
-        const float* at = W_here + int64_t(f) * c.d_value + k + 2 * t;
-        Float2 b[2];
-        Base::for_state(c.d_value, [&](auto full) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int column = k + 2 * t + 8 * e;
-            if constexpr (full.value) b[e] = Single::load_pair(Type::float32, at, 8 * e);
-            else b[e] = {f >= 0 && column < width ? at[8 * e] : 0.f, f >= 0 && column + 1 < width ? at[8 * e + 1] : 0.f};
-          }
-        });
-        P::mma(x[n], a, b[0], b[1]);
-      }
+    for (int n = 0; n < 2; ++n) {
+      const int f = product_number(slab, first + 8 * n + g, shift);
+      there[n] = f >= 0;
+      rows[n] = W_here + int64_t(f) * width + 2 * t;
     }
+    Base::for_state(width, [&](auto full) {
+      constexpr int steps = full.value ? value_block / 16 : 1;  // of 16 columns: their loads do not wait for each other
+#pragma unroll 1
+      for (int k = 0; k < width; k += 16 * steps) {
+        Float2 b[steps][2][2];
+#pragma unroll
+        for (int q = 0; q < steps; ++q)
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              const int at = k + 16 * q + 8 * e, column = at + 2 * t;
+              if constexpr (full.value) b[q][n][e] = Single::load_pair(Type::float32, rows[n], at);
+              else b[q][n][e] = {there[n] && column < width ? rows[n][at] : 0.f, there[n] && column + 1 < width ? rows[n][at + 1] : 0.f};
+            }
+#pragma unroll
+        for (int q = 0; q < steps; ++q) {
+          Float2 a[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* at = own + (row + g + 8 * (i & 1)) * stride + k + 16 * q + 2 * t + 8 * (i >> 1);
+            a[i] = {at[0], at[1]};
+          }
+#pragma unroll
+          for (int n = 0; n < 2; ++n) P::mma(x[n], a, b[q][n][0], b[q][n][1]);
+        }
+      }
+    });
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -705,21 +717,19 @@ template <class P, int LT, bool DELTA, bool GENERAL> struct Backward : Head<P, L
     }
     sync_block();
     Base::for_slabs([&](int slab) {
-      int number = 0;
-      Base::for_features([&](int j, int n) {
-        if (number++ % tiles != w) return;
+#pragma unroll 1
+      for (int number = w; number < Base::feature_tiles(); number += tiles)
 #pragma unroll 1
         for (int first = 0; first < c.d_value; first += value_block) {
-          Values x;
-          float xz[4] = {};
-          Base::clear(x);
+          const typename Base::Tile16 tile[1] = {Base::feature_tile(number)};
+          Values x[1];
+          float xz[1][4];
           const bool z = c.normalize_output;
-          Base::add_outer(x, xz, s.queries, j, n, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
-          if (DELTA) Base::add_outer(x, xz, s.keys, j, n, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
-          Base::store_outer(x, xz, slab, j, n, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value),
-                            columns_of(c, here.gradient_before, here.head, 0, c.d_value));
+          Base::load_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value));
+          Base::add_outer(x, xz, s.queries, tile, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
+          if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
+          Base::store_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_before, here.head, 0, c.d_value));
         }
-      });
     });
   }
 };

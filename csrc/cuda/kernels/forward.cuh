@@ -37,39 +37,45 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
   };
 
   // Own queries (and keys, for delta) with all keys and with the state, and the sums of own features.
+  static constexpr int together = GENERAL ? 4 : 1;  // tiles of keys: blocks that walk are few, so warps wait for no other's
   FWP_DEVICE void grams(Strip& P_q, float (&P_k)[DELTA ? strip_tiles : 1][4], float (&sum_q)[4], float (&sum_k)[4],
                         Read& read_q, Read& read_k, int last_q, int last_k) {
     const Pair one = P::pair(1, 1);
     Base::for_slabs([&](int slab) {
       Base::for_features([&](int j, int i) {
-        Pair x[4], y[4];
-        Base::along_features(x, s.queries, i, row, j);
-        if (DELTA || c.normalize_features) Base::along_features(y, s.keys, i, row, j);
+        typename Base::Rows16 rows;
+        if constexpr (GENERAL)
+          if (before.W) Base::load_rows(rows, slab, j, i, before, 0);
+        Pair own[2][4];  // query, key
+        if (DELTA || c.normalize_features) Base::along_features(own, i, j, [&](int n) { return (n ? s.keys : s.queries) + row; });
+        else Base::along_features(own[0], s.queries, i, row, j);
         if (c.normalize_features) {
-          P::mma(sum_q, x, one, one);
-          P::mma(sum_k, y, one, one);
+          P::mma(sum_q, own[0], one, one);
+          P::mma(sum_k, own[1], one, one);
         }
 #pragma unroll
-        for (int m = 0; m < tiles; ++m)
-          if (m < last_q || (DELTA && m < last_k)) {
-            Pair other[4];
-            Base::along_features(other, s.keys, i, 16 * m, j);
-            if (m < last_q) {
-              P::mma(P_q[2 * m], x, other[0], other[2]);
-              P::mma(P_q[2 * m + 1], x, other[1], other[3]);
-            }
-            if constexpr (DELTA)
-              if (m < last_k) {
-                P::mma(P_k[2 * m], y, other[0], other[2]);
-                P::mma(P_k[2 * m + 1], y, other[1], other[3]);
+        for (int first = 0; first < tiles; first += together)
+          if (first < last_q || (DELTA && first < last_k)) {
+            Pair other[together][4];
+            Base::along_features(other, i, j, [&](int n) { return s.keys + 16 * (first + n); });
+#pragma unroll
+            for (int n = 0; n < together; ++n) {
+              const int m = first + n;
+              if (m < last_q) {
+                P::mma(P_q[2 * m], own[0], other[n][0], other[n][2]);
+                P::mma(P_q[2 * m + 1], own[0], other[n][1], other[n][3]);
               }
+              if constexpr (DELTA)
+                if (m < last_k) {
+                  P::mma(P_k[2 * m], own[1], other[n][0], other[n][2]);
+                  P::mma(P_k[2 * m + 1], own[1], other[n][1], other[n][3]);
+                }
+            }
           }
         if constexpr (GENERAL)
           if (before.W) {
-            typename Base::Rows16 rows;
-            Base::load_rows(rows, slab, j, i, before, 0);
-            if (last_q || here.queries) Base::add_rows(read_q.W, read_q.z, x, rows, before.z);
-            if (DELTA && last_k) Base::add_rows(read_k.W, read_k.z, y, rows, before.z);
+            if (last_q || here.queries) Base::add_rows(read_q.W, read_q.z, own[0], rows, before.z);
+            if (DELTA && last_k) Base::add_rows(read_k.W, read_k.z, own[1], rows, before.z);
           }
       });
     });
@@ -149,9 +155,6 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
         Base::share_values(s.D, 0, x);
         sync_block();
       }
-      // Every warp has read the state before it: a barrier ago.
-      if constexpr (GENERAL)
-        if (after.W) write_state(first - column);
       Base::add_read(out, A, s.D, 0, last_q, 0);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -161,6 +164,8 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
           out[n][2 * r + 1] *= by[r];
         }
       Base::store_values(c.out, here.queries, first, out);
+      if constexpr (GENERAL)
+        if (after.W) write_state();  // every warp has read the state before it: a barrier ago
     }
   }
 
@@ -212,17 +217,23 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
     }
   }
 
-  FWP_DEVICE void write_state(int first) {
+  FWP_DEVICE void write_state() {
+    constexpr int count = 4;  // tiles of features at a time: D is read once for them
     Base::for_slabs([&](int slab) {
-      int number = 0;
-      Base::for_features([&](int j, int i) {
-        if (number++ % tiles != row / 16) return;
-        Values x;
-        float xz[4] = {};
-        Base::clear(x);
-        Base::add_outer(x, xz, s.keys, j, i, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
-        Base::store_outer(x, xz, slab, j, i, first, before, after);
-      });
+#pragma unroll 1
+      for (int first = row / 16; first < Base::feature_tiles(); first += count * tiles) {
+        typename Base::Tile16 tile[count];
+#pragma unroll
+        for (int e = 0; e < count; ++e) {  // behind the last one: that again
+          const int number = first + e * tiles;
+          tile[e] = number < Base::feature_tiles() ? Base::feature_tile(number) : tile[e ? e - 1 : 0];
+        }
+        Values x[count];
+        float xz[count][4];
+        Base::load_outer(x, xz, slab, tile, 0, before);
+        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
+        Base::store_outer(x, xz, slab, tile, 0, after);
+      }
     });
   }
 };

@@ -320,6 +320,15 @@ template <class P, int LT, bool GENERAL, int COLUMNS = value_block> struct Head 
 #pragma unroll 1
       for (int i = 0; i < base_rows; i += 16) f(j, i);
   }
+  // 16 rows of features of the slab, by number: DPFP's offset and the first base row.
+  struct Tile16 {
+    int j, i;
+  };
+  FWP_DEVICE int feature_tiles() const { return (c.map == Map::dpfp ? c.nu : 1) * (base_rows / 16); }
+  FWP_DEVICE Tile16 feature_tile(int number) const {
+    const int each = base_rows / 16;
+    return {c.map == Map::dpfp ? 1 + number / each : 0, number % each * 16};
+  }
   // Number of the feature in the state, or -1: base row i of the slab, in DPFP's block j.
   FWP_DEVICE int feature_number(int slab, int j, int i) const {
     if (c.map == Map::dpfp) return i < modulus ? (j - 1) * modulus + i : -1;
@@ -332,22 +341,46 @@ template <class P, int LT, bool GENERAL, int COLUMNS = value_block> struct Head 
   // Features first .. first + 15 of 16 tokens from `token` on, pairs along features; as A operand: rows are tokens, as
   // B operands of two tiles of 8 tokens: (p[0], p[2]) and (p[1], p[3]).
   FWP_DEVICE void along_features(Pair (&p)[4], const Element* side, int first, int token, int j) const {
-    P::by_columns(p, lane, token, [&](int i) { return side + (first + i) * ld; });
-    if (!j) return;
-    Pair rolled[4];
-    P::by_columns(rolled, lane, token, [&](int i) { return side + wrap(first + i - j) * ld; });
+    Pair one[1][4];
+    along_features(one, first, j, [&](int) { return side + token; });
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[i] = P::multiply(p[i], rolled[i]);
+    for (int i = 0; i < 4; ++i) p[i] = one[0][i];
+  }
+  // The same for N times 16 tokens, from tokens(n) on: their loads do not wait for each other.
+  template <int N, class F> FWP_DEVICE void along_features(Pair (&p)[N][4], int first, int j, F tokens) const {
+#pragma unroll
+    for (int n = 0; n < N; ++n) P::by_columns(p[n], lane, 0, [&](int i) { return tokens(n) + (first + i) * ld; });
+    if (!j) return;
+    Pair rolled[N][4];
+#pragma unroll
+    for (int n = 0; n < N; ++n) P::by_columns(rolled[n], lane, 0, [&](int i) { return tokens(n) + wrap(first + i - j) * ld; });
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n][i] = P::multiply(p[n][i], rolled[n][i]);
   }
   // r_i r_{i+shift} for DPFP, phi_i for the other maps; pairs along tokens: as A operand rows are features, as B
   // operands of two tiles of 8 features: (p[0], p[2]) and (p[1], p[3]).
   FWP_DEVICE void along_tokens(Pair (&p)[4], const Element* side, int first, int token, int shift) const {
-    P::by_rows(p, lane, token, [&](int i) { return side + wrap(first + i) * ld; });
-    if (c.map != Map::dpfp) return;
-    Pair rolled[4];
-    P::by_rows(rolled, lane, token, [&](int i) { return side + wrap(first + i + shift) * ld; });
+    Pair one[1][4];
+    along_tokens(one, side, token, [&](int) { return first; }, [&](int) { return shift; });
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[i] = P::multiply(p[i], rolled[i]);
+    for (int i = 0; i < 4; ++i) p[i] = one[0][i];
+  }
+  // The same for N times 16 features, from first(n) on: their loads do not wait for each other.
+  template <int N, class F, class G>
+  FWP_DEVICE void along_tokens(Pair (&p)[N][4], const Element* side, int token, F first, G shift) const {
+#pragma unroll
+    for (int n = 0; n < N; ++n) P::by_rows(p[n], lane, token, [&](int i) { return side + wrap(first(n) + i) * ld; });
+    if (c.map != Map::dpfp) return;
+    Pair rolled[N][4];
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+      P::by_rows(rolled[n], lane, token, [&](int i) { return side + wrap(first(n) + i + shift(n)) * ld; });
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n][i] = P::multiply(p[n][i], rolled[n][i]);
   }
 
   // ---- small pieces ----
@@ -531,28 +564,34 @@ template <class P, int LT, bool GENERAL, int COLUMNS = value_block> struct Head 
     Float2 W[value_tiles][2], z[2];  // operands: columns from `first` on; column 0
   };
   FWP_DEVICE void load_rows(Rows16& to, int slab, int j, int i, const Columns<const float>& from, int first) const {
-    int f[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) f[e] = feature_number(slab, j, i + 2 * t + (e & 1) + 8 * (e >> 1));
-    const float* rows[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) rows[e] = from.W + int64_t(f[e]) * from.stride + first + g;
     for_state(from.count, [&](auto full) {
+      int f[4];
+      bool there[4];
+      const int number = full.value ? feature_number(slab, j, i) + 2 * t : 0;  // the others follow
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int next = (e & 1) + 8 * (e >> 1);
+        f[e] = full.value ? number + next : feature_number(slab, j, i + 2 * t + next);
+        there[e] = full.value || f[e] >= 0;
+      }
+      const float* rows[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) rows[e] = from.W + int64_t(f[e]) * from.stride + first + g;
 #pragma unroll
       for (int n = 0; n < value_tiles; ++n) {
         float w[4];
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          w[e] = full.value || (f[e] >= 0 && first + 8 * n + g < from.count) ? rows[e][8 * n] : 0.f;
+          w[e] = full.value || (there[e] && first + 8 * n + g < from.count) ? rows[e][8 * n] : 0.f;
         to.W[n][0] = {w[0], w[1]};
         to.W[n][1] = {w[2], w[3]};
       }
-    });
-    float w[4];
+      float w[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) w[e] = from.z && f[e] >= 0 && g == 0 ? from.z[f[e]] : 0.f;
-    to.z[0] = {w[0], w[1]};
-    to.z[1] = {w[2], w[3]};
+      for (int e = 0; e < 4; ++e) w[e] = from.z && there[e] && g == 0 ? from.z[f[e]] : 0.f;
+      to.z[0] = {w[0], w[1]};
+      to.z[1] = {w[2], w[3]};
+    });
   }
   // x, xz (its column 0) += features . rows
   FWP_DEVICE void add_rows(Values& x, float (&xz)[4], const Pair (&features)[4], const Rows16& rows, bool z) const {
@@ -569,57 +608,95 @@ template <class P, int LT, bool GENERAL, int COLUMNS = value_block> struct Head 
     zx[1] = shuffle(xz[2], lane & ~3);
   }
 
-  // x, xz += 16 features (rows) from `i` on of `side`, times the rows of `from` (column 0 of xz: times weights_z); row k
-  // of `from` is multiplied by weights[k].
-  FWP_DEVICE void add_outer(Values& x, float (&xz)[4], const Element* side, int j, int i, const float* from, int first,
-                            const float* weights, const float* weights_z, int token_tiles) const {
+  // x[e], xz[e] += 16 features (rows), those of tile[e], of `side`, times the rows of `from` (column 0 of xz: times
+  // weights_z); row k of `from` is multiplied by weights[k].
+  template <int N>
+  FWP_DEVICE void add_outer(Values (&x)[N], float (&xz)[N][4], const Element* side, const Tile16 (&tile)[N],
+                            const float* from, int first, const float* weights, const float* weights_z,
+                            int token_tiles) const {
 #pragma unroll 1
     for (int m = 0; m < token_tiles; ++m) {
-      Pair p[4];
-      along_tokens(p, side, i, 16 * m, -j);
-      Float2 a[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) a[e] = P::values(p[e]);
+      Pair p[N][4];
+      along_tokens(p, side, 16 * m, [&](int e) { return tile[e].i; }, [&](int e) { return -tile[e].j; });
       const int k = 16 * m + 2 * t;
       const float w[4] = {weights[k], weights[k + 1], weights[k + 8], weights[k + 9]};
       const float* at = from + k * stride + first + g;
+      Float2 b[value_tiles][2];
 #pragma unroll
-      for (int n = 0; n < value_tiles; ++n)
-        P::mma(x[n], a, Float2{w[0] * at[8 * n], w[1] * at[stride + 8 * n]},
-               Float2{w[2] * at[8 * stride + 8 * n], w[3] * at[9 * stride + 8 * n]});
-      if (weights_z) {
-        const float one = g == 0 ? 1.f : 0.f;
-        P::mma(xz, a, Float2{one * weights_z[k], one * weights_z[k + 1]},
-               Float2{one * weights_z[k + 8], one * weights_z[k + 9]});
+      for (int n = 0; n < value_tiles; ++n) {
+        b[n][0] = {w[0] * at[8 * n], w[1] * at[stride + 8 * n]};
+        b[n][1] = {w[2] * at[8 * stride + 8 * n], w[3] * at[9 * stride + 8 * n]};
+      }
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        Float2 a[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = P::values(p[e][i]);
+#pragma unroll
+        for (int n = 0; n < value_tiles; ++n) P::mma(x[e][n], a, b[n][0], b[n][1]);
+        if (weights_z) {
+          const float one = g == 0 ? 1.f : 0.f;
+          P::mma(xz[e], a, Float2{one * weights_z[k], one * weights_z[k + 1]},
+                 Float2{one * weights_z[k + 8], one * weights_z[k + 9]});
+        }
       }
     }
   }
-  // Stores what add_outer gathered for 16 features, plus `before` where given; z, which every block of columns reads,
-  // with the last of them.
-  FWP_DEVICE void store_outer(const Values& x, const float (&xz)[4], int slab, int j, int i, int first,
-                              const Columns<const float>& before, const Columns<float>& after) const {
-    const bool last = first + COLUMNS >= after.count;
-    for_state(after.count, [&](auto full) {
+  // Calls f(e, r, row, full): `row` is the state's number of row g + 8 r of tile[e], -1 if there is none.
+  template <int N, class F> FWP_DEVICE void for_outer(int slab, const Tile16 (&tile)[N], int columns, F f) const {
+    for_state(columns, [&](auto full) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int f = feature_number(slab, j, i + g + 8 * r);
-        if (f < 0) continue;
-        const float* old = before.W + int64_t(f) * before.stride + first + 2 * t;
-        float* to = after.W + int64_t(f) * after.stride + first + 2 * t;
+      for (int e = 0; e < N; ++e) {
+        const int start = full.value ? feature_number(slab, tile[e].j, tile[e].i) + g : 0;
 #pragma unroll
-        for (int n = 0; n < value_tiles; ++n) {
-          Float2 sum = {x[n][2 * r], x[n][2 * r + 1]};
-          if constexpr (full.value) {
-            const Float2 add = before.W ? Single::load_pair(Type::float32, old, 8 * n) : Float2{0, 0};
-            Single::store_pair(Type::float32, to, 8 * n, {sum.x + add.x, sum.y + add.y});
-          } else {
-            const int column = first + 8 * n + 2 * t;
-            if (column < after.count) to[8 * n] = sum.x + (before.W ? old[8 * n] : 0.f);
-            if (column + 1 < after.count) to[8 * n + 1] = sum.y + (before.W ? old[8 * n + 1] : 0.f);
-          }
-        }
-        if (after.z && last && t == 0) after.z[f] = xz[2 * r] + (before.z ? before.z[f] : 0.f);
+        for (int r = 0; r < 2; ++r)
+          f(e, r, full.value ? start + 8 * r : feature_number(slab, tile[e].j, tile[e].i + g + 8 * r), full);
       }
+    });
+  }
+  // What add_outer begins with: the state, or zeros.
+  template <int N>
+  FWP_DEVICE void load_outer(Values (&x)[N], float (&xz)[N][4], int slab, const Tile16 (&tile)[N], int first,
+                             const Columns<const float>& from) const {
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      clear(x[e]);
+      xz[e][0] = xz[e][1] = xz[e][2] = xz[e][3] = 0;
+    }
+    if (!from.W) return;
+    for_outer(slab, tile, from.count, [&](int e, int r, int row, auto full) {
+      const float* at = from.W + int64_t(row) * from.stride + first + 2 * t;
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int column = first + 8 * n + 2 * t;
+        Float2 w;
+        if constexpr (full.value) w = Single::load_pair(Type::float32, at, 8 * n);
+        else w = {row >= 0 && column < from.count ? at[8 * n] : 0.f, row >= 0 && column + 1 < from.count ? at[8 * n + 1] : 0.f};
+        x[e][n][2 * r] = w.x;
+        x[e][n][2 * r + 1] = w.y;
+      }
+      if (from.z && row >= 0 && t == 0) xz[e][2 * r] = from.z[row];
+    });
+  }
+  // Stores what add_outer gathered; z, which every block of columns reads, with the last of them.
+  template <int N>
+  FWP_DEVICE void store_outer(const Values (&x)[N], const float (&xz)[N][4], int slab, const Tile16 (&tile)[N], int first,
+                              const Columns<float>& to) const {
+    const bool last = first + COLUMNS >= to.count;
+    for_outer(slab, tile, to.count, [&](int e, int r, int row, auto full) {
+      if (row < 0) return;
+      float* at = to.W + int64_t(row) * to.stride + first + 2 * t;
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n) {
+        const int column = first + 8 * n + 2 * t;
+        if constexpr (full.value) {
+          Single::store_pair(Type::float32, at, 8 * n, {x[e][n][2 * r], x[e][n][2 * r + 1]});
+        } else {
+          if (column < to.count) at[8 * n] = x[e][n][2 * r];
+          if (column + 1 < to.count) at[8 * n + 1] = x[e][n][2 * r + 1];
+        }
+      }
+      if (to.z && last && t == 0) to.z[row] = xz[e][2 * r];
     });
   }
 
