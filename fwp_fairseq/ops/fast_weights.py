@@ -34,35 +34,49 @@ def _shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
-def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None) -> None:
-    tensors = {"q": q, "k": k, "v": v} | ({} if beta is None else {"beta": beta})
-    for name, x in tensors.items():
-        dims = 3 if name == "beta" else 4
-        if x.dim() != dims:
-            _fail(operator, name, f"of shape {_shape(x)}", f"{dims} dimensions")
-        if not x.is_floating_point():
-            _fail(operator, name, f"of type {x.dtype}", "a floating point type")
-        if x.device != v.device:
-            _fail(operator, name, f"on {x.device}", f"v's device, {v.device}")
+def _check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
+    """Of a floating point type where dims are given, on the device where one is given."""
+    if not isinstance(x, Tensor):
+        _fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")
+    if dims is not None and x.dim() != dims:
+        _fail(operator, name, f"of shape {_shape(x)}", f"{dims} dimensions")
+    if dims is not None and not x.is_floating_point():
+        _fail(operator, name, f"of type {x.dtype}", "a floating point type")
+    if device is not None and x.device != device:
+        _fail(operator, name, f"on {x.device}", f"v's device, {device}")
+
+
+def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, **beta: Tensor) -> None:
+    _check_tensor(operator, "v", v, 4)
+    for name, x in {"q": q, "k": k, **beta}.items():
+        _check_tensor(operator, name, x, 3 if name == "beta" else 4, v.device)
     batch, sources, heads, width = k.shape
     if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
         _fail(operator, "q", f"of shape {_shape(q)}", f"({batch}, T, {heads}, {width}) to fit k of shape {_shape(k)}")
     if _shape(v)[:3] != (batch, sources, heads):
         _fail(operator, "v", f"of shape {_shape(v)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
-    if beta is not None and _shape(beta) != (batch, sources, heads):
-        _fail(operator, "beta", f"of shape {_shape(beta)}", f"{(batch, sources, heads)} to fit k")
+    for name, x in beta.items():
+        if _shape(x) != (batch, sources, heads):
+            _fail(operator, name, f"of shape {_shape(x)}", f"{(batch, sources, heads)} to fit k")
 
 
 def _check_mask(operator: str, mask: Tensor, k: Tensor) -> None:
+    _check_tensor(operator, "key_padding_mask", mask, None)
     if mask.dtype != torch.bool:
         _fail(operator, "key_padding_mask", f"of type {mask.dtype}", "torch.bool, True at pads")
     if _shape(mask) != _shape(k)[:2]:
         _fail(operator, "key_padding_mask", f"of shape {_shape(mask)}", f"(B, S) = {_shape(k)[:2]}")
 
 
-def _checked_state(operator: str, state: FastWeights | tuple, d_dot: int, k: Tensor, v: Tensor, need_z: bool):
+def _checked_state(operator: str, state: FastWeights | tuple, feature_map, k: Tensor, v: Tensor, need_z: bool):
+    if not isinstance(state, (tuple, list)):
+        _fail(operator, "initial_state", f"of type {type(state).__name__}", "a pair (W, z)")
+    if len(state) != 2:
+        _fail(operator, "initial_state", f"of {len(state)} elements", "a pair (W, z)")
     W, z = state
-    batch, _, heads, _ = k.shape
+    _check_tensor(operator, "initial_state.W", W, 4, v.device)
+    batch, _, heads, d_key = k.shape
+    d_dot = d_key if feature_map is None else getattr(feature_map, "d_dot", W.shape[-2])
     expected = (batch, heads, d_dot, v.shape[-1])
     if _shape(W) != expected:
         _fail(operator, "initial_state.W", f"of shape {_shape(W)}", f"(B, H, d_dot, d_value) = {expected}")
@@ -70,6 +84,7 @@ def _checked_state(operator: str, state: FastWeights | tuple, d_dot: int, k: Ten
         return FastWeights(W, None)
     if z is None:
         _fail(operator, "initial_state.z", "None", f"a tensor of shape {expected[:3]} because normalize_output is True")
+    _check_tensor(operator, "initial_state.z", z, 3, v.device)
     if _shape(z) != expected[:3]:
         _fail(operator, "initial_state.z", f"of shape {_shape(z)}", f"(B, H, d_dot) = {expected[:3]}")
     return FastWeights(W, z)
@@ -93,7 +108,7 @@ def _call(
     return_state: bool,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
-    _check_inputs(operator, q, k, v, beta)
+    _check_inputs(operator, q, k, v, **({} if rule == "sum" else {"beta": beta}))
     if causal and q.shape[1] != k.shape[1]:
         raise ValueError(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
@@ -108,8 +123,7 @@ def _call(
     if d_key != k.shape[-1]:
         _fail(operator, "k", f"of width {k.shape[-1]}", f"the feature map's d_key = {d_key}")
     if initial_state is not None:
-        d_dot = k.shape[-1] if feature_map is None else getattr(feature_map, "d_dot", initial_state[0].shape[-2])
-        initial_state = _checked_state(operator, initial_state, d_dot, k, v, normalize_output)
+        initial_state = _checked_state(operator, initial_state, feature_map, k, v, normalize_output)
     problem = Problem(
         rule, q, k, v, beta, feature_map, causal, key_padding_mask, normalize_features, normalize_output, eps,
         initial_state, return_state,
