@@ -1,4 +1,4 @@
-"""Seeds, threads and hypothesis profiles; the last lines of a run say which backends really served it.
+"""Seeds, threads and hypothesis profiles; the last lines of a run say which backends really served it, on which device.
 
 ``FWP_REQUIRE=native,cuda`` turns a skip for lack of one of them into a failure.
 """
@@ -59,5 +59,5 @@ def _seed():
 
 
 def pytest_terminal_summary(terminalreporter):
-    counts = ", ".join(f"{name} {count}" for name, count in backends.served.items())
-    terminalreporter.write_line(f"calls served by backend in this process: {counts}")
+    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(backends.served.items())]
+    terminalreporter.write_line(f"calls served by backend in this process: {', '.join(counts) or 'none'}")

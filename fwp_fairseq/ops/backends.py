@@ -18,8 +18,13 @@ logger = logging.getLogger(__name__)
 BACKENDS = {"native": native, "chunked": chunked, "reference": reference}
 CHOICES = ("auto", *sorted(BACKENDS))
 
-# Calls served by each backend in this process; the test run reports it.
-served: dict[str, int] = dict.fromkeys(BACKENDS, 0)
+# Calls served in this process, by backend and device; the test run reports it.
+served: dict[tuple[str, str], int] = {}
+
+
+def count(backend: str, x: Tensor) -> None:
+    key = backend, x.device.type
+    served[key] = served.get(key, 0) + 1
 
 
 @cache
@@ -57,7 +62,7 @@ def choose(what: str, backend: str, candidates: dict, *problem) -> str:
 def run(problem: Problem, backend: str) -> tuple[Tensor, FastWeights | None]:
     """Runs the problem on the named backend, or on the fastest that supports it for ``auto``."""
     name = choose(f"{problem.rule}_rule", backend, BACKENDS, problem)
-    served[name] += 1
+    count(name, problem.v)
     with torch.autocast(problem.v.device.type, enabled=False):
         return BACKENDS[name].run(problem)
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ..feature_maps import Dpfp, FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
-from .backends import choose, served
+from .backends import choose, count
 from .problem import FastWeights, Rule, state_type
 
 IMPLEMENTATIONS = {"native": decoding_native, "chunked": decoding_chunked}
@@ -198,7 +198,7 @@ class Decoding:
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         first = _as(inputs[0], widest)
         name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)
-        served[name] += 1
+        count(name, first)
         implementation = IMPLEMENTATIONS[name]
         dtype = dtype or implementation.cached_type(first)
         return implementation, [_as(x, dtype) for x in inputs], None if beta is None else _as(beta, state_type(dtype))

@@ -267,8 +267,8 @@ def test_the_named_implementation_serves():
     for backend in ("chunked", *(() if missing("native") else ("native", "auto"))):
         decoding = make("gated", backend=backend)
         decode(decoding, Stream(decoding, 4), torch.arange(4).view(2, 2))
-    expected = {"chunked": 2, "native": 0 if missing("native") else 4, "reference": 0}
-    assert {name: backends.served[name] - counts[name] for name in counts} == expected
+    served = {key: calls - counts.get(key, 0) for key, calls in backends.served.items() if calls > counts.get(key, 0)}
+    assert served == {("chunked", "cpu"): 2} | ({} if missing("native") else {("native", "cpu"): 4})
 
 
 @pytest.mark.needs("native")

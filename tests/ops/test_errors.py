@@ -157,7 +157,7 @@ def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
     with caplog.at_level("INFO", logger=backends.logger.name):
         _call(rule)
         _call(rule)
-    assert backends.served["chunked"] == before["chunked"] + 2
+    assert backends.served["chunked", "cpu"] == before.get(("chunked", "cpu"), 0) + 2
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("INFO", f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}")
     ]

@@ -118,7 +118,7 @@ def train(
         "steps": steps,
         "stop": stop,
         "device": device,
-        "backends": sorted(name for name in served if backends.served[name] > served[name]),
+        "backends": sorted({key[0] for key, calls in backends.served.items() if calls > served.get(key, 0)}),
         "threads": torch.get_num_threads(),
         "seconds": round(time.monotonic() - begin, 1),
         "cpu_seconds": round(time.process_time() - used, 1),
