@@ -246,10 +246,8 @@ template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32
     const int used = Shared<P, LT, slice_columns>().lay(nullptr, c, false);
     Carried carried{};
     carried.lay(shared_memory(used + carried.lay(nullptr, c)) + used, c);
-    if (c.initial_W) {
+    if (c.initial_W)  // read after the barriers at the piece's begin
       carried.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), threads);
-      sync_block();
-    }
 #pragma unroll 1
     for (int n = 0; n < all; ++n) {
       const Piece p = piece(c, LT, head, n);
