@@ -20,22 +20,26 @@ def progress(command: list[str]) -> TrainingProgress:
 def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable[[str], object], **options) -> dict:
     """The summary of run/train.log, which holds all sessions; checkpoints lie in run/checkpoints.
 
-    Raises RecipeError when the training fails, and when the log knows nothing of it: then it was logged elsewhere.
+    Raises RecipeError when the training fails, and when the log knows nothing of the one that made the checkpoints.
     """
     checkpoints, log = run / "checkpoints", run / "train.log"
-    if not (checkpoints / "checkpoint_last.pt").exists():
-        log.unlink(missing_ok=True)
-    else:
-        say(f"resuming from {checkpoints}/checkpoint_last.pt")
     try:
+        if not (checkpoints / "checkpoint_last.pt").exists():
+            log.unlink(missing_ok=True)
+        elif not log.exists() or _summary(log)["updates"] is None:
+            # Before fairseq-train appends to it: a finished training that ends by --max-update makes one more update.
+            raise RecipeError(
+                f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is "
+                f"nothing to report of it: put the output of that training into {log}, or remove {run} to train again"
+            )
+        else:
+            say(f"resuming from {checkpoints}/checkpoint_last.pt")
         process.run(command, log, display.line, **options)
     finally:
         display.close()
+    return _summary(log)
+
+
+def _summary(log: Path) -> dict:
     with open(log, encoding="utf-8", errors="replace") as lines:
-        found = summary(lines)
-    if found["updates"] is None:
-        raise RecipeError(
-            f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is nothing to "
-            f"report of it: put the output of that training into {log}, or remove {run} to train again"
-        )
-    return found
+        return summary(lines)

@@ -331,7 +331,10 @@ def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
     calls(root)
     assert reproduce.main(line) == 1
     assert "softmax-seed1/train.log holds no update of the training" in capsys.readouterr().err
-    assert calls(root) == ["fairseq-train"] and not (root / OWN).exists()
+    assert calls(root) == [] and not (root / OWN).exists()
+    (run / "train.log").write_text("tee: started too late\n")
+    assert reproduce.main(line) == 1
+    assert calls(root) == [] and not (root / OWN).exists()
     (run / "train.log").write_text(log)
     assert reproduce.main(line) == 0
     assert [(r["updates"], r["valid_loss"]) for r in records_in(root / OWN)] == [(30, 5.0)]
