@@ -24,6 +24,9 @@ COMPILER = [
     "-Wall",
     "-Wextra",
     "-Wno-unknown-pragmas",
+    # A wide access to an address that is not a multiple of its size ends the process: a GPU does not allow it either.
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
 ]
 # torch is not imported here: what stands in for CUDA (pretended.py) has to be there before.
 _TORCH = Path(find_spec("torch").origin).parent
