@@ -14,8 +14,15 @@ _KINDS = {
 }
 
 
-def kind_of(operator: str) -> str:
-    return next((kind for kind, parts in _KINDS.items() if any(part in operator for part in parts)), "rest")
+# Under autograd, the time of our forward is that of the function which torch generates around it.
+_COUNTED = ("aten::", "fwp::", "mkldnn", "GeneratedBackwardFor_fwp")
+
+
+def kind_of(event: str) -> str | None:
+    """None for what is no operator."""
+    if not event.startswith(_COUNTED):
+        return None
+    return next((kind for kind, parts in _KINDS.items() if any(part in event for part in parts)), "rest")
 
 
 def shares(run: Callable[[], object]) -> dict[str, float]:
@@ -24,8 +31,8 @@ def shares(run: Callable[[], object]) -> dict[str, float]:
         run()
     spent = dict.fromkeys([*_KINDS, "rest"], 0.0)
     for event in found.key_averages():
-        # Under autograd, the time of our forward is that of the function which torch generates around it.
-        if event.key.startswith(("aten::", "fwp::", "mkldnn", "GeneratedBackwardFor_fwp")):
-            spent[kind_of(event.key)] += event.self_cpu_time_total
+        kind = kind_of(event.key)
+        if kind is not None:
+            spent[kind] += event.self_cpu_time_total
     total = sum(spent.values())
     return {kind: time / total for kind, time in spent.items()}

@@ -18,10 +18,15 @@ def input_type(problem: Problem) -> torch.dtype:
     return problem.v.dtype if len(types) == 1 else problem.dtype
 
 
-@torch.compiler.assume_constant_result
 @cache
-def _refusal(*sizes) -> str:
-    return torch.ops.fwp.cuda_refusal(*sizes)
+def _asked(operator: str, *sizes) -> str:
+    return getattr(torch.ops.fwp, operator)(*sizes)
+
+
+@torch.compiler.assume_constant_result
+def _refusal(operator: str, *sizes) -> str:
+    """Apart from the cache, which the compiler would look through into an operator that it cannot trace."""
+    return _asked(operator, *sizes)
 
 
 def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
@@ -49,7 +54,7 @@ def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         phi, d_key = problem.feature_map, problem.k.shape[-1]
         refusal = _refusal(
-            _index(problem.v.device), input_type(problem), feature_map, d_key, problem.v.shape[-1],
+            "cuda_refusal", _index(problem.v.device), input_type(problem), feature_map, d_key, problem.v.shape[-1],
             d_key if phi is None else phi.d_dot, max(problem.q.shape[1], problem.k.shape[1]),
             problem.return_state or problem.initial_state is not None, differentiated,
         )  # fmt: skip
@@ -57,15 +62,10 @@ def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
     return reasons
 
 
-@cache
-def _decode_refusal(*sizes) -> str:
-    return torch.ops.fwp.cuda_decode_refusal(*sizes)
-
-
 def reasons_not_to_decode(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
     """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` by its name."""
     reasons = _reasons(rule, x.dtype)
     if not reasons and torch.cuda.is_available():
-        refusal = _decode_refusal(_index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
+        refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
         reasons += [refusal] if refusal else []
     return reasons

@@ -29,7 +29,7 @@ def test_reasons(monkeypatch):
 
 def test_reasons_not_to_decode(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
-    monkeypatch.setattr(native_cuda, "_decode_refusal", lambda *sizes: "")
+    monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
 
     def reasons(rule="delta", dtype=torch.bfloat16):
         return native_cuda.reasons_not_to_decode(rule, problem(dtype=dtype).k, "identity", 4)
@@ -63,3 +63,16 @@ def test_half_precision_stays_where_q_k_and_v_share_it():
     )
     assert native_cuda.input_type(problem(q_type=torch.float32)) == torch.float32
     assert native_cuda.input_type(problem(q_type=torch.float16)) == torch.float32
+
+
+def test_the_refusal_is_a_constant_of_compiled_code(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.ops.fwp, "cuda_refusal", lambda *sizes: asked.append(sizes) or "too large", raising=False)
+    native_cuda._asked.cache_clear()
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def compiled(x):
+        return x + 1 if native_cuda._refusal("cuda_refusal", 0, 7) else x
+
+    assert compiled(torch.zeros(1)) == 1 and compiled(torch.zeros(1)) == 1 and asked == [(0, 7)]
+    native_cuda._asked.cache_clear()
