@@ -151,8 +151,8 @@ def absent_sites(cfg) -> dict[str, str]:
 
 def site_maps(cfg) -> dict[str, str]:
     """Site to feature map ("softmax" is one here), for every site that a model of these options has."""
-    common = _common(cfg, "feature_map")
-    return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent_sites(cfg)}
+    common, absent = _common(cfg, "feature_map"), absent_sites(cfg)
+    return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent}
 
 
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:

@@ -2,7 +2,6 @@
 
 import logging
 from contextlib import nullcontext
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _extension
 from . import chunked, native, reference
+from .constant import constant
 from .problem import FastWeights, Problem
 
 logger = logging.getLogger(__name__)
@@ -27,18 +27,12 @@ def count(backend: str, x: Tensor) -> None:
     served[key] = served.get(key, 0) + 1
 
 
-@cache
-def _log_once(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
+@constant
+def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
     """Once a reason. A library that is missing or broken is a warning, which is seen where nobody set up logging."""
     missing = tuple(_extension.status().reasons.values())
     level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
     logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
-
-
-@torch.compiler.assume_constant_result
-def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
-    """Apart from the cache, which the compiler would look through: it runs when a graph is traced, and breaks none."""
-    _log_once(chosen, skipped, reasons)
 
 
 def choose(what: str, backend: str, candidates: dict, *problem) -> str:

@@ -1,11 +1,10 @@
 """What the CUDA kernels of ``csrc/cuda`` cannot serve, and what they take as it is."""
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
 from .. import _extension
+from .constant import constant
 from .problem import Problem
 
 _RULES = ("sum", "delta")
@@ -18,15 +17,9 @@ def input_type(problem: Problem) -> torch.dtype:
     return problem.v.dtype if len(types) == 1 else problem.dtype
 
 
-@cache
-def _asked(operator: str, *sizes) -> str:
-    return getattr(torch.ops.fwp, operator)(*sizes)
-
-
-@torch.compiler.assume_constant_result
+@constant
 def _refusal(operator: str, *sizes) -> str:
-    """Apart from the cache, which the compiler would look through into an operator that it cannot trace."""
-    return _asked(operator, *sizes)
+    return getattr(torch.ops.fwp, operator)(*sizes)
 
 
 def _reasons(rule: str, dtype: torch.dtype) -> list[str]:

@@ -204,10 +204,10 @@ def device():
     """Changes what the device says of itself."""
     if pretended is None:
         pytest.skip("only a pretended device can be another one")
-    native_cuda._asked.cache_clear()
+    native_cuda._refusal.cache_clear()
     yield pretended.set_device
     pretended.set_device()
-    native_cuda._asked.cache_clear()
+    native_cuda._refusal.cache_clear()
 
 
 def test_an_old_device_is_refused(device):

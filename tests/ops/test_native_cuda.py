@@ -68,11 +68,11 @@ def test_half_precision_stays_where_q_k_and_v_share_it():
 def test_the_refusal_is_a_constant_of_compiled_code(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.ops.fwp, "cuda_refusal", lambda *sizes: asked.append(sizes) or "too large", raising=False)
-    native_cuda._asked.cache_clear()
+    native_cuda._refusal.cache_clear()
 
     @torch.compile(fullgraph=True, backend="eager")
     def compiled(x):
         return x + 1 if native_cuda._refusal("cuda_refusal", 0, 7) else x
 
     assert compiled(torch.zeros(1)) == 1 and compiled(torch.zeros(1)) == 1 and asked == [(0, 7)]
-    native_cuda._asked.cache_clear()
+    native_cuda._refusal.cache_clear()
