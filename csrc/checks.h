@@ -37,6 +37,12 @@ inline void check_type(const char* op, const at::Tensor& q) {
                     q.scalar_type(), ", expected Float or Double");
 }
 
+inline void check_mask(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected, const at::Tensor& q) {
+  check_shape(op, name, x, expected);
+  TORCH_CHECK_VALUE(x.scalar_type() == at::kBool, op, ": ", name, " is of type ", x.scalar_type(), ", expected Bool");
+  check_device(op, name, x, q);
+}
+
 inline void check_rank(const char* op, const char* name, const at::Tensor& x, int64_t expected) {
   TORCH_CHECK_VALUE(x.dim() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected,
                     " dimensions");

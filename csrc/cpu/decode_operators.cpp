@@ -179,11 +179,7 @@ Tensor decode(
       check_shape(op, "beta", *beta, {R, T, H});
       check_like(op, "beta", *beta, q);
     }
-    if (padding) {
-      check_shape(op, "padding", *padding, {R, T});
-      TORCH_CHECK_VALUE(padding->scalar_type() == at::kBool, op, ": padding is of type ", padding->scalar_type(),
-                        ", expected Bool");
-    }
+    if (padding) check_mask(op, "padding", *padding, {R, T}, q);
     int32_t* table = ancestors->mutable_data_ptr<int32_t>();
     for (int64_t r = 0; r < R; ++r)
       for (int64_t t = 0; t < T; ++t) table[r * ancestors->size(1) + count + t] = static_cast<int32_t>(r);

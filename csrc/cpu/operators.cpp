@@ -57,11 +57,7 @@ Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v
     check_shape(op, "beta", *beta, {B, S, H});
     check_state(op, "beta", *beta, q);
   }
-  if (mask) {
-    check_shape(op, "key_padding_mask", *mask, {B, S});
-    TORCH_CHECK_VALUE(mask->scalar_type() == at::kBool, op, ": key_padding_mask is of type ", mask->scalar_type(),
-                      ", expected Bool");
-  }
+  if (mask) check_mask(op, "key_padding_mask", *mask, {B, S}, q);
   const Map map = map_of(op, o.feature_map);
   const bool fits = map == Map::dpfp    ? d_key > 0 && o.d_dot > 0 && o.d_dot % (2 * d_key) == 0 && o.d_dot / (2 * d_key) < 2 * d_key
                     : map == Map::favor ? o.d_dot > 0 && o.d_dot % 2 == 0

@@ -1,22 +1,15 @@
 // From tensors to what the kernels see, and a thread's scratch.
 #pragma once
 
-#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <memory>
 #include <string>
 
+#include "../rows.h"
 #include "call.h"
 
 namespace fwp {
-
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
-inline Tensor with_contiguous_rows(const Tensor& x) {
-  return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
-}
 
 inline Map map_of(const char* op, const std::string& name) {
   if (name == "identity") return Map::identity;
@@ -34,16 +27,6 @@ template <class T> Rows<T> mutable_rows(const Tensor& x) {
   return {static_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
-
-// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
-inline Tensor new_rows(const Tensor& x, int64_t width) {
-  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
-  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
-  return at::empty({B, L, H, width}, x.options());
-}
-inline Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the last dimension (beta)
-  return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
-}
 
 // A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
 template <class T> T* scratch(std::size_t count) {

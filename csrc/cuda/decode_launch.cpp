@@ -157,10 +157,7 @@ Tensor decode(
       call.beta = rows<const float>(*beta, beta->const_data_ptr<float>());
     }
     if (padding) {
-      check_shape(op, "padding", *padding, {R, T});
-      TORCH_CHECK_VALUE(padding->scalar_type() == at::kBool, op, ": padding is of type ", padding->scalar_type(),
-                        ", expected Bool");
-      check_device(op, "padding", *padding, q);
+      check_mask(op, "padding", *padding, {R, T}, q);
       call.padding = rows<const unsigned char>(*padding, reinterpret_cast<const unsigned char*>(padding->const_data_ptr()));
     }
   }

@@ -57,10 +57,7 @@ struct Inputs {
       call.beta = rows(*beta, beta->const_data_ptr<float>());
     }
     if (given_mask) {
-      check_shape(op, "key_padding_mask", *given_mask, {B, S});
-      TORCH_CHECK_VALUE(given_mask->scalar_type() == at::kBool, op, ": key_padding_mask is of type ",
-                        given_mask->scalar_type(), ", expected Bool");
-      check_device(op, "key_padding_mask", *given_mask, q);
+      check_mask(op, "key_padding_mask", *given_mask, {B, S}, q);
       mask = given_mask;
       call.padding = rows<const unsigned char>(*mask, reinterpret_cast<const unsigned char*>(mask->const_data_ptr()));
     }
@@ -166,8 +163,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
     dz = whole_state(*grad_z);
   }
   const auto floats = q.options().dtype(at::kFloat);
-  Tensor grad_q = new_rows(q, q.size(3)), grad_k = new_rows(k, k.size(3)), grad_v = new_rows(v, v.size(3));
-  Tensor grad_beta = beta ? new_rows(*beta, 1).squeeze(3) : at::empty({0}, q.options());
+  Tensor grad_q = new_rows(q), grad_k = new_rows(k), grad_v = new_rows(v);
+  Tensor grad_beta = beta ? new_rows(*beta) : at::empty({0}, q.options());
   in.call.grad_out = rows(dout);
   in.call.grad_W = pointer(dW);
   in.call.grad_z = pointer(dz);

@@ -1,18 +1,15 @@
 // From tensors to what the kernels see, for the glue of every operator.
 #pragma once
 
-#include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 
 #include <string>
 
 #include "../checks.h"
+#include "../rows.h"
 #include "kernels/call.h"
 
 namespace fwp::gpu {
-
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 constexpr int oldest_capability = 80;
 
@@ -47,10 +44,6 @@ inline void check_float(const char* op, const char* name, const Tensor& x, at::I
   check_device(op, name, x, q);
 }
 
-inline Tensor with_contiguous_rows(const Tensor& x) {
-  return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
-}
-
 // Contiguous, from a multiple of 16 bytes on.
 inline Tensor whole_state(const Tensor& x) {
   const Tensor whole = x.contiguous();
@@ -66,13 +59,6 @@ template <class V> Rows<V> rows(const Tensor& x, V* data) {
 inline Rows<const void> rows(const Tensor& x) { return rows<const void>(x, x.const_data_ptr()); }
 inline Rows<void> mutable_rows(const Tensor& x) { return rows<void>(x, x.mutable_data_ptr()); }
 inline const float* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<float>() : nullptr; }
-
-// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
-inline Tensor new_rows(const Tensor& x, int64_t width) {
-  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
-  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
-  return at::empty({B, L, H, width}, x.options());
-}
 
 inline int attribute(const char* op, cudaDeviceAttr what, int64_t device) {
   int value = 0;
