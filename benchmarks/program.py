@@ -32,7 +32,7 @@ class Session:
     def __init__(self, name: str, arguments: argparse.Namespace, clock=time.monotonic):
         self.name, self.arguments, self.clock = name, arguments, clock
         self.environment = records.environment()
-        self.deadline = None if arguments.time_limit is None else clock() + arguments.time_limit
+        self.begin = clock()
         self.failed: list[str] = []
         if arguments.device == "cuda" and not arguments.list and not torch.cuda.is_available():
             raise SystemExit("error: --device cuda: torch sees no CUDA device")
@@ -55,8 +55,10 @@ class Session:
             raise SystemExit(f"error: --only {self.arguments.only}: expected a match, found none; see --list")
         return found
 
-    def late(self) -> bool:
-        return self.deadline is not None and self.clock() > self.deadline
+    def late(self, share: float = 1.0) -> bool:
+        """Whether this share of --time-limit, if there is one, is over."""
+        limit = self.arguments.time_limit
+        return limit is not None and self.clock() - self.begin > share * limit
 
     def until_deadline(self, cases: list):
         """The cases one after the other; what is left when time is up is named."""

@@ -11,6 +11,7 @@ import torch
 from fairseq.trainer import Trainer
 
 from . import model_gate, models
+from .gate import Refused
 from .models import ModelCase
 from .whole_models import Work
 from .whole_models import main as run_program
@@ -49,7 +50,7 @@ def prepare(task, case: ModelCase, row: str, device: str):
 
     def update(sample: dict) -> int:
         if trainer.train_step([sample]) is None:
-            raise RuntimeError(f"{row}, {case.name}: fairseq's trainer skipped an update")
+            raise Refused(f"{row}, {case.name}: fairseq's trainer skipped an update")  # out of memory, for one
         return sample["ntokens"]
 
     return update

@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -57,43 +57,82 @@ def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float
 
 class Measured(NamedTuple):
     """By row, but for ``counts``: the sum over the batches of the smallest seconds; of the operators' time the share of
-    each kind; why a row was not timed."""
+    each kind; on a GPU the bytes at most on the largest batch; why a row was not timed."""
 
     seconds: dict[str, float]
     counts: dict[str, int]
     profiles: dict[str, dict[str, float]]
+    peaks: dict[str, int]
     refused: dict[str, str]
 
 
+# Of a time limit: when no further row is prepared.
+_PREPARING = 0.5
+
+
+def _warm(work: Work, task, case: ModelCase, row: str, device: str, samples: list[dict]) -> Callable[[dict], int]:
+    """``work.prepare``, and the repeats on the largest batch."""
+    run = work.prepare(task, case, row, device)
+    largest = max(samples, key=lambda sample: sample["target"].numel())
+    for _ in range(work.repeats):
+        run(largest)
+    return run
+
+
+def _warm_with_peak(work: Work, task, case: ModelCase, row: str, samples: list[dict]) -> tuple[Callable, int]:
+    """And the bytes that torch allocated for it on the GPU at most, beside what was there."""
+    gc.collect()  # models refer to themselves
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run = _warm(work, task, case, row, "cuda", samples)
+    return run, torch.cuda.max_memory_allocated() - before
+
+
+def _turns(samples: list[dict], rounds: int, late: Callable[[], bool]) -> Iterator[tuple[int, dict]]:
+    """The batches by number, round after round; after the first round while there is time."""
+    for done in range(rounds):
+        for turn in enumerate(samples):
+            if done and late():
+                return
+            yield turn
+
+
 def measure(
-    work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool, late=lambda: False
+    work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool, late=lambda share=1.0: False
 ) -> Measured:
-    """``late()`` after a round ends the case with the rounds that were done."""
+    """``late(share)`` says whether this share of the time is over. Rows that are not prepared by half of it are left
+    out, the first is not; every batch is timed once at least."""
     task = models.build_task(case)
-    runs, refused = {}, {}
+    samples = models.batches(task, case, device)
+    runs, peaks, refused = {}, {}, {}
     for row in rows:
+        if runs and late(_PREPARING):
+            break
         try:
             work.check(task, case, row, device)
+            if device == "cuda":
+                runs[row], peaks[row] = _warm_with_peak(work, task, case, row, samples)
+            else:
+                runs[row] = work.prepare(task, case, row, device)
         except Refused as error:
             refused[row] = str(error)
-            continue
-        runs[row] = work.prepare(task, case, row, device)
-    samples = models.batches(task, case, device)
     best = {row: [float("inf")] * len(samples) for row in runs}
-    counts = {"sentences": sum(sample["nsentences"] for sample in samples), work.unit: 0}
+    counted = [0] * len(samples)
     with tqdm(total=rounds * len(samples) * len(runs), desc=case.name, unit="batch") as progress:
-        for _ in range(rounds):
-            counts[work.unit] = 0
-            for number, sample in enumerate(samples):
-                for row, run in runs.items():
-                    used, count = _timed(run, sample, device)
-                    best[row][number] = min(best[row][number], used)
-                    progress.update()
-                counts[work.unit] += count
-            if late():
-                break
+        for number, sample in _turns(samples, rounds, late):
+            for row in list(runs):
+                try:
+                    used, counted[number] = _timed(runs[row], sample, device)
+                except Refused as error:
+                    refused[row] = str(error)
+                    del runs[row]
+                    continue
+                best[row][number] = min(best[row][number], used)
+                progress.update()
+    counts = {"sentences": sum(sample["nsentences"] for sample in samples), work.unit: sum(counted)}
     profiles = {row: shares(partial(run, samples[0])) for row, run in runs.items() if profiled}
-    return Measured({row: sum(times) for row, times in best.items()}, counts, profiles, refused)
+    return Measured({row: sum(best[row]) for row in runs}, counts, profiles, peaks, refused)
 
 
 def _resident_peak() -> int:
@@ -103,26 +142,18 @@ def _resident_peak() -> int:
     raise OSError("/proc/self/status has no VmHWM")
 
 
-def _alone(work: Work, case: ModelCase, row: str, device: str, threads: int) -> int:
+def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
     logging.disable(logging.INFO)
     torch.set_num_threads(threads)
     task = models.build_task(case)
-    run = work.prepare(task, case, row, device)
-    largest = max(models.batches(task, case, device), key=lambda sample: sample["target"].numel())
-    for _ in range(work.repeats):
-        run(largest)
-    return torch.cuda.max_memory_allocated() if device == "cuda" else _resident_peak()
+    _warm(work, task, case, row, "cpu", models.batches(task, case, "cpu"))
+    return _resident_peak()
 
 
-def peak_memory(work: Work, case: ModelCase, row: str, device: str) -> int:
-    """Bytes at most on the largest batch: resident, in a process of its own, or what torch allocated on the GPU."""
-    if device == "cuda":
-        gc.collect()  # models refer to themselves
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        return _alone(work, case, row, device, torch.get_num_threads())
+def peak_memory(work: Work, case: ModelCase, row: str) -> int:
+    """Resident bytes at most on the largest batch, on the CPU in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_alone, work, case, row, device, torch.get_num_threads()).result()
+        return pool.submit(_alone, work, case, row, torch.get_num_threads()).result()
 
 
 def _options(documentation: str) -> argparse.ArgumentParser:
@@ -155,10 +186,12 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
         found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile, session.late)
         seconds, counts = found.seconds, found.counts
         session.failed += found.refused.values()
-        peaks: dict[str, int] = {}
+        if left := [row for row in rows if row not in seconds and row not in found.refused]:
+            print(f"--time-limit {arguments.time_limit:g}: left out of {case.name}: {', '.join(left)}", flush=True)
+        peaks = {} if arguments.no_memory else found.peaks
         for row, used in seconds.items():
-            if not arguments.no_memory:
-                peaks[row] = peak_memory(work, case, row, device)
+            if device == "cpu" and not arguments.no_memory:
+                peaks[row] = peak_memory(work, case, row)
             speed, peak = counts[work.unit] / used, peaks.get(row)
             ratio = seconds["softmax"] / used if "softmax" in seconds else None
             peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None

@@ -1,13 +1,15 @@
 """A tiny run of each program gives a record that its table shows."""
 
+import argparse
 import gzip
 import random
 from dataclasses import replace
 
 import pytest
+import torch
 
 from benchmarks import attention, corpus, decode_step, decoding, gate, models, program, training, whole_models
-from benchmarks.cases import Case
+from benchmarks.cases import CASES, Case
 from benchmarks.models import ModelCase
 from fwp_fairseq import records
 from fwp_fairseq.ops import backends
@@ -149,12 +151,90 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
 
+def counting(seen: list, stops: str | None = None) -> whole_models.Work:
+    """Models that note their turns, 7 words each; the row ``stops`` does."""
+
+    def prepare(task, case, row, device):
+        def run(sample):
+            if row == stops:
+                raise gate.Refused(f"{row} stopped")
+            seen.append(row)
+            return 7
+
+        return run
+
+    return whole_models.Work("none", "words", {}, lambda *case: None, prepare, 2)
+
+
 @pytest.mark.parametrize("late, rounds", [(True, 1), (False, 3)])
 def test_time_that_is_up_ends_a_case_after_a_round(data, late, rounds):
     seen = []
-    work = whole_models.Work("none", "words", {}, lambda *case: None, lambda *case: lambda x: seen.append(x) or 1, 1)
-    whole_models.measure(work, MINI, ["softmax"], "cpu", 3, False, lambda: late)
-    assert len(seen) == rounds * MINI.batches
+    found = whole_models.measure(counting(seen), MINI, ["softmax"], "cpu", 3, False, lambda share=1.0: late)
+    assert len(seen) == rounds * MINI.batches and found.counts["words"] == 7 * MINI.batches
+
+
+def test_rows_without_half_of_the_time_are_left_out(data):
+    """The first one is not, and what was prepared is timed in every round."""
+    seen = []
+    found = whole_models.measure(
+        counting(seen), MINI, ["softmax", "elu"], "cpu", 2, False, lambda share=1.0: share <= 0.5
+    )
+    assert seen == ["softmax"] * 2 * MINI.batches
+    assert (list(found.seconds), found.refused) == (["softmax"], {})
+
+
+def test_rows_that_are_left_out_are_named(data, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(program.Session, "late", lambda self, share=1.0: share == 0.5)
+    arguments = ("--no-memory", "--rows", "elu,dpfp256", "--time-limit", "60")
+    status, found = run(training.main, training.WORK, monkeypatch, tmp_path, *arguments)
+    assert status == 0 and [record["attention"] for record in found] == ["softmax"]
+    assert "--time-limit 60: left out of mini-multi30k: elu, dpfp256\n" in capsys.readouterr().out
+
+
+def test_a_model_that_stops_costs_its_own_row_only(data):
+    seen = []
+    found = whole_models.measure(counting(seen, "elu"), MINI, ["softmax", "elu", "dpfp256"], "cpu", 1, False)
+    assert found.refused == {"elu": "elu stopped"} and list(found.seconds) == ["softmax", "dpfp256"]
+    assert seen == ["softmax", "dpfp256"] * MINI.batches
+
+
+def test_peak_on_a_gpu_is_beside_what_was_there(monkeypatch):
+    seen = []
+    for name, value in {"memory_allocated": 100, "max_memory_allocated": 350}.items():
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value: value)
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda: None)
+    samples = [{"target": torch.zeros(n)} for n in (3, 9, 5)]
+    work = replace(counting(seen), prepare=lambda *case: seen.append)
+    run, peak = whole_models._warm_with_peak(work, None, MINI, "softmax", samples)
+    assert peak == 250 and len(seen) == work.repeats and all(sample is samples[1] for sample in seen)
+    run("timed")
+    assert seen[-1] == "timed"
+
+
+def test_shares_of_the_time_limit():
+    now = [100.0]
+    arguments = argparse.Namespace(time_limit=60.0, device="cpu", list=False, record=None)
+    session = program.Session("none", arguments, clock=lambda: now[0])
+    assert not session.late(0.5)
+    now[0] += 31
+    assert session.late(0.5) and not session.late()
+    now[0] += 30
+    assert session.late()
+    arguments.time_limit = None
+    assert not session.late()
+
+
+def test_a_run_on_a_gpu_that_is_cut_has_measured_the_targets():
+    cases = CASES["cuda"]
+    plain = [case for case in cases if case.dtype == "bfloat16" and case.part != "reorder"]
+    with_target = [case for case in plain if case.limits]
+    assert cases[: len(with_target)] == with_target
+    kinds = [case.part if "seconds" in case.limits else "beside fla" for case in with_target]
+    assert list(dict.fromkeys(kinds)) == ["forward", "both", "decode", "beside fla"] and len(kinds) == 14 + 12 + 10 + 2
+    assert kinds == sorted(kinds, key=list(dict.fromkeys(kinds)).index)
+    assert {(case.rows, case.length, case.d_dot) for case in with_target if case.length > 128} == {(64, 4096, 256)}
+    assert list(training.CASES["cuda"][0].rows)[:4] == ["softmax", "dpfp256", "dpfp512", "dpfp256-torch"]
 
 
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
@@ -174,7 +254,7 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
 
 def test_peak_memory_is_that_of_a_process_of_its_own(data):
     case = replace(MINI, batches=1)
-    assert 100 << 20 < whole_models.peak_memory(training.WORK, case, "softmax", "cpu") < 2 << 30
+    assert 100 << 20 < whole_models.peak_memory(training.WORK, case, "softmax") < 2 << 30
 
 
 def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
