@@ -1,14 +1,18 @@
 """The scripts as commands: syntax, help, and refusals that must come before anything is installed."""
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.shards import Shard
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
@@ -56,38 +60,201 @@ def test_gpu_check_says_that_there_is_no_gpu():
     assert "CUDA" in result.stderr and "Traceback" not in result.stderr
 
 
+class Stand:
+    """Stand-ins for the programs that gpu_check.sh calls. They note their arguments, fail at those that hold ``fails``
+    and sleep at those that hold ``sleeps``; there are 16 processors."""
+
+    def __init__(self, folder: Path):
+        self.calls = folder / "calls"
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        (folder / "wmt10k").mkdir()
+        self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "FWP_DATA": str(folder)}
+        self.put("nproc", "echo 16")
+        for name in ("python", "compute-sanitizer"):
+            self.put(
+                name,
+                f'echo "$FWP_SHARD {name} $*" >> {self.calls}',
+                'case "$FWP_SHARD $*" in *"$SLEEPS"*) exec sleep 600 ;; *"$FAILS"*) echo "is wrong"; exit 1 ;; esac',
+            )
+
+    def put(self, name: str, *lines: str) -> None:
+        (self.bin / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        (self.bin / name).chmod(0o755)
+
+    def command(self, *arguments: str, fails="no call", sleeps="no call", **variables: str):
+        """What to run, and with which variables."""
+        variables = {**self.environment, "PYTHON": "python", "FAILS": fails, "SLEEPS": sleeps, **variables}
+        return [ROOT / "scripts/gpu_check.sh", *arguments], variables
+
+    def check(self, *arguments: str, **options: str):
+        command, variables = self.command(*arguments, **options)
+        return call(*command, **variables)
+
+    @property
+    def noted(self) -> list[str]:
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def began(self, program: str) -> int:
+        return sum(f"-m {program} " in line for line in self.noted)
+
+
 @pytest.fixture
-def interpreter(tmp_path):
-    """A Python that notes its arguments and fails at those that hold $FAILS."""
-    found = tmp_path / "python"
-    found.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\ncase "$*" in *"$FAILS"*) exit 1 ;; esac\n')
-    found.chmod(0o755)
+def stand(tmp_path):
+    return Stand(tmp_path)
+
+
+def test_gpu_check_times_after_its_checks(stand):
+    result = stand.check()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "not run" not in result.stdout
+    order = [re.search(r"setup.py|-m benchmarks\.\w+|--tool \w+|-m pytest", line) for line in stand.noted]
+    order = [found[0].split()[-1] for found in order if found]
+    assert order[0] == "setup.py" and order[1:9] == ["pytest"] * 8 and {*order[9:11]} == {"memcheck", "racecheck"}
+    assert order[11:] == ["benchmarks.attention", "benchmarks.training", "benchmarks.decoding"]
+
+
+def test_gpu_check_runs_every_test_once(stand):
+    stand.check("--only", "test")
+    found = [line.split()[0] for line in stand.noted if "-m pytest" in line]
+    assert sorted(found) == [f"{number}/8" for number in range(8)]
+
+
+@pytest.mark.parametrize("text", ["8/8", "1", "a/b", "-1/2", "0/0"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(ValueError, match=f"FWP_SHARD is '{text}'"):
+        Shard.parse(text)
+
+
+def test_every_test_is_in_one_shard():
+    names = [f"tests/cuda/test_kernels.py::test[{number}]" for number in range(500)]
+    for count in (1, 2, 8):
+        found = [[name for name in names if Shard(number, count).holds(name)] for number in range(count)]
+        assert sorted(itertools.chain(*found)) == sorted(names)
+        assert min(map(len, found)) > 400 / count
+
+
+def test_gpu_check_without_what_whole_models_need(stand):
+    result = stand.check("--only", "benchmark,decoding", FWP_DATA="nowhere")
+    assert (result.returncode, stand.began("benchmarks.attention")) == (0, 1)
+    assert "not run: decoding: nowhere/wmt10k is missing\n" in result.stdout
+    result = stand.check("--only", "training", fails="import fairseq")
+    assert "not run: training: is wrong\n" in result.stdout
+    assert stand.began("benchmarks.decoding") == stand.began("benchmarks.training") == 0
+
+
+@pytest.mark.parametrize(
+    "wrong, failed",
+    [("setup.py", "build test"), ("-m pytest", "test sanitize"), ("5/8 -m pytest", "test"), ("racecheck", "sanitize")],
+)
+def test_gpu_check_times_nothing_after_a_failed_check(stand, wrong, failed):
+    result = stand.check(fails=wrong)
+    assert (result.returncode, result.stderr) == (1, f"failed: {failed}\n")
+    for part in ("benchmark", "training", "decoding"):
+        assert f"not run: {part}: {failed} failed\n" in result.stdout
+    assert "-m benchmarks" not in " ".join(stand.noted)
+    if "/8" in wrong:
+        assert "is wrong\nshard 5 of 8: exit status 1\n" in result.stdout and stand.began("pytest") == 8 + 2
+    if wrong == "setup.py":
+        assert stand.began("pytest") == 0 and "not run: sanitize: build failed" in result.stdout
+
+
+@pytest.mark.parametrize("wrong", ["benchmarks.attention", "benchmarks.training"])
+def test_gpu_check_goes_on_after_a_benchmark_that_failed(stand, wrong):
+    result = stand.check("--only", "benchmark,training,decoding", fails=wrong)
+    assert (result.returncode, stand.began("benchmarks.decoding")) == (1, 1)
+
+
+@pytest.mark.parametrize("part, sleeps", [("test", "2/8 -m pytest"), ("build", "setup.py")])
+def test_gpu_check_ends_in_time_and_times_nothing_then(stand, part, sleeps):
+    """The stand-in sleeps for ten minutes."""
+    begin = time.monotonic()
+    result = stand.check("--time-limit", "6", "--only", f"{part},benchmark", sleeps=sleeps)
+    assert time.monotonic() - begin < 120
+    assert (result.returncode, result.stderr) == (1, f"failed: {part}\n")
+    assert re.search(rf"not run: {part}: ended after \d+ s\nnot run: benchmark: {part} failed\n", result.stdout)
+    assert stand.began("benchmarks.attention") == 0
+
+
+@pytest.fixture
+def ending(stand):
+    """``timeout`` ends at once what holds $ENDED."""
+    real = shutil.which("timeout")
+    stand.put("timeout", f'case "$*" in *"$ENDED"*) exit ${{STATUS:-124}} ;; *) exec {real} "$@" ;; esac')
+    return stand
+
+
+@pytest.mark.parametrize("ended", ["--tool racecheck", "torch.ones"])
+@pytest.mark.parametrize("status", ["124", "137"])
+def test_a_sanitizer_that_was_ended_has_not_passed(ending, ended, status):
+    result = ending.check(ENDED=ended, STATUS=status)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.findall("^not run: .*", result.stdout, re.M) == ["not run: sanitize: ended after 0 s"]
+    assert ending.began("benchmarks.attention") == ending.began("benchmarks.decoding") == 1
+
+
+def test_what_one_tool_finds_counts_though_the_other_was_ended(ending):
+    result = ending.check(ENDED="--tool memcheck", fails="--tool racecheck")
+    assert (result.returncode, result.stderr) == (1, "failed: sanitize\n")
+    assert ending.began("benchmarks.attention") == 0
+
+
+def test_a_timed_part_that_was_ended_is_named(ending):
+    result = ending.check("--only", "benchmark,training", ENDED="benchmarks.attention")
+    assert result.returncode == 0 and "not run: benchmark: ended after " in result.stdout
+    assert ending.began("benchmarks.training") == 1
+
+
+def test_gpu_check_begins_nothing_without_time_for_it(stand):
+    result = stand.check("--only", "test,sanitize,benchmark", "--time-limit", "35")
+    assert result.returncode == 0 and stand.began("pytest") == 8
+    for part, least in (("sanitize", 30), ("benchmark", 40)):
+        text = rf"^not run: {part}: (\d+) s of the time limit are left for it, it begins with {least}$"
+        assert int(re.search(text, result.stdout, re.M)[1]) < least
+
+
+def test_parts_share_the_time(stand):
+    """What one part leaves goes to the others; a program begins nothing when half of the least time is left."""
+    result = stand.check("--only", "sanitize,benchmark,training,decoding", "--time-limit", "9000")
+    allowed = dict(re.findall(r"=== (\w+): at most (\d+) s", result.stdout))
+    for part, share in {"sanitize": 2 / 9, "benchmark": 2 / 7, "training": 3 / 5, "decoding": 1}.items():
+        assert 8900 * share < int(allowed[part]) <= 9000 * share
+    for program, part, reserve in (("attention", "benchmark", 20), ("decoding", "decoding", 30)):
+        limit = re.search(rf"benchmarks\.{program} .*--time-limit (\d+)", "\n".join(stand.noted))
+        assert 0 <= int(allowed[part]) - reserve - int(limit[1]) < 100
+    alone = stand.check("--only", "training", FWP_DATA=stand.environment["FWP_DATA"])
+    assert int(re.search(r"training: at most (\d+)", alone.stdout)[1]) > 460
+
+
+def test_ending_gpu_check_ends_what_it_began(stand):
+    command, variables = stand.command("--only", "test", sleeps="-m pytest")
+    run = subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
+    while stand.began("pytest") < 8:
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.terminate()
+    assert run.wait(60) == 130
+    deadline = time.monotonic() + 60
+    while sleeping := sleepers(stand):
+        assert time.monotonic() < deadline, sleeping
+        time.sleep(0.05)
+
+
+def sleepers(stand: Stand) -> list[str]:
+    """The processes with the stand-ins' environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FWP_DATA={stand.environment['FWP_DATA']}".encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+        except OSError:  # it has ended, or is another user's
+            continue
     return found
 
 
-def programs(interpreter: Path) -> list[str]:
-    return re.findall(r"-m (benchmarks\.\w+|pytest)", (interpreter.parent / "calls").read_text())
-
-
-def test_gpu_check_times_after_its_checks(interpreter, tmp_path):
-    (tmp_path / "wmt10k").mkdir()
-    variables = {"PYTHON": str(interpreter), "FWP_DATA": str(tmp_path), "FAILS": "nothing"}
-    result = call("scripts/gpu_check.sh", "--only", "test,benchmark,training,decoding", **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert programs(interpreter) == ["pytest", "benchmarks.attention", "benchmarks.training", "benchmarks.decoding"]
-    result = call("scripts/gpu_check.sh", "--only", "decoding", **{**variables, "FWP_DATA": "nowhere"})
-    assert result.returncode == 0 and "nowhere/wmt10k is missing: not run" in result.stdout
-
-
-def test_gpu_check_times_nothing_after_a_failed_check(interpreter, tmp_path):
-    variables = {"PYTHON": str(interpreter), "FWP_DATA": str(tmp_path), "FAILS": "pytest"}
-    result = call("scripts/gpu_check.sh", "--only", "test,benchmark,training", **variables)
-    assert (result.returncode, result.stderr) == (1, "failed: test\n")
-    assert "benchmark not timed: test failed" in result.stdout and "training not timed" in result.stdout
-    assert programs(interpreter) == ["pytest"]
-
-
-@pytest.mark.parametrize("arguments", [["--only", "tests"], ["--only"], ["--fast"]])
+@pytest.mark.parametrize(
+    "arguments", [["--only", "tests"], ["--only"], ["--fast"], ["--time-limit", "0"], ["--time-limit", "1m"]]
+)
 def test_gpu_check_refuses_unknown_arguments(arguments):
     result = call("scripts/gpu_check.sh", *arguments)
     assert result.returncode == 2 and arguments[-1] in result.stderr
