@@ -172,7 +172,8 @@ def test_gpu_check_ends_in_time_and_times_nothing_then(stand, part, sleeps):
     result = stand.check("--time-limit", "6", "--only", f"{part},benchmark", sleeps=sleeps)
     assert time.monotonic() - begin < 120
     assert (result.returncode, result.stderr) == (1, f"failed: {part}\n")
-    assert re.search(rf"not run: {part}: ended after \d+ s\nnot run: benchmark: {part} failed\n", result.stdout)
+    found = re.search(rf"not run: {part}: ended after (\d+) s\nnot run: benchmark: {part} failed\n", result.stdout)
+    assert int(found[1]) < 25
     assert stand.began("benchmarks.attention") == 0
 
 
