@@ -12,6 +12,7 @@ the arguments select, e.g. scripts/test.sh tests/ops -k delta -x
 
 environment variables
   FWP_REQUIRE      backends that must run, e.g. native,cuda: tests that would skip for lack of them fail instead
+  FWP_SHARD        0/6, 1/6, ... or 5/6: that part of what is selected, for processes side by side
   FWP_DATA         folder of corpora (default: ../shared/data); tests that need one are skipped without it
   OMP_NUM_THREADS  default 1: the tests' tensors are small, more threads only wait for each other
 EOF
