@@ -1,5 +1,5 @@
 #include "backward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_backward<Half, true, false>(const Call&, void*);
+template const char* launch_backward<Half, true, Kind::plain>(const Call&, void*);
 }

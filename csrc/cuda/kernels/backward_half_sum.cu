@@ -1,5 +1,5 @@
 #include "backward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_backward<Half, false, false>(const Call&, void*);
+template const char* launch_backward<Half, false, Kind::plain>(const Call&, void*);
 }

@@ -1,5 +1,5 @@
 #include "backward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_backward<Half, false, true>(const Call&, void*);
+template const char* launch_backward<Half, false, Kind::general>(const Call&, void*);
 }

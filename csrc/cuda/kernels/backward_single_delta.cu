@@ -1,5 +1,5 @@
 #include "backward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_backward<Single, true, false>(const Call&, void*);
+template const char* launch_backward<Single, true, Kind::plain>(const Call&, void*);
 }

@@ -1,5 +1,5 @@
 #include "backward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_backward<Single, false, false>(const Call&, void*);
+template const char* launch_backward<Single, false, Kind::plain>(const Call&, void*);
 }

@@ -27,6 +27,14 @@ using Stream = cudaStream_t;
 
 FWP_DEVICE int thread_index() { return threadIdx.x; }
 FWP_DEVICE int block_index() { return blockIdx.x; }
+// The same in all lanes of a warp, and known to the compiler as such.
+FWP_DEVICE int warp_index() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
+
+// x, of which the compiler forgets how it was made: it keeps the number instead of making it again at each use.
+FWP_DEVICE int kept(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
 
 // Dynamic shared memory of the block, 16-byte aligned; `bytes` is what the kernel will use of it.
 FWP_DEVICE char* shared_memory(int /*bytes*/) {
@@ -56,6 +64,10 @@ FWP_DEVICE uint32_t pack_halves(float a, float b) {
   const __half2 x = __floats2half2_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&x);
 }
+FWP_DEVICE uint32_t pack_bfloat16s(float a, float b) {
+  const __nv_bfloat162 x = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
 FWP_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
   const __half2 x = __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
   return *reinterpret_cast<const uint32_t*>(&x);
@@ -71,6 +83,13 @@ FWP_DEVICE float round_to_tf32(float x) {
   return __uint_as_float(y);
 }
 FWP_DEVICE float exponential(float x) { return expf(x); }
+FWP_DEVICE float absolute(float x) { return fabsf(x); }
+FWP_DEVICE float quotient(float x, float y) {  // within two units of the last place
+  float z;
+  asm("div.approx.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other one where one is NaN
 
 // Asks for the line of memory at `address`, which need not be used.
 FWP_DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }

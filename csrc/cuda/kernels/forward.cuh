@@ -1,5 +1,5 @@
-// Forward of one (batch row, head), up to LT queries and keys at a time: one launch, a warp for 16 tokens; one block a head,
-// or with a state (state.cuh) one for every slice_columns columns of values, which carries these from piece to piece.
+// Forward of one (batch row, head), up to LT queries and keys at a time: one launch; one block a head, or with a state
+// (state.cuh) one for every slice_columns columns of values, which carries these from piece to piece.
 //
 //     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
 //     D = V - read_rate (KK beta D + K W0)                    delta: what is missing;  D = V  for the sum rule
@@ -8,171 +8,193 @@
 //
 // Reads q, k, v (and the mask, beta, the initial state), writes out (and the state); nothing else goes to memory. The
 // unit triangular system in D is solved by blocks of 16 tokens with the inverted diagonal blocks, LT / 16 barriers.
+// A warp has 16 queries and the keys of these numbers; or, of two teams of warps, queries or keys.
 #pragma once
 
-#include "head.cuh"
+#include "block.cuh"
+#include "stateful.cuh"
 
 namespace fwp::gpu {
 
-template <class P, int LT, bool DELTA, bool GENERAL>
-struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
-  static constexpr int columns = GENERAL ? slice_columns : value_block;
-  using Base = Head<P, LT, GENERAL, columns>;
-  using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles, Base::lane;
+template <class P, int LT, bool DELTA, Kind K, class Before = Columns<const float>, class After = Columns<float>,
+          int TEAMS = 1>
+struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_columns, TEAMS> {
+  static constexpr int columns = K == Kind::plain ? value_block : slice_columns;
+  using Base = Stateful<P, LT, K, columns, TEAMS>;
+  using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
+      Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
+  using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
   // With a state the values' columns are `columns` ones from `column` on, else all of them.
-  const Columns<const float> before;
-  const Columns<float> after;
+  const Before before;
+  const After after;
   const int column;
+  const int keys;            // tiles of keys
+  const int last_q, last_k;  // own queries and own keys read the tiles of keys before these
 
-  FWP_DEVICE Forward(const Call& call, const Piece& piece, int column, const Columns<const float>& before,
-                     const Columns<float>& after)
-      : Base(call, piece, false), before(before), after(after), column(column) {}
+  FWP_DEVICE Forward(const Call& call, const Piece& piece, int column, const Before& before, const After& after)
+      : Base(call, piece, false), before(before), after(after), column(column), keys(Base::source_tiles),
+        last_q(row / 16 >= Base::target_tiles ? 0 : c.causal && row / 16 + 1 < keys ? row / 16 + 1 : keys),
+        last_k(DELTA && row / 16 < keys ? row / 16 + 1 : 0) {}
+
+  FWP_DEVICE bool state() const { return states && before.exists(); }
 
   // Features of own tokens times the state; the sums of 16 tokens with z in column 0.
   struct Read {
     Values W;
     float z[4];
   };
-
-  // Own queries (and keys, for delta) with all keys and with the state, and the sums of own features.
-  static constexpr int together = GENERAL ? 4 : 1;  // tiles of keys: blocks that walk are few, so warps wait for no other's
-  FWP_DEVICE void grams(Strip& P_q, float (&P_k)[DELTA ? strip_tiles : 1][4], float (&sum_q)[4], float (&sum_k)[4],
-                        Read& read_q, Read& read_k, int last_q, int last_k) {
-    const Pair one = P::pair(1, 1);
-    Base::for_slabs([&](int slab) {
-      Base::for_features([&](int j, int i) {
-        typename Base::Rows16 rows;
-        if constexpr (GENERAL)
-          if (before.W) Base::load_rows(rows, slab, j, i, before, 0);
-        Pair own[2][4];  // query, key
-        if (DELTA || c.normalize_features) Base::along_features(own, i, j, [&](int n) { return (n ? s.keys : s.queries) + row; });
-        else Base::along_features(own[0], s.queries, i, row, j);
-        if (c.normalize_features) {
-          P::mma(sum_q, own[0], one, one);
-          P::mma(sum_k, own[1], one, one);
-        }
-#pragma unroll
-        for (int first = 0; first < tiles; first += together)
-          if (first < last_q || (DELTA && first < last_k)) {
-            Pair other[together][4];
-            Base::along_features(other, i, j, [&](int n) { return s.keys + 16 * (first + n); });
-#pragma unroll
-            for (int n = 0; n < together; ++n) {
-              const int m = first + n;
-              if (m < last_q) {
-                P::mma(P_q[2 * m], own[0], other[n][0], other[n][2]);
-                P::mma(P_q[2 * m + 1], own[0], other[n][1], other[n][3]);
-              }
-              if constexpr (DELTA)
-                if (m < last_k) {
-                  P::mma(P_k[2 * m], own[1], other[n][0], other[n][2]);
-                  P::mma(P_k[2 * m + 1], own[1], other[n][1], other[n][3]);
-                }
-            }
-          }
-        if constexpr (GENERAL)
-          if (before.W) {
-            if (last_q || here.queries) Base::add_rows(read_q.W, read_q.z, own[0], rows, before.z);
-            if (DELTA && last_k) Base::add_rows(read_k.W, read_k.z, own[1], rows, before.z);
-          }
-      });
-    });
+  FWP_DEVICE void add_read(Read& read, const Pair (&features)[4], const typename Base::Rows16& rows) const {
+    Base::add_rows(read.W, read.z, features, rows, c.normalize_output);
   }
 
   FWP_DEVICE void run() {
-    const int w = row / 16, keys = Base::source_tiles;
-    const bool reads = w < Base::target_tiles, writes = w < keys;
-    const int last_q = !reads ? 0 : c.causal && w + 1 < keys ? w + 1 : keys, last_k = writes ? w + 1 : 0;
     Strip A;
-    float B[DELTA ? strip_tiles : 1][4];
-    float sum_q[4] = {}, sum_k[4] = {};
+    KeyStrip B;
+    float sum_q[4] = {}, sum_k[4] = {}, by[2], rate[2];
+    Read read_q{}, read_k{};
+    typename Base::Rows16 rows;
     Base::clear(A);
     Base::clear(B);
-    Read read_q{}, read_k{};
-    grams(A, B, sum_q, sum_k, read_q, read_k, last_q, last_k);
+    constexpr int together = states ? 2 : 1;  // tiles of keys: blocks that walk are few, so warps wait for no other's
+    Base::template grams<DELTA, together>(
+        A, B, sum_q, sum_k, last_q, last_k,
+        [&](int slab, int j, int i) {
+          if (state()) Base::load_rows(rows, slab, j, i, before, 0);
+        },
+        [&](const Pair (&own)[2][4]) {
+          if (state() && here.queries > row) add_read(read_q, own[0], rows);
+          if (state() && last_k) add_read(read_k, own[1], rows);
+        });
     Base::finish_scales(sum_q, sum_k);
+    sync_warp();
+    note_written();
     sync_block();
+    weigh_queries(A, read_q, by);
+    if (DELTA) weigh_keys(B, read_k, rate);
+    const auto serve = [&](int first) {
+      Values x, out;
+      Base::load_values(c.v, true, first, x);
+      begin_outputs(out, read_q);
+      sync_block();  // D of the columns before has been read
+      if constexpr (DELTA) {
+        begin_values(x, read_k, rate);
+        substitute(x, B);
+      } else {
+        Base::share_values(s.D, 0, x);
+        sync_block();
+      }
+      Base::add_read(out, A, s.D, 0, last_q, 0);
+      finish_outputs(out, by, first);
+      if (after.exists()) write_state();  // every warp has read the state before it: a barrier ago
+    };
+    if (before.exists() || after.exists()) {
+      serve(column);
+    } else {
+#pragma unroll 1
+      for (int first = 0; first < c.d_value; first += columns) serve(first);
+    }
+  }
+
+  // The same by two teams, which meet at as many barriers: one has queries, A and what they read, the other has keys, B and
+  // D. The outputs gather what a block of D adds as soon as that is there.
+  FWP_DEVICE void run_in_teams() {
+    if (team == 0) of_queries();
+    else of_keys();
+    if (after.exists()) write_state();
+  }
+  FWP_DEVICE void of_queries() {
+    Strip A;
+    Read read{};
+    Values out;
+    float sum[4] = {}, by[2];
+    products(A, sum, read, s.queries, last_q, here.queries > row);
+    Base::finish_scale(false, sum);
+    sync_block();
+    weigh_queries(A, read, by);
+    begin_outputs(out, read);
+    if (!DELTA) sync_block();
+#pragma unroll 1
+    for (int m = 0; m < keys; ++m) {
+      if (DELTA) sync_block();
+      if (m >= last_q) continue;
+      Float2 a[4];
+      Base::operand_at(a, A, m);
+      Base::add_product(out, a, s.D, m, 0);
+    }
+    finish_outputs(out, by, column);
+  }
+  FWP_DEVICE void of_keys() {
+    Strip B;  // the sum rule: nothing
+    Read read{};
+    Values x;
+    float sum[4] = {}, rate[2];
+    products(B, sum, read, s.keys, last_k, last_k);
+    Base::load_values(c.v, true, column, x);
+    Base::finish_scale(true, sum);
+    sync_warp();
+    note_written();
+    sync_block();
+    if constexpr (DELTA) {
+      weigh_keys(B, read, rate);
+      begin_values(x, read, rate);
+      substitute(x, B);
+    } else {
+      Base::share_values(s.D, 0, x);
+      sync_block();
+    }
+  }
+  // Products of own features with keys, and if `wanted` with the state; their sums.
+  FWP_DEVICE void products(Strip& strip, float (&sum)[4], Read& read, const typename Base::Element* own, int last,
+                           bool wanted) {
+    typename Base::Rows16 rows;
+    Base::clear(strip);
+    Base::template gram<2>(
+        strip, sum, own, s.keys, 0, last,
+        [&](int slab, int j, int i) {
+          if (state() && wanted) Base::load_rows(rows, slab, j, i, before, 0);
+        },
+        [&](const Pair (&features)[4]) {
+          if (state() && wanted) add_read(read, features, rows);
+        });
+  }
+
+  FWP_DEVICE void note_written() const {
     if (t == 0)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
         s.written[i] = s.scale_k[i] * s.beta[i];
       }
-    const float scale_q[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
-    const float scale_k[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
-    float den[2] = {}, seen[2] = {};
-    Base::for_strip([&](int n, int i, int j) {
-      const float scale = s.scale_k[j], beta = s.beta[j];
-      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale_q[i >> 1] * scale);
-      den[i >> 1] += x;
-      A[n][i] = x * beta;
-      if constexpr (DELTA) {
-        const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale_k[i >> 1] * scale);
-        seen[i >> 1] += y;
-        B[n][i] = y * beta;
-      }
-    });
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      den[r] = Base::quad_sum(den[r]);
-      if (DELTA) seen[r] = Base::quad_sum(seen[r]);
-    }
-
-    if constexpr (GENERAL)
-      if (before.W) {
-        float zx[2];
-        Base::first_column(zx, read_q.z);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) den[r] += scale_q[r] * zx[r];
-        Base::first_column(zx, read_k.z);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) seen[r] += scale_k[r] * zx[r];
-      }
-    const float rate[2] = {Base::rate_of(seen[0] + c.eps), Base::rate_of(seen[1] + c.eps)};
-    const float by[2] = {Base::rate_of(den[0] + c.eps), Base::rate_of(den[1] + c.eps)};
-    if (DELTA) prepare(B, rate);
-    const int end = GENERAL && (before.W || after.W) ? column + 1 : c.d_value;
-#pragma unroll 1
-    for (int first = column; first < end; first += columns) {
-      Values x, out;
-      Base::load_values(c.v, true, first, x);
-      Base::clear(out);
-      if constexpr (GENERAL)
-        if (before.W)
-#pragma unroll
-          for (int n = 0; n < Base::value_tiles; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              out[n][i] = scale_q[i >> 1] * read_q.W[n][i];
-              if (DELTA) x[n][i] -= rate[i >> 1] * scale_k[i >> 1] * read_k.W[n][i];
-            }
-      if constexpr (DELTA) {
-        solve(x, B);
-      } else {
-        sync_block();  // D of the columns before has been read
-        Base::share_values(s.D, 0, x);
-        sync_block();
-      }
-      Base::add_read(out, A, s.D, 0, last_q, 0);
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int n = 0; n < Base::value_tiles; ++n) {
-          out[n][2 * r] *= by[r];
-          out[n][2 * r + 1] *= by[r];
-        }
-      Base::store_values(c.out, here.queries, first, out);
-      if constexpr (GENERAL)
-        if (after.W) write_state();  // every warp has read the state before it: a barrier ago
-    }
   }
-
-  // B, strictly lower triangular, to the negative matrix of the system; the inverse of its own diagonal block to shared
-  // memory.
-  FWP_DEVICE void prepare(float (&B)[DELTA ? strip_tiles : 1][4], const float (&rate)[2]) {
+  // A, from products of stored features, to what D is multiplied by; what outputs are multiplied by.
+  FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
+    const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
+    float den[2] = {}, zx[2] = {};
+    Base::for_strip([&](int n, int i, int j) {
+      const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
+      den[i >> 1] += x;
+      A[n][i] = x * s.beta[j];
+    });
+    if (state()) Base::first_column(zx, read.z);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(Base::quad_sum(den[r]) + scale[r] * zx[r] + c.eps);
+  }
+  // B likewise, strictly lower triangular, to the negative matrix of the system, the inverse of its own diagonal block to
+  // shared memory; read rates.
+  FWP_DEVICE void weigh_keys(KeyStrip& B, const Read& read, float (&rate)[2]) const {
     if constexpr (DELTA) {
+      const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
+      float seen[2] = {}, zx[2] = {};
+      Base::for_strip([&](int n, int i, int j) {
+        const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
+        seen[i >> 1] += y;
+        B[n][i] = y * s.beta[j];
+      });
+      if (state()) Base::first_column(zx, read.z);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + scale[r] * zx[r] + c.eps);
       float* block = s.square + row / 16 * 16 * 17;
       Base::for_strip([&](int n, int i, int j) {
         B[n][i] *= -rate[i >> 1];
@@ -182,14 +204,34 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
       Base::invert(block);
     }
   }
+  FWP_DEVICE void begin_outputs(Values& out, const Read& read) const {
+    Base::clear(out);
+    if (state())
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][i] = s.scale_q[Base::row_of(i)] * read.W[n][i];
+  }
+  FWP_DEVICE void begin_values(Values& x, const Read& read, const float (&rate)[2]) const {
+    if (state())
+#pragma unroll
+      for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * s.scale_k[Base::row_of(i)] * read.W[n][i];
+  }
+  FWP_DEVICE void finish_outputs(Values& out, const float (&by)[2], int first) const {
+#pragma unroll
+    for (int n = 0; n < value_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[n][i] *= by[i >> 1];
+    Base::store_values(c.out, here.queries, first, out);
+  }
 
-  // From x, own rows of the right side, to D in shared memory.
-  FWP_DEVICE void solve(Values& x, float (&B)[DELTA ? strip_tiles : 1][4]) {
+  // From x, own rows of the right side, to D in shared memory. A block is there for others after as many barriers.
+  FWP_DEVICE void substitute(Values& x, const KeyStrip& B) const {
     const int w = row / 16;
     const float* block = s.square + w * 16 * 17;
     if constexpr (DELTA) {
-      sync_block();  // D of the columns before has been read
-      const int keys = Base::source_tiles;
       if (w >= keys) Base::share_values(s.D, 0, x);
 #pragma unroll 1
       for (int m = 0; m < keys; ++m) {
@@ -218,63 +260,97 @@ struct Forward : Head<P, LT, GENERAL, GENERAL ? slice_columns : value_block> {
   }
 
   FWP_DEVICE void write_state() {
-    constexpr int count = 4;  // tiles of features at a time: D is read once for them
+    constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features at a time: D is read once for them
     Base::for_slabs([&](int slab) {
 #pragma unroll 1
-      for (int first = row / 16; first < Base::feature_tiles(); first += count * tiles) {
-        typename Base::Tile16 tile[count];
+      for (int first = team * tiles + row / 16; first < Base::feature_tiles(); first += count * warps) {
+        typename Base::Tile16 tile[count] = {};
 #pragma unroll
         for (int e = 0; e < count; ++e) {  // behind the last one: that again
-          const int number = first + e * tiles;
+          const int number = first + e * warps;
           tile[e] = number < Base::feature_tiles() ? Base::feature_tile(number) : tile[e ? e - 1 : 0];
         }
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, before);
-        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr, Base::source_tiles);
+        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr,
+                        Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
       }
     });
   }
 };
 
-template <class P, int LT, bool DELTA, bool GENERAL> FWP_KERNEL(2 * LT, LT <= 32 && !GENERAL ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  using Own = Forward<P, LT, DELTA, GENERAL>;
-  if constexpr (GENERAL) {
-    constexpr int threads = 2 * LT;
-    const int head = block_index() / slices(c), column = block_index() % slices(c) * slice_columns, all = pieces(c, LT);
-    const int used = Shared<P, LT, slice_columns>().lay(nullptr, c, false);
-    Carried carried{};
-    carried.lay(shared_memory(used + carried.lay(nullptr, c)) + used, c);
-    if (c.initial_W)  // read after the barriers at the piece's begin
-      carried.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), threads);
+// All pieces of a head, for the values' columns from `column` on.
+template <class P, int LT, bool DELTA, Kind K> struct Walk {
+  static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
+  const Call& c;
+  const int head, column;
+
+  template <class Before, class After>
+  FWP_DEVICE void take(int n, const Piece& p, const Before& before, const After& after) {
+    using Own = Forward<P, LT, DELTA, K, Before, After, teams>;
+    if (n + 1 < pieces(c, LT)) Own::fetch(c, piece(c, LT, head, n + 1), column);
+    Own own(c, p, column, before, after);
+    if constexpr (teams == 1) own.run();
+    else own.run_in_teams();
+    sync_block();  // shared memory has been read, the state written
+  }
+  // Whether a state is needed after piece n: here, or by the next one.
+  FWP_DEVICE bool writes(int n) const {
+    return n < pieces_of_keys(c, LT) && (n + 1 < pieces(c, LT) || leaves(c, LT, n));
+  }
+
+  FWP_DEVICE void resident(char* room) {
+    Resident state(c, room);
+    if (c.initial_W || writes(0))
+      state.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), threads);
 #pragma unroll 1
-    for (int n = 0; n < all; ++n) {
+    for (int n = 0; n < pieces(c, LT); ++n) {
       const Piece p = piece(c, LT, head, n);
-      if (n + 1 < all) Own::fetch(c, piece(c, LT, head, n + 1), column);
-      const bool left = leaves(c, LT, n), writes = n < pieces_of_keys(c, LT);
-      Columns<const float> before{};
-      Columns<float> after{};
-      if (n || c.initial_W) before = carried.columns(c, p.before, head, column);
-      if (left || (writes && n + 1 < all)) after = carried.columns(c, p.after, head, column);
-      Own(c, p, column, before, after).run();
-      sync_block();  // shared memory has been read, the state written
-      if (left) carried.store(c, slice_of(c, p.after, head, column), column == 0, threads);
+      take(n, p, state.only_if(n || c.initial_W), state.only_if(writes(n)));
+      if (leaves(c, LT, n)) state.store(c, slice_of(c, p.after, head, column), column == 0, threads);
     }
+  }
+  FWP_DEVICE void in_memory(float* z) {
+    if (c.initial_z)
+      for (int i = thread_index(); i < c.d_dot; i += threads) z[i] = c.initial_z[int64_t(head) * c.d_dot + i];
+#pragma unroll 1
+    for (int n = 0; n < pieces(c, LT); ++n) {
+      const Piece p = piece(c, LT, head, n);
+      auto before = slice_of(c, p.before, head, column);
+      auto after = slice_of(c, p.after, head, column);
+      float* to = after.z;
+      before.z = after.z = z;
+      take(n, p, before, writes(n) ? after : Columns<float>{});
+      if (leaves(c, LT, n) && to && column == 0)
+        for (int i = thread_index(); i < c.d_dot; i += threads) to[i] = z[i];
+    }
+  }
+};
+
+template <class P, int LT, bool DELTA, Kind K>
+FWP_KERNEL(2 * LT * forward_teams<K>, LT <= 32 && K == Kind::plain ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
+  if constexpr (K == Kind::plain) {
+    Forward<P, LT, DELTA, K>(c, whole(c, block_index()), 0, {}, {}).run();
   } else {
-    Own(c, whole(c, block_index()), 0, {}, {}).run();
+    const int used = Shared<P, LT, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
+    char* room = shared_memory(used + state_bytes(c)) + used;
+    Walk<P, LT, DELTA, K> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
+    if (K == Kind::state || c.resident) walk.resident(room);
+    else walk.in_memory(reinterpret_cast<float*>(room));
   }
 }
 
-template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& c, void* stream) {
+template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    if constexpr (GENERAL && LT < smallest_general_block) {
+    if constexpr (!exists<LT, K>) {
       return "no instance";  // with_tokens does not come here
     } else {
-      const auto kernel = forward_kernel<P, LT, DELTA, GENERAL>;
-      const int blocks = c.batch * c.heads * (GENERAL ? slices(c) : 1);
-      return launch(kernel, blocks, 2 * LT, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
+      const auto kernel = forward_kernel<P, LT, DELTA, K>;
+      const int blocks = c.batch * c.heads * (K == Kind::plain ? 1 : slices(c));
+      return launch(kernel, blocks, 2 * LT * forward_teams<K>, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
     }
   });
 }

@@ -1,5 +1,5 @@
 #include "forward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_forward<Half, true, false>(const Call&, void*);
+template const char* launch_forward<Half, true, Kind::plain>(const Call&, void*);
 }

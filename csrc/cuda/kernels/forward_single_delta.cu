@@ -1,5 +1,5 @@
 #include "forward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_forward<Single, true, false>(const Call&, void*);
+template const char* launch_forward<Single, true, Kind::plain>(const Call&, void*);
 }

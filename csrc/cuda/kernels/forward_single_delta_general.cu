@@ -1,5 +1,5 @@
 #include "forward.cuh"
 
 namespace fwp::gpu {
-template const char* launch_forward<Single, true, true>(const Call&, void*);
+template const char* launch_forward<Single, true, Kind::general>(const Call&, void*);
 }

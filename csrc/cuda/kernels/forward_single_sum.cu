@@ -2,5 +2,5 @@
 
 namespace fwp::gpu {
 template int bytes_of<Single>(const Call&, bool);
-template const char* launch_forward<Single, false, false>(const Call&, void*);
+template const char* launch_forward<Single, false, Kind::plain>(const Call&, void*);
 }

@@ -12,34 +12,42 @@ struct Single;
 
 // Instances, each in a source file of its own so that they compile at the same time.
 template <class P> int bytes_of(const Call& call, bool backward);
-template <class P, bool DELTA, bool GENERAL> const char* launch_forward(const Call& call, void* stream);
-template <class P, bool DELTA, bool GENERAL> const char* launch_backward(const Call& call, void* stream);
+template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& call, void* stream);
+template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& call, void* stream);
 
-template <class P> const char* forward_of(const Call& call, void* stream) {
-  if (call.rule == Rule::delta)
-    return is_general(call) ? launch_forward<P, true, true>(call, stream) : launch_forward<P, true, false>(call, stream);
-  return is_general(call) ? launch_forward<P, false, true>(call, stream) : launch_forward<P, false, false>(call, stream);
+template <class P, bool DELTA> const char* launched(const Call& call, bool backward, void* stream) {
+  switch (kind_of(call)) {
+    case Kind::plain:
+      return backward ? launch_backward<P, DELTA, Kind::plain>(call, stream)
+                      : launch_forward<P, DELTA, Kind::plain>(call, stream);
+    case Kind::state:
+      return backward ? launch_backward<P, DELTA, Kind::state>(call, stream)
+                      : launch_forward<P, DELTA, Kind::state>(call, stream);
+    default:
+      return backward ? launch_backward<P, DELTA, Kind::general>(call, stream)
+                      : launch_forward<P, DELTA, Kind::general>(call, stream);
+  }
 }
-template <class P> const char* backward_of(const Call& call, void* stream) {
-  if (call.rule == Rule::delta)
-    return is_general(call) ? launch_backward<P, true, true>(call, stream) : launch_backward<P, true, false>(call, stream);
-  return is_general(call) ? launch_backward<P, false, true>(call, stream) : launch_backward<P, false, false>(call, stream);
+template <class P> const char* launched(const Call& call, bool backward, void* stream) {
+  return call.rule == Rule::delta ? launched<P, true>(call, backward, stream)
+                                  : launched<P, false>(call, backward, stream);
+}
+inline const char* launched(const Call& call, bool backward, void* stream) {
+  return call.type == Type::float32 ? launched<Single>(call, backward, stream) : launched<Half>(call, backward, stream);
 }
 
 // Shared memory of a block.
 inline int bytes(const Call& call, bool backward) {
   return call.type == Type::float32 ? bytes_of<Single>(call, backward) : bytes_of<Half>(call, backward);
 }
-inline const char* forward(const Call& call, void* stream) {
-  return call.type == Type::float32 ? forward_of<Single>(call, stream) : forward_of<Half>(call, stream);
-}
+inline const char* forward(const Call& call, void* stream) { return launched(call, false, stream); }
 inline const char* backward(const Call& call, void* stream) {
   if (is_walked(call)) {
     Call writing = call;  // the keys alone
     writing.targets = writing.causal = 0;
     if (const char* error = forward(writing, stream)) return error;
   }
-  return call.type == Type::float32 ? backward_of<Single>(call, stream) : backward_of<Half>(call, stream);
+  return launched(call, true, stream);
 }
 
 // Sets what depends on the device, `chunk` and `resident`, for blocks with at most `limit` bytes of shared memory. The

@@ -9,16 +9,25 @@ namespace fwp::gpu {
 // memory; others are walked in pieces of walked_chunk.
 constexpr int longest_chunk = 128, walked_chunk = 64;
 inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources > c.chunk; }
-template <int LT, bool GENERAL> constexpr bool walks = GENERAL && LT == walked_chunk;  // instances that can
 
 // Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
 constexpr int slice_columns = 32;
 
-// General instances also serve FAVOR+, features in more than one slab, and states.
+// What an instance can do, each more than the one before and in more registers: one piece, without states, of features in
+// one slab; states, and so walks; FAVOR+, features in several slabs, states that shared memory has no room for.
+enum class Kind { plain, state, general };
 constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
-inline bool is_general(const Call& c) {
-  return c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || c.initial_W || c.W || c.grad_W ||
-         is_walked(c);
+inline Kind kind_of(const Call& c) {
+  const bool states = c.initial_W || c.W || c.grad_W || is_walked(c);
+  const bool longer = !is_walked(c) && (c.targets > walked_chunk || c.sources > walked_chunk);
+  if (c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || (states && (longer || !c.resident)))
+    return Kind::general;
+  return states ? Kind::state : Kind::plain;
 }
+template <int LT, Kind K>
+constexpr bool exists = K == Kind::plain || LT == walked_chunk || (K == Kind::general && LT > walked_chunk);
+// Forward walks have few blocks, so twice the warps: one team for the queries, one for the keys.
+template <Kind K> constexpr int forward_teams = K == Kind::state ? 2 : 1;
+template <int LT, Kind K> constexpr bool walks = K != Kind::plain && LT == walked_chunk;  // instances that can
 
 }  // namespace fwp::gpu

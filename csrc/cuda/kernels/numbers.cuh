@@ -16,8 +16,11 @@ FWP_DEVICE float power_below(float x) {
   exponent = exponent < 1 ? 1 : exponent > 253 ? 253 : exponent;
   return float_of(exponent << 23);
 }
-FWP_DEVICE float absolute(float x) { return x < 0 ? -x : x; }
-FWP_DEVICE float elu(float x) { return x > 0 ? x + 1 : exponential(x); }
-FWP_DEVICE float reciprocal(float x) { return x == 0 ? 0.f : 1 / x; }  // of a denominator: 0 / 0 counts as 0
+FWP_DEVICE float one_over_power(float power) { return float_of(0x7f000000u - bits_of(power)); }  // of power_below's results
+FWP_DEVICE float elu(float x) {
+  const float y = exponential(x > 0 ? 0.f : x);  // always, since lanes go different ways
+  return x > 0 ? x + 1 : y;
+}
+FWP_DEVICE float reciprocal(float x) { return x == 0 ? 0.f : quotient(1, x); }  // of a denominator: 0 / 0 counts as 0
 
 }  // namespace fwp::gpu

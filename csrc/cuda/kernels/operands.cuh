@@ -22,9 +22,12 @@ FWP_DEVICE float before_cut(float x) {
   return x + x * part;
 }
 // c += A B for float pairs: a[0] (g, 2t..) a[1] (g+8, 2t..) a[2] (g, 2t+8..) a[3] (g+8, 2t+8..), b0 (2t.., g) b1 (2t+8.., g)
+// What was a half is exact as it is.
+template <bool A_IS_EXACT>
 FWP_DEVICE void mma_rounded(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
-  mma_tf32(c, before_cut(a[0].x), before_cut(a[1].x), before_cut(a[0].y), before_cut(a[1].y), before_cut(b0.x), before_cut(b0.y));
-  mma_tf32(c, before_cut(a[2].x), before_cut(a[3].x), before_cut(a[2].y), before_cut(a[3].y), before_cut(b1.x), before_cut(b1.y));
+  const auto in = [](float x) { return A_IS_EXACT ? x : before_cut(x); };
+  mma_tf32(c, in(a[0].x), in(a[1].x), in(a[0].y), in(a[1].y), before_cut(b0.x), before_cut(b0.y));
+  mma_tf32(c, in(a[2].x), in(a[3].x), in(a[2].y), in(a[3].y), before_cut(b1.x), before_cut(b1.y));
 }
 FWP_DEVICE void mma_split(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
 #pragma unroll
@@ -45,6 +48,25 @@ FWP_DEVICE void mma_split(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2
   }
 }
 
+template <Type x> struct Constant {
+  static constexpr Type value = x;
+};
+struct alignas(16) Vector {  // as many numbers as one access moves
+  uint32_t words[4];
+};
+
+// 16 x 16 numbers in memory as an operand: `along` it go tokens of an A or columns of a B, pairs are neighbours along the
+// inner index. A: p[0] (along g, inner 2t..) p[1] (g+8, 2t..) p[2] (g, 2t+8..) p[3] (g+8, 2t+8..); B, of two products:
+// p[0] (g, 2t..) p[1] (g, 2t+8..) p[2] (g+8, 2t..) p[3] (g+8, 2t+8..). The inner index goes down the rows, or along them.
+// `corner` is where a lane loads from, before the 16 x 16 numbers' own place is added.
+template <bool A, bool DOWN> struct Operand {
+  static constexpr bool is_a = A, pairs_of_rows = DOWN;
+};
+using A_down = Operand<true, true>;
+using B_down = Operand<false, true>;
+using A_across = Operand<true, false>;
+using B_across = Operand<false, false>;
+
 struct Half {
   using Element = uint16_t;
   using Pair = uint32_t;
@@ -55,19 +77,28 @@ struct Half {
   static FWP_DEVICE Pair pair(float x, float y) { return pack_halves(x, y); }
   static FWP_DEVICE Float2 values(Pair p) { return {from_half(uint16_t(p)), from_half(uint16_t(p >> 16))}; }
   static FWP_DEVICE Pair multiply(Pair a, Pair b) { return multiply_halves(a, b); }
+  static FWP_DEVICE Pair keep(Pair p, bool x, bool y) { return p & ((x ? 0xffffu : 0u) | (y ? 0xffff0000u : 0u)); }
+  static FWP_DEVICE Pair relu(Pair p) { return relu_halves(p); }
+  static FWP_DEVICE Pair joined(Element x, Element y) { return x | uint32_t(y) << 16; }
+  static FWP_DEVICE Element part(Pair p, int n) { return Element(n ? p >> 16 : p); }
+  static FWP_DEVICE Pair negative(Pair p) { return p ^ 0x80008000u; }
   static FWP_DEVICE void mma(float (&c)[4], const Pair (&a)[4], Pair b0, Pair b1) {
     mma_half(c, a[0], a[1], a[2], a[3], b0, b1);
   }
-  static FWP_DEVICE void mma(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) { mma_rounded(c, a, b0, b1); }
-
-  // 16 rows x 16 columns from `column` on. row(i): start of row i in 0..15. By columns: pairs of rows for one column,
-  // p[0] (rows 2t.., column g) p[1] (2t.., g+8) p[2] (2t+8.., g) p[3] (2t+8.., g+8).
-  template <class Row> static FWP_DEVICE void by_columns(Pair (&p)[4], int lane, int column, Row row) {
-    load_matrices_transposed(p, row((lane >> 4) * 8 + (lane & 7)) + column + (lane >> 3 & 1) * 8);
+  static FWP_DEVICE void mma(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
+    mma_rounded<false>(c, a, b0, b1);
   }
-  // By rows: pairs of columns of one row, p[0] (row g, columns 2t..) p[1] (g+8, 2t..) p[2] (g, 2t+8..) p[3] (g+8, 2t+8..).
-  template <class Row> static FWP_DEVICE void by_rows(Pair (&p)[4], int lane, int column, Row row) {
-    load_matrices(p, row((lane >> 3 & 1) * 8 + (lane & 7)) + column + (lane >> 4) * 8);
+  static FWP_DEVICE void mma_features(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
+    mma_rounded<true>(c, a, b0, b1);
+  }
+
+  template <class O> static FWP_DEVICE int corner(int lane, int ld) {
+    const int far = 8 * (lane >> 4), near = 8 * (lane >> 3 & 1), r = lane & 7;
+    return O::pairs_of_rows == O::is_a ? (far + r) * ld + near : (near + r) * ld + far;
+  }
+  template <class O, int LD> static FWP_DEVICE void load(Pair (&p)[4], const Element* corner) {
+    if (O::pairs_of_rows) load_matrices_transposed(p, corner);
+    else load_matrices(p, corner);
   }
   static FWP_DEVICE float load(Type type, const void* from, int64_t i) {
     const uint16_t x = static_cast<const uint16_t*>(from)[i];
@@ -82,22 +113,25 @@ struct Half {
     return {from_bfloat16(uint16_t(x)), from_bfloat16(uint16_t(x >> 16))};
   }
   static FWP_DEVICE void store_pair(Type type, void* to, int64_t i, Float2 x) {
-    const uint32_t bits =
-        type == Type::float16 ? pack_halves(x.x, x.y) : to_bfloat16(x.x) | uint32_t(to_bfloat16(x.y)) << 16;
+    const uint32_t bits = type == Type::float16 ? pack_halves(x.x, x.y) : pack_bfloat16s(x.x, x.y);
     *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to) + i) = bits;
   }
-  struct alignas(16) Eight {
-    uint32_t words[4];
-  };
-  static FWP_DEVICE void load_eight(Type type, const void* from, int64_t i, float (&x)[8]) {
-    const Eight e = *reinterpret_cast<const Eight*>(static_cast<const uint16_t*>(from) + i);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint16_t low = uint16_t(e.words[j]), high = uint16_t(e.words[j] >> 16);
-      x[2 * j] = type == Type::float16 ? from_half(low) : from_bfloat16(low);
-      x[2 * j + 1] = type == Type::float16 ? from_half(high) : from_bfloat16(high);
-    }
+  // f with the type of a call's numbers as a constant; two such numbers as they stand in memory.
+  template <class F> static FWP_DEVICE void for_type(Type type, F f) {
+    if (type == Type::float16) f(Constant<Type::float16>{});
+    else f(Constant<Type::bfloat16>{});
   }
+  template <Type type> static FWP_DEVICE Float2 numbers(Pair p) {
+    if (type == Type::float16) return values(p);
+    return {float_of(p << 16), float_of(p & 0xffff0000u)};
+  }
+  template <Type type> static FWP_DEVICE Pair packed(Float2 x) {
+    return type == Type::float16 ? pack_halves(x.x, x.y) : pack_bfloat16s(x.x, x.y);
+  }
+  struct Eight {  // numbers that are neighbours in memory
+    Vector v;
+    FWP_DEVICE Pair& pair(int n) { return v.words[n]; }
+  };
 };
 
 struct Single {
@@ -110,22 +144,27 @@ struct Single {
   static FWP_DEVICE Pair pair(float x, float y) { return {x, y}; }
   static FWP_DEVICE Float2 values(Pair p) { return p; }
   static FWP_DEVICE Pair multiply(Pair a, Pair b) { return {a.x * b.x, a.y * b.y}; }
+  static FWP_DEVICE Pair keep(Pair p, bool x, bool y) { return {x ? p.x : 0.f, y ? p.y : 0.f}; }
+  static FWP_DEVICE Pair relu(Pair p) { return {p.x < 0 ? 0.f : p.x, p.y < 0 ? 0.f : p.y}; }
+  static FWP_DEVICE Pair joined(Element x, Element y) { return {x, y}; }
+  static FWP_DEVICE Element part(Pair p, int n) { return n ? p.y : p.x; }
+  static FWP_DEVICE Pair negative(Pair p) { return {-p.x, -p.y}; }
   static FWP_DEVICE void mma(float (&c)[4], const Pair (&a)[4], Pair b0, Pair b1) { mma_split(c, a, b0, b1); }
-
-  template <class Row> static FWP_DEVICE void by_columns(Pair (&p)[4], int lane, int column, Row row) {
-    const int g = lane >> 2, t = lane & 3;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int first = 2 * t + 8 * (i >> 1), at = column + g + 8 * (i & 1);
-      p[i] = {row(first)[at], row(first + 1)[at]};
-    }
+  static FWP_DEVICE void mma_features(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
+    mma_split(c, a, b0, b1);
   }
-  template <class Row> static FWP_DEVICE void by_rows(Pair (&p)[4], int lane, int column, Row row) {
+
+  template <class O> static FWP_DEVICE int corner(int lane, int ld) {
     const int g = lane >> 2, t = lane & 3;
+    return O::pairs_of_rows ? 2 * t * ld + g : g * ld + 2 * t;
+  }
+  template <class O, int LD> static FWP_DEVICE void load(Pair (&p)[4], const Element* corner) {
+    constexpr int next = O::pairs_of_rows ? LD : 1;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto* from = row(g + 8 * (i & 1)) + column + 2 * t + 8 * (i >> 1);
-      p[i] = {from[0], from[1]};
+      const bool second = O::is_a ? i >> 1 : i & 1, along = O::is_a ? i & 1 : i >> 1;
+      const Element* at = corner + 8 * (O::pairs_of_rows ? second * LD + along : along * LD + second);
+      p[i] = {at[0], at[next]};
     }
   }
   static FWP_DEVICE float load(Type, const void* from, int64_t i) { return static_cast<const float*>(from)[i]; }
@@ -140,18 +179,13 @@ struct Single {
   static FWP_DEVICE void store_pair(Type, void* to, int64_t i, Float2 x) {
     *reinterpret_cast<Two*>(static_cast<float*>(to) + i) = {x.x, x.y};
   }
-  struct alignas(16) Four {
-    float x[4];
+  template <class F> static FWP_DEVICE void for_type(Type, F f) { f(Constant<Type::float32>{}); }
+  template <Type> static FWP_DEVICE Float2 numbers(Pair p) { return p; }
+  template <Type> static FWP_DEVICE Pair packed(Float2 x) { return x; }
+  struct alignas(16) Eight {
+    Pair p[4];
+    FWP_DEVICE Pair& pair(int n) { return p[n]; }
   };
-  static FWP_DEVICE void load_eight(Type, const void* from, int64_t i, float (&x)[8]) {
-    const Four* four = reinterpret_cast<const Four*>(static_cast<const float*>(from) + i);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const Four y = four[j];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) x[4 * j + n] = y.x[n];
-    }
-  }
 };
 
 }  // namespace fwp::gpu

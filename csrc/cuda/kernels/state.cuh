@@ -3,8 +3,7 @@
 // all of them carry z. Both stand in shared memory; W, for want of room, where call.h says.
 #pragma once
 
-#include "limits.h"
-#include "numbers.cuh"
+#include "layout.cuh"
 #include "piece.cuh"
 
 namespace fwp::gpu {
@@ -16,6 +15,7 @@ FWP_BOTH int slices(const Call& c) { return has_state(c) && c.d_value > 0 ? piec
 template <class Number> struct Columns {
   Number *W, *z;
   int stride, count;
+  FWP_DEVICE bool exists() const { return W; }
 };
 template <class Number>
 FWP_DEVICE Columns<Number> columns_of(const Call& c, const State<Number>& state, int head, int first, int most) {
@@ -24,53 +24,50 @@ FWP_DEVICE Columns<Number> columns_of(const Call& c, const State<Number>& state,
           c.d_value, c.d_value - first < most ? c.d_value - first : most};
 }
 // Those that a block of the forward carries.
-template <class Number> FWP_DEVICE Columns<Number> slice_of(const Call& c, const State<Number>& state, int head, int first) {
+template <class Number>
+FWP_DEVICE Columns<Number> slice_of(const Call& c, const State<Number>& state, int head, int first) {
   return columns_of(c, state, head, first, slice_columns);
 }
 
-struct Carried {
+// The same in shared memory, if there is room: rows as layout.cuh says, all slice_columns columns.
+struct Resident {
   // Floats between rows: 4 modulo 32, so that the loads of operands meet no bank twice.
   static constexpr int stride = slice_columns + 4;
   float *W, *z;
+  bool there;  // else zeros, or not wanted
+  FWP_DEVICE bool exists() const { return there; }
 
-  // At `base`; bytes used.
-  FWP_BOTH int lay(char* base, const Call& c) {
-    if (!has_state(c)) return 0;
-    const int rows = c.resident ? round_up(c.d_dot * stride, 4) : 0;
-    W = reinterpret_cast<float*>(base);
-    z = W + rows;
-    return 4 * (rows + round_up(c.d_dot, 4));
-  }
-  // Where the state stands that belongs at `place` in memory.
-  template <class Number>
-  FWP_DEVICE Columns<Number> columns(const Call& c, const State<Number>& place, int head, int first) const {
-    Columns<Number> x{W, nullptr, stride, slice_columns};
-    if (!c.resident) x = slice_of(c, place, head, first);
-    x.z = c.normalize_output ? z : nullptr;
+  FWP_DEVICE Resident(const Call& c, char* base)
+      : W(reinterpret_cast<float*>(base)), z(W + state_rows(c) * stride), there(c.initial_W) {}
+  FWP_DEVICE Resident only_if(bool wanted) const {
+    Resident x = *this;
+    x.there = wanted;
     return x;
   }
-
   FWP_DEVICE void load(const Call& c, const Columns<const float>& from, int threads) const {
-    if (c.resident)
-#pragma unroll 8
-      for (int i = thread_index(); i < c.d_dot * slice_columns; i += threads) {
-        const int row = i / slice_columns, column = i % slice_columns;
-        W[row * stride + column] = column < from.count ? from.W[int64_t(row) * from.stride + column] : 0.f;
-      }
-    if (from.z)
-      for (int i = thread_index(); i < c.d_dot; i += threads) z[i] = from.z[i];
+#pragma unroll 4
+    for (int i = thread_index(); i < state_rows(c) * slice_columns; i += threads) {
+      const int row = i / slice_columns, column = i % slice_columns, feature = feature_of_row(c, row);
+      const bool there = from.W && feature >= 0 && column < from.count;
+      W[row * stride + column] = there ? from.W[int64_t(feature) * from.stride + column] : 0.f;
+      if (column == 0) z[row] = there && from.z ? from.z[feature] : 0.f;
+    }
   }
   // z goes to memory once: with the head's first columns.
   FWP_DEVICE void store(const Call& c, const Columns<float>& to, bool first, int threads) const {
-    if (c.resident)
-#pragma unroll 8
-      for (int i = thread_index(); i < c.d_dot * slice_columns; i += threads) {
-        const int row = i / slice_columns, column = i % slice_columns;
-        if (column < to.count) to.W[int64_t(row) * to.stride + column] = W[row * stride + column];
-      }
-    if (to.z && first)
-      for (int i = thread_index(); i < c.d_dot; i += threads) to.z[i] = z[i];
+#pragma unroll 4
+    for (int i = thread_index(); i < state_rows(c) * slice_columns; i += threads) {
+      const int row = i / slice_columns, column = i % slice_columns, feature = feature_of_row(c, row);
+      if (feature < 0 || column >= to.count) continue;
+      to.W[int64_t(feature) * to.stride + column] = W[row * stride + column];
+      if (to.z && first && column == 0) to.z[feature] = z[row];
+    }
   }
 };
+
+// Shared memory for it; z alone, by feature, where there is none for W.
+FWP_BOTH int state_bytes(const Call& c) {
+  return !has_state(c) ? 0 : c.resident ? 4 * state_rows(c) * (Resident::stride + 1) : 4 * round_up(c.d_dot, 4);
+}
 
 }  // namespace fwp::gpu

@@ -59,6 +59,8 @@ const char* run(Body body, const void* kernel, const void* argument, int blocks,
 
 inline int thread_index() { return shim::thread(); }
 inline int block_index() { return shim::block(); }
+inline int warp_index() { return shim::thread() / 32; }
+inline int kept(int x) { return x; }
 inline char* shared_memory(int bytes) { return shim::shared(bytes); }
 inline void sync_block() { shim::meet_block(); }
 inline void sync_warp() { shim::meet(shim::Op::sync_warp); }
@@ -108,6 +110,7 @@ inline uint16_t to_bfloat16(float x) {
 }
 inline float from_bfloat16(uint16_t x) { return float_of(uint32_t(x) << 16); }
 inline uint32_t pack_halves(float a, float b) { return to_half(a) | uint32_t(to_half(b)) << 16; }
+inline uint32_t pack_bfloat16s(float a, float b) { return to_bfloat16(a) | uint32_t(to_bfloat16(b)) << 16; }
 inline uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return pack_halves(from_half(uint16_t(a)) * from_half(uint16_t(b)),
                      from_half(uint16_t(a >> 16)) * from_half(uint16_t(b >> 16)));
@@ -121,6 +124,9 @@ inline float round_to_tf32(float x) {  // to nearest, ties away from zero
   return (u & 0x7fffffff) >= 0x7f800000 ? x : float_of((u + 0x1000) & 0xffffe000);
 }
 inline float exponential(float x) { return std::exp(x); }
+inline float absolute(float x) { return std::fabs(x); }
+inline float quotient(float x, float y) { return x / y; }
+inline float larger(float x, float y) { return std::fmax(x, y); }
 
 inline void prefetch(const void*) {}
 

@@ -4,7 +4,7 @@
 
 #include "../kernels/decode.cuh"
 #include "../kernels/fold.cuh"
-#include "../kernels/head.cuh"
+#include "../kernels/block.cuh"
 
 using namespace fwp::gpu;
 
@@ -18,19 +18,24 @@ template <class C> C call() {
   return c;
 }
 
-template <class P, int LT> void print_pieces(const char* operands) {
+template <class P, int LT, Kind K> void print_kernels(const char* operands) {
+  if (!exists<LT, K>) return;
+  const char* name = K == Kind::plain ? "plain" : K == Kind::state ? "state" : "general";
   for (bool backward : {false, true})
-    for (bool delta : {false, true})
-      for (bool general : {false, true}) {
-        if (general && LT < smallest_general_block) continue;
-        Call c = call<Call>();
-        float state = 0;
-        c.targets = c.sources = c.chunk = LT;
-        c.resident = 1;
-        if (general) c.W = &state;
-        std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                    delta ? "true" : "false", general ? "true" : "false", 2 * LT, bytes_of<P>(c, backward));
-      }
+    for (bool delta : {false, true}) {
+      Call c = call<Call>();
+      float state = 0;
+      c.targets = c.sources = c.chunk = LT;
+      c.resident = 1;
+      if (K != Kind::plain) c.W = &state;
+      std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
+                  delta ? "true" : "false", name, 2 * LT * (backward ? 1 : forward_teams<K>), bytes_of<P>(c, backward));
+    }
+}
+template <class P, int LT> void print_pieces(const char* operands) {
+  print_kernels<P, LT, Kind::plain>(operands);
+  print_kernels<P, LT, Kind::state>(operands);
+  print_kernels<P, LT, Kind::general>(operands);
 }
 template <class P> void print(const char* operands) {
   print_pieces<P, 16>(operands);

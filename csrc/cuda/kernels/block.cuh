@@ -1,0 +1,31 @@
+// The block of a call: for how many tokens, and its shared memory.
+#pragma once
+
+#include "head.cuh"
+
+namespace fwp::gpu {
+
+// f(Tokens<LT>) with the smallest block of tokens that holds the call.
+template <int LT> struct Tokens {
+  static constexpr int count = LT;
+};
+template <class F> auto with_tokens(const Call& c, F f) {
+  int longest = c.targets > c.sources ? c.targets : c.sources;
+  if (longest > c.chunk) longest = c.chunk;
+  if (kind_of(c) != Kind::plain && longest < walked_chunk) longest = walked_chunk;  // fewer instances
+  if (longest <= 16) return f(Tokens<16>{});
+  if (longest <= 32) return f(Tokens<32>{});
+  if (longest <= 64) return f(Tokens<64>{});
+  return f(Tokens<longest_chunk>{});
+}
+template <class P> int bytes_of(const Call& c, bool backward) {
+  return with_tokens(c, [&](auto tokens) {
+    constexpr int LT = decltype(tokens)::count;
+    if (backward || kind_of(c) == Kind::plain) return Shared<P, LT>().lay(nullptr, c, backward);
+    if (kind_of(c) == Kind::state)
+      return Shared<P, LT, slice_columns, forward_teams<Kind::state>>().lay(nullptr, c, false) + state_bytes(c);
+    return Shared<P, LT, slice_columns>().lay(nullptr, c, false) + state_bytes(c);
+  });
+}
+
+}  // namespace fwp::gpu
