@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the CUDA kernels (nvcc, no GPU) and keeps the table of what they use in docs/kernels.md.
 
-Sources of half operands that are not `general` (FAVOR+, large maps) become machine code for each device and must not spill
-registers, see SPILLS. The others become unoptimised PTX, to show that they compile: their machine code takes minutes.
+Sources of half operands that are not `general` (FAVOR+, large maps) become machine code for each device and must not
+spill registers, see SPILLS. The others become unoptimised PTX, to show that they compile: their machine code takes
+minutes.
 --check changes nothing and fails when the table differs; numbers are compared where the compiler is the table's.
 """
 

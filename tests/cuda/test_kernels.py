@@ -213,7 +213,8 @@ def test_widths(d_key, d_value, feature_map, device):
         looser = 3.0 if d_key == 1 or d_key * d_value == 8 * 40 else 1.0  # few inputs
         # With a state a block has 64 tokens; of such wide float32 ones it cannot hold all that the backward needs.
         for state in (False, True) if dtype == torch.float16 or d_key < 100 else (False,):
-            x, phi = make(rule, 18, 18, dtype=dtype, d_key=d_key, d_value=d_value, H=1, feature_map=feature_map, state=state)
+            widths = dict(d_key=d_key, d_value=d_value, feature_map=feature_map)
+            x, phi = make(rule, 18, 18, dtype=dtype, H=1, state=state, **widths)
             compare(device, rule, x, phi, looser=looser, return_state=state)
 
 
