@@ -13,19 +13,20 @@ from fwp_fairseq.feature_maps import build_feature_map
 from scripts import kernel_resources
 from tests.cuda import kernels
 
-REPORT = """\
-ptxas info    : Compiling entry function '_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELb0EEEvNS0_4CallE' for 'sm_80'
-ptxas info    : Function properties for _ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELb0EEEvNS0_4CallE
-    {stack} bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads
-ptxas info    : Used {registers} registers, used 1 barriers, 928 bytes cmem[0]
-ptxas info    : Compiling entry function '_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELb0EEEvNS0_4CallE' for 'sm_90'
-ptxas info    : Function properties for _ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELb0EEEvNS0_4CallE
+MANGLED = "_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELNS0_4KindE1EEEvNS0_4CallE"
+REPORT = f"""\
+ptxas info    : Compiling entry function '{MANGLED}' for 'sm_80'
+ptxas info    : Function properties for {MANGLED}
+    {{stack}} bytes stack frame, {{spilled}} bytes spill stores, {{spilled}} bytes spill loads
+ptxas info    : Used {{registers}} registers, used 1 barriers, 928 bytes cmem[0]
+ptxas info    : Compiling entry function '{MANGLED}' for 'sm_90'
+ptxas info    : Function properties for {MANGLED}
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 99 registers, used 1 barriers
-ptxas info    : Function properties for _ZN3fwp3gpu4HeadINS0_4HalfELi64ELb1EE7restageEi
-    0 bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads
+ptxas info    : Function properties for _ZN3fwp3gpu4HeadINS0_4HalfELi64ELNS0_4KindE1ELi64ELi1EE7restageEi
+    0 bytes stack frame, {{spilled}} bytes spill stores, 0 bytes spill loads
 """
-NAME = "forward_kernel<Half, 64, true, false>"
+NAME = "forward_kernel<Half, 64, true, state>"
 
 
 def test_table_has_every_source_and_no_other():
@@ -147,12 +148,12 @@ def test_shared_memory_is_what_the_kernels_ask_for():
         for direction, length in itertools.product(("forward", "backward"), (16, 32, 64, 128)):
             q = torch.empty(1, length, 1, 64, dtype=dtype)
             call = kernels.make_call(
-                q, q, q, rule="sum", feature_map=build_feature_map("dpfp", 64, nu=1), causal=True,
+                q, q, q, rule="sum", feature_map=build_feature_map("dpfp", 64, nu=2), causal=True,
                 normalize_features=True, normalize_output=False,
             )  # fmt: skip
             call.chunk = 128  # the longest
             size = kernels.kernels().fwp_shim_bytes(ctypes.byref(call), direction == "backward")
-            assert sizes[f"{direction}_kernel<{operands}, {length}, false, false>"] == (2 * length, size)
+            assert sizes[f"{direction}_kernel<{operands}, {length}, false, plain>"] == (2 * length, size)
 
 
 @pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
