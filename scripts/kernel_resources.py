@@ -30,8 +30,8 @@ DEVICES = ("sm_80", "sm_90")
 KINDS = ("plain", "state", "general")  # of instances, as in csrc/cuda/kernels/limits.h
 # Kernels that are known to spill, and the most bytes that they may store and load for it.
 SPILLS = {
-    "backward_kernel<Half, 64, true, state>": 1596,
-    "backward_kernel<Half, 64, false, state>": 76,
+    "backward_kernel<Half, 64, true, state>": 1620,
+    "backward_kernel<Half, 64, false, state>": 188,
     "decode_kernel<Half, 1>": 80,
     "decode_kernel<Half, 2>": 272,
 }

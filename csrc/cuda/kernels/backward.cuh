@@ -184,7 +184,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     const bool state = states && here.before.W && queries;
     float den[2] = {}, dot[2] = {}, by[2];
-    Base::for_strip([&](int n, int i, int j) {
+    Base::for_strip(0, early ? last_q : tiles, [&](int n, int i, int j) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
       den[i >> 1] += x;
       A[n][i] = x * s.beta[j];
@@ -240,7 +240,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
     float from_den[2] = {}, from_gz[2] = {}, ZD[2] = {}, x[2] = {}, shift[2];
-    Base::for_strip([&](int n, int i, int j) {
+    Base::for_strip(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j) {
       A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
       from_den[i >> 1] += A[n][i] * s.gradient_den[j];
     });

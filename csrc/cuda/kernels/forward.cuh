@@ -172,7 +172,7 @@ struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_colum
   FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     float den[2] = {}, zx[2] = {};
-    Base::for_strip([&](int n, int i, int j) {
+    Base::for_strip(0, last_q, [&](int n, int i, int j) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
       den[i >> 1] += x;
       A[n][i] = x * s.beta[j];
@@ -187,7 +187,7 @@ struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_colum
     if constexpr (DELTA) {
       const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
       float seen[2] = {}, zx[2] = {};
-      Base::for_strip([&](int n, int i, int j) {
+      Base::for_strip(0, last_k, [&](int n, int i, int j) {
         const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
         seen[i >> 1] += y;
         B[n][i] = y * s.beta[j];
@@ -195,8 +195,9 @@ struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_colum
       if (state()) Base::first_column(zx, read.z);
 #pragma unroll
       for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + scale[r] * zx[r] + c.eps);
+      if (!last_k) return;
       float* block = s.square + row / 16 * 16 * 17;
-      Base::for_strip([&](int n, int i, int j) {
+      Base::for_strip(0, last_k, [&](int n, int i, int j) {
         B[n][i] *= -rate[i >> 1];
         if (j >= row && j < row + 16) block[(g + 8 * (i >> 1)) * 17 + j - row] = -B[n][i];
       });

@@ -1,6 +1,6 @@
 // What one block holds of a (batch row, head): features of a piece of at most LT queries and keys in shared memory.
 //
-// Warp w owns the queries and the keys row .. row + 15, row = 16 w.
+// A warp owns the queries and the keys row .. row + 15.
 //
 // Features lie in shared memory as *base* rows, feature-major: base[feature][token], so that one layout gives operands
 // along features (transposed loads) and along tokens (plain loads), and a rolled row is just another row. For DPFP the
@@ -112,7 +112,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         g(lane / 4),
         t(lane % 4),
         team(TEAMS == 1 ? 0 : warp_index() / tiles),
-        row(TEAMS == 1 ? warp_index() * 16 : warp_index() % tiles * 16),
+        row(16 * tile_of(warp_index(), backward)),
         b(piece.head / call.heads),
         h(piece.head % call.heads),
         a_down(corner<A_down>()),
@@ -144,14 +144,25 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
-  // Calls f(n, i, column) for every number of a strip.
-  template <class F> FWP_DEVICE void for_strip(F f) const {
+  // Calls f(n, i, column) for every number of a strip; of the tiles of 16 columns first .. last - 1.
+  template <class F> FWP_DEVICE void for_strip(F f) const { for_strip(0, tiles, f); }
+  template <class F> FWP_DEVICE void for_strip(int first, int last, F f) const {
 #pragma unroll
-    for (int n = 0; n < strip_tiles; ++n)
+    for (int m = 0; m < tiles; ++m)
+      if (m >= first && m < last)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
+        for (int n = 2 * m; n < 2 * m + 2; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
   }
   FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
+
+  // Which 16 tokens a warp has. In a causal forward the later ones have more to do, and warps 4 apart share a scheduler: of
+  // eight warps these get tiles that together have the same.
+  static FWP_DEVICE int tile_of(int warp, bool backward) {
+    if (TEAMS > 1) return warp % tiles;
+    return tiles == 8 && !backward && warp >= 4 ? 11 - warp : warp;
+  }
 
   // ---- tokens ----
 
