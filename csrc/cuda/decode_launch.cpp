@@ -68,7 +68,7 @@ struct Block {
     c.rule = rule_of(op, rule);
     c.map = map_of(op, feature_map);
     c.type = type_of(op, keys.scalar_type());
-    c.nu = c.map == Map::dpfp ? static_cast<int>(d_dot / (2 * d_key)) : 0;
+    c.nu = offsets_of(c.map, d_dot, d_key);
     c.normalize_output = normalize_output;
     c.rows = static_cast<int>(reading());
     c.heads = static_cast<int>(keys.size(2));
@@ -192,7 +192,7 @@ std::string cuda_decode_refusal(int64_t device, at::ScalarType type, std::string
   DecodeCall call{};
   call.map = map_of(op, feature_map);
   call.type = type_of(op, type);
-  call.nu = call.map == Map::dpfp ? static_cast<int>(d_dot / (2 * d_key)) : 0;
+  call.nu = offsets_of(call.map, d_dot, d_key);
   call.d_key = static_cast<int>(d_key);
   call.d_dot = static_cast<int>(d_dot);
   call.d_cached = static_cast<int>(call.map == Map::dpfp ? d_key : d_dot);

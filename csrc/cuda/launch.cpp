@@ -76,7 +76,7 @@ struct Inputs {
       check_float(op, "initial_z", *given_z, {B, H, o.d_dot}, q);
       z = whole_state(*given_z);
     }
-    call.nu = call.map == Map::dpfp ? static_cast<int>(o.d_dot / (2 * d_key)) : 0;
+    call.nu = offsets_of(call.map, o.d_dot, d_key);
     call.projection = pointer(projection);
     call.input_scale = static_cast<float>(o.input_scale);
     call.causal = o.causal;
@@ -196,10 +196,12 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   Call call{};
   const float present = 0;
   call.map = map_of(op, feature_map);
+  check_width(op, call.map, feature_map, d_dot, d_key);
   call.type = type_of(op, type);
   call.d_key = static_cast<int>(d_key);
   call.d_value = static_cast<int>(d_value);
   call.d_dot = static_cast<int>(d_dot);
+  call.nu = offsets_of(call.map, d_dot, d_key);
   call.targets = call.sources = static_cast<int>(longest);
   call.initial_W = state ? &present : nullptr;
   const int limit = shared_memory(op, device);

@@ -32,10 +32,15 @@ inline Type type_of(const char* op, at::ScalarType type) {
   TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
 inline void check_width(const char* op, Map map, const std::string& name, int64_t d_dot, int64_t d_key) {
-  const bool fits = map == Map::dpfp    ? d_key > 0 && d_dot > 0 && d_dot % (2 * d_key) == 0 && d_dot / (2 * d_key) < 2 * d_key
+  TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1");
+  const bool fits = map == Map::dpfp    ? d_dot > 0 && d_dot % (2 * d_key) == 0 && d_dot / (2 * d_key) < 2 * d_key
                     : map == Map::favor ? d_dot > 0 && d_dot % 2 == 0
                                         : d_dot == d_key;
   TORCH_CHECK_VALUE(fits, op, ": d_dot = ", d_dot, " is impossible for the feature map ", name, " with d_key = ", d_key);
+}
+// DPFP's nu; 0 for the other maps.
+inline int offsets_of(Map map, int64_t d_dot, int64_t d_key) {
+  return map == Map::dpfp ? static_cast<int>(d_dot / (2 * d_key)) : 0;
 }
 inline void check_float(const char* op, const char* name, const Tensor& x, at::IntArrayRef shape, const Tensor& q) {
   check_shape(op, name, x, shape);

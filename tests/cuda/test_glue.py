@@ -1,5 +1,6 @@
 """From torch's tensors to the CUDA kernels and back: layouts, empty sizes, types, fake kernels, and what is refused."""
 
+import re
 import sys
 
 import pytest
@@ -228,6 +229,18 @@ def test_too_little_shared_memory_is_refused(device):
         ops.sum_rule(*x.values(), backend="native")
     with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 4096"):
         ops.Decoding("sum", None, True, False, backend="native").step(None, *x.values())
+
+
+def test_what_is_refused_depends_on_the_offsets_of_dpfp(device):
+    device(shared_memory=4096)
+    needed = []
+    for nu in (1, 4):
+        x, phi = make("sum", 5, 5, dtype=HALF, feature_map=("dpfp", {"nu": nu}))
+        with pytest.raises(NotImplementedError, match="bytes of shared memory") as refused:
+            ops.sum_rule(*(y.cuda() for y in x.values()), feature_map=phi.cuda(), backend="native")
+        needed.append(int(re.search(r"need (\d+) bytes", str(refused.value))[1]))
+    # Rows of 64 tokens and 8 halves, of queries and keys; and z, since so little has no room for W.
+    assert needed[1] - needed[0] == 3 * 2 * 144 + 4 * 3 * 2 * 16
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -45,6 +45,16 @@ def test_many_pieces(rule, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("d_value", [33, 65])
+@pytest.mark.parametrize("feature_map", [DPFP, None], ids=str)
+def test_odd_rows_of_whole_slices(feature_map, d_value, device):
+    """Pairs of columns of a state in memory are not aligned; the shim ends the process where they are taken for it."""
+    for limit in (kernels.SHARED_MEMORY, 0):  # 0: nor does the forward keep its state in shared memory
+        x, phi = make("delta", 130, 130, dtype=torch.float16, H=1, feature_map=feature_map, d_value=d_value)
+        compare(device, "delta", x, phi, limit=limit)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize("rule", RULES)

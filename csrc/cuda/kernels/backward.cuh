@@ -445,10 +445,9 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
           const typename Base::Tile16 tile[1] = {Base::feature_tile(number)};
           Values x[1];
           float xz[1][4];
-          const bool z = c.normalize_output;
           Base::load_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value));
-          Base::add_outer(x, xz, s.queries, tile, s.G, first, s.scale_q, z ? by_den : nullptr, queries);
-          if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, z ? by_seen : nullptr, keys);
+          Base::add_outer(x, xz, s.queries, tile, s.G, first, s.scale_q, by_den, queries);
+          if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, by_seen, keys);
           Base::store_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_before, here.head, 0, c.d_value));
         }
     });

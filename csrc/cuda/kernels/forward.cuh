@@ -150,7 +150,7 @@ struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_colum
                            bool wanted) {
     typename Base::Rows16 rows;
     Base::clear(strip);
-    Base::template gram<2>(
+    Base::template gram<2, true>(
         strip, sum, own, s.keys, 0, last,
         [&](int slab, int j, int i) {
           if (state() && wanted) Base::load_rows(rows, slab, j, i, before, 0);
@@ -274,8 +274,7 @@ struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_colum
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, before);
-        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, c.normalize_output ? s.scale_k : nullptr,
-                        Base::source_tiles);
+        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, s.scale_k, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
       }
     });

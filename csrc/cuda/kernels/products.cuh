@@ -105,8 +105,8 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   }
 
   // strip += (features of own tokens in `own`) . (features of tokens in `other`), tiles first .. last - 1 of 16 tokens;
-  // the sums of own features, and the same around.
-  template <int TOGETHER, class F, class G>
+  // if SUMS those of own features; and the same around.
+  template <int TOGETHER, bool SUMS, class F, class G>
   FWP_DEVICE void gram(Strip& strip, float (&sum)[4], const Element* own, const Element* other, int first, int last,
                        F begin, G use) {
     const Pair one = P::pair(1, 1);
@@ -115,7 +115,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         begin(slab, j, i);
         Pair x[1][4];
         own_features<rolled.value>(x, j, i, [&](int) { return own; });
-        P::mma(sum, x[0], one, one);
+        if (SUMS) P::mma(sum, x[0], one, one);
 #pragma unroll
         for (int at = 0; at < tiles; at += TOGETHER)
           if (at + TOGETHER > first && at < last) {
@@ -136,7 +136,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   }
   FWP_DEVICE void add_gram(Strip& strip, const Element* own, const Element* other, int first, int last) {
     float unused[4] = {};
-    gram<1>(strip, unused, own, other, first, last, [](int, int, int) {}, [](auto&) {});
+    gram<1, false>(strip, unused, own, other, first, last, [](int, int, int) {}, [](auto&) {});
   }
 
   // Sums of features of own tokens from accumulators of phi times ones.

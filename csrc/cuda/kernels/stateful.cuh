@@ -13,9 +13,10 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   using Base::Base;
   using typename Base::Element, typename Base::Pair, typename Base::Tile16, typename Base::Values;
 
-  // Calls f with whether every base row is a feature and every column of a block of values there: then it need not look.
+  // Calls f with whether every base row is a feature and every column of a block of values there, in aligned pairs: then
+  // it need not look.
   template <class F> FWP_DEVICE void for_state(int columns, F f) const {
-    const bool full = columns % COLUMNS == 0 && (c.map == Map::dpfp    ? c.d_key % 16 == 0
+    const bool full = c.d_value % 2 == 0 && columns % COLUMNS == 0 && (c.map == Map::dpfp    ? c.d_key % 16 == 0
                                                  : c.map == Map::favor ? c.d_dot == slabs * base_rows
                                                                        : c.d_key == slabs * base_rows);
     if (full) f(std::true_type{});
@@ -119,7 +120,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
         for (int i = 0; i < 4; ++i) a[i] = P::values(p[e][i]);
 #pragma unroll
         for (int n = 0; n < value_tiles; ++n) P::mma_features(x[e][n], a, b[n][0], b[n][1]);
-        if (weights_z) {
+        if (c.normalize_output) {
           const float one = g == 0 ? 1.f : 0.f;
           P::mma_features(xz[e], a, Float2{one * weights_z[k], one * weights_z[k + 1]},
                  Float2{one * weights_z[k + 8], one * weights_z[k + 9]});
