@@ -17,22 +17,11 @@ from typing import NamedTuple
 
 from .commands import printed
 from .folder import RecipeError
+from .interruption import held
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TAIL, WIDTH = 30, 300  # fairseq prints its whole configuration as one line
-
-
-class Stopped(BaseException):
-    """SIGTERM or SIGHUP: unlike Ctrl-C on a terminal, the tool has not received it."""
-
-
-def stop_on_signals() -> None:
-    def stop(number, frame):
-        raise Stopped(signal.Signals(number).name)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
 
 
 def cores() -> int:
@@ -81,7 +70,9 @@ def run(
     """Runs `command` in the repository root and appends its output to `log`.
 
     `on_line` sees every line, `on_tick` is called about twice a second; what they raise ends the command. `variables`
-    replaces `environment()`. Raises RecipeError when it fails. Linux: call it from a thread that outlives the command.
+    replaces `environment()`. Raises RecipeError when it fails, KeyboardInterrupt when SIGINT ended it: Ctrl-C reaches
+    both, and the command may be gone before this process hears of it. Linux: call it from a thread that outlives the
+    command.
     """
     begin = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL)
@@ -105,24 +96,28 @@ def run(
 
         threading.Thread(target=read, daemon=True).start()
         try:
-            while True:
-                try:
-                    line = lines.get(timeout=0.5)
-                except queue.Empty:
-                    if on_tick:
-                        on_tick()
-                    continue
-                if line is None:
-                    break
-                out.write(line)
-                text = line.decode(errors="replace").rstrip("\n")
-                tail.append(text[:WIDTH])
-                if on_line:
-                    on_line(text)
+            with held() as let_through:
+                while True:
+                    let_through()
+                    try:
+                        line = lines.get(timeout=0.5)
+                    except queue.Empty:
+                        if on_tick:
+                            on_tick()
+                        continue
+                    if line is None:
+                        break
+                    out.write(line)
+                    text = line.decode(errors="replace").rstrip("\n")
+                    tail.append(text[:WIDTH])
+                    if on_line:
+                        on_line(text)
             status, usage = _wait(process)
         except BaseException as error:
             _end(process, was_interrupted=isinstance(error, KeyboardInterrupt))
             raise
+    if status in (-signal.SIGINT, 128 + signal.SIGINT):
+        raise KeyboardInterrupt
     if status:
         reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         if status == -signal.SIGKILL:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from .interruption import held
+
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
@@ -123,20 +125,22 @@ class TrainingProgress:
 
 def write_above_bars(text: str) -> None:
     """A line of standard output, whatever bars are shown."""
-    from tqdm import tqdm
+    with held():
+        from tqdm import tqdm
 
-    tqdm.write(text)
-    sys.stdout.flush()
+        tqdm.write(text)
+        sys.stdout.flush()
 
 
 def new_bar(total: int | None, unit: str, description: str, position: int | None = None):
-    from tqdm import tqdm
-
     size: dict[str, object] = {"dynamic_ncols": True}
     if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
         # Some terminals (of containers) say that they have no rows or columns, and tqdm then shows nothing.
         size = {"ncols": 100, "nrows": 20}
-    return tqdm(total=total, unit=unit, desc=description, position=position, leave=position is None, **size)
+    with held():
+        from tqdm import tqdm
+
+        return tqdm(total=total, unit=unit, desc=description, position=position, leave=position is None, **size)
 
 
 class TrainingDisplay:

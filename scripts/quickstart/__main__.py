@@ -6,12 +6,11 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
 
-from scripts.common import process, score, training
+from scripts.common import interruption, process, score, training
 from scripts.common.commands import flags_of
 from scripts.common.folder import Folder, RecipeError, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, loss_problem, on_terminal
@@ -26,7 +25,8 @@ RECORDS = Path("benchmarks/results/quickstart.jsonl")
 
 def device(cpu: bool) -> list[str]:
     """One GPU at most: on several, fairseq would multiply the batch."""
-    import torch
+    with interruption.held():
+        import torch
 
     return ["--cpu"] if cpu or not torch.cuda.is_available() else ["--distributed-world-size", "1"]
 
@@ -160,15 +160,14 @@ def main(argv: list[str]) -> int:
     options.command = ["scripts/quickstart.sh", *argv]
     options.out = output_folder(options.out)
     os.chdir(process.ROOT)
-    process.stop_on_signals()
+    interruption.stop_on_signals()
     try:
         quickstart(options)
     except (RecipeError, multi30k.DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, process.Stopped) as stop:
-        print("\nstopped; the same command continues (the training from its last epoch)", file=sys.stderr)
-        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except interruption.INTERRUPTIONS as stop:
+        return interruption.status(stop, "continues (the training from its last epoch)")
     return 0
 
 

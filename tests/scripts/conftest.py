@@ -59,7 +59,9 @@ FAKE = os.environ.get("FAKE", "") if os.environ.get("FAKE_IN", "") in " ".join(s
 def flag(name): return Path(sys.argv[sys.argv.index(name) + 1])
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
 def log(kind, **values): print(f"x | INFO | {{kind}} | {{json.dumps(values)}}")
 with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], file=file)
 """

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from scripts.common import commands as common
-from scripts.common import process
+from scripts.common import interruption, process
 from scripts.data import corpus
 from scripts.reproduce.finetune_softmax_to_fast_weights import arguments
 
@@ -88,7 +88,7 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
-    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     for name in ("FWP_CALLER_FOLDER", "FAKE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common import commands, process
+from scripts.common import commands, interruption, process
 from scripts.data import corpus, multi30k
 from scripts.quickstart import settings
 
@@ -32,7 +32,7 @@ def root(pretended_tools, tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
     monkeypatch.delenv("FWP_CALLER_FOLDER", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     return tmp_path
 
 
@@ -170,8 +170,9 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
     assert quickstart.output_folder(Path("../../x")) == root.parent / "x"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number):
+# Ctrl-C on a terminal reaches the whole process group, the tool perhaps long before its caller; `kill` only the one.
+@pytest.mark.parametrize("number, at", [(signal.SIGINT, "group"), (signal.SIGINT, "tool"), (signal.SIGTERM, "caller")])
+def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number, at):
     # As a process of its own: signals go to processes. The patches of the fixture are made anew there.
     program = f"""
 import importlib, signal, sys
@@ -198,14 +199,17 @@ sys.exit(quickstart.main([]))
         start_new_session=True,
     ) as running:
         deadline = time.monotonic() + 60
-        while not (root / "hanging").exists() and time.monotonic() < deadline:
+        hanging = root / "hanging"
+        while not hanging.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         begin = time.monotonic()
-        # Ctrl-C on a terminal reaches the whole process group, `kill` only the one.
-        (os.killpg if number == signal.SIGINT else os.kill)(running.pid, number)
+        if at == "group":
+            os.killpg(running.pid, number)
+        else:
+            os.kill(int(hanging.read_text()) if at == "tool" else running.pid, number)
         error = running.communicate(timeout=60)[1]
     assert time.monotonic() - begin < 20
-    assert running.returncode == 128 + number
+    assert running.returncode == 128 + number, error
     assert "the same command continues" in error and "Traceback" not in error
     marker = root / "runs/quickstart/dpfp/done-train.json"
     assert not marker.exists()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.common import commands as common
-from scripts.common import process
+from scripts.common import interruption, process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus
@@ -187,7 +187,7 @@ def root(pretended_tools, tmp_path, monkeypatch):
 
     monkeypatch.setattr(common, "BIN", str(pretended_tools))
     monkeypatch.setattr(process, "ROOT", tmp_path)
-    monkeypatch.setattr(process, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(corpus, "prepare", prepare)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -415,8 +415,10 @@ def test_wrong_arguments_are_refused(line, problem, capsys):
 def sweep_as_a_process(root, **variables):
     """A process of its own, because it will be killed. The patches of the fixture are made anew there."""
     program = f"""
-import sys
+import signal, sys
 from pathlib import Path
+# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(ROOT)!r})
 from scripts.common import commands, process
 from scripts.data import corpus
@@ -443,7 +445,6 @@ def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
         deadline = time.monotonic() + 60
         while not (root / "hanging").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.1)
         tool = int((root / "hanging").read_text())
         os.kill(running.pid, signal.SIGKILL)
         running.wait(timeout=30)
@@ -472,13 +473,18 @@ def test_killed_after_the_record_it_is_not_recorded_again(root):
     assert calls(root) == [] and len(records_in(root / OWN)) == 2
 
 
-def test_terminated_it_ends_its_tools(root):
+# Of Ctrl-C a tool may hear before its caller: no failure, and no next run.
+@pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
+def test_stopped_from_outside_it_ends_its_tools(root, number, at):
     with sweep_as_a_process(root, FAKE="hang after epoch 1") as running:
         deadline = time.monotonic() + 60
         while not (root / "hanging").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.1)
         tool = int((root / "hanging").read_text())
-        running.terminate()
-        assert running.wait(timeout=30) == 128 + signal.SIGTERM
+        if at == "group":
+            os.killpg(running.pid, number)
+        else:
+            os.kill(tool if at == "tool" else running.pid, number)
+        assert running.wait(timeout=30) == 128 + number
     assert not alive(tool) and not (root / OWN).exists()
+    assert calls(root).count("fairseq-train") == 1

@@ -8,11 +8,10 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import sys
 from pathlib import Path
 
-from scripts.common import process, score, training
+from scripts.common import interruption, process, score, training
 from scripts.common.folder import Folder, RecipeError, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
 from scripts.common.steps import Steps
@@ -242,15 +241,14 @@ def main(argv: list[str]) -> int:
             setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
     options.out = options.out or OUT
     os.chdir(process.ROOT)
-    process.stop_on_signals()
+    interruption.stop_on_signals()
     try:
         run(options)
     except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, process.Stopped) as stop:
-        print("\nstopped; the same command continues (a training from its last epoch)", file=sys.stderr)
-        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except interruption.INTERRUPTIONS as stop:
+        return interruption.status(stop, "continues (a training from its last epoch)")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -12,8 +11,8 @@ import torch
 from fwp_fairseq import records
 from fwp_fairseq.ops.backends import CHOICES as BACKENDS
 from fwp_fairseq.tables.synthetic_published import published
+from scripts.common import interruption
 from scripts.common.folder import Folder, RecipeError
-from scripts.common.process import Stopped, stop_on_signals
 from scripts.common.progress import duration
 
 from .model import D_KEY, Variant
@@ -171,14 +170,13 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the points that have no record yet; 0, or 1 and a line that says why not."""
-    stop_on_signals()
+    interruption.stop_on_signals()
     try:
         with Folder(options.out, ()).locked():
             _run(options)
     except (RecipeError, WorkerError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, Stopped) as stop:
-        print("stopped; the same command does the points that are missing", file=sys.stderr)
-        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except interruption.INTERRUPTIONS as stop:
+        return interruption.status(stop, "does the points that are missing")
     return 0

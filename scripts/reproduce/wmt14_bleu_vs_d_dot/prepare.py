@@ -14,11 +14,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
-from scripts.common import commands, process
+from scripts.common import commands, interruption, process
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
@@ -174,15 +173,14 @@ def main(argv: list[str]) -> int:
     if options.dry_run:
         return 0
     os.chdir(process.ROOT)
-    process.stop_on_signals()
+    interruption.stop_on_signals()
     try:
         prepare(options)
     except (RecipeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, process.Stopped) as stop:
-        print("\nstopped; the same command continues", file=sys.stderr)
-        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except interruption.INTERRUPTIONS as stop:
+        return interruption.status(stop, "continues")
     return 0
 
 

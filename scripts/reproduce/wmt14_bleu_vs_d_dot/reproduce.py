@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 import threading
 from pathlib import Path
 
-from scripts.common import process
+from scripts.common import interruption, process
 from scripts.common.commands import printed
 from scripts.common.folder import RecipeError
 from scripts.common.progress import on_terminal, write_above_bars
@@ -117,7 +116,7 @@ def reproduce(options) -> int:
 
     def check() -> None:
         if stop.is_set():
-            raise process.Stopped("the sweep")
+            raise interruption.Stopped("the sweep")
 
     around = job.Surroundings(len(devices), say, check, on_terminal(), files, tuple(options.command))
     failures = sweep(missing, devices, lambda run, where, slot: job.do(run, where, around, slot), say, stop)
@@ -139,12 +138,11 @@ def main(argv: list[str]) -> int:
             setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
     options.out = options.out or OUT / options.preset.name
     os.chdir(process.ROOT)
-    process.stop_on_signals()
+    interruption.stop_on_signals()
     try:
         return reproduce(options)
     except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, process.Stopped) as stop:
-        print("\nstopped; the same command continues (a training from its last epoch)", file=sys.stderr)
-        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except interruption.INTERRUPTIONS as stop:
+        return interruption.status(stop, "continues (a training from its last epoch)")

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from scripts.common.process import Stopped
+from scripts.common.interruption import Stopped
 from scripts.common.progress import duration
 
 from .commands import Devices, Run
@@ -29,13 +29,14 @@ def sweep(
 ) -> dict[str, Exception]:
     """Calls do(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by name of the run.
 
-    Whatever interrupts it (a signal) sets `stop`, which `do` must heed by raising Stopped, and goes on upwards once all
-    have ended.
+    Whatever interrupts it (a signal) or one of the runs (KeyboardInterrupt: Ctrl-C may end a tool first) sets `stop`,
+    which `do` must heed by raising Stopped, and goes on upwards once all have ended.
     """
     waiting: queue.SimpleQueue[Run] = queue.SimpleQueue()
     for run in runs:
         waiting.put(run)
     failures: dict[str, Exception] = {}
+    interrupts: list[KeyboardInterrupt] = []
     done: list[float] = []
     begin = time.monotonic()
 
@@ -48,6 +49,10 @@ def sweep(
             try:
                 do(run, devices[slot], slot)
             except Stopped:
+                return
+            except KeyboardInterrupt as interrupt:
+                interrupts.append(interrupt)
+                stop.set()
                 return
             except Exception as error:
                 failures[run.name] = error
@@ -69,4 +74,6 @@ def sweep(
     finally:
         for thread in threads:
             thread.join()
+    if interrupts:
+        raise interrupts[0]
     return failures

@@ -1,0 +1,73 @@
+"""Signals become exceptions at once, or where a held block lets them through."""
+
+import signal
+
+import pytest
+
+from scripts.common import interruption
+
+
+@pytest.fixture(autouse=True)
+def handlers(monkeypatch):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(interruption, "_depth", 0)
+    monkeypatch.setattr(interruption, "_waiting", None)
+    interruption.stop_on_signals()
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+EXPECTED = [
+    (signal.SIGINT, KeyboardInterrupt),
+    (signal.SIGTERM, interruption.Stopped),
+    (signal.SIGHUP, interruption.Stopped),
+]
+
+
+@pytest.mark.parametrize("number, error", EXPECTED)
+def test_a_signal_is_an_exception(number, error):
+    with pytest.raises(error):
+        signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number, error", EXPECTED)
+def test_held_it_waits_for_the_end_of_the_outermost_block(number, error):
+    reached = []
+    with pytest.raises(error), interruption.held():
+        with interruption.held():
+            signal.raise_signal(number)
+            reached.append("inner")
+        reached.append("outer")
+    assert reached == ["inner", "outer"]
+    with interruption.held():
+        pass  # it is raised once
+
+
+def test_a_held_block_can_let_it_through():
+    with pytest.raises(interruption.Stopped), interruption.held() as let_through:
+        let_through()
+        signal.raise_signal(signal.SIGTERM)
+        let_through()
+        pytest.fail("not let through")
+
+
+def test_it_goes_before_an_error_of_the_block():
+    with pytest.raises(interruption.Stopped), interruption.held():
+        signal.raise_signal(signal.SIGTERM)
+        raise OSError
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interruption.stop_on_signals()
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_what_comes_while_it_ends_changes_nothing(capsys):
+    assert interruption.status(KeyboardInterrupt(), "goes on") == 130
+    signal.raise_signal(signal.SIGINT)
+    assert interruption.status(interruption.Stopped("SIGHUP"), "goes on") == 143
+    assert capsys.readouterr().err.count("stopped; the same command goes on") == 2
