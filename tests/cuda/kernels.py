@@ -38,7 +38,7 @@ class _Call(ctypes.Structure):
         *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
         ("eps", c_float),
         *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot")),
-        *((name, c_int) for name in ("chunk", "resident")),
+        *((name, c_int) for name in ("chunk", "together", "base_rows", "base_end", "resident")),
         *((name, _Rows) for name in _ROWS),
         *((name, c_void_p) for name in ("initial_W", "initial_z")),
         ("out", _Rows),
@@ -99,10 +99,21 @@ def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
     return W, W[..., 0].clone() if call.normalize_output else None
 
 
-def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
-    """Sets, as launch.cpp, what depends on the device; whether the call is walked."""
+def _fit(call: _Call, *, backward: bool, limit: int) -> None:
+    """Sets, as launch.cpp, what depends on the device."""
     kernels().fwp_shim_fit(ctypes.byref(call), int(backward), limit)
+
+
+def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
+    """Sets the same; whether the call is walked."""
+    _fit(call, backward=backward, limit=limit)
     return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
+
+
+def holds_all_features(call: _Call, *, backward: bool, limit: int) -> bool:
+    """Whether a block holds all features of FAVOR+ at once."""
+    _fit(call, backward=backward, limit=limit)
+    return bool(call.together)
 
 
 def _checked(error: bytes | None) -> None:

@@ -137,11 +137,42 @@ def compare(
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 @pytest.mark.parametrize("block", list(LENGTHS))
 def test_every_instance(block, rule, dtype, device):
-    """Block of tokens, rule, operands; the larger blocks also with states on both ends."""
+    """Block of tokens, rule, operands, kind; the larger blocks also with states on both ends."""
     length = LENGTHS[block]
-    for state in (False, True) if block in (64, 128) else (False,):
-        x, phi = make(rule, length, length, dtype=dtype, state=state, H=1)
-        compare(device, rule, x, phi, normalize_output=state, return_state=state)
+    for feature_map in (DPFP, ("favor", {"m": 20})):
+        for state in (False, True) if block in (64, 128) else (False,):
+            x, phi = make(rule, length, length, dtype=dtype, state=state, H=1, feature_map=feature_map)
+            compare(device, rule, x, phi, normalize_output=state, return_state=state)
+
+
+@pytest.mark.parametrize("device", ["shim"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", ["sum", "delta"])
+def test_favor_in_slabs(rule, dtype, device):
+    """All features at once where a block has room for them, else some at a time, with the same result."""
+    options = dict(rule=rule, causal=True, normalize_features=True, normalize_output=False)
+    for length, room in ((20, 40), (40, 80), (70, 140)):
+        x, phi = make(rule, length, length, dtype=dtype, d_key=24, H=1, feature_map=("favor", {"m": 120}))
+        call = kernels.make_call(**x, feature_map=phi, **options)
+        for limit in (room * 1024, kernels.SHARED_MEMORY):
+            # Float32 operands take twice the room; and so many tokens' gradients are too large beside them.
+            for backward, longest in ((False, 128), (True, 64)):
+                expected = dtype == torch.float16 and limit == kernels.SHARED_MEMORY and length <= longest
+                assert kernels.holds_all_features(call, backward=backward, limit=limit) == expected
+            compare(device, rule, x, phi, limit=limit, looser=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_favors_exponents_are_clipped(dtype, device):
+    """A row of the projection, long enough, as input: its exponent exceeds the largest that counts."""
+    x, phi = make("sum", 12, 12, dtype=dtype, d_key=128, H=1, feature_map=("favor", {"m": 5}))
+    for name, token in (("q", 3), ("k", 5), ("k", 7)):
+        x[name][:, token] = (phi.projection[token % 5] / phi.scale).to(dtype)
+    exponents = (x["k"].double() * phi.scale) @ phi.projection.double().T
+    exponents -= (x["k"].double() * phi.scale).square().sum(-1, keepdim=True) / 2
+    assert exponents.max() > 40
+    compare(device, "sum", x, phi, looser=3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -198,6 +229,8 @@ def test_states(feature_map, rule, dtype, device):
         (128, 130, ("elu", {})),
         (160, 64, None),
         (64, 64, ("favor", {"m": 70})),
+        (64, 64, ("favor", {"m": 128})),
+        (130, 16, ("favor", {"m": 33})),  # inputs in three portions
         (80, 8, ("favor", {"m": 16})),
         (1, 1, ("dpfp", {"nu": 1})),
         (8, 40, ("dpfp", {"nu": 15})),  # rows come round more than once

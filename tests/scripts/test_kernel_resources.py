@@ -13,7 +13,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from scripts import kernel_resources
 from tests.cuda import kernels
 
-MANGLED = "_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELNS0_4KindE1EEEvNS0_4CallE"
+MANGLED = "_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELNS0_4KindE2EEEvNS0_4CallE"
 REPORT = f"""\
 ptxas info    : Compiling entry function '{MANGLED}' for 'sm_80'
 ptxas info    : Function properties for {MANGLED}
@@ -23,7 +23,7 @@ ptxas info    : Compiling entry function '{MANGLED}' for 'sm_90'
 ptxas info    : Function properties for {MANGLED}
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 99 registers, used 1 barriers
-ptxas info    : Function properties for _ZN3fwp3gpu4HeadINS0_4HalfELi64ELNS0_4KindE1ELi64ELi1EE7restageEi
+ptxas info    : Function properties for _ZN3fwp3gpu4HeadINS0_4HalfELi64ELNS0_4KindE2ELi64ELi1EE7restageEi
     0 bytes stack frame, {{spilled}} bytes spill stores, 0 bytes spill loads
 """
 NAME = "forward_kernel<Half, 64, true, state>"
@@ -151,7 +151,7 @@ def test_shared_memory_is_what_the_kernels_ask_for():
                 q, q, q, rule="sum", feature_map=build_feature_map("dpfp", 64, nu=2), causal=True,
                 normalize_features=True, normalize_output=False,
             )  # fmt: skip
-            call.chunk = 128  # the longest
+            kernels.kernels().fwp_shim_fit(ctypes.byref(call), direction == "backward", 2**30)
             size = kernels.kernels().fwp_shim_bytes(ctypes.byref(call), direction == "backward")
             assert sizes[f"{direction}_kernel<{operands}, {length}, false, plain>"] == (2 * length, size)
 

@@ -455,7 +455,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 };
 
 template <class P, int LT, bool DELTA, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (walks<LT, K>) {
+  if constexpr (has_states<K>) {
     const int head = block_index(), keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
     int made = (keys - 1) / every;  // of this group the states stand there
 #pragma unroll 1

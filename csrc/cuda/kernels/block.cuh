@@ -12,7 +12,8 @@ template <int LT> struct Tokens {
 template <class F> auto with_tokens(const Call& c, F f) {
   int longest = c.targets > c.sources ? c.targets : c.sources;
   if (longest > c.chunk) longest = c.chunk;
-  if (kind_of(c) != Kind::plain && longest < walked_chunk) longest = walked_chunk;  // fewer instances
+  const Kind kind = kind_of(c);
+  if ((kind == Kind::state || kind == Kind::general) && longest < walked_chunk) longest = walked_chunk;  // fewer instances
   if (longest <= 16) return f(Tokens<16>{});
   if (longest <= 32) return f(Tokens<32>{});
   if (longest <= 64) return f(Tokens<64>{});
@@ -21,10 +22,17 @@ template <class F> auto with_tokens(const Call& c, F f) {
 template <class P> int bytes_of(const Call& c, bool backward) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    if (backward || kind_of(c) == Kind::plain) return Shared<P, LT>().lay(nullptr, c, backward);
-    if (kind_of(c) == Kind::state)
-      return Shared<P, LT, slice_columns, forward_teams<Kind::state>>().lay(nullptr, c, false) + state_bytes(c);
-    return Shared<P, LT, slice_columns>().lay(nullptr, c, false) + state_bytes(c);
+    const auto bytes = [&](auto shared) { return shared.lay(nullptr, c, backward); };
+    switch (kind_of(c)) {
+      case Kind::plain: return bytes(Shared<P, LT, Kind::plain>());
+      case Kind::favor: return bytes(Shared<P, LT, Kind::favor>());
+      case Kind::state:
+        if (backward) return bytes(Shared<P, LT, Kind::state>());
+        return bytes(Shared<P, LT, Kind::state, slice_columns, forward_teams<Kind::state>>()) + state_bytes(c);
+      default:
+        if (backward) return bytes(Shared<P, LT, Kind::general>());
+        return bytes(Shared<P, LT, Kind::general, slice_columns>()) + state_bytes(c);
+    }
   });
 }
 

@@ -22,13 +22,15 @@ struct Call {
   Rule rule;
   Map map;
   Type type;
-  int nu;                   // dpfp: number of offsets
+  int nu;                   // dpfp: number of offsets; else 0
   const float* projection;  // favor: (d_dot / 2, d_key), contiguous
   float input_scale;        // favor: x' = input_scale x
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
   int chunk;     // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
+  int together;  // FAVOR+: a block holds all features at once; else slabs of them, see head.cuh
+  int base_rows, base_end;  // features in a block, see layout.cuh
   int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
 
   Rows<const void> q, k, v;

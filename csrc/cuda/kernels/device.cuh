@@ -83,6 +83,11 @@ FWP_DEVICE float round_to_tf32(float x) {
   return __uint_as_float(y);
 }
 FWP_DEVICE float exponential(float x) { return expf(x); }
+FWP_DEVICE float power_of_two(float x) {  // within two units of the last place, 0 below 2^-126
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float quotient(float x, float y) {  // within two units of the last place
   float z;

@@ -18,8 +18,8 @@ namespace fwp::gpu {
 
 template <class P, int LT, bool DELTA, Kind K, class Before = Columns<const float>, class After = Columns<float>,
           int TEAMS = 1>
-struct Forward : Stateful<P, LT, K, K == Kind::plain ? value_block : slice_columns, TEAMS> {
-  static constexpr int columns = K == Kind::plain ? value_block : slice_columns;
+struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS> {
+  static constexpr int columns = has_states<K> ? slice_columns : value_block;
   using Base = Stateful<P, LT, K, columns, TEAMS>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
@@ -329,12 +329,20 @@ template <class P, int LT, bool DELTA, Kind K> struct Walk {
   }
 };
 
+// How many blocks a multiprocessor is to hold: 128 registers a thread where these suffice. At 32 tokens of 64 inputs it is
+// what its shared memory holds of DPFP's, eight, so that the 132 of an H100 hold a thousand heads.
 template <class P, int LT, bool DELTA, Kind K>
-FWP_KERNEL(2 * LT * forward_teams<K>, LT <= 32 && K == Kind::plain ? 192 / LT : 1) forward_kernel(FWP_CONSTANT Call c) {
-  if constexpr (K == Kind::plain) {
+constexpr int blocks_at_once = has_states<K>                                                          ? 1
+                               : P::scaled && K == Kind::plain && (LT < longest_chunk || !DELTA) ? 256 / LT
+                               : LT <= 32                                                            ? 192 / LT
+                                                                                                     : 1;
+
+template <class P, int LT, bool DELTA, Kind K>
+FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, DELTA, K>)) forward_kernel(FWP_CONSTANT Call c) {
+  if constexpr (!has_states<K>) {
     Forward<P, LT, DELTA, K>(c, whole(c, block_index()), 0, {}, {}).run();
   } else {
-    const int used = Shared<P, LT, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
+    const int used = Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
     char* room = shared_memory(used + state_bytes(c)) + used;
     Walk<P, LT, DELTA, K> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
     if (K == Kind::state || c.resident) walk.resident(room);
@@ -349,7 +357,7 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c,
       return "no instance";  // with_tokens does not come here
     } else {
       const auto kernel = forward_kernel<P, LT, DELTA, K>;
-      const int blocks = c.batch * c.heads * (K == Kind::plain ? 1 : slices(c));
+      const int blocks = c.batch * c.heads * (has_states<K> ? slices(c) : 1);
       return launch(kernel, blocks, 2 * LT * forward_teams<K>, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
     }
   });

@@ -157,7 +157,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       subtract[r] = c.normalize_features ? shift_by[8 * r] : 0.f;
-      factor[r] = c.map == Map::favor ? scale[8 * r] : scale[8 * r] * one_over_power(unit[8 * r]);
+      factor[r] = Base::is_favor() ? scale[8 * r] : scale[8 * r] * one_over_power(unit[8 * r]);
     }
     // Of 16 base rows: the gradient of features, less what normalising them takes off.
     const auto of_features = [&](Tile& x, auto rolled, int slab, int first, int shift) {
@@ -171,9 +171,10 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[n][i] = back[i >> 1] * x[n][i] + (more[n][i] - subtract[i >> 1]);
     };
-    if (several && c.map == Map::favor) {
-      store_favor(is_key, from, to, side, factor, of_features);
-    } else if (c.map == Map::dpfp) {
+    if constexpr (K == Kind::favor || several)
+      if (Base::is_favor()) return store_favor(is_key, from, to, side, factor, of_features);
+    if constexpr (K == Kind::favor) return;
+    if (c.map == Map::dpfp) {
       const Element* own = side + Base::a_down + row;
 #pragma unroll 1
       for (int d = 0; d < c.d_key; d += 16) {
@@ -314,33 +315,32 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
           }
           const Float2 a[4] = {{difference[0][0], difference[0][1]}, {difference[0][2], difference[0][3]},
                                {difference[1][0], difference[1][1]}, {difference[1][2], difference[1][3]}};
-          const int number = slab * half + first + 2 * t;
+          const float* rows[4];  // of R; behind its last row, where the differences are 0, that again
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int number = slab * half + first + 2 * t + (e & 1) + 8 * (e >> 1);
+            rows[e] = c.projection + (number < m ? number : m - 1) * c.d_key + column + g;
+          }
+          const bool full = column + value_block <= c.d_key;
 #pragma unroll
           for (int n = 0; n < value_tiles; ++n) {
-            const int d = column + 8 * n + g;
             float r[4];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              const int i = number + (e & 1) + 8 * (e >> 1);
-              r[e] = i < m && d < c.d_key ? c.projection[i * c.d_key + d] : 0.f;
-            }
-            mma_split(dx[n], a, Float2{r[0], r[1]}, Float2{r[2], r[3]});
+            for (int e = 0; e < 4; ++e) r[e] = full || column + 8 * n + g < c.d_key ? rows[e][8 * n] : 0.f;
+            P::mma(dx[n], a, Float2{r[0], r[1]}, Float2{r[2], r[3]});
           }
         }
       });
-      const float norm[2] = {Base::quad_sum(sum[0]), Base::quad_sum(sum[1])};
-      const float by[2] = {c.input_scale, c.input_scale};
+      const float scale = c.input_scale, by[2] = {scale, scale};
+      const float norm[2] = {scale * Base::quad_sum(sum[0]), scale * Base::quad_sum(sum[1])};
 #pragma unroll
       for (int n = 0; n < value_tiles; n += 2) {
         Tile x;
+        load_inputs(x, is_key, from, column + 8 * n);
 #pragma unroll
         for (int e = 0; e < 2; ++e)
 #pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const Float2 input = Base::input_pair(from, is_key, row + g + 8 * r, column + 8 * (n + e) + 2 * t);
-            x[e][2 * r] = dx[n + e][2 * r] - norm[r] * input.x;
-            x[e][2 * r + 1] = dx[n + e][2 * r + 1] - norm[r] * input.y;
-          }
+          for (int i = 0; i < 4; ++i) x[e][i] = dx[n + e][i] - norm[i >> 1] * x[e][i];
         store_tile(is_key, to, column + 8 * n, x, by);
       }
     }

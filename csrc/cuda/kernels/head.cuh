@@ -29,58 +29,63 @@ template <int COLUMNS> FWP_BOTH int value_stride(const Call& c, bool backward) {
   return (backward ? value_blocks(c) * value_block : COLUMNS) + 4;
 }
 
-template <class P, int LT, int COLUMNS = value_block, int TEAMS = 1> struct Shared {
+template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> struct Shared {
   static constexpr int ld = LT + P::padding, raw_ld = inputs_at_once + P::padding;  // of base rows; of inputs
-  typename P::Element *queries, *keys;        // [-rows_before .. rows_end][ld]
-  float *D, *Z, *G;                           // [LT][value_stride]; Z, G: backward only
+  typename P::Element *queries, *keys;        // [-nu .. base_end][ld]
+  float *D, *Z, *G;                           // [LT][value_stride]; Z, G: backward only. D: see lay
   float* square;                              // [LT / 16][16][17]: diagonal blocks
   float *unit_q, *unit_k, *scale_q, *scale_k;  // [LT] each, as all that follow
   float *beta, *read_rate, *written;          // see forward.cuh
   float *gradient_den, *gradient_seen, *shift_q, *shift_k;  // backward only
   int* last_key;                              // [LT / 16]
   int* present;                               // [LT]: keys that are not padding
-  typename P::Element* raw;                   // [TEAMS][LT][raw_ld]: inputs on their way to base rows
+  typename P::Element* raw;                   // [TEAMS][LT][raw_ld]: inputs on their way to base rows. See lay
 
-  // Cuts up the memory at `base`; bytes used.
+  // Cuts up the memory at `base`; bytes used. What is never needed together shares a place: inputs on their way and the
+  // diagonal blocks, if features are staged but once; and in a forward without a state features and D.
   FWP_BOTH int lay(char* base, const Call& c, bool backward) {
-    int used = 0;
+    int used = 0, end = 0;
     const auto take = [&](auto*& pointer, int count) {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used = round_up(used + count * int(sizeof *pointer), 16);
     };
     // What has the same size in every call comes first: its addresses are constants and take no registers.
     take(square, LT / 16 * 16 * 17);
+    if (K != Kind::general) end = used, used = 0;
+    take(raw, TEAMS * LT * raw_ld);
+    if (end > used) used = end;
     for (float** each : {&unit_q, &unit_k, &scale_q, &scale_k, &beta, &read_rate, &written}) take(*each, LT);
     take(last_key, LT / 16);
     take(present, LT);
-    take(raw, TEAMS * LT * raw_ld);
     if (backward)
       for (float** each : {&gradient_den, &gradient_seen, &shift_q, &shift_k}) take(*each, LT);
+    const int features = used;
     for (typename P::Element** each : {&queries, &keys}) {
-      take(*each, (rows_before(c) + rows_end(c, backward)) * ld);
-      *each += rows_before(c) * ld;
+      take(*each, (c.nu + c.base_end) * ld);
+      *each += c.nu * ld;
     }
+    end = used;
+    if (!has_states<K> && !backward) used = features;
     for (float** each : {&D, &Z, &G})
       if (backward || each == &D) take(*each, LT * value_stride<COLUMNS>(c, backward));
-    return used;
+    return end > used ? end : used;
   }
 };
 
 // TEAMS: 1, where each warp has 16 queries and the keys of these numbers; or 2, of which one has queries, the other keys.
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> struct Head {
-  static constexpr bool states = K != Kind::plain, several = K == Kind::general;  // slabs, maps
+  static constexpr bool states = has_states<K>, several = K == Kind::general;  // slabs, maps
   static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = COLUMNS / 8;
-  static constexpr int ld = Shared<P, LT>::ld, raw_ld = Shared<P, LT>::raw_ld;
+  static constexpr int ld = Shared<P, LT, K>::ld, raw_ld = Shared<P, LT, K>::raw_ld;
   using Element = typename P::Element;
   using Pair = typename P::Pair;
   using Strip = float[strip_tiles][4];
   using Values = float[value_tiles][4];
-  using Projected = float[slab_rows / 16][4];
 
   const Call& c;
   const Piece here;
   const bool backward;
-  Shared<P, LT, COLUMNS, TEAMS> s;
+  Shared<P, LT, K, COLUMNS, TEAMS> s;
   const int lane, g, t, team, row, b, h;
   int stride;        // of D, Z, G
   int base_rows;     // resident
@@ -121,7 +126,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         b_across(corner<B_across>()) {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     stride = value_stride<COLUMNS>(c, backward);
-    base_rows = resident_rows(c);
+    base_rows = c.base_rows;
     modulus = c.map == Map::dpfp ? 2 * c.d_key : 1 << 30;
     slabs = several ? slabs_of(c) : 1;
   }
@@ -133,6 +138,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   }
 
   // ---- small pieces ----
+
+  FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.map == Map::favor); }
 
   FWP_DEVICE float quad_sum(float x) const {
     x += shuffle_xor(x, 1);
@@ -214,9 +221,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
       else x[n] = {};
     }
   }
-  // Inputs first .. first + 63 of own tokens, 0 where there are none: x[n][..] are pairs of tokens, those of the operand
-  // A_down of 16 inputs.
-  FWP_DEVICE void read_inputs(Float2 (&x)[inputs_at_once / 16][4], const Inputs& asked, bool keys, int first) const {
+  // Inputs first .. first + 63 of own tokens to `raw`, 0 where there are none.
+  FWP_DEVICE void put_inputs(const Inputs& asked, bool keys, int first) const {
     const Rows<const void>& rows = keys ? c.k : c.q;
     Element* raw = s.raw + (team * LT + row) * raw_ld;
     if (rows.aligned) {
@@ -237,7 +243,11 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
       }
     }
     sync_warp();
-    const Element* at = raw + P::template corner<A_down>(lane, raw_ld);
+  }
+  // The same as numbers: x[n][..] are pairs of tokens, those of the operand A_down of 16 inputs.
+  FWP_DEVICE void read_inputs(Float2 (&x)[inputs_at_once / 16][4], const Inputs& asked, bool keys, int first) const {
+    put_inputs(asked, keys, first);
+    const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<A_down>(lane, raw_ld);
     Pair pairs[inputs_at_once / 16][4];
 #pragma unroll
     for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<A_down, raw_ld>(pairs[n], at + 16 * n);
@@ -329,9 +339,9 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
     sync_warp();
     // What goes on at the ends, and nothing behind the last feature: eight lanes a row.
-    const int end = dpfp ? rows_end(c, backward) : base_rows;
+    const int end = dpfp ? c.base_end : base_rows;
     Element* pair = to + lane % 8 * 2;
-    for (int n = -rows_before(c) + lane / 8; n < 0; n += 4) store(pair + n * ld, load(pair + (n + modulus) * ld));
+    for (int n = lane / 8 - c.nu; n < 0; n += 4) store(pair + n * ld, load(pair + (n + modulus) * ld));
     for (int n = (dpfp ? modulus : count) + lane / 8; n < end; n += 4) {
       int from = n;
       while (from >= modulus) from -= modulus;
@@ -343,6 +353,9 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // Of two teams each stages its own side, asked for in `q`.
   FWP_DEVICE void stage(Inputs& q, Inputs& k, int slab, bool fresh) const {
+    if constexpr (K == Kind::favor || several)
+      if (is_favor()) return stage_favor(q, k, slab, fresh);
+    if constexpr (K == Kind::favor) return;
 #pragma unroll 1
     for (int side = TEAMS == 1 ? 0 : team;; ++side) {
       stage_side(q, side, slab, fresh);
@@ -352,102 +365,201 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
   }
   FWP_DEVICE void stage(int slab, bool fresh) const {
-    if (several && c.map == Map::favor) {
-      stage_favor(slab, s.queries, s.unit_q, false, fresh);
-      stage_favor(slab, s.keys, s.unit_k, true, fresh);
-      return;
-    }
     Inputs q, k;
-    const int first = c.map == Map::dpfp || (P::scaled && fresh) ? 0 : slab * base_rows;
+    const int first = c.map == Map::dpfp || is_favor() || (P::scaled && fresh) ? 0 : slab * base_rows;
     ask(q, false, first);
     ask(k, true, first);
     stage(q, k, slab, fresh);
   }
 
-  // R x' of 64 (base_rows / 2) rows of R for the 16 tokens from `row` on, and |x'|^2 / 2 of the tokens g and g + 8.
-  FWP_DEVICE void project(const Rows<const void>& rows, bool keys, int slab, Projected& p, float (&norm)[2]) const {
-    const int first = slab * (base_rows / 2), m = c.d_dot / 2;
+  // ---- FAVOR+ ----
+  //
+  // Feature i of the slab stands in base rows i and half + i: exp(R x' - |x'|^2 / 2) and exp(-R x' - |x'|^2 / 2), over the
+  // largest of all features of the token. Until that is known R x' stands there itself, in float: a pair of tokens in the
+  // room of its pairs of features, which the same lane reads, so that R is gone through once. Exponents are of 2.
+
+  // Of the sides q and k, tokens 2t, 2t + 1 and 8 further.
+  using OfTokens = float[2][2][2];
+
+  FWP_DEVICE void keep(Element* to, Float2 x) const {
+    if constexpr (sizeof(Pair) == sizeof(Float2)) {
+      store(to, P::pair(x.x, x.y));
+    } else {
+      *reinterpret_cast<float*>(to) = x.x;
+      *reinterpret_cast<float*>(to + base_rows / 2 * ld) = x.y;
+    }
+  }
+  FWP_DEVICE Float2 kept_at(const Element* from) const {
+    if constexpr (sizeof(Pair) == sizeof(Float2)) return P::values(load(from));
+    else return {*reinterpret_cast<const float*>(from), *reinterpret_cast<const float*>(from + base_rows / 2 * ld)};
+  }
+  // Calls f(side, h, i, base row) for what a lane has of 16 features of both sides: pairs of tokens from 8 h on.
+  template <class F> FWP_DEVICE void for_kept(int i, F f) const {
 #pragma unroll
-    for (int n = 0; n < slab_rows / 16; ++n)
+    for (int side = 0; side < 2; ++side)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[n][i] = 0;
-    norm[0] = norm[1] = 0;
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          f(side, h, r, (side ? s.keys : s.queries) + row + (i + g + 8 * r) * ld + 8 * h + 2 * t);
+  }
+
+  // R x' of the slab to its base rows; of |x'|^2 / 2 the tokens' `norm`, and in `top` the largest |R x'| so far. `q` and `k`
+  // have been asked for if `asked`.
+  FWP_DEVICE void project(Inputs& q, Inputs& k, bool asked, int slab, OfTokens& norm, OfTokens& top) const {
+    constexpr float log2_e = 1.44269504f;
+    const int half = base_rows / 2, last = c.d_dot / 2 - 1;
+    const float scale = c.input_scale;
+    float squares[2][2] = {};
 #pragma unroll 1
-    for (int d = 0; d < c.d_key; d += 16) {
-      Float2 a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        a[i] = input_pair(rows, keys, row + g + 8 * (i & 1), d + 2 * t + 8 * (i >> 1));
-        norm[i & 1] += a[i].x * a[i].x + a[i].y * a[i].y;
+    for (int d = 0; d < c.d_key; d += inputs_at_once) {
+      if (d || !asked) {
+        ask(q, false, d);
+        ask(k, true, d);
       }
+      const bool in_pairs = c.d_key % 2 == 0 && reinterpret_cast<std::uintptr_t>(c.projection) % 8 == 0;
+      const bool whole = in_pairs && d + inputs_at_once <= c.d_key;
+      Pair x[2][inputs_at_once / 16][4];
+      OfTokens by;  // what R x is multiplied by: x is near 1
 #pragma unroll
-      for (int n = 0; n < slab_rows / 16; ++n) {
-        const int i = first + 8 * n + g;
-        Float2 w[2];
+      for (int side = 0; side < 2; ++side) {
+        put_inputs(side ? k : q, side, d);
+        const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<B_across>(lane, raw_ld);
+#pragma unroll
+        for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<B_across, raw_ld>(x[side][n], at + 16 * n);
+        sync_warp();
+        float power[2] = {1, 1};
+        P::for_type(c.type, [&](auto type) {
+          const auto each = [&](auto f) {  // f(pair, tokens g or g + 8)
+#pragma unroll
+            for (int n = 0; n < inputs_at_once / 16; ++n)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) f(x[side][n][i], i >> 1);
+          };
+          each([&](Pair& pair, int r) {
+            const Float2 y = P::template numbers<type.value>(pair);
+            squares[side][r] += y.x * y.x + y.y * y.y;
+            power[r] = larger(power[r], larger(absolute(y.x), absolute(y.y)));
+          });
+          if (P::scaled) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              for (int lanes = 1; lanes < 4; lanes *= 2) power[r] = larger(power[r], shuffle_xor(power[r], lanes));
+              power[r] = power_below(power[r]);
+            }
+            each([&](Pair& pair, int r) {
+              const Float2 y = P::template numbers<type.value>(pair);
+              const float down = one_over_power(power[r]);
+              pair = P::pair(y.x * down, y.y * down);
+            });
+          }
+        });
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            by[side][h][e] = scale * log2_e * (P::scaled ? shuffle(power[h], 8 * t + 4 * e) : 1.f);
+      }
+#pragma unroll 1
+      for (int i = 0; i < half; i += 16) {
+        const float* rows[2];  // of R; behind its last row that again
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int number = slab * half + i + g + 8 * r;
+          rows[r] = c.projection + (number < last ? number : last) * c.d_key + d + 2 * t;
+        }
+        Float2 R[inputs_at_once / 16][4];
+        const auto load_R = [&](auto f) {
+#pragma unroll
+          for (int n = 0; n < inputs_at_once / 16; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) R[n][e] = f(rows[e & 1], 16 * n + 8 * (e >> 1));
+        };
+        if (whole) load_R([](const float* from, int at) { return Single::load_pair(Type::float32, from, at); });
+        else
+          load_R([&](const float* from, int at) {
+            const int left = c.d_key - d - 2 * t - at;
+            return Float2{left > 0 ? from[at] : 0.f, left > 1 ? from[at + 1] : 0.f};
+          });
+        float p[2][2][4] = {};
+#pragma unroll
+        for (int n = 0; n < inputs_at_once / 16; ++n) {
+          if (d + 16 * n >= c.d_key) continue;
+          typename P::Exact a;
+          P::split(a, R[n]);
+#pragma unroll
+          for (int side = 0; side < 2; ++side)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) P::mma_exact(p[side][h], a, x[side][n][2 * h], x[side][n][2 * h + 1]);
+        }
+        for_kept(i, [&](int side, int h, int r, Element* at) {
+          Float2 y = {p[side][h][2 * r] * by[side][h][0], p[side][h][2 * r + 1] * by[side][h][1]};
+          if (d) {
+            const Float2 before = kept_at(at);
+            y = {before.x + y.x, before.y + y.y};
+          }
+          keep(at, y);
+          if (d + inputs_at_once < c.d_key) return;
+          top[side][h][0] = larger(top[side][h][0], absolute(y.x));
+          top[side][h][1] = larger(top[side][h][1], absolute(y.y));
+        });
+      }
+    }
+#pragma unroll
+    for (int side = 0; side < 2; ++side)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float half_square = 0.5f * log2_e * scale * scale * quad_sum(squares[side][h]);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) norm[side][h][e] = shuffle(half_square, 8 * t + 4 * e);
+      }
+  }
+  // Features of the slab, of both sides; if `fresh` their largest exponents first, to `unit`.
+  FWP_DEVICE void stage_favor(Inputs& q, Inputs& k, int slab, bool fresh) const {
+    constexpr float ln_2 = 0.69314718f, highest = largest_favor_exponent / ln_2;
+    const int half = base_rows / 2, m = c.d_dot / 2;
+    OfTokens norm, top = {};
+    bool asked = true;
+    if (several && fresh)
+#pragma unroll 1
+      for (int other = slabs - 1; other > slab; --other) {
+        project(q, k, asked, other, norm, top);
+        asked = false;
+      }
+    project(q, k, asked, slab, norm, top);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      float* unit = (side ? s.unit_k : s.unit_q) + row;
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int at = d + 2 * t + 8 * e;
-          w[e].x = i < m && at < c.d_key ? c.projection[i * c.d_key + at] : 0.f;
-          w[e].y = i < m && at + 1 < c.d_key ? c.projection[i * c.d_key + at + 1] : 0.f;
-        }
-        mma_split(p[n], a, w[0], w[1]);
-      }
-    }
+          float& x = top[side][h][e];
+          float& own = unit[8 * h + 2 * t + e];
+          if (fresh) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) norm[r] = 0.5f * quad_sum(norm[r]);
-  }
-  // x' of a token, two of its inputs
-  FWP_DEVICE Float2 input_pair(const Rows<const void>& rows, bool keys, int token, int d) const {
-    const bool there = keys ? key_there(token) : query_there(token);
-    const int64_t at = offset(rows, token) + d;
-    return {there && d < c.d_key ? P::load(c.type, rows.data, at) * c.input_scale : 0.f,
-            there && d + 1 < c.d_key ? P::load(c.type, rows.data, at + 1) * c.input_scale : 0.f};
-  }
-  FWP_DEVICE void stage_favor(int slab, Element* to, float* unit, bool keys, bool fresh) const {
-    const Rows<const void>& rows = keys ? c.k : c.q;
-    const int half = base_rows / 2, m = c.d_dot / 2;
-    Projected p;
-    float norm[2];
-    // `unit` is the largest exponent of each token here, see scale_of.
-    if (fresh) {
-      float top[2] = {-INFINITY, -INFINITY};
-#pragma unroll 1
-      for (int n_slab = 0; n_slab < slabs; ++n_slab) {
-        project(rows, keys, n_slab, p, norm);
-#pragma unroll
-        for (int n = 0; n < slab_rows / 16; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float x = absolute(p[n][i]);  // 0 behind the last row of R: no matter
-            top[i >> 1] = x > top[i >> 1] ? x : top[i >> 1];
+            for (int lanes = 4; lanes < 32; lanes *= 2) x = larger(x, shuffle_xor(x, lanes));
+            x -= norm[side][h][e];
+            if (g == 0) own = x < highest ? x * ln_2 : largest_favor_exponent;
+          } else {
+            x = own < largest_favor_exponent ? own / ln_2 : highest;
           }
-      }
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-#pragma unroll
-        for (int d = 1; d < 4; d *= 2) {
-          const float other = shuffle_xor(top[r], d);
-          top[r] = other > top[r] ? other : top[r];
+          x = x < highest ? x : highest;
         }
-        top[r] -= norm[r];
-        if (t == 0) unit[row + g + 8 * r] = top[r] < largest_favor_exponent ? top[r] : largest_favor_exponent;
-      }
-      sync_warp();
     }
-    project(rows, keys, slab, p, norm);
-#pragma unroll
-    for (int n = 0; n < slab_rows / 16; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int feature = 8 * n + 2 * t + (i & 1), token = row + g + 8 * (i >> 1);
-        if (feature >= half) continue;
-        const bool there = slab * half + feature < m;
-        to[feature * ld + token] = P::element(there ? favor(p[n][i] - norm[i >> 1], unit[token]) : 0.f);
-        to[(half + feature) * ld + token] = P::element(there ? favor(-p[n][i] - norm[i >> 1], unit[token]) : 0.f);
-      }
-  }
-  static FWP_DEVICE float favor(float exponent, float top) {
-    return exponential((exponent < largest_favor_exponent ? exponent : largest_favor_exponent) - top);
+#pragma unroll 1
+    for (int i = 0; i < half; i += 16)
+      for_kept(i, [&](int side, int h, int r, Element* at) {
+        const bool there = slab * half + i + g + 8 * r < m;
+        const Float2 y = kept_at(at);
+        const auto feature = [&](float x, int e) {
+          const float less = norm[side][h][e] + top[side][h][e], most = highest - top[side][h][e];
+          return there ? power_of_two(x - less < most ? x - less : most) : 0.f;
+        };
+        store(at, P::pair(feature(y.x, 0), feature(y.y, 1)));
+        store(at + half * ld, P::pair(feature(-y.x, 0), feature(-y.y, 1)));
+      });
+    sync_warp();
   }
 
   static FWP_CALLED void restage(const Call& c, int head, int first, int queries, int keys, bool backward, int slab,
@@ -474,7 +586,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // Calls f(rolled, j, i) for every 16 rows of features of the slab, from base row i on; j: DPFP's offset, 0 for the other
   // maps, which are not rolled.
   template <class F> FWP_DEVICE void for_features(F f) const {
-    if (c.map == Map::dpfp) {
+    if (K != Kind::favor && c.map == Map::dpfp) {
 #pragma unroll 1
       for (int j = 1; j <= c.nu; ++j)
 #pragma unroll 1

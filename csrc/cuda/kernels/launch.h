@@ -2,6 +2,8 @@
 // or what is wrong. Kernel sources do not include this: with it each of them would compile every instance.
 #pragma once
 
+#include <type_traits>
+
 #include "call.h"
 #include "limits.h"
 
@@ -20,6 +22,11 @@ template <class P, bool DELTA> const char* launched(const Call& call, bool backw
     case Kind::plain:
       return backward ? launch_backward<P, DELTA, Kind::plain>(call, stream)
                       : launch_forward<P, DELTA, Kind::plain>(call, stream);
+    case Kind::favor:
+      if constexpr (std::is_same_v<P, Half>)
+        return backward ? launch_backward<P, DELTA, Kind::favor>(call, stream)
+                        : launch_forward<P, DELTA, Kind::favor>(call, stream);
+      else return "no instance";  // fit does not come here
     case Kind::state:
       return backward ? launch_backward<P, DELTA, Kind::state>(call, stream)
                       : launch_forward<P, DELTA, Kind::state>(call, stream);
@@ -50,12 +57,18 @@ inline const char* backward(const Call& call, void* stream) {
   return launched(call, true, stream);
 }
 
-// Sets what depends on the device, `chunk` and `resident`, for blocks with at most `limit` bytes of shared memory. The
-// states that the caller wants must have been set.
+// Sets what depends on the device, from `chunk` to `resident`, for blocks with at most `limit` bytes of shared
+// memory. The states that the caller wants must have been set.
 inline void fit(Call& call, bool backward, int limit) {
   call.chunk = longest_chunk;
+  call.together = call.type != Type::float32;
   call.resident = 1;
-  if (is_walked(call) || bytes(call, backward) > limit) call.chunk = walked_chunk;
+  lay_features(call, backward);
+  const Kind kind = kind_of(call);
+  if ((kind == Kind::plain || kind == Kind::favor) && bytes(call, backward) <= limit) return;
+  call.chunk = walked_chunk;
+  call.together = 0;
+  lay_features(call, backward);
   call.resident = bytes(call, false) <= limit;
 }
 // What `checkpoints` should be for the backward of a walked call, and for how many states W and z then need room: about

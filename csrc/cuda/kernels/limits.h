@@ -13,21 +13,32 @@ inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources >
 // Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
 constexpr int slice_columns = 32;
 
-// What an instance can do, each more than the one before and in more registers: one piece, without states, of features in
-// one slab; states, and so walks; FAVOR+, features in several slabs, states that shared memory has no room for.
-enum class Kind { plain, state, general };
-constexpr int slab_rows = 128;  // base features held at a time, see head.cuh
+constexpr int slab_rows = 128;  // base rows of features held at a time, see head.cuh
+// Sets base_rows and base_end. Rows: at most slab_rows, but for DPFP, which needs all 2 d_key, and where all stand together.
+// DPFP's go on at both ends as they come round, so that a rolled row is found without looking where it wraps: for r_{i-j},
+// nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows behind the last up to base_end.
+inline void lay_features(Call& c, bool backward) {
+  const auto round_up = [](int x) { return (x + 15) / 16 * 16; };
+  const int m = c.d_dot / 2;
+  if (c.map == Map::dpfp) c.base_rows = round_up(2 * c.d_key);
+  else if (c.map == Map::favor) c.base_rows = 2 * (c.together || m < slab_rows / 2 ? round_up(m) : slab_rows / 2);
+  else c.base_rows = c.d_dot < slab_rows ? round_up(c.d_dot) : slab_rows;
+  const int needed = backward && c.map == Map::dpfp ? c.d_key + round_up(c.d_key) + c.nu : 0;
+  c.base_end = needed > c.base_rows ? needed : c.base_rows;
+}
+// What an instance can do, in more registers the more it is. One piece without states: of FAVOR+ (favor) or of the other
+// maps (plain). States, and so walks: of maps but FAVOR+ (state), of all, also with features in several slabs and with
+// states that shared memory has no room for (general).
+enum class Kind { plain, favor, state, general };
+template <Kind K> constexpr bool has_states = K == Kind::state || K == Kind::general;
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_walked(c);
-  const bool longer = !is_walked(c) && (c.targets > walked_chunk || c.sources > walked_chunk);
-  if (c.map == Map::favor || (c.map != Map::dpfp && c.d_dot > slab_rows) || (states && (longer || !c.resident)))
-    return Kind::general;
+  if (c.map == Map::favor) return c.together && !states ? Kind::favor : Kind::general;
+  if ((c.map != Map::dpfp && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
   return states ? Kind::state : Kind::plain;
 }
-template <int LT, Kind K>
-constexpr bool exists = K == Kind::plain || LT == walked_chunk || (K == Kind::general && LT > walked_chunk);
+template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == walked_chunk;
 // Forward walks have few blocks, so twice the warps: one team for the queries, one for the keys.
 template <Kind K> constexpr int forward_teams = K == Kind::state ? 2 : 1;
-template <int LT, Kind K> constexpr bool walks = K != Kind::plain && LT == walked_chunk;  // instances that can
 
 }  // namespace fwp::gpu

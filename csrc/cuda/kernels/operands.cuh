@@ -91,6 +91,20 @@ struct Half {
   static FWP_DEVICE void mma_features(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
     mma_rounded<true>(c, a, b0, b1);
   }
+  // Numbers of moderate size in two parts, to 22 bits of mantissa or 2^-25, and their product with halves.
+  using Exact = Pair[2][4];
+  static FWP_DEVICE void split(Exact& part, const Float2 (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      part[1][i] = pair(a[i].x, a[i].y);
+      const Float2 high = values(part[1][i]);
+      part[0][i] = pair(a[i].x - high.x, a[i].y - high.y);
+    }
+  }
+  static FWP_DEVICE void mma_exact(float (&c)[4], const Exact& a, Pair b0, Pair b1) {
+    mma(c, a[0], b0, b1);
+    mma(c, a[1], b0, b1);
+  }
 
   template <class O> static FWP_DEVICE int corner(int lane, int ld) {
     const int far = 8 * (lane >> 4), near = 8 * (lane >> 3 & 1), r = lane & 7;
@@ -153,6 +167,12 @@ struct Single {
   static FWP_DEVICE void mma_features(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
     mma_split(c, a, b0, b1);
   }
+  using Exact = Pair[4];
+  static FWP_DEVICE void split(Exact& part, const Float2 (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = a[i];
+  }
+  static FWP_DEVICE void mma_exact(float (&c)[4], const Exact& a, Pair b0, Pair b1) { mma_split(c, a, b0, b1); }
 
   template <class O> static FWP_DEVICE int corner(int lane, int ld) {
     const int g = lane >> 2, t = lane & 3;

@@ -1,5 +1,5 @@
 // Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: DPFP, d_key = d_value = 64, d_dot
-// = 256, general kernels with a state. One line a kernel: its name as the compiler writes it, threads, bytes.
+// = 256; favor and general kernels FAVOR+ of the same width, these with a state. One line a kernel: its name as the compiler writes it, threads, bytes.
 #include <cstdio>
 
 #include "../kernels/decode.cuh"
@@ -20,20 +20,25 @@ template <class C> C call() {
 
 template <class P, int LT, Kind K> void print_kernels(const char* operands) {
   if (!exists<LT, K>) return;
-  const char* name = K == Kind::plain ? "plain" : K == Kind::state ? "state" : "general";
+  constexpr const char* names[] = {"plain", "favor", "state", "general"};
   for (bool backward : {false, true})
     for (bool delta : {false, true}) {
       Call c = call<Call>();
       float state = 0;
       c.targets = c.sources = c.chunk = LT;
       c.resident = 1;
-      if (K != Kind::plain) c.W = &state;
+      if (has_states<K>) c.W = &state;
+      if (K == Kind::favor || K == Kind::general) c.map = Map::favor;
+      c.together = K == Kind::favor;
+      if (c.map != Map::dpfp) c.nu = 0;
+      lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                  delta ? "true" : "false", name, 2 * LT * (backward ? 1 : forward_teams<K>), bytes_of<P>(c, backward));
+                  delta ? "true" : "false", names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>), bytes_of<P>(c, backward));
     }
 }
 template <class P, int LT> void print_pieces(const char* operands) {
   print_kernels<P, LT, Kind::plain>(operands);
+  if (std::is_same_v<P, Half>) print_kernels<P, LT, Kind::favor>(operands);
   print_kernels<P, LT, Kind::state>(operands);
   print_kernels<P, LT, Kind::general>(operands);
 }
