@@ -44,7 +44,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       float sum_q[4] = {}, sum_k[4] = {};
       Base::clear(A);
       Base::clear(B);
-      Base::template grams<DELTA, 1>(
+      Base::template grams<DELTA, Base::together>(
           A, B, sum_q, sum_k, early ? last_q : 0, w < keys ? keys : 0, [](int, int, int) {}, [](auto&) {});
       Base::finish_scales(sum_q, sum_k);
       sync_block();

@@ -57,7 +57,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     typename Base::Rows16 rows;
     Base::clear(A);
     Base::clear(B);
-    constexpr int together = states ? 2 : 1;  // tiles of keys: blocks that walk are few, so warps wait for no other's
+    constexpr int together = states || (P::scaled && tiles > 1) ? 2 : 1;  // as in products.cuh
     Base::template grams<DELTA, together>(
         A, B, sum_q, sum_k, last_q, last_k,
         [&](int slab, int j, int i) {

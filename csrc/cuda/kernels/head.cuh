@@ -353,15 +353,18 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // Of two teams each stages its own side, asked for in `q`.
   FWP_DEVICE void stage(Inputs& q, Inputs& k, int slab, bool fresh) const {
-    if constexpr (K == Kind::favor || several)
-      if (is_favor()) return stage_favor(q, k, slab, fresh);
-    if constexpr (K == Kind::favor) return;
+    if constexpr (K == Kind::favor) {
+      stage_favor(q, k, slab, fresh);
+    } else {
+      if constexpr (several)
+        if (is_favor()) return stage_favor(q, k, slab, fresh);
 #pragma unroll 1
-    for (int side = TEAMS == 1 ? 0 : team;; ++side) {
-      stage_side(q, side, slab, fresh);
-      if (TEAMS > 1 || side) return;
+      for (int side = TEAMS == 1 ? 0 : team;; ++side) {
+        stage_side(q, side, slab, fresh);
+        if (TEAMS > 1 || side) return;
 #pragma unroll
-      for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
+        for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
+      }
     }
   }
   FWP_DEVICE void stage(int slab, bool fresh) const {

@@ -21,6 +21,9 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- features ----
 
+  // Tiles whose operands are loaded without waiting for each other, where there are registers for them.
+  static constexpr int together = P::scaled && !states && LT > 16 && LT < longest_chunk ? 2 : 1;
+
   // Features of N times 16 tokens as operands O, pairs along features (down) or along tokens (across). at(n) is the
   // operand's corner among base rows; a rolled operand is the product with the rows `roll` elements away. All loads
   // come before their use: they do not wait for each other.
@@ -136,7 +139,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   }
   FWP_DEVICE void add_gram(Strip& strip, const Element* own, const Element* other, int first, int last) {
     float unused[4] = {};
-    gram<1, false>(strip, unused, own, other, first, last, [](int, int, int) {}, [](auto&) {});
+    gram<together, false>(strip, unused, own, other, first, last, [](int, int, int) {}, [](auto&) {});
   }
 
   // Sums of features of own tokens from accumulators of phi times ones.
