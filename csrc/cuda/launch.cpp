@@ -207,7 +207,7 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   const int limit = shared_memory(op, device);
   const auto needs = [&](bool backward) {
     fit(call, backward, limit);
-    return bytes(call, backward);
+    return most_bytes(call, backward);
   };
   return refusal(op, device, differentiated ? std::max(needs(false), needs(true)) : needs(false));
 }

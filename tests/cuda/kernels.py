@@ -110,6 +110,12 @@ def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
     return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
 
 
+def bytes_needed(call: _Call, *, backward: bool, limit: int) -> int:
+    """Shared memory that a block of the call asks for, of any of its launches."""
+    _fit(call, backward=backward, limit=limit)
+    return kernels().fwp_shim_bytes(ctypes.byref(call), int(backward))
+
+
 def holds_all_features(call: _Call, *, backward: bool, limit: int) -> bool:
     """Whether a block holds all features of FAVOR+ at once."""
     _fit(call, backward=backward, limit=limit)

@@ -265,6 +265,36 @@ def test_inputs_of_any_magnitude(rule, device):
     compare(device, rule, x, phi, eps=0.0, looser=3)  # large exponents
 
 
+@pytest.mark.parametrize("normalize_features", [True, False])
+@pytest.mark.parametrize("dtype, scale", [(torch.float16, 1e4), (torch.bfloat16, 1e20), (torch.float32, 1e5)], ids=str)
+def test_favor_vanishes_for_large_inputs(dtype, scale, normalize_features):
+    """Features of exp(-|x'|^2 / 2) are 0 in float32, not NaN."""
+    x, phi = make("sum", 20, 20, dtype=dtype, H=1, d_key=64, feature_map=("favor", {"m": 9}), scale=scale)
+    options = dict(
+        causal=True, normalize_features=normalize_features, normalize_output=False, eps=1e-6, phi=phi, padding=None,
+        return_state=False,
+    )  # fmt: skip
+    for name, y in by_shim("sum", x, **options).items():
+        assert not y.any(), name  # NaN counts
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("feature_map", [DPFP, ("favor", {"m": 9})], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_what_is_not_a_number_stays_so(dtype, feature_map, poison):
+    x, phi = make("sum", 20, 20, dtype=dtype, H=1, feature_map=feature_map)
+    x["q"][0, 5] = poison
+    x["k"][0, 9, 0, 3] = poison
+    options = dict(
+        causal=True, normalize_features=True, normalize_output=False, eps=1e-6, phi=phi, padding=None,
+        return_state=False,
+    )  # fmt: skip
+    expected = by_autograd("sum", x, backend="reference", device="cpu", dtype=None, grad_dtype=dtype, **options)
+    for name, y in by_shim("sum", x, **options).items():
+        missed = expected[name].isnan() & ~y.isnan()
+        assert expected[name].isnan().any() and not missed.any(), name
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_zero_denominators_and_beta(dtype, device):

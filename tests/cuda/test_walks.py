@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
 from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
 
@@ -195,3 +196,22 @@ def test_without_keys_or_queries(rule):
         names = ["out", "W", "z", "gradient of q", "gradient of W", "gradient of z"] if S == 1 else ["W", "z"]
         for name in names:
             torch.testing.assert_close(found[name], expected[name])
+
+
+@pytest.mark.parametrize("kilobytes", [163, 227])
+def test_a_walked_backward_asks_for_no_more_than_there_is(kilobytes):
+    """Its first launch is a forward; a state that this has room for stands in shared memory."""
+    fitting = 0
+    for d_key, nu in [(16, 25), (32, 12), (48, 12), (64, 97), (64, 110), (96, 114)]:
+        k, v = torch.empty(1, 200, 1, d_key, dtype=torch.float16), torch.empty(1, 200, 1, 8, dtype=torch.float16)
+        call = kernels.make_call(
+            k, k, v, rule="sum", feature_map=build_feature_map("dpfp", d_key, nu=nu), causal=True,
+            normalize_features=True, normalize_output=False,
+        )  # fmt: skip
+        resident = {}
+        for backward in (False, True):
+            needed = kernels.bytes_needed(call, backward=backward, limit=kilobytes * 1024)
+            resident[backward] = call.resident
+        fitting += needed <= kilobytes * 1024
+        assert resident[True] == resident[False]
+    assert fitting >= 4

@@ -379,7 +379,9 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   //
   // Feature i of the slab stands in base rows i and half + i: exp(R x' - |x'|^2 / 2) and exp(-R x' - |x'|^2 / 2), over the
   // largest of all features of the token. Until that is known R x' stands there itself, in float: a pair of tokens in the
-  // room of its pairs of features, which the same lane reads, so that R is gone through once. Exponents are of 2.
+  // room of its pairs of features, which the same lane reads, so that R is gone through once. Exponents of half operands
+  // are of 2: others would feel that constants are rounded.
+  static constexpr float exponent_units = P::scaled ? 1.44269504f : 1.f;
 
   // Of the sides q and k, tokens 2t, 2t + 1 and 8 further.
   using OfTokens = float[2][2][2];
@@ -410,7 +412,6 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // R x' of the slab to its base rows; of |x'|^2 / 2 the tokens' `norm`, and in `top` the largest |R x'| so far. `q` and `k`
   // have been asked for if `asked`.
   FWP_DEVICE void project(Inputs& q, Inputs& k, bool asked, int slab, OfTokens& norm, OfTokens& top) const {
-    constexpr float log2_e = 1.44269504f;
     const int half = base_rows / 2, last = c.d_dot / 2 - 1;
     const float scale = c.input_scale;
     float squares[2][2] = {};
@@ -461,7 +462,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         for (int h = 0; h < 2; ++h)
 #pragma unroll
           for (int e = 0; e < 2; ++e)
-            by[side][h][e] = scale * log2_e * (P::scaled ? shuffle(power[h], 8 * t + 4 * e) : 1.f);
+            by[side][h][e] = scale * exponent_units * (P::scaled ? shuffle(power[h], 8 * t + 4 * e) : 1.f);
       }
 #pragma unroll 1
       for (int i = 0; i < half; i += 16) {
@@ -512,14 +513,15 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     for (int side = 0; side < 2; ++side)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float half_square = 0.5f * log2_e * scale * scale * quad_sum(squares[side][h]);
+        float half_square = 0.5f * exponent_units * (scale * (scale * quad_sum(squares[side][h])));
+        half_square = half_square > 1e30f ? 1e30f : half_square;  // what follows is finite then
 #pragma unroll
         for (int e = 0; e < 2; ++e) norm[side][h][e] = shuffle(half_square, 8 * t + 4 * e);
       }
   }
   // Features of the slab, of both sides; if `fresh` their largest exponents first, to `unit`.
   FWP_DEVICE void stage_favor(Inputs& q, Inputs& k, int slab, bool fresh) const {
-    constexpr float ln_2 = 0.69314718f, highest = largest_favor_exponent / ln_2;
+    constexpr float highest = largest_favor_exponent * exponent_units;
     const int half = base_rows / 2, m = c.d_dot / 2;
     OfTokens norm, top = {};
     bool asked = true;
@@ -530,6 +532,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         asked = false;
       }
     project(q, k, asked, slab, norm, top);
+    // From here on `top` is what is taken from R x': no difference of large numbers, but where exponents are clipped. NaN
+    // is not larger than anything, and stays.
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       float* unit = (side ? s.unit_k : s.unit_q) + row;
@@ -542,12 +546,13 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
           if (fresh) {
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2) x = larger(x, shuffle_xor(x, lanes));
-            x -= norm[side][h][e];
-            if (g == 0) own = x < highest ? x * ln_2 : largest_favor_exponent;
+            const float exponent = x - norm[side][h][e];
+            const bool clipped = exponent >= highest;
+            if (g == 0) own = clipped ? largest_favor_exponent : exponent / exponent_units;
+            if (clipped) x = norm[side][h][e] + highest;
           } else {
-            x = own < largest_favor_exponent ? own / ln_2 : highest;
+            x = norm[side][h][e] + (own < largest_favor_exponent ? own * exponent_units : highest);
           }
-          x = x < highest ? x : highest;
         }
     }
 #pragma unroll 1
@@ -556,8 +561,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         const bool there = slab * half + i + g + 8 * r < m;
         const Float2 y = kept_at(at);
         const auto feature = [&](float x, int e) {
-          const float less = norm[side][h][e] + top[side][h][e], most = highest - top[side][h][e];
-          return there ? power_of_two(x - less < most ? x - less : most) : 0.f;
+          const float less = x - top[side][h][e], exponent = less > 0 ? 0.f : less;
+          return !there ? 0.f : P::scaled ? power_of_two(exponent) : exponential(exponent);
         };
         store(at, P::pair(feature(y.x, 0), feature(y.y, 1)));
         store(at + half * ld, P::pair(feature(-y.x, 0), feature(-y.y, 1)));

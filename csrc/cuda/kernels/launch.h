@@ -47,12 +47,21 @@ inline const char* launched(const Call& call, bool backward, void* stream) {
 inline int bytes(const Call& call, bool backward) {
   return call.type == Type::float32 ? bytes_of<Single>(call, backward) : bytes_of<Half>(call, backward);
 }
+// The forward in front of a walked backward, which leaves states on the way: of the keys alone.
+inline Call writing_of(Call call) {
+  call.targets = call.causal = 0;
+  lay_features(call, false);
+  return call;
+}
+// What all launches of a call need.
+inline int most_bytes(const Call& call, bool backward) {
+  const int own = bytes(call, backward), before = backward && is_walked(call) ? bytes(writing_of(call), false) : 0;
+  return own > before ? own : before;
+}
 inline const char* forward(const Call& call, void* stream) { return launched(call, false, stream); }
 inline const char* backward(const Call& call, void* stream) {
   if (is_walked(call)) {
-    Call writing = call;  // the keys alone
-    writing.targets = writing.causal = 0;
-    if (const char* error = forward(writing, stream)) return error;
+    if (const char* error = forward(writing_of(call), stream)) return error;
   }
   return launched(call, true, stream);
 }
@@ -69,7 +78,7 @@ inline void fit(Call& call, bool backward, int limit) {
   call.chunk = walked_chunk;
   call.together = 0;
   lay_features(call, backward);
-  call.resident = bytes(call, false) <= limit;
+  call.resident = bytes(backward ? writing_of(call) : call, false) <= limit;
 }
 // What `checkpoints` should be for the backward of a walked call, and for how many states W and z then need room: about
 // 2 sqrt(pieces), the least.

@@ -13,7 +13,7 @@ extern "C" const char* fwp_shim_backward(const Call* call, int schedule) {
   shim::set_schedule(schedule);
   return backward(*call, nullptr);
 }
-extern "C" int fwp_shim_bytes(const Call* call, int backward) { return bytes(*call, backward); }
+extern "C" int fwp_shim_bytes(const Call* call, int backward) { return most_bytes(*call, backward); }
 extern "C" void fwp_shim_fit(Call* call, int backward, int limit) { fit(*call, backward, limit); }
 extern "C" int fwp_shim_slices(const Call* call) { return slices(*call); }
 extern "C" int fwp_shim_walked(const Call* call) { return is_walked(*call); }
