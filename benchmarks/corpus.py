@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Data to the files it is made of (plus .en.gz and .de.gz) and the vocabulary learnt on them.
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
 # Exactly so many target tokens, and at most as many source tokens.
-DOCUMENTS = {"512": 512, "2048": 2048}
+DOCUMENTS = {str(length): length for length in (64, 128, 256, 512, 1024, 2048)}
 _PAIRS = 10_000
 
 
