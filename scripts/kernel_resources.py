@@ -3,6 +3,7 @@
 
 Sources of half operands that are not `general` become machine code for each device and must not spill registers, see
 SPILLS. The others become unoptimised PTX, to show that they compile: their machine code takes minutes.
+--check changes nothing and fails when the table differs; numbers are compared where the compiler is the table's.
 """
 
 import argparse
@@ -28,8 +29,8 @@ DEVICES = ("sm_80", "sm_90")
 KINDS = ("plain", "favor", "state", "general")  # of instances, as in csrc/cuda/kernels/limits.h
 # Kernels that are known to spill, and the most bytes that they may store and load for it.
 SPILLS = {
-    "backward_kernel<Half, 64, true, state>": 1596,
-    "backward_kernel<Half, 64, false, state>": 412,
+    "backward_kernel<Half, 64, true, state>": 1516,
+    "backward_kernel<Half, 64, false, state>": 48,
     "backward_kernel<Half, 128, true, favor>": 16,
     "forward_kernel<Half, 128, false, plain>": 36,  # on sm_80, for the second block that sm_90 has room for
     "decode_kernel<Half, 1>": 80,

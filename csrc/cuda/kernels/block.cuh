@@ -12,8 +12,7 @@ template <int LT> struct Tokens {
 template <class F> auto with_tokens(const Call& c, F f) {
   int longest = c.targets > c.sources ? c.targets : c.sources;
   if (longest > c.chunk) longest = c.chunk;
-  const Kind kind = kind_of(c);
-  if ((kind == Kind::state || kind == Kind::general) && longest < walked_chunk) longest = walked_chunk;  // fewer instances
+  if (serves_states(kind_of(c)) && longest < walked_chunk) longest = walked_chunk;  // fewer instances
   if (longest <= 16) return f(Tokens<16>{});
   if (longest <= 32) return f(Tokens<32>{});
   if (longest <= 64) return f(Tokens<64>{});

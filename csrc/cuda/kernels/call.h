@@ -30,7 +30,7 @@ struct Call {
   int batch, heads, targets, sources, d_key, d_value, d_dot;
   int chunk;     // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
   int together;  // FAVOR+: a block holds all features at once; else slabs of them, see head.cuh
-  int base_rows, base_end;  // features in a block, see layout.cuh
+  int base_rows, base_end;  // features in a block, see limits.h
   int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
 
   Rows<const void> q, k, v;

@@ -171,10 +171,9 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[n][i] = back[i >> 1] * x[n][i] + (more[n][i] - subtract[i >> 1]);
     };
-    if constexpr (K == Kind::favor || several)
-      if (Base::is_favor()) return store_favor(is_key, from, to, side, factor, of_features);
-    if constexpr (K == Kind::favor) return;
-    if (c.map == Map::dpfp) {
+    if (Base::is_favor()) {
+      store_favor(is_key, from, to, side, factor, of_features);
+    } else if (c.map == Map::dpfp) {
       const Element* own = side + Base::a_down + row;
 #pragma unroll 1
       for (int d = 0; d < c.d_key; d += 16) {

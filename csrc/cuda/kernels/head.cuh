@@ -353,18 +353,13 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // Of two teams each stages its own side, asked for in `q`.
   FWP_DEVICE void stage(Inputs& q, Inputs& k, int slab, bool fresh) const {
-    if constexpr (K == Kind::favor) {
-      stage_favor(q, k, slab, fresh);
-    } else {
-      if constexpr (several)
-        if (is_favor()) return stage_favor(q, k, slab, fresh);
+    if (is_favor()) return stage_favor(q, k, slab, fresh);
 #pragma unroll 1
-      for (int side = TEAMS == 1 ? 0 : team;; ++side) {
-        stage_side(q, side, slab, fresh);
-        if (TEAMS > 1 || side) return;
+    for (int side = TEAMS == 1 ? 0 : team;; ++side) {
+      stage_side(q, side, slab, fresh);
+      if (TEAMS > 1 || side) return;
 #pragma unroll
-        for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
-      }
+      for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
     }
   }
   FWP_DEVICE void stage(int slab, bool fresh) const {
@@ -398,7 +393,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     if constexpr (sizeof(Pair) == sizeof(Float2)) return P::values(load(from));
     else return {*reinterpret_cast<const float*>(from), *reinterpret_cast<const float*>(from + base_rows / 2 * ld)};
   }
-  // Calls f(side, h, i, base row) for what a lane has of 16 features of both sides: pairs of tokens from 8 h on.
+  // Calls f(side, h, r, base row) for what a lane has of 16 features of both sides: pairs of tokens from 8 h on.
   template <class F> FWP_DEVICE void for_kept(int i, F f) const {
 #pragma unroll
     for (int side = 0; side < 2; ++side)

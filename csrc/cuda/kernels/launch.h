@@ -73,8 +73,7 @@ inline void fit(Call& call, bool backward, int limit) {
   call.together = call.type != Type::float32;
   call.resident = 1;
   lay_features(call, backward);
-  const Kind kind = kind_of(call);
-  if ((kind == Kind::plain || kind == Kind::favor) && bytes(call, backward) <= limit) return;
+  if (!serves_states(kind_of(call)) && bytes(call, backward) <= limit) return;
   call.chunk = walked_chunk;
   call.together = 0;
   lay_features(call, backward);

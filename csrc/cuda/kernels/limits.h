@@ -30,7 +30,8 @@ inline void lay_features(Call& c, bool backward) {
 // maps (plain). States, and so walks: of maps but FAVOR+ (state), of all, also with features in several slabs and with
 // states that shared memory has no room for (general).
 enum class Kind { plain, favor, state, general };
-template <Kind K> constexpr bool has_states = K == Kind::state || K == Kind::general;
+constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
+template <Kind K> constexpr bool has_states = serves_states(K);
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_walked(c);
   if (c.map == Map::favor) return c.together && !states ? Kind::favor : Kind::general;

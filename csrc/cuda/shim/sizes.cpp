@@ -1,5 +1,6 @@
-// Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: DPFP, d_key = d_value = 64, d_dot
-// = 256; favor and general kernels FAVOR+ of the same width, these with a state. One line a kernel: its name as the compiler writes it, threads, bytes.
+// Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: d_key = d_value = 64, d_dot = 256,
+// DPFP; of favor and general kernels FAVOR+, these with a state. One line a kernel: its name as the compiler writes it,
+// threads, bytes.
 #include <cstdio>
 
 #include "../kernels/decode.cuh"
@@ -33,7 +34,8 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       if (c.map != Map::dpfp) c.nu = 0;
       lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                  delta ? "true" : "false", names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>), bytes_of<P>(c, backward));
+                  delta ? "true" : "false", names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
+                  bytes_of<P>(c, backward));
     }
 }
 template <class P, int LT> void print_pieces(const char* operands) {
