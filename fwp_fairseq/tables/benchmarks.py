@@ -1,7 +1,9 @@
 """What the programs of benchmarks/ found: speed and memory beside softmax attention, with targets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from .plot import Plot, Series
 from .table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
 
 
@@ -123,13 +125,15 @@ def _target(record: dict) -> object:
     return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
 
 
-def _speed_and_memory(*speeds: str) -> dict[str, Callable[[dict], object]]:
+_TARGETS = {"target": number("limit", ".2f"), "": _target}
+
+
+def _speed_and_memory(*speeds: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
     return {
         **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
         f"stock in the same run, {speeds[0]}": _stock(speeds[0]),
         "of stock": number("ratio", ".2f"),
-        "target": number("limit", ".2f"),
-        "": _target,
+        **targets,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
         "of stock's": number("peak_ratio", ".2f"),
     }
@@ -158,6 +162,30 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
         key=key,
         note=_conditions,
         select={"table": name},
+    )
+
+
+def _name(record: dict) -> str:
+    if record["feature_map"] == "softmax":
+        return "softmax attention (fairseq)"
+    return f"{record['feature_map']}, {record['update_rule']} rule" + (
+        "" if record["d_dot"] is None else f", d_dot {record['d_dot']}"
+    )
+
+
+def _over_length(rows: list[dict]) -> Plot:
+    """Speed, and memory beside it, of the machine that was measured last."""
+    shown = [row for row in rows if row["where"] == max(rows, key=lambda row: row["environment"]["date"])["where"]]
+
+    def series(value: Callable[[dict], float]) -> list[Series]:
+        names = dict.fromkeys(map(_name, shown))
+        points = {name: {int(r["data"]): (value(r), None) for r in shown if _name(r) == name} for name in names}
+        return [Series(name, name, found) for name, found in points.items()]
+
+    x = "tokens in each translation"
+    memory = Plot(x, "peak memory of the process, MiB", series(lambda row: row["peak_bytes"] / 2**20))
+    return Plot(
+        x, "tokens per second, one CPU thread", series(lambda r: r["tokens_per_second"]), log_y=True, beside=memory
     )
 
 
@@ -207,6 +235,14 @@ TABLES = {
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "training": _models("training", _speed_and_memory("words/s")),
     "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
+    "decoding-length": replace(
+        _models(
+            "decoding-length",
+            _speed_and_memory("tokens/s", targets={}),
+            key=lambda r: (r["where"], int(r["data"]), *_model(r)),
+        ),
+        plot=_over_length,
+    ),
     "training-profile": _profile("training"),
     "decoding-profile": _profile("decoding"),
 }

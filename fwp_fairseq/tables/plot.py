@@ -33,7 +33,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """``hollow_y``: a right axis for what is hollow; its scale is that of the left one, ``hollow_shift`` lower."""
+    """``hollow_y``: a right axis for what is hollow; its scale is that of the left one, ``hollow_shift`` lower.
+    ``beside``: a second panel, to the right; its series have the labels of this one's."""
 
     x: str
     y: str
@@ -41,6 +42,8 @@ class Plot:
     lines: list[Line] = field(default_factory=list)
     hollow_y: str | None = None
     hollow_shift: float = 0.0
+    log_y: bool = False
+    beside: "Plot | None" = None
 
 
 def description(plot: Plot) -> str:
@@ -72,8 +75,12 @@ def draw(plot: Plot, kind: str) -> bytes:
 
     settings = {"svg.hashsalt": "fwp_fairseq", "svg.fonttype": "none", "font.size": 9, "font.family": "DejaVu Sans"}
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
-        _draw(plot, figure.add_subplot())
+        panels = [plot] if plot.beside is None else [plot, plot.beside]
+        figure = Figure(figsize=(7, 4.2) if len(panels) == 1 else (9, 3.6), dpi=150, layout="constrained")
+        for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+            _draw(panel, axes)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
         file = BytesIO()
         nobody = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
         figure.savefig(file, format=kind, metadata={"Description": description(plot), **nobody})
@@ -112,6 +119,9 @@ def _draw(plot: Plot, axes) -> None:
     ticks = sorted({x for series in plot.series for x in series.points})
     if ticks and ticks[0] > 0:
         axes.set_xscale("log", base=2)
+    if plot.log_y:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
     axes.set_xlabel(plot.x)
@@ -121,4 +131,3 @@ def _draw(plot: Plot, axes) -> None:
         shift = plot.hollow_shift
         other = axes.secondary_yaxis("right", functions=(lambda y: y - shift, lambda y: y + shift))
         other.set_ylabel(plot.hollow_y)
-    axes.figure.legend(loc="outside upper center", ncols=4, frameon=False)
