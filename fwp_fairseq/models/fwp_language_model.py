@@ -9,6 +9,7 @@ from ..config import FastWeightConfig, check_flags
 from . import attention_flags
 from .architectures import allow_bfloat16, fill_defaults
 from .fwp_transformer import FwpDecoder, NestedConfig
+from .retained_dropout import RetainsDropout
 
 
 @dataclass
@@ -17,7 +18,7 @@ class FwpLanguageModelConfig(FastWeightConfig, stock.TransformerLanguageModelCon
 
 
 @register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
-class FwpLanguageModel(stock.TransformerLanguageModel):
+class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
     """Decoder-only Transformer with fast weights; see ``fwp archs fwp_lm`` for every flag."""
 
     def __init__(self, decoder):

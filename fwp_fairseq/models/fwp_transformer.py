@@ -26,11 +26,12 @@ from torch import Tensor, nn
 from ..config import FastWeightConfig, check_flags, site_config
 from ..modules import FastWeightAttention
 from . import attention_flags
+from .retained_dropout import RetainsDropout
 
 _SAME_AS_EMBEDDING = -1
 
 # Where the flat name needs another type or default than the nested one: lists that build_model splits by itself, widths
-# that follow another flag, lengths that the task knows.
+# that follow another flag, lengths, which are options of the task.
 _FLAT_OVERRIDES = {
     "encoder_layers_to_keep": (Optional[str], None),
     "decoder_layers_to_keep": (Optional[str], None),
@@ -51,7 +52,10 @@ def _flat_fields(config: type, prefix: str = ""):
             yield from _flat_fields(option.type, f"{name}_")
             continue
         kind, default = _FLAT_OVERRIDES.get(name, (option.type, option.default))
-        yield name, kind, field(default=default, metadata=dict(option.metadata))
+        # fairseq makes flags of the options that have a help text. One for a length would hide the task's own, and with
+        # it the default of a task without a dataclass.
+        tasks_own = isinstance(default, str) and default.startswith("${task.")
+        yield name, kind, field(default=default, metadata={} if tasks_own else dict(option.metadata))
 
 
 FwpTransformerConfig = make_dataclass(
@@ -168,7 +172,7 @@ class FwpDecoder(TransformerDecoderBase):
 
 
 @register_model("fwp_transformer", dataclass=FwpTransformerConfig)
-class FwpTransformer(TransformerModelBase):
+class FwpTransformer(RetainsDropout, TransformerModelBase):
     """Encoder-decoder Transformer with fast weights; see ``fwp archs fwp_transformer`` for every flag."""
 
     def __init__(self, cfg, encoder, decoder):
