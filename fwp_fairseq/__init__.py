@@ -4,4 +4,7 @@ Used as ``fairseq-train --user-dir fwp_fairseq --arch ...``; ``fwp_fairseq.ops``
 torch alone and can be imported without fairseq.
 """
 
+from ._user_dir import UserDir
+
 __version__ = "0.1.0"
+__path__ = UserDir(__path__, __name__)

@@ -13,6 +13,7 @@ PACKAGE = ROOT / "fwp_fairseq"
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_extension": set(),
+    "_user_dir": set(),
     "feature_maps": {"_extension"},
     "ops": {"feature_maps", "_extension"},
     "config": {"feature_maps", "ops", "_extension"},
@@ -25,9 +26,9 @@ ALLOWED = {
     "tasks": {"models", "modules", "config", "feature_maps", "ops", "compat", "_extension"},
     "cli": None,
     "__main__": None,
-    "__init__": set(),
+    "__init__": {"_user_dir"},
 }
-FAIRSEQ = {"config", "modules", "models", "tasks", "compat", "cli", "info"}
+FAIRSEQ = {"_user_dir", "config", "modules", "models", "tasks", "compat", "cli", "info"}
 
 
 def _part(file: Path) -> str:

@@ -37,13 +37,6 @@ def _import() -> None:
             f"this fairseq does not run on Python 3.11 or newer ({error}); "
             f"pip uninstall fairseq, then install the maintained one with: {INSTALL}"
         ) from None
-    from fairseq.models import import_models
-    from fairseq.tasks import import_tasks
     from fairseq.utils import import_user_module
 
-    package = Path(__file__).resolve().parents[1]
-    import_user_module(argparse.Namespace(user_dir=str(package)))
-    # fairseq skips both folders when the package itself was imported before, which it was: this file is part of it.
-    for folder, import_folder in (("models", import_models), ("tasks", import_tasks)):
-        if (package / folder).is_dir():
-            import_folder(str(package / folder), f"{package.name}.{folder}")
+    import_user_module(argparse.Namespace(user_dir=str(Path(__file__).resolve().parents[1])))

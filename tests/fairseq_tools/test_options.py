@@ -61,16 +61,3 @@ def test_trains(tools, plain, option):
     losses = train(tools, *OTHER[option], without=UNKNOWN.get(option, ()))
     if option in ("memory-efficient-fp16", "bf16", "memory-efficient-bf16", "amp"):
         assert losses[0] == pytest.approx(plain[0], rel=0.02)
-
-
-def test_hydra_from_a_yaml(tools):
-    found = tools.run(
-        *("hydra_train", "--config-dir", tools.root / "scripts/hydra", "--config-name", "multi30k_tiny"),
-        *(f"common.user_dir={tools.user_dir[1]}", f"task.data={tools.folder / 'bin'}", "optimization.max_update=2"),
-        *(f"checkpoint.save_dir={tools.folder / 'hydra'}", "model.encoder_embed_dim=32", "common.log_interval=1"),
-        *("+model.fwp_decoder_update_rule=delta", "dataset.max_tokens=1000", "common.log_format=json"),
-        *(f"hydra.run.dir={tools.folder / 'outputs'}", "hydra/job_logging=stdout"),
-    ).ok()
-    assert "update-rule=delta" in found.out and "site=encoder" in found.out
-    assert len(found.losses()) == 2
-    assert len(tools.generate("hydra/checkpoint_last.pt", "--beam", 2).ok().translations()) == 40

@@ -59,5 +59,5 @@ def test_decoding_differs_from_pass_to_pass():
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="--retain-dropout-modules LSTMEncoder: .* FwpDecoder, .*TransformerEncoder"):
+    with pytest.raises(ValueError, match=r"--retain-dropout-modules LSTMEncoder: .* FwpDecoder, .*TransformerEncoder"):
         retained(build(), "LSTMEncoder")

@@ -59,9 +59,6 @@ def test_a_job_is_the_training_that_run_py_starts(composed, index, monkeypatch):
     wanted = options_of_run_py(rows.ROWS[index])
     cfg = composed[index][1]
     add_defaults(cfg)
-    for side in ("input", "output"):
-        if cfg.model[f"decoder_{side}_dim"] == -1:  # the model's own word for it
-            cfg.model[f"decoder_{side}_dim"] = cfg.model.decoder_embed_dim
     for name in SECTIONS:
         ours, theirs = plain(cfg[name]), plain(wanted[name])
         keys = (ours.keys() & theirs.keys()) - OTHERWISE

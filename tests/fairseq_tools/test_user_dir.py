@@ -1,0 +1,66 @@
+"""The models are found in whatever order the package, fairseq and --user-dir come."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK = """
+from fairseq.tasks import FairseqTask, register_task
+
+@register_task("task_of_the_plugin")
+class Task(FairseqTask):
+    pass
+"""
+SCRIPT = """
+import sys
+from argparse import Namespace
+
+{first}
+from fairseq import models, tasks, utils
+
+for folder in {folders!r}:
+    utils.import_user_module(Namespace(user_dir=folder))
+    assert "delta_transformer_wmt_en_de_big" in models.ARCH_MODEL_REGISTRY and "fwp_lm" in models.MODEL_REGISTRY
+    assert "task_of_the_plugin" in tasks.TASK_REGISTRY
+"""
+EARLY = "from fwp_fairseq import feature_maps, ops\nassert 'fairseq' not in sys.modules and 'hydra' not in sys.modules"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with a task in it, and a link to the folder where it lies."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "fwp_fairseq", folder / "real/fwp_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "real/fwp_fairseq/tasks").mkdir()
+    (folder / "real/fwp_fairseq/tasks/task_of_the_plugin.py").write_text(TASK)
+    os.symlink(folder / "real", folder / "link")
+    return folder / "real/fwp_fairseq"
+
+
+@pytest.mark.parametrize("first", ["", EARLY, "import fairseq\nimport fwp_fairseq.ops"], ids=["never", "first", "last"])
+def test_models_and_tasks_are_registered(package, first):
+    linked = package.parents[1] / "link/fwp_fairseq"
+    script = SCRIPT.format(first=first, folders=[str(package), "fwp_fairseq/", str(linked), str(package)])
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=package.parent, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_notebook_that_imports_the_operators_first_loads_a_model(tools, favor):
+    code = "import sys; sys.path.insert(0, {!r})\nfrom fwp_fairseq import ops\n"
+    path = "favor/checkpoint_last.pt"
+    plain = tools.generate(path).ok()
+    assert tools.generate(path, prelude=code.format(str(ROOT))).ok().translations() == plain.translations()
+
+
+def test_the_folder_that_fwp_path_prints(tools):
+    printed = tools.command("fwp", "path").ok().out.strip()
+    arguments = [printed if argument == tools.user_dir[1] else argument for argument in tools.training]
+    assert arguments.count(printed) == 1
+    tools.command("fairseq-train", *arguments, "--max-update", 1, "--no-save", "--disable-validation").ok()

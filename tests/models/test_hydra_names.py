@@ -1,0 +1,70 @@
+"""An architecture's name in a Hydra configuration: the model that --arch builds."""
+
+import pytest
+from fairseq import options
+from fairseq.dataclass.initialize import add_defaults
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from omegaconf import OmegaConf
+
+from fwp_fairseq.cli.plugin import import_plugin
+
+import_plugin()
+TASKS = {"fwp_transformer": "translation", "fwp_lm": "language_modeling", "transformer_lm": "language_modeling"}
+ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model.startswith("fwp_"))
+
+
+def by_arch(arch: str, task: str, chosen: dict) -> dict:
+    flags = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    parser = options.get_training_parser(task)
+    args = options.parse_args_and_arch(parser, ["data", "--task", task, "--arch", arch, *flags])
+    return complete(convert_namespace_to_omegaconf(args))
+
+
+def by_name(arch: str, task: str, chosen: dict) -> dict:
+    return complete(
+        OmegaConf.create(
+            {"common": {"tpu": False}, "task": {"_name": task, "data": "data"}, "model": {"_name": arch, **chosen}}
+        )
+    )
+
+
+def complete(cfg) -> dict:
+    """The options of the model, as fairseq_cli.train completes them."""
+    add_defaults(cfg)
+    return OmegaConf.to_container(cfg.model, resolve=True, enum_to_str=True)
+
+
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, "transformer_lm_gpt2_small"])
+def test_the_values_are_those_of_arch(arch):
+    task = TASKS[ARCH_MODEL_NAME_REGISTRY[arch]]
+    assert by_name(arch, task, {}) == by_arch(arch, task, {})
+
+
+@pytest.mark.parametrize(
+    "arch, chosen",
+    [
+        ("fwp_transformer", {"encoder_embed_dim": 64, "dropout": 0.2}),
+        ("fwp_transformer_tiny", {"encoder_embed_dim": 96, "decoder_attention_heads": 3}),
+        ("delta_transformer_wmt_en_de_big", {"fwp_feature_map": "elu", "encoder_layers": 1}),
+        ("performer_transformer_wmt_en_de_big", {"fwp_encoder_feature_map": "softmax"}),
+        ("fwp_lm_wikitext103_small", {"decoder_embed_dim": 64, "fwp_update_rule": "delta"}),
+    ],
+)
+def test_the_users_values_come_first(arch, chosen):
+    task = TASKS[ARCH_MODEL_NAME_REGISTRY[arch]]
+    found = by_name(arch, task, chosen)
+    assert found == by_arch(arch, task, chosen)
+    assert found.items() >= chosen.items()
+
+
+def test_references_to_other_options_are_followed():
+    """As in a second job of a multirun, where the plugin has been imported before anything is resolved."""
+    chosen = {"encoder_embed_dim": 64, "decoder_ffn_embed_dim": "${model.encoder_embed_dim}"}
+    found = by_name("fwp_transformer_tiny", "translation", chosen)
+    assert found["decoder_ffn_embed_dim"] == found["decoder_embed_dim"] == 64
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(Exception, match="encoder_embed_dimension"):
+        by_name("fwp_transformer_tiny", "translation", {"encoder_embed_dimension": 64})
