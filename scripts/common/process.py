@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from .commands import printed
+from .commands import ROOT, as_run, printed
 from .folder import RecipeError
 from .interruption import held
 
-ROOT = Path(__file__).resolve().parents[2]
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TAIL, WIDTH = 30, 300  # fairseq prints its whole configuration as one line
 
@@ -80,7 +79,7 @@ def run(
     with open(log, "ab", buffering=0) as out:
         out.write(f"\n+ {printed(command)}\n".encode())
         process = subprocess.Popen(
-            command,
+            as_run(command),
             cwd=ROOT,
             env=environment() if variables is None else variables,
             preexec_fn=_die_with_parent,

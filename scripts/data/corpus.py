@@ -6,7 +6,7 @@ import io
 import shutil
 from pathlib import Path
 
-from scripts.common import commands, process
+from scripts.common import process
 from scripts.common.folder import Folder, write_atomically
 from scripts.common.steps import Steps
 
@@ -47,7 +47,7 @@ def prepare(steps: Steps, data: Path) -> None:
 
 def preprocess(data: Path) -> list[str]:
     return [
-        f"{commands.BIN}/fairseq-preprocess",
+        "fairseq-preprocess",
         *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
         *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/val"),
         *("--testpref", f"{data}/bpe/test_2016_flickr,{data}/bpe/smoke"),

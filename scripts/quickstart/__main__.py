@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from scripts.common import interruption, process, score, training
-from scripts.common.commands import flags_of
+from scripts.common.commands import as_run, flags_of
 from scripts.common.folder import Folder, RecipeError, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, loss_problem, on_terminal
 from scripts.common.steps import Steps
@@ -106,7 +106,7 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
         "table": "quickstart",
         "variant": options.name,
         "command": shlex.join(options.command),
-        "train_command": command,
+        "train_command": as_run(command),
         "arch": flags["--arch"],
         "feature_map": feature_map,
         "d_dot": int(width) if width else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.common import commands
 from scripts.common.commands import USER_DIR, flags_of, printed, words_of
 from scripts.data import corpus
 
@@ -20,7 +19,7 @@ def train(
     chosen = settings.MODEL | ({} if "--fwp-feature-map" in theirs else settings.ATTENTION[attention])
     chosen |= settings.TRAINING | (settings.SMOKE_TRAINING if smoke else {})
     return [
-        *(f"{commands.BIN}/fairseq-train", f"{data}/bin", *USER_DIR, "--task", "translation"),
+        *("fairseq-train", f"{data}/bin", *USER_DIR, "--task", "translation"),
         *("--source-lang", "en", "--target-lang", "de"),
         *words_of({flag: value for flag, value in chosen.items() if flag not in theirs}),
         *("--seed", str(seed), "--save-dir", f"{run}/checkpoints", "--keep-last-epochs", str(average)),
@@ -32,7 +31,7 @@ def train(
 def average(run: Path, smoke: bool) -> list[str]:
     last = settings.SMOKE_AVERAGE_LAST if smoke else settings.AVERAGE_LAST
     return [
-        *(f"{commands.BIN}/fwp", "average", "--checkpoint-dir", f"{run}/checkpoints", "--last", str(last)),
+        *("fwp", "average", "--checkpoint-dir", f"{run}/checkpoints", "--last", str(last)),
         *("--output", f"{run}/checkpoints/average.pt"),
     ]
 
@@ -48,7 +47,7 @@ def _model(data: Path, run: Path, device: list[str]) -> list[str]:
 
 def generate(data: Path, run: Path, smoke: bool, device: list[str]) -> list[str]:
     return [
-        *(f"{commands.BIN}/fairseq-generate", *_model(data, run, device)),
+        *("fairseq-generate", *_model(data, run, device)),
         *("--gen-subset", "test1" if smoke else "test"),
         *words_of(settings.DECODING | (settings.SMOKE_DECODING if smoke else {})),
         *("--num-workers", "0", "--log-format", "none", "--results-path", f"{run}/generate"),
@@ -65,14 +64,14 @@ def reference(data: Path, smoke: bool) -> Path:
 
 def bleu(data: Path, run: Path, smoke: bool) -> list[str]:
     return [
-        *(f"{commands.BIN}/fwp", "bleu", "--hypotheses", str(generated(run, smoke))),
+        *("fwp", "bleu", "--hypotheses", str(generated(run, smoke))),
         *("--references", str(reference(data, smoke))),
     ]
 
 
 def interactive(data: Path, run: Path, device: list[str]) -> str:
     words = [
-        f"{commands.BIN}/fairseq-interactive",
+        "fairseq-interactive",
         *_model(data, run, device),
         "--beam",
         str(settings.DECODING["--beam"]),

@@ -69,7 +69,7 @@ with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], f
 
 @pytest.fixture
 def pretended_tools(tmp_path, monkeypatch):
-    """A folder with fairseq's tools and `fwp`, which only pretend."""
+    """fairseq's tools and `fwp`, which only pretend: name to the program that runs in its place."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, body in TOOLS.items():
@@ -77,4 +77,4 @@ def pretended_tools(tmp_path, monkeypatch):
         (folder / name).chmod(0o755)
     for name in ("FAKE", "FAKE_IN"):
         monkeypatch.delenv(name, raising=False)
-    return folder
+    return {name: [str(folder / name)] for name in TOOLS}

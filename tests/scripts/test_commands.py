@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from scripts.common.commands import flags_of, printed
+from scripts.common.commands import as_run, flags_of, printed
 from scripts.data import corpus
 from scripts.quickstart import arguments, commands, settings
 
@@ -16,7 +16,7 @@ def train(attention="dpfp", smoke=False, more=()):
 
 def test_printed_command_is_the_command():
     for command in (train(), corpus.preprocess(DATA), commands.average(RUN, False)):
-        assert shlex.split(printed(command).replace("\\\n", " ")) == command
+        assert shlex.split(printed(command).replace("\\\n", " ")) == as_run(command)
 
 
 def test_baseline_differs_in_attention_only():

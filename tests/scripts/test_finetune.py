@@ -84,7 +84,7 @@ def root(tmp_path, monkeypatch):
             path.write_text("A sentence.\n" * 100)
         return {}
 
-    monkeypatch.setattr(common, "BIN", str(bin_folder))
+    monkeypatch.setattr(common, "TOOLS", {name: [str(bin_folder / name)] for name in TOOLS})
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])

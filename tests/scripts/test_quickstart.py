@@ -26,7 +26,7 @@ def root(pretended_tools, tmp_path, monkeypatch):
             path.touch()
         return {}
 
-    monkeypatch.setattr(commands, "BIN", str(pretended_tools))
+    monkeypatch.setattr(commands, "TOOLS", pretended_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
@@ -183,7 +183,7 @@ sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
 from scripts.common import commands, process
 from scripts.data import corpus
 quickstart = importlib.import_module("scripts.quickstart.__main__")
-commands.BIN, process.ROOT = {str(root / "bin")!r}, Path({str(root)!r})
+commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
 quickstart.device = lambda cpu: ["--cpu"]
 corpus.make = lambda data, say: {{}}
 corpus.outputs = lambda data: []

@@ -105,7 +105,7 @@ def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
         ("srun --nodes 2 --ntasks-per-node 8 --gpus-per-node 8", 16),
         ("srun --nodes=6 --max-epoch 1 --gpus-per-node=8", 48),
         ("/opt/slurm/bin/srun -N 1 --seed 7 --exclusive", 8),
-        (".venv/bin/torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint FIRST:29400", 16),
+        ("/conda/bin/torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint FIRST:29400", 16),
     ],
 )
 def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp
     alone = commands.configuration(run, Devices((0,)))
     devices = Devices((), world, tuple(launcher.split()))
     assert commands.configuration(run, devices) == alone
-    # The launcher is given the tool's absolute path: another checkout's is no other training.
+    # The launcher is given the interpreter's absolute path: another checkout's is no other training.
     monkeypatch.chdir(tmp_path)
     assert commands.configuration(run, devices) == alone
 
@@ -134,13 +134,14 @@ def test_unknowns_of_the_paper_are_choices():
     assert "--fwp-encoder-feature-map" not in flags_of(commands.train(softmax, Devices((0,))))
 
 
-def test_slurm_gets_a_port_and_torchrun_finds_the_tool_anywhere():
+def test_slurm_gets_a_port_and_the_interpreter_and_torchrun_starts_its_own():
     devices = Devices((), 16, ("srun", "--nodes", "2"))
     command = commands.train(run_of(presets.WMT14), devices)
-    assert command[:3] == ["srun", "--nodes", "2"] and os.path.isabs(command[3])
+    assert command[:6] == ["srun", "--nodes", "2", os.path.abspath(common.PYTHON), "-m", "fairseq_cli.train"]
     flags = flags_of(command[3:])
     assert flags["--distributed-world-size"] == "16" and flags["--distributed-port"] and flags["--update-freq"] == "3"
     torchrun = commands.train(run_of(presets.WMT14), Devices((), 16, ("torchrun", "--nnodes=2")))
+    assert torchrun[:4] == ["torchrun", "--nnodes=2", "-m", "fairseq_cli.train"]
     assert "--distributed-port" not in torchrun and "--cpu" not in torchrun
 
 
@@ -185,7 +186,7 @@ def root(pretended_tools, tmp_path, monkeypatch):
     def prepare(steps, data):
         (data / "bin").mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setattr(common, "BIN", str(pretended_tools))
+    monkeypatch.setattr(common, "TOOLS", pretended_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(corpus, "prepare", prepare)
@@ -423,7 +424,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from scripts.common import commands, process
 from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import reproduce
-commands.BIN, process.ROOT = {common.BIN!r}, Path({str(root)!r})
+commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
 corpus.prepare = lambda steps, data: None
 sys.exit(reproduce.main({SMOKE!r}))
 """

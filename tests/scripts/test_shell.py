@@ -19,6 +19,7 @@ PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
 SCRIPTS = [
     "scripts/environment.sh",
     "scripts/gpu_check.sh",
+    "scripts/python.sh",
     "scripts/quickstart.sh",
     "scripts/test.sh",
     PREPARE,

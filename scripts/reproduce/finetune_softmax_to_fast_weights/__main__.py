@@ -11,7 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from scripts.common import interruption, process, score, training
+from scripts.common import interruption, packages, process, score, training
+from scripts.common.commands import as_run
 from scripts.common.folder import Folder, RecipeError, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
 from scripts.common.steps import Steps
@@ -179,7 +180,7 @@ def do(options, recipe: Recipe) -> list[dict]:
                 "conversion": converted["attention"],
                 "seed": recipe.seed,
                 "long_length": recipe.long,
-                "train_command": command if stage == "finetuned" else None,
+                "train_command": as_run(command) if stage == "finetuned" else None,
                 "command": shlex.join(options.command),
                 **(trained_by if stage == "finetuned" else {"updates": 0, "train_seconds": 0.0}),
             }
@@ -243,6 +244,7 @@ def main(argv: list[str]) -> int:
     os.chdir(process.ROOT)
     interruption.stop_on_signals()
     try:
+        packages.require()
         run(options)
     except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

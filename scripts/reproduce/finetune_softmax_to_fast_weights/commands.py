@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.common import commands
 from scripts.common.commands import USER_DIR, words_of
 from scripts.data import corpus
 from scripts.quickstart import settings
@@ -60,7 +59,7 @@ class Recipe:
 
 def convert(recipe: Recipe) -> list[str]:
     return [
-        *(f"{commands.BIN}/fwp", "convert", "--input", str(recipe.softmax), "--output", str(recipe.converted)),
+        *("fwp", "convert", "--input", str(recipe.softmax), "--output", str(recipe.converted)),
         *("--seed", str(recipe.seed), *recipe.conversion),
     ]
 
@@ -69,7 +68,7 @@ def train(recipe: Recipe, model: list[str]) -> list[str]:
     """`model`: what fwp convert says that the training must be given."""
     limits = {"--total-num-update": recipe.updates, "--max-update": recipe.updates}
     return [
-        *(f"{commands.BIN}/fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),
+        *("fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),
         *("--source-lang", "en", "--target-lang", "de", *model),
         *words_of(settings.TRAINING | _TRAINING | limits | (_SMOKE_TRAINING if recipe.smoke else {})),
         *("--seed", str(recipe.seed), "--save-dir", str(recipe.finetuned.parent), "--keep-last-epochs", "1"),
@@ -79,7 +78,7 @@ def train(recipe: Recipe, model: list[str]) -> list[str]:
 
 def _decode(recipe: Recipe, tool: str, checkpoint: Path, flags: dict) -> list[str]:
     return [
-        *(f"{commands.BIN}/{tool}", f"{recipe.data}/bin", *USER_DIR, "--path", str(checkpoint)),
+        *(tool, f"{recipe.data}/bin", *USER_DIR, "--path", str(checkpoint)),
         *("--source-lang", "en", "--target-lang", "de"),
         *("--bpe", "sentencepiece", "--sentencepiece-model", f"{recipe.data}/{corpus.SENTENCEPIECE}"),
         *words_of(flags),
@@ -110,6 +109,6 @@ def generate_long(recipe: Recipe, checkpoint: Path) -> list[str]:
 def bleu(recipe: Recipe, stage: str) -> list[str]:
     reference = recipe.data / "raw" / ("smoke.de" if recipe.smoke else "test_2016_flickr.de")
     return [
-        *(f"{commands.BIN}/fwp", "bleu", "--hypotheses", str(recipe.generated(stage))),
+        *("fwp", "bleu", "--hypotheses", str(recipe.generated(stage))),
         *("--references", str(reference)),
     ]

@@ -9,7 +9,7 @@ cd "$root"
 recipe=scripts.reproduce.finetune_softmax_to_fast_weights
 
 # A wrong flag should not cost an installation first.
-python=$(scripts/environment.sh --print-python)
+python=$(scripts/python.sh --no-install)
 "$python" -m $recipe.arguments "$@"
 for argument in "$@"; do
   case $argument in
@@ -18,6 +18,6 @@ for argument in "$@"; do
   esac
 done
 
-scripts/environment.sh
+python=$(scripts/python.sh)
 # exec: a signal sent to this script must reach the program that knows how to stop.
-exec .venv/bin/python -m $recipe "$@"
+exec "$python" -m $recipe "$@"

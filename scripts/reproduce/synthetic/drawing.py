@@ -164,7 +164,7 @@ def draw(records: list[dict], out: Path) -> list[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m scripts.reproduce.synthetic.plot", description=__doc__)
+    parser = argparse.ArgumentParser(prog="plot.py", description=__doc__)
     results = ROOT / "benchmarks/results"
     parser.add_argument("--results", nargs="+", type=Path, default=[results], metavar="DIR", help="folders of records")
     out = ROOT / "docs/figures/synthetic"

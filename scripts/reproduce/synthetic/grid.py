@@ -29,7 +29,7 @@ def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range
     """The parsed command line; ``points`` holds the grid that it means, what takes least time first."""
     setting = int(prog[-1])
     parser = argparse.ArgumentParser(
-        prog=f"python -m scripts.reproduce.synthetic.{prog}",
+        prog=f"{prog}.py",
         description=description,
         epilog="A point that is recorded is skipped, so the same command continues a run that was stopped.",
         allow_abbrev=False,

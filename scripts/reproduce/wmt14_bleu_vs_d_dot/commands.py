@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.common import commands
-from scripts.common.commands import USER_DIR, flags_of, words_of
+from scripts.common.commands import PYTHON, TRAIN_MODULE, USER_DIR, flags_of, words_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus as multi30k
 
@@ -98,6 +97,13 @@ def _row_flags(run: Run) -> dict:
     return run.row.flags
 
 
+def _trainer(launcher: tuple[str, ...]) -> list[str]:
+    if any(Path(word).name in ("torchrun", "torch.distributed.run") for word in launcher):
+        return ["-m", TRAIN_MODULE]  # torchrun starts the interpreter itself
+    # Absolute: a launcher may start it in another folder.
+    return [os.path.abspath(PYTHON), "-m", TRAIN_MODULE] if launcher else ["fairseq-train"]
+
+
 def train(run: Run, devices: Devices) -> list[str]:
     preset = run.preset
     theirs = flags_of(list(run.more))
@@ -109,12 +115,10 @@ def train(run: Run, devices: Devices) -> list[str]:
     freq = update_freq(preset, int(theirs.get("--max-tokens", flags["--max-tokens"])), devices.world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if devices.gpus else 0, "--log-format": "json", **devices.train_flags}
-    tool = f"{commands.BIN}/fairseq-train"
-    if devices.launcher:
-        tool = os.path.abspath(tool)
     return [
         *devices.launcher,
-        *(tool, f"{run.data}/bin", *USER_DIR, "--task", "translation", "--source-lang", "en", "--target-lang", "de"),
+        *_trainer(devices.launcher),
+        *(f"{run.data}/bin", *USER_DIR, "--task", "translation", "--source-lang", "en", "--target-lang", "de"),
         *words_of({flag: value for flag, value in flags.items() if flag not in theirs}),
         *run.more,
     ]
@@ -134,7 +138,7 @@ def configuration(run: Run, devices: Devices) -> dict:
 
 def average(run: Run) -> list[str]:
     return [
-        *(f"{commands.BIN}/fwp", "average", "--checkpoint-dir", f"{run.path}/checkpoints"),
+        *("fwp", "average", "--checkpoint-dir", f"{run.path}/checkpoints"),
         *("--last", str(run.preset.average), "--output", str(run.checkpoint)),
     ]
 
@@ -156,11 +160,11 @@ def generate(run: Run, devices: Devices) -> list[str]:
         flags["--cpu"] = True
     elif run.choices.get("precision") == "fp16":
         flags["--fp16"] = True
-    return [f"{commands.BIN}/fairseq-generate", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
+    return ["fairseq-generate", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
 def bleu(run: Run) -> list[str]:
-    command = [f"{commands.BIN}/fwp", "bleu", "--hypotheses", str(run.generated), "--references", str(run.reference)]
+    command = ["fwp", "bleu", "--hypotheses", str(run.generated), "--references", str(run.reference)]
     return [*command, "--compound-split", "de"] if run.preset.compound_split else command
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.common import process, score, training
+from scripts.common.commands import as_run
 from scripts.common.folder import Folder
 from scripts.common.progress import TrainingDisplay, duration
 
@@ -72,7 +73,7 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
             say("training")
             display = _Display(training.progress(train), around.terminal, run.name, slot, around.check)
             return training.train(run.path, train, display, say, **options) | {
-                "command": train,
+                "command": as_run(train),
                 "threads": int(options["variables"]["OMP_NUM_THREADS"]),
                 "environment": environment,
             }

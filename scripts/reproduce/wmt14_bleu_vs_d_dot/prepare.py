@@ -17,7 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from scripts.common import commands, interruption, process
+from scripts.common import commands, interruption, packages, process
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
@@ -59,7 +59,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def preprocess(out: Path, workers: int) -> list[str]:
     return [
-        f"{commands.BIN}/fairseq-preprocess",
+        "fairseq-preprocess",
         *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
         *("--trainpref", f"{out}/bpe/train", "--validpref", f"{out}/bpe/newstest2013"),
         *("--testpref", f"{out}/bpe/newstest2014", "--destdir", f"{out}/bin", "--workers", str(workers)),
@@ -175,6 +175,7 @@ def main(argv: list[str]) -> int:
     os.chdir(process.ROOT)
     interruption.stop_on_signals()
     try:
+        packages.require()
         prepare(options)
     except (RecipeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

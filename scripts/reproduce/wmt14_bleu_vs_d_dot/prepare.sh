@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 
 # A wrong flag should not cost an installation first, and --help and --dry-run need none.
-python=$(scripts/environment.sh --print-python)
+python=$(scripts/python.sh --no-install)
 module=scripts.reproduce.wmt14_bleu_vs_d_dot.prepare
 "$python" -m "$module" --dry-run "$@"
 for argument in "$@"; do
@@ -16,6 +16,6 @@ for argument in "$@"; do
   esac
 done
 
-scripts/environment.sh
+python=$(scripts/python.sh)
 # exec: a signal sent to this script must reach the program that knows how to stop.
-exec .venv/bin/python -m "$module" "$@"
+exec "$python" -m "$module" "$@"

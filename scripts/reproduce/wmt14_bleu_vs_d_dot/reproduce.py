@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from scripts.common import interruption, process
+from scripts.common import interruption, packages, process
 from scripts.common.commands import printed
 from scripts.common.folder import RecipeError
 from scripts.common.progress import on_terminal, write_above_bars
@@ -140,6 +140,7 @@ def main(argv: list[str]) -> int:
     os.chdir(process.ROOT)
     interruption.stop_on_signals()
     try:
+        packages.require()
         return reproduce(options)
     except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

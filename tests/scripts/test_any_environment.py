@@ -1,0 +1,113 @@
+"""Recipes in an environment that is not .venv: its own interpreter runs every tool, and nothing is set up."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from scripts.common.packages import NEEDED
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "scripts/reproduce/wmt14_bleu_vs_d_dot/run.py"
+FINETUNE = "scripts/reproduce/finetune_softmax_to_fast_weights/run.sh"
+
+
+def make(folder: Path) -> Path:
+    """The interpreter of a virtual environment without packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("empty") / "env")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """With this environment's packages; every start of the interpreter is noted in the file $SEEN."""
+    python = make(tmp_path_factory.mktemp("other") / "env")
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+    ).stdout.strip()
+    for path in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:
+        Path(site, "packages.pth").write_text(f"import site; site.addsitedir({path!r})\n")
+    note = "import os, sys; 'SEEN' in os.environ and open(os.environ['SEEN'], 'a').write(sys.prefix + '\\n')"
+    Path(site, "seen.pth").write_text(note + "\n")
+    return python
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Runs a command in a folder that is no repository, with the active environment first on the PATH."""
+
+    def call(active: Path, *command, **variables):
+        path = f"{active.parent}:/usr/bin:/bin"
+        environment = {"PATH": path, "HOME": str(tmp_path), "SEEN": str(tmp_path / "seen"), **variables}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        seen = tmp_path / "seen"
+        done.seen = set(seen.read_text().split()) if seen.exists() else set()
+        return done
+
+    return call
+
+
+def test_the_commands_that_are_printed_are_of_the_running_interpreter(other, call):
+    done = call(other, "python", ROOT / RUN, "--preset", "smoke", "--cpu", "--dry-run", "--out", "here")
+    assert (done.returncode, done.stderr) == (0, "")
+    begins = [line.split()[:3] for line in done.stdout.splitlines() if line.strip() and line[0] not in " #"]
+    modules = ["fairseq_cli.train", "fwp_fairseq", "fairseq_cli.generate", "fwp_fairseq"]
+    assert begins == [[str(other), "-m", module] for module in modules * 2]
+
+
+def test_a_tool_runs_in_the_running_interpreter(other, call, tmp_path):
+    (tmp_path / "text.en").write_text("two dogs play\ntwo dogs sleep\n")
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from scripts.common import process
+tool = ["fairseq-preprocess", "-s", "en", "-t", "en", "--only-source", "--trainpref", {str(tmp_path / "text")!r}]
+process.run([*tool, "--destdir", {str(tmp_path / "bin")!r}], Path({str(tmp_path / "log")!r}))
+"""
+    done = call(other, "python", "-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "dogs 2" in (tmp_path / "bin/dict.en.txt").read_text()
+    assert f"+ {other} -m fairseq_cli.preprocess" in (tmp_path / "log").read_text()
+    assert done.seen == {str(other.parents[1])}
+
+
+def test_what_an_environment_lacks_is_named(empty, call):
+    done = call(empty, "python", ROOT / RUN, "--preset", "smoke", "--cpu", "--dry-run")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {empty} lacks {', '.join(NEEDED)}. ")
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """The repository without .venv, and a stand-in for what makes one."""
+    for name in ("scripts", "fwp_fairseq"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (tmp_path / "scripts/environment.sh").write_text("#!/bin/sh\necho setting up\n")
+    return tmp_path
+
+
+def test_a_wrapper_takes_the_active_environment(other, call, bare):
+    done = call(other, bare / FINETUNE, "--checkpoint", "nowhere.pt", "--name", "x")
+    assert done.returncode == 1
+    first, *_, last = done.stderr.splitlines()
+    assert first == f"environment: the active one, {other}"
+    assert last == "error: --checkpoint nowhere.pt: no such file"
+    assert not (bare / ".venv").exists()
+
+
+def test_without_an_active_environment_that_can_serve_venv_is_made(empty, other, call, bare):
+    done = call(empty, bare / "scripts/python.sh")
+    assert (done.returncode, done.stdout) == (0, f"{bare}/.venv/bin/python\n")
+    assert done.stderr == "setting up\nenvironment: .venv\n"
+    # $PYTHON names one.
+    done = call(empty, bare / "scripts/python.sh", PYTHON=str(other))
+    assert (done.stdout, done.stderr) == (f"{other}\n", f"environment: the active one, {other}\n")
