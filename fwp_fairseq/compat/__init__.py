@@ -1,6 +1,18 @@
-"""What today's torch, numpy and omegaconf need of fairseq. Imported before the models; has effects, exports nothing."""
+"""What today's torch, numpy and omegaconf need of fairseq, and faults of its own that every user would meet.
 
-from . import architectures, checkpoints, moving_average, numpy_names, safe_globals, startup_warnings
+Imported before the models; has effects, exports nothing.
+"""
+
+from . import (
+    architectures,
+    checkpoints,
+    data_position,
+    moving_average,
+    numpy_names,
+    processes,
+    safe_globals,
+    startup_warnings,
+)
 
 safe_globals.register()
 numpy_names.restore()
@@ -8,6 +20,10 @@ checkpoints.make_saving_atomic()
 checkpoints.make_copies_atomic()
 checkpoints.name_unreadable()
 checkpoints.say_why_unfit()
+data_position.count_batches_of_all_processes()
 moving_average.keep_integers_out()
 architectures.fill_by_name()
+processes.follow_launchers()
+processes.communicate_on_a_cpu()
+processes.name_reasons()
 startup_warnings.silence()

@@ -12,5 +12,6 @@ def silence() -> None:
         (r"(?s).*hydra\.experimental", UserWarning),
         (r"(?s).*'pin_memory' argument is set as true but no accelerator is found", UserWarning),
         (r"(?s).*torch\.cuda\.amp\.", FutureWarning),
+        (r"`broadcast_buffers` is deprecated", FutureWarning),
     ):
         warnings.filterwarnings("ignore", message=message, category=category)

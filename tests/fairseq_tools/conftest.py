@@ -98,12 +98,17 @@ class Tools:
         return self.run_together([(tool, arguments)], **keywords)[0]
 
     def run_together(self, commands: list[tuple], stdin: str = "", prelude: str = "") -> list[Result]:
+        """Processes at the same time; a command may hold a prelude of its own after the arguments."""
         requests = []
-        for tool, arguments in commands:
+        for tool, arguments, *own in commands:
             base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
             paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
             Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
-            request = {"tool": tool, "arguments": [str(argument) for argument in arguments], "prelude": prelude}
+            request = {
+                "tool": tool,
+                "arguments": [str(argument) for argument in arguments],
+                "prelude": "".join([prelude, *own]),
+            }
             requests.append(request | paths | {"cwd": str(self.folder)})
         self._server.stdin.write(json.dumps(requests) + "\n")
         self._server.stdin.flush()

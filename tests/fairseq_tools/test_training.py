@@ -2,7 +2,6 @@
 
 import math
 import re
-import socket
 
 import pytest
 import torch
@@ -73,25 +72,6 @@ def test_resumed_run_is_bit_identical(tools, name):
     ).ok()
     assert "@ 4 updates" in resumed.out
     assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
-
-
-def test_two_processes_resume(tools):
-    def train(save_dir: str, updates: int):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        command = [
-            *(*tools.training, "--save-dir", save_dir, *tools.attention["favor"]),
-            *("--max-update", updates, "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
-            *("--distributed-backend", "gloo", "--distributed-init-method", f"tcp://localhost:{port}"),
-            *("--distributed-no-spawn", "--distributed-rank"),
-        ]
-        return [found.ok() for found in tools.run_together([("train", [*command, rank]) for rank in (0, 1)])]
-
-    train("two.whole", 6)
-    train("two.parts", 3)
-    assert "@ 3 updates" in train("two.parts", 6)[0].out
-    assert_same_state(tools.load("two.parts/checkpoint_last.pt"), tools.load("two.whole/checkpoint_last.pt"))
 
 
 def test_validate_repeats_the_loss_of_training(tools, mixed):

@@ -1,0 +1,111 @@
+"""Training in several processes: what launchers say counts, a CPU will do, and a lost process is named."""
+
+import logging
+import os
+import re
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+
+logger = logging.getLogger(__name__)
+
+_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+_UNUSED = "Expected to have finished reduction in the prior iteration"
+_LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection refused|Socket closed")
+
+
+def follow_launchers() -> None:
+    """torchrun's number of processes counts, not the number of GPUs; torchrun and srun serve a CPU too.
+
+    fairseq's default of --distributed-world-size is the number of GPUs, 1 on a CPU; where that is 1 it does not look at
+    torchrun's variables at all, and the processes become trainings of their own that overwrite each other.
+    """
+    infer = distributed_utils.infer_init_method
+    if getattr(infer, "follows_launchers", False):
+        return
+
+    def infer_or_follow(cfg, force_distributed: bool = False):
+        alone = cfg.distributed_init_method is not None or cfg.tpu or any(name not in os.environ for name in _TORCHRUN)
+        if not alone:
+            cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
+        return infer(cfg, force_distributed)
+
+    infer_or_follow.follows_launchers = True
+    distributed_utils.infer_init_method = infer_or_follow
+
+    launched = distributed_utils._infer_torch_distributed_launch_init
+
+    def launched_without_gpus(cfg):
+        if torch.cuda.device_count():
+            return launched(cfg)
+        cfg.distributed_init_method = "env://"
+        cfg.distributed_world_size, cfg.distributed_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        cfg.device_id = 0  # fairseq divides by the number of GPUs here
+        cfg.distributed_no_spawn = True
+
+    distributed_utils._infer_torch_distributed_launch_init = launched_without_gpus
+
+    slurm = distributed_utils._infer_slurm_init
+
+    def slurm_without_gpus(cfg, *arguments):
+        found = slurm(cfg, *arguments)
+        if not torch.cuda.device_count():
+            cfg.device_id = 0  # else fairseq selects a GPU of this number
+        return found
+
+    distributed_utils._infer_slurm_init = slurm_without_gpus
+
+
+def communicate_on_a_cpu() -> None:
+    """On a CPU, gloo in the place of nccl, fairseq's default, and torch's DistributedDataParallel without a GPU."""
+    init = distributed_utils.distributed_init
+    if getattr(init, "serves_cpu", False):
+        return
+
+    def init_on_a_cpu(cfg):
+        on_cpu = hasattr(cfg, "common") and (cfg.common.cpu or not torch.cuda.is_available())
+        if on_cpu and cfg.distributed_training.distributed_backend == "nccl":
+            cfg.distributed_training.distributed_backend = "gloo"
+            logger.info("--distributed-backend gloo: nccl needs GPUs")
+        return init(cfg)
+
+    init_on_a_cpu.serves_cpu = True
+    distributed_utils.distributed_init = init_on_a_cpu
+
+    ddp = distributed_fairseq_model.DistributedDataParallel
+
+    def ddp_where_the_model_is(module, device_ids=None, output_device=None, **keywords):
+        if next(module.parameters()).device.type == "cpu":
+            device_ids = output_device = None
+        return ddp(module, device_ids=device_ids, output_device=output_device, **keywords)
+
+    distributed_fairseq_model.DistributedDataParallel = ddp_where_the_model_is
+
+
+def name_reasons() -> None:
+    """A process whose partner is gone ends at its next exchange, with an error about a socket; torch says in a page of
+    text that a parameter was not used."""
+    call = distributed_utils.call_main
+    if getattr(call, "names_reasons", False):
+        return
+
+    def call_or_say_why(cfg, main, **keywords):
+        try:
+            return call(cfg, main, **keywords)
+        except RuntimeError as error:
+            rank, found = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
+            if _UNUSED in str(error):
+                raise RuntimeError(
+                    f"rank {rank}: parameters took no part in an update (layer drop?); with --ddp-backend pytorch_ddp "
+                    "that needs --find-unused-parameters"
+                ) from error
+            if found is None:
+                raise
+            raise RuntimeError(
+                f"rank {rank} lost another process of this training ({found[0]}): see what that one said last. Started "
+                "again, all processes together, the training continues from its last checkpoint"
+            ) from error
+
+    call_or_say_why.names_reasons = True
+    distributed_utils.call_main = call_or_say_why
