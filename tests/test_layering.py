@@ -19,6 +19,7 @@ ALLOWED = {
     "config": {"feature_maps", "ops", "_extension"},
     "modules": {"config", "feature_maps", "ops", "_extension"},
     "compat": set(),
+    "files": set(),
     "records": set(),
     "tables": set(),
     "info": {"records", "ops", "feature_maps", "_extension"},

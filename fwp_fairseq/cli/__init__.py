@@ -6,6 +6,7 @@ import os
 import sys
 
 from .. import __version__
+from ..files import end_on_signals
 from .errors import CommandError, UsageError
 
 # Only the module of the chosen subcommand is imported: converting a width must not need fairseq.
@@ -53,6 +54,8 @@ def _run(name: str, arguments: list[str]) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if argv is None:  # a program of its own, not a call of one
+        end_on_signals("fwp")
     try:
         status = _run(name, arguments)
         sys.stdout.flush()

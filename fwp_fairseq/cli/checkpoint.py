@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from ..files import replaced
 from .errors import CommandError, UsageError
-from .files import replaced
 
 
 def refuse_output(output: Path, inputs: list[Path]) -> None:

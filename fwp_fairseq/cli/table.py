@@ -10,9 +10,9 @@ replaced.
 
 from pathlib import Path
 
+from ..files import write_atomically
 from ..records import read
 from .errors import CommandError, UsageError
-from .files import replaced
 
 
 def add_arguments(parser) -> None:
@@ -38,8 +38,7 @@ def _write(path: Path, content: bytes, check: bool, same=lambda old, new: old ==
         return
     if check:
         raise CommandError(f"{path} is not what the records say: run fwp table without --check")
-    with replaced(path) as file:
-        file.write(content)
+    write_atomically(path, content)
 
 
 def _write_plots(args, table, rows: list[dict]) -> None:

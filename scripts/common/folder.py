@@ -5,19 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from fwp_fairseq.files import write_atomically
 
 
 class RecipeError(Exception):
     """Ends a recipe; the message is for the user."""
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content if isinstance(content, bytes) else content.encode())
-    os.replace(part, path)
 
 
 class Folder:

@@ -6,8 +6,9 @@ import io
 import shutil
 from pathlib import Path
 
+from fwp_fairseq.files import write_atomically
 from scripts.common import process
-from scripts.common.folder import Folder, write_atomically
+from scripts.common.folder import Folder
 from scripts.common.steps import Steps
 
 from . import multi30k

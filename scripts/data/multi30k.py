@@ -21,6 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+
+from fwp_fairseq.files import write_atomically  # noqa: E402
+
 DEFAULT_DATA = "../shared/data"
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 SPLITS = {"train": 29000, "val": 1014, "test_2016_flickr": 1000}
@@ -67,7 +72,7 @@ def provide(destination: Path, say: Callable[[str], None] = print, attempts: int
             source = f"{url}/{name}.gz"
             say(f"downloading {source}")
             packed = _download(source, attempts, pause, say)
-        _write_atomically(target, _unpack(packed, checksum, source))
+        write_atomically(target, _unpack(packed, checksum, source))
         fetched.append(name)
     return fetched
 
@@ -113,15 +118,6 @@ By hand:
      or into DIR/multi30k for a folder DIR of your choice, and set FWP_DATA=DIR
      (now: FWP_DATA={os.environ.get("FWP_DATA") or f"unset, which means {DEFAULT_DATA} beside the repository"}).
   3. Run the same command again. Behind a mirror, FWP_MULTI30K_URL names the folder to download from."""
-
-
-def _write_atomically(target: Path, content: bytes) -> None:
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scripts.common.folder import Folder, RecipeError, write_atomically
+from scripts.common.folder import Folder, RecipeError
 
 
 @pytest.fixture
@@ -57,12 +57,3 @@ def test_damaged_marker_is_named(folder):
     (folder.path / "done-train.json").write_text("{")
     with pytest.raises(RecipeError, match=r"done-train\.json"):
         folder.result("train", [], [])
-
-
-def test_failed_writing_keeps_the_old_file(tmp_path, monkeypatch):
-    target = tmp_path / "file"
-    write_atomically(target, "old")
-    monkeypatch.setattr("scripts.common.folder.os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError):
-        write_atomically(target, "new")
-    assert target.read_text() == "old"

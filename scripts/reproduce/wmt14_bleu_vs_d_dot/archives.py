@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.common.folder import RecipeError, write_atomically
+from fwp_fairseq.files import write_atomically
+from scripts.common.folder import RecipeError
 
 LANGUAGES = ("en", "de")
 LOCK = "archives.sha256.json"

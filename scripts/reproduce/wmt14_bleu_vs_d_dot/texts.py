@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
+from fwp_fairseq.files import replaced, write_atomically
+
 VOCABULARY = 32000
 # Of the training text's characters; the rest of Common Crawl's alphabets becomes <unk>.
 COVERAGE = 0.9999
@@ -53,23 +55,21 @@ def _tokens(line: str) -> str:
 def tokenise(sources: list[Path], target: Path, language: str, workers: int, normalise: bool, tick=None) -> int:
     """Writes the tokens of all sources, one after another; returns the number of lines. Cost: see README.md."""
     count = 0
-    part = target.with_name(f"{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     texts = (line for source in sources for line in lines(source))
     # Not fork: the caller may have threads.
     context = multiprocessing.get_context("spawn")
     with (
         context.Pool(workers, initializer=_start, initargs=(language, normalise)) as pool,
-        open(part, "w", encoding="utf-8", newline="\n") as out,
+        replaced(target) as out,
     ):
         # imap reads ahead without bound, hence the blocks.
         while block := list(islice(texts, _BLOCK)):
             for text in pool.imap(_tokens, block, chunksize=_CHUNK):
-                out.write(f"{text}\n")
+                out.write(f"{text}\n".encode())
                 count += 1
                 if tick:
                     tick()
-    os.replace(part, target)
     return count
 
 
@@ -88,9 +88,7 @@ def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LE
         num_threads=os.cpu_count(),
         minloglevel=2,
     )
-    part = model.with_name(f"{model.name}.part")
-    part.write_bytes(memory.getvalue())
-    os.replace(part, model)
+    write_atomically(model, memory.getvalue())
 
 
 def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clean: bool, tick=None) -> tuple[int, int]:
@@ -102,23 +100,20 @@ def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clea
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    parts = {language: path.with_name(f"{path.name}.part") for language, path in targets.items()}
-    for path in parts.values():
+    for path in targets.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     read = kept = 0
     with ExitStack() as stack:
-        files = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in parts.values()]
+        files = [stack.enter_context(replaced(path)) for path in targets.values()]
         for pair in zip(*(lines(path) for path in sources.values()), strict=True):
             read += 1
             sides = [pieces.encode(side, out_type=str) for side in pair]
             if not clean or _is_clean(*map(len, sides)):
                 for file, side in zip(files, sides, strict=True):
-                    file.write(" ".join(side) + "\n")
+                    file.write(f"{' '.join(side)}\n".encode())
                 kept += 1
             if tick:
                 tick()
-    for language, path in targets.items():
-        os.replace(parts[language], path)
     return read, kept
 
 
