@@ -6,6 +6,7 @@ cpu and cuda (which includes cpu) fail when they cannot. What happened is writte
 build that this one cannot replace is kept; a target without it removes it.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -104,12 +105,16 @@ def conclude(folder):
         earlier = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):  # there is none, or a damaged one
         earlier = {}
-    record["kept"] = {}
+    record["kept"], record["sha256"] = {}, {}
     for part in PARTS["cuda"]:
         library = folder / f"_{part}.abi3.so"
-        if part in record["built"] or not library.exists():
+        if part in record["built"]:
+            record["sha256"][part] = hashlib.sha256(library.read_bytes()).hexdigest()
+            continue
+        if not library.exists():
             continue
         if part in PARTS[TARGET]:
+            record["sha256"][part] = earlier.get("sha256", {}).get(part)
             record["kept"][part] = earlier.get("kept", {}).get(part, earlier.get("torch"))
             print(f"warning: {library} is of an earlier build and kept: {record['reasons'][part]}", file=sys.stderr)
         else:

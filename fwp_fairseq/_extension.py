@@ -1,5 +1,6 @@
 """Finds and loads the compiled libraries beside this file; remembers why not. Never raises."""
 
+import hashlib
 import json
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,7 @@ class ExtensionStatus(NamedTuple):
 
 
 def build_record(folder: Path = Path(__file__).parent) -> dict | None:
-    """What ``setup.py`` wrote about its build: target, built, kept, reasons, torch, compiler, nvcc; or None.
+    """What ``setup.py`` wrote about its build: target, built, sha256, kept, reasons, torch, compiler, nvcc; or None.
 
     ``kept``: libraries of an earlier build that this one could not replace, part to the torch that they are for.
     """
@@ -52,6 +53,26 @@ def build_record(folder: Path = Path(__file__).parent) -> dict | None:
 
 def _version(text: str) -> str:
     return text.partition("+")[0]
+
+
+def digest(library: Path) -> str:
+    """``setup.py`` writes the same into the record."""
+    return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def _damage(library: Path, expected: str | None) -> str | None:
+    """What is wrong with the file, found without loading it: of a truncated one Python would die."""
+    if expected is None:
+        return "no _build.json beside it names this file"
+    try:
+        actual = digest(library)
+    except OSError as error:
+        return str(error)
+    return (
+        None
+        if actual == expected
+        else f"it is not the file that was built: sha256 expected {expected}, actual {actual}"
+    )
 
 
 def load(folder: Path) -> ExtensionStatus:
@@ -71,6 +92,8 @@ def load(folder: Path) -> ExtensionStatus:
         elif built_for is not None and _version(built_for) != _version(torch.__version__):
             # Torch promises no binary compatibility between versions: such a library may load and then crash.
             reasons[part] = f"not loaded: built for torch {built_for}, this is torch {torch.__version__}; install again"
+        elif problem := _damage(path, (record.get("sha256") or {}).get(part)):
+            reasons[part] = f"not loaded: {path}: {problem}; install again"
         else:
             try:
                 torch.ops.load_library(str(path))

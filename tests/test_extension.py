@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import torch
@@ -6,6 +7,8 @@ from fwp_fairseq import _extension
 
 
 def folder_with(tmp_path, record=None, **libraries):
+    if isinstance(record, dict):
+        record = {"sha256": {part: hashlib.sha256(content).hexdigest() for part, content in libraries.items()}} | record
     if record is not None:
         (tmp_path / "_build.json").write_text(record if isinstance(record, str) else json.dumps(record))
     for part, content in libraries.items():
@@ -71,6 +74,23 @@ def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
     assert status.cpu and not status.cuda and status.reason is None
     assert status.libraries == {"cpu": tmp_path / "_cpu.abi3.so"}
     assert status.reasons == {"cuda": "not loaded: libcudart.so.12: cannot open shared object file"}
+
+
+def test_library_that_is_not_the_one_that_was_built_is_not_even_tried(tmp_path, monkeypatch):
+    """Python dies of a bus error where a truncated library is loaded."""
+    tried = []
+    monkeypatch.setattr(torch.ops, "load_library", tried.append)
+    found = folder_with(tmp_path, record(), cpu=b"a whole library")
+    assert _extension.load(found).cpu and tried.pop() == str(tmp_path / "_cpu.abi3.so")
+    (tmp_path / "_cpu.abi3.so").write_bytes(b"a whole")
+    reason = _extension.load(found).reasons["cpu"]
+    assert "not the file that was built" in reason and str(tmp_path) in reason and "install again" in reason
+    for other in (None, record(sha256={}), record(sha256={"cpu": None})):
+        (tmp_path / "_build.json").unlink()
+        reason = _extension.load(folder_with(tmp_path, other, cpu=b"a whole library")).reasons["cpu"]
+        assert "no _build.json beside it names this file" in reason and "install again" in reason
+        (tmp_path / "_build.json").touch()
+    assert tried == []
 
 
 def test_status_is_remembered():

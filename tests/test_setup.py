@@ -123,6 +123,7 @@ def installed(project):
     """With kernels of an earlier build, for torch 1.0."""
     add_kernels(project)
     record = {"target": "auto", "built": ["cpu", "cuda"], "kept": {}, "reasons": {}, "torch": "1.0"}
+    record["sha256"] = {"cpu": "of cpu", "cuda": "of cuda"}
     (project / "fwp_fairseq" / "_build.json").write_text(json.dumps(record))
     for part in ("cpu", "cuda"):
         (project / "fwp_fairseq" / f"_{part}.abi3.so").write_bytes(part.encode())
@@ -141,6 +142,7 @@ def test_isolated_build_keeps_the_kernels_that_it_cannot_replace(installed):
         status, libraries, record = install_editable(installed, "auto", PYTHONPATH=str(installed))
         assert status == 0 and libraries == EARLIER
         assert record["built"] == [] and record["kept"] == {"cpu": "1.0", "cuda": "1.0"} and record["torch"] is None
+        assert record["sha256"] == {"cpu": "of cpu", "cuda": "of cuda"}
         assert "--no-build-isolation" in record["reasons"]["cpu"]
 
 
