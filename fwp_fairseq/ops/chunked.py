@@ -134,7 +134,7 @@ class _Chunk:
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None
         if self.problem.normalize_output:
-            ones = torch.ones_like(u[..., :1]) if weights is None else weights.expand(*u.shape[:-1], 1)
+            ones = u.new_ones(*u.shape[:-1], 1) if weights is None else weights.expand(*u.shape[:-1], 1)
             new_z = self.k.written(ones)[..., 0]
         if W is None:
             return new_W, new_z

@@ -97,6 +97,8 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
     elif name == "favor" and problem.feature_map.training_projection.requires_grad:
         reasons.append("the compiled library gives no gradient to the projection of the feature map favor")
+    if not problem.v.shape[-1]:
+        reasons.append("the compiled library has no kernel for values of width 0")
     if device == "cuda" and not reasons:
         reasons = native_cuda.unsupported_reasons(problem, name)
     return reasons

@@ -1,5 +1,7 @@
 """Every backend against the naive implementation, float64."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -98,6 +100,17 @@ def test_no_rows_or_no_heads(backend, rule, batch, heads):
     case = make(rule, batch=batch, heads=heads)
     out, W, z = case.run(backend)
     assert out.shape == (batch, 6, heads, 5) and W.shape == (batch, heads, 12, 5) and z.shape == (batch, heads, 12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_values_of_no_width(rule):
+    """Feature sums are those of any values; the compiled library would leave them unwritten."""
+    for normalizer, causal, length in itertools.product(NORMALIZERS, (True, False), (0, 1, 130)):
+        case = make(rule, "elu", normalizer, causal=causal, length=length, d_value=0, batch=2, heads=1)
+        for backend in ("auto", "chunked"):
+            check(case, backend)
+        with pytest.raises(NotImplementedError, match="backend='native' cannot serve"):
+            case.run("native")
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
