@@ -36,8 +36,11 @@ class Session:
         self.failed: list[str] = []
         if arguments.device == "cuda" and not arguments.list and not torch.cuda.is_available():
             raise SystemExit("error: --device cuda: torch sees no CUDA device")
-        if arguments.record and self.environment["dirty"]:
-            raise SystemExit("error: --record: expected a clean checkout, found uncommitted changes; commit them first")
+        if arguments.record:
+            try:
+                records.require_commit(self.environment)
+            except ValueError as error:
+                raise SystemExit(f"error: {error}") from None
 
     @property
     def where(self) -> str:

@@ -108,6 +108,14 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def require_commit(found: dict | None = None) -> None:
+    """For --record: ValueError where, by this :func:`environment` (default: now), no commit stands for the code."""
+    dirty = (environment() if found is None else found)["dirty"]
+    if dirty is not False:
+        what = "changes that are not committed; commit them first" if dirty else "none that holds this package"
+        raise ValueError(f"--record: expected a clean git checkout, found {what}")
+
+
 def environment() -> dict:
     """Where and with what a run happens: date (UTC), commit, versions, processor, usable cores, GPU."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

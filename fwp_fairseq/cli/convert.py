@@ -175,7 +175,10 @@ def _seen(parameters: dict) -> str:
     from ..models import attention_flags
 
     codes = parameters.get(attention_flags.BUFFER)
-    return "softmax" if codes is None else bytes(codes.tolist()).decode()
+    try:
+        return "softmax" if codes is None else attention_flags.text_of(codes)
+    except ValueError as error:
+        raise CommandError(error) from None
 
 
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:

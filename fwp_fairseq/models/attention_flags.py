@@ -27,6 +27,14 @@ def _encode(text: str) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
+def text_of(codes: Tensor) -> str:
+    """The description that a checkpoint holds; ValueError where its entry is no such text."""
+    try:
+        return bytes(codes.tolist()).decode()
+    except (TypeError, ValueError):
+        raise ValueError(f"the checkpoint is damaged: its entry {BUFFER} is no text") from None
+
+
 def remember(model: nn.Module) -> None:
     """Adds the description of the model's attention to what its checkpoints hold."""
     model.register_buffer(BUFFER, _encode(_describe(model)))
@@ -41,7 +49,7 @@ def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     theirs = state_dict.setdefault(BUFFER, _encode("softmax"))
     if torch.equal(mine.cpu(), theirs.cpu()):
         return
-    was, now = (bytes(codes.tolist()).decode() for codes in (theirs, mine))
+    was, now = text_of(theirs), text_of(mine)
     message = (
         f"the checkpoint was trained with other attention flags: checkpoint has [{was}], this model has [{now}]; "
         "fwp convert reopens a checkpoint with others"

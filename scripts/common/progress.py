@@ -178,7 +178,8 @@ class TrainingDisplay:
             write_above_bars(
                 (f"{self.name}: " if self.name else "  ")
                 + f"epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
-                f"training loss {progress.loss:.3f}, validation loss {progress.valid_loss:.3f}"
+                f"training loss {progress.loss:.3f}"
+                + ("" if math.isnan(progress.valid_loss) else f", validation loss {progress.valid_loss:.3f}")
                 + ("" if math.isnan(bleu) else f", validation BLEU {bleu:.2f}")
                 + (f", about {duration(left)} of training left" if left else "")
             )

@@ -6,9 +6,8 @@ import io
 import shutil
 from pathlib import Path
 
-from fwp_fairseq.files import write_atomically
 from scripts.common import process
-from scripts.common.folder import Folder
+from scripts.common.folder import Folder, write_atomically
 from scripts.common.steps import Steps
 
 from . import multi30k
@@ -30,9 +29,9 @@ def outputs(data: Path) -> list[Path]:
 
 
 def prepare(steps: Steps, data: Path) -> None:
-    """Text, pieces and binarised corpus in `data`, one process at a time. Raises RecipeError or DataError."""
+    """Text, pieces and binarised corpus in `data`; waits for a process that is making them. RecipeError, DataError."""
     folder = Folder(data, STEPS)
-    with folder.locked():
+    with folder.locked(wait=True):
         folder.claim(configuration())
         title = f"corpus and joint BPE ({VOCABULARY} pieces)"
         steps.do(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))

@@ -53,6 +53,10 @@ def generate(folder: Folder, command: list[str], output: Path, expected: int) ->
 
 def quickstart(options) -> None:
     print(f"+ {shlex.join(options.command)}", flush=True)
+    if options.record:
+        from fwp_fairseq import records
+
+        records.require_commit()
     smoke, data, run = options.smoke, options.out / "data", options.out / options.name
     steps = Steps(len(corpus.STEPS) + len(RUN_STEPS))
     where = device(options.cpu)
@@ -163,7 +167,7 @@ def main(argv: list[str]) -> int:
     interruption.stop_on_signals()
     try:
         quickstart(options)
-    except (RecipeError, multi30k.DataError, OSError) as error:
+    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except interruption.INTERRUPTIONS as stop:

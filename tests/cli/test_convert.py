@@ -367,6 +367,15 @@ def test_other_models_are_refused(save, refused, tmp_path):
     assert "q_proj.weight" in message
 
 
+def test_attention_flags_that_are_no_text(save, refused, tmp_path):
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    state["model"]["attention_flags"] = torch.tensor([300, 7])
+    torch.save(state, path)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert "damaged: its entry attention_flags is no text" in message
+
+
 def test_calls_that_make_no_sense(save, refused, tmp_path):
     path = save("fwp_transformer_tiny")
     flags = ("--fwp-feature-map", "elu")

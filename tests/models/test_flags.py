@@ -134,6 +134,14 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
 
 
+@pytest.mark.parametrize("codes", [[300], [-1], [255, 254], [[97]], [0.5]], ids=str)
+def test_flags_that_are_no_text_are_a_damaged_checkpoint(codes):
+    model = build()
+    state = model.state_dict() | {BUFFER: torch.tensor(codes)}
+    with pytest.raises(ValueError, match=r"^the checkpoint is damaged: its entry attention_flags is no text$"):
+        model.load_state_dict(state)
+
+
 @pytest.mark.parametrize("feature_map", ["elu", "dpfp", "favor", "softmax"])
 def test_a_checkpoint_of_the_same_flags_gives_the_same_model(feature_map):
     first, second = (build(seed=seed, fwp_feature_map=feature_map) for seed in (0, 1))

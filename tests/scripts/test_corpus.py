@@ -1,7 +1,10 @@
 """The BPE model and the text in its pieces."""
 
+import threading
+
 import pytest
 
+from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
 pytest.importorskip("sentencepiece")
@@ -33,6 +36,28 @@ def test_made_twice_in_different_places_it_is_byte_identical(made_up, tmp_path):
     first = contents(tmp_path / "a")
     assert first == contents(tmp_path / "another" / "place")
     assert {str(path.relative_to(tmp_path / "a")) for path in corpus.outputs(tmp_path / "a")} == set(first)
+
+
+def test_two_at_a_time_make_it_once(made_up, tmp_path, monkeypatch, capsys):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def preprocess(command, log):
+        begun.set()
+        assert go_on.wait(30)
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/dict.de.txt").touch()
+
+    monkeypatch.setattr(corpus.process, "run", preprocess)
+    both = [threading.Thread(target=corpus.prepare, args=(Steps(2), tmp_path)) for _ in range(2)]
+    both[0].start()
+    assert begun.wait(30)
+    both[1].start()
+    both[1].join(0.3)
+    assert both[1].is_alive() and "waiting for another command" in capsys.readouterr().out
+    go_on.set()
+    for one in both:
+        one.join(30)
+    assert capsys.readouterr().out.count("done before, kept") == 2
 
 
 def test_pieces_are_lines_of_the_text(made_up, tmp_path):

@@ -1,6 +1,7 @@
 """What a run folder remembers: configuration, finished steps, time, and its last checkpoint."""
 
 import json
+import threading
 
 import pytest
 
@@ -53,7 +54,39 @@ def test_folder_in_use_is_refused(folder):
         pass
 
 
-def test_damaged_marker_is_named(folder):
-    (folder.path / "done-train.json").write_text("{")
-    with pytest.raises(RecipeError, match=r"done-train\.json"):
+@pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"inputs": []}', '{"inputs": [], "result": 3}'])
+def test_damaged_marker_is_named(folder, text):
+    (folder.path / "done-train.json").write_text(text)
+    with pytest.raises(RecipeError, match=r"done-train\.json.*remove"):
         folder.result("train", [], [])
+
+
+def test_result_that_lacks_what_is_asked_of_it_is_named(folder):
+    folder.finish("train", [], {"updates": 3})
+    found = folder.result("train", [], [])
+    assert found["updates"] == 3
+    with pytest.raises(RecipeError, match=r"done-train\.json: its result lacks seconds; remove this file"):
+        found["seconds"]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b", "a${b}", "${"])
+def test_folder_that_fairseq_would_not_find_is_refused(tmp_path, name):
+    with pytest.raises(RecipeError, match="expected a path without"):
+        Folder(tmp_path / name / "data", ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_can_wait_for_the_folder(folder, capsys):
+    def work():
+        with Folder(folder.path, ()).locked(wait=True):
+            order.append("second")
+
+    order, second = [], threading.Thread(target=work)
+    with folder.locked():
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        order.append("first")
+    second.join(10)
+    assert order == ["first", "second"]
+    assert capsys.readouterr().out == f"waiting for another command that is at work in {folder.path}\n"

@@ -129,6 +129,12 @@ def test_one_line_an_epoch_without_a_terminal(capsys):
     assert "epoch 2, 80 of 80 updates" in lines[1] and "left" not in lines[1]
 
 
+def test_training_without_validation_shows_no_loss_of_it(capsys):
+    display = TrainingDisplay(TrainingProgress(max_update=4), terminal=False)
+    display.line(record("train", epoch=1, train_num_updates="4", train_loss="5"))
+    assert capsys.readouterr().out == "  epoch 1, 4 of 4 updates: training loss 5.000\n"
+
+
 def test_bar_on_a_terminal_shows_all_updates(capsys):
     display = TrainingDisplay(TrainingProgress(max_epoch=2), terminal=True)
     for line in LOG:

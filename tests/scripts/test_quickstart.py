@@ -80,7 +80,15 @@ def test_data_is_shared_by_the_variants(root):
     assert calls(root) == ALL[1:]
 
 
-def test_record_is_appended_on_request(root):
+def test_record_is_appended_on_request(root, monkeypatch, capsys):
+    from fwp_fairseq import records
+
+    environment = records.environment()
+    for dirty in (True, None):
+        monkeypatch.setattr(records, "environment", lambda found=dirty: environment | {"dirty": found})
+        assert quickstart.main(["--record"]) == 1 and calls(root) == []
+        assert "--record: expected a clean git checkout" in capsys.readouterr().err
+    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False})
     assert quickstart.main(["--record"]) == 0
     assert quickstart.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()

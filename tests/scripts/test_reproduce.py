@@ -278,9 +278,10 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
     (first,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)
     calls(root)
     environment = dict(first["environment"])
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": True})
-    assert reproduce.main([*multi30k, "--record"]) == 1
-    assert "changes that are not committed" in capsys.readouterr().err
+    for dirty in (True, None):
+        monkeypatch.setattr(records, "environment", lambda found=dirty: environment | {"dirty": found})
+        assert reproduce.main([*multi30k, "--record"]) == 1
+        assert "--record: expected a clean git checkout" in capsys.readouterr().err
     monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "another"})
     assert reproduce.main([*multi30k, "--record"]) == 0
     assert calls(root) == []
@@ -346,6 +347,15 @@ def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
     (root / OWN).unlink()
     assert reproduce.main([*SMOKE, "--rows", "softmax"]) == 1
     assert "--lr: expected 0.004, actual 1" in capsys.readouterr().err
+
+
+def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys):
+    before = sorted(root.rglob("*"))
+    wmt14 = ["--preset", "wmt14", "--gpus", "0,1,2", "--data"]
+    for line in ([*SMOKE, "--out", "a:b"], [*SMOKE, "--out", "a${b}"], [*wmt14, "a,b"]):
+        assert reproduce.main(line) == 1
+        assert capsys.readouterr().err.startswith(f"error: {line[-1]}")
+    assert sorted(root.rglob("*")) == before and calls(root) == []
 
 
 def test_list_and_dry_run_change_nothing(root, capsys):

@@ -1,10 +1,13 @@
 """Preparing WMT14 from archives that are only made up: what is fetched, checked, refused and kept."""
 
+import functools
+import http.server
 import io
 import json
 import re
 import subprocess
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from scripts.common.folder import RecipeError
 from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, prepare, texts
 
 ROOT = process.ROOT
+PUBLISHED_TEST = archives.TEST
 pytest.importorskip("sacremoses")
 pytest.importorskip("sentencepiece")
 
@@ -32,9 +36,10 @@ def packed(members):
     memory = io.BytesIO()
     with tarfile.open(fileobj=memory, mode="w:gz") as tar:
         for name, text in members.items():
+            content = text if isinstance(text, bytes) else text.encode()
             entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            tar.addfile(entry, io.BytesIO(text.encode()))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
     return memory.getvalue()
 
 
@@ -116,6 +121,46 @@ def test_interrupted_download_goes_on_from_where_it_stopped(server, tmp_path):
     assert "from 100 bytes on" in said[0]
 
 
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Python's own, which knows no ranges: curl's exit status 33. With `refuses`, 416 to whoever asks for one."""
+
+    refuses = False
+
+    def do_GET(self):
+        if self.refuses and "Range" in self.headers and Path(self.translate_path(self.path)).is_file():
+            self.send_error(416)
+        else:
+            super().do_GET()
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.parametrize("refuses", [False, True], ids=["33", "416"])
+def test_what_cannot_be_continued_is_downloaded_anew(server, tmp_path, monkeypatch, refuses):
+    monkeypatch.setattr(Server, "refuses", refuses)
+    handler = functools.partial(Server, directory=server)
+    said = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{running.server_port}/{archives.TEST.file}"
+        archive = archives.Archive(url, archives.TEST.members, None)
+        # More than the server has, as of an archive that was replaced by a smaller one; and a beginning.
+        for there in (b"x" * 10**6, (server / archive.file).read_bytes()[:100]):
+            (tmp_path / f"{archive.file}.part").write_bytes(there)
+            (tmp_path / archive.file).unlink(missing_ok=True)
+            archives.fetch(archive, tmp_path, said.append)
+            assert (tmp_path / archive.file).read_bytes() == (server / archive.file).read_bytes()
+        # Another failure costs nothing of what is there.
+        part = tmp_path / "absent.tgz.part"
+        part.write_bytes(b"a beginning")
+        with pytest.raises(RecipeError, match="curl failed with status 22"):
+            archives.fetch(archives.Archive(f"{url}/absent.tgz", {}, None), tmp_path, said.append)
+        assert part.read_bytes() == b"a beginning"
+        running.shutdown()
+    assert said.count("what was there cannot be continued") == 2
+
+
 def test_archive_that_is_not_whole_is_never_taken(server, tmp_path):
     packed_test = server / archives.TEST.file
     whole = packed_test.read_bytes()
@@ -140,6 +185,45 @@ def test_checksum_of_the_first_download_must_stay(server, tmp_path):
     (tmp_path / archives.TEST.file).write_bytes(packed({"another": "content"}))
     with pytest.raises(RecipeError, match=f"sha256 expected {first}"):
         archives.fetch(archives.TEST, tmp_path, print)
+
+
+def test_the_test_set_is_sacrebleu_s(server, tmp_path):
+    dataset = pytest.importorskip("sacrebleu.dataset").DATASETS["wmt14/full"]
+    pinned = PUBLISHED_TEST
+    assert dataset.md5 == [pinned.md5] and Path(dataset.data[0]).name == pinned.file
+    assert dataset.langpairs["en-de"] == [pinned.members["newstest2014"][language][0] for language in ("en", "de")]
+    archive = archives.Archive(archives.TEST.url, archives.TEST.members, None, pinned.md5)
+    with pytest.raises(RecipeError, match=f"md5 expected {pinned.md5} .sacreBLEU's., actual [0-9a-f]+; remove"):
+        archives.fetch(archive, tmp_path, print)
+    assert not (tmp_path / archives.LOCK).exists()
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "3"])
+def test_damaged_lock_is_named_before_anything_is_downloaded(server, tmp_path, text):
+    (tmp_path / archives.LOCK).write_text(text)
+    with pytest.raises(RecipeError, match=rf"{archives.LOCK} is no JSON object; restore it, or remove it"):
+        archives.fetch(archives.TEST, tmp_path, print)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [archives.LOCK]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_member_that_is_no_file_is_refused(server, tmp_path, kind):
+    with tarfile.open(tmp_path / archives.DEV.file, "w:gz") as tar:
+        entry = tarfile.TarInfo("dev/newstest2013.en")
+        entry.type, entry.linkname = kind, "/etc/passwd"
+        tar.addfile(entry)
+    with pytest.raises(RecipeError, match=r"dev\.tgz: expected dev/newstest2013\.en to be a file"):
+        archives.extract(archives.DEV, tmp_path, tmp_path / "raw")
+    assert list((tmp_path / "raw").iterdir()) == []
+
+
+@pytest.mark.parametrize("archive", ["TEST", "EUROPARL"])
+def test_text_that_is_not_utf_8_is_refused(server, tmp_path, archive):
+    archive = getattr(archives, archive)
+    members = {name: text.encode("utf-16") for name, text in texts_of(archive).items()}
+    (tmp_path / archive.file).write_bytes(packed(members))
+    with pytest.raises(RecipeError, match=r"\.tgz: .* is not UTF-8 text"):
+        archives.extract(archive, tmp_path, tmp_path / "raw")
 
 
 def test_texts_of_another_length_than_published_are_refused(server, tmp_path):

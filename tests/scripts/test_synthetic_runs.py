@@ -127,9 +127,10 @@ def test_a_record_that_is_no_point_stops_the_run(command):
 
 
 def test_no_record_from_a_changed_checkout(command, monkeypatch):
-    monkeypatch.setattr(records, "environment", lambda: {"dirty": True})
-    status, output, trained = command("--record", "--models", "softmax", "--sizes", 20)
-    assert status == 1 and "--record" in output and "not committed" in output and not trained
+    for dirty in (True, None):
+        monkeypatch.setattr(records, "environment", lambda found=dirty: {"dirty": found})
+        status, output, trained = command("--record", "--models", "softmax", "--sizes", 20)
+        assert status == 1 and "--record: expected a clean git checkout" in output and not trained
 
 
 def test_what_cannot_be_meant_is_refused(command, capsys):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scripts.common import interruption, packages, process, score, training
 from scripts.common.commands import as_run
-from scripts.common.folder import Folder, RecipeError, write_atomically
+from scripts.common.folder import Folder, RecipeError, refuse_path, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
@@ -206,10 +206,12 @@ def run(options) -> None:
     from fwp_fairseq import records
 
     print(f"+ {shlex.join(options.command)}", flush=True)
-    if options.record and records.environment()["dirty"] is not False:
-        raise RecipeError("--record: the working tree has changes that are not committed, or is no git checkout")
-    if options.checkpoint is not None and not options.checkpoint.is_file():
-        raise RecipeError(f"--checkpoint {options.checkpoint}: no such file")
+    if options.record:
+        records.require_commit()
+    if options.checkpoint is not None:
+        refuse_path(options.checkpoint)
+        if not options.checkpoint.is_file():
+            raise RecipeError(f"--checkpoint {options.checkpoint}: no such file")
     device = importlib.import_module("scripts.quickstart.__main__").device(options.cpu)
     recipe = Recipe(
         data=options.out / "data",

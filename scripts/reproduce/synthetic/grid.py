@@ -152,10 +152,8 @@ class _Progress:
 
 def _run(options: argparse.Namespace) -> None:
     path = RECORDS if options.record else options.out / RECORDS.name
-    if options.record and records.environment()["dirty"]:
-        raise RecipeError(
-            "--record: the checkout has changes that are not committed, so no commit stands for the result"
-        )
+    if options.record:
+        records.require_commit()
     done = _done(path)
     points = [point for point in options.points if point not in done]
     print(f"{len(options.points)} points, {len(options.points) - len(points)} of them recorded in {path}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import json
@@ -22,11 +23,13 @@ LOCK = "archives.sha256.json"
 
 @dataclass(frozen=True)
 class Archive:
-    """`members`: text to {language: names that it may have in the archive}; `lines`: of a text, where published."""
+    """`members`: text to {language: names that it may have in the archive}; `lines`: of a text, `md5`: of the archive,
+    where published."""
 
     url: str
     members: dict[str, dict[str, tuple[str, ...]]]
     lines: int | None
+    md5: str | None = None
 
     @property
     def file(self) -> str:
@@ -75,6 +78,7 @@ TEST = Archive(
         }
     },
     3003,
+    "a8cd784e006feb32ac6f3d9ec7eb389a",  # sacreBLEU's, of its test set wmt14/full
 )
 
 
@@ -88,35 +92,49 @@ def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
     statmt.org publishes no checksums: that of the first download is kept in LOCK and must not change later.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    known = _lock(folder)
     target, part = folder / archive.file, folder / f"{archive.file}.part"
     if not target.exists():
-        if part.exists() and _is_whole(part):
-            part.rename(target)
-        else:
+        if not (part.exists() and _is_whole(part)):
             _download(archive.url, part, say)
-            if not _is_whole(part):
-                part.unlink()
-                raise RecipeError(
-                    f"{archive.url}: what came is no whole .tgz and is removed; run the same command again"
-                )
-            part.rename(target)
+        part.rename(target)
     elif not _is_whole(target):
         raise RecipeError(f"{target} is no whole .tgz; remove it and run the same command again")
-    return _locked(archive, folder, target)
+    return _checked(archive, known, folder, target)
 
 
 def _download(url: str, part: Path, say: Callable[[str], object]) -> None:
-    say(f"downloading {url}" + (f", from {part.stat().st_size:,} bytes on" if part.exists() else ""))
-    command = ["curl", "--fail", "--location", "--retry", "5", "--continue-at", "-", "--output", str(part), url]
-    try:
-        status = subprocess.run(command).returncode
-    except FileNotFoundError:
-        raise RecipeError("curl is not installed") from None
+    """What is there already is continued; from the start where that leads to no whole archive."""
+    if part.exists():
+        say(f"downloading {url}, from {part.stat().st_size:,} bytes on")
+        status, answer = _curl(url, part)
+        if status == 0 and _is_whole(part):
+            return
+        # curl's 33 and 36: the server sends no ranges, or not the one asked for; HTTP's 416: there is no such range.
+        if status in (0, 33, 36) or answer == "416":
+            say("what was there cannot be continued")
+            part.unlink()
+    if not part.exists():
+        say(f"downloading {url}")
+        status, _ = _curl(url, part)
+    if status == 0 and not _is_whole(part):
+        part.unlink()
+        raise RecipeError(f"{url}: what came is no whole .tgz and is removed; run the same command again")
     if status:
         raise RecipeError(
             f"{url}: curl failed with status {status}. The same command continues; or put {part.stem} into "
             f"{part.parent} by hand."
         )
+
+
+def _curl(url: str, part: Path) -> tuple[int, str]:
+    """Its exit status, and that of the server's answer."""
+    command = ["curl", "--fail", "--location", "--retry", "5", "--continue-at", "-", "--write-out", "%{http_code}"]
+    try:
+        done = subprocess.run([*command, "--output", str(part), url], stdout=subprocess.PIPE, text=True)
+        return done.returncode, done.stdout
+    except FileNotFoundError:
+        raise RecipeError("curl is not installed") from None
 
 
 def _is_whole(path: Path) -> bool:
@@ -133,10 +151,25 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _locked(archive: Archive, folder: Path, target: Path) -> str:
-    actual = _sha256(target)
+def _lock(folder: Path) -> dict[str, str]:
+    """Address to sha256."""
+    file = folder / LOCK
+    try:
+        known = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        raise RecipeError(f"{file} is no JSON object; restore it, or remove it if the archives there are to be trusted")
+    return known
+
+
+def _checked(archive: Archive, known: dict[str, str], folder: Path, target: Path) -> str:
     lock = folder / LOCK
-    known = json.loads(lock.read_text()) if lock.exists() else {}
+    if archive.md5 is not None and (actual := _digest(target, "md5")) != archive.md5:
+        raise RecipeError(f"{target}: md5 expected {archive.md5} (sacreBLEU's), actual {actual}; remove the archive")
+    actual = _digest(target, "sha256")
     expected = known.setdefault(archive.url, actual)
     if expected != actual:
         raise RecipeError(
@@ -147,8 +180,8 @@ def _locked(archive: Archive, folder: Path, target: Path) -> str:
     return actual
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
+def _digest(path: Path, kind: str) -> str:
+    digest = hashlib.new(kind, usedforsecurity=False)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
@@ -158,7 +191,8 @@ def _sha256(path: Path) -> str:
 def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = False) -> dict[str, int]:
     """Writes the archive's texts to raw/TEXT.LANGUAGE, one sentence a line; returns their numbers of lines.
 
-    Raises RecipeError when a text is missing, its sides differ in length, or its length is not the published one.
+    Raises RecipeError when a text is missing or is none, when its sides differ in length, or when its length is not the
+    published one.
     """
     raw.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -170,7 +204,7 @@ def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = Fa
                 name = next((name for name in candidates if name in names), None)
                 if name is None:
                     raise RecipeError(f"{archive.file} holds none of {', '.join(candidates)}")
-                content = tar.extractfile(name).read()
+                content = _text(archive, tar.getmember(name), tar)
                 if name.endswith(".sgm"):
                     content = _segments(content.decode()).encode()
                 write_atomically(raw / f"{text}.{language}", content)
@@ -184,6 +218,18 @@ def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = Fa
                     "--any-size goes on with it all the same"
                 )
     return found
+
+
+def _text(archive: Archive, member: tarfile.TarInfo, tar: tarfile.TarFile) -> bytes:
+    if not member.isreg():
+        raise RecipeError(f"{archive.file}: expected {member.name} to be a file, not a link, folder or pipe")
+    content = tar.extractfile(member).read()
+    try:
+        for _ in codecs.iterdecode((content[n : n + (1 << 20)] for n in range(0, len(content), 1 << 20)), "utf-8"):
+            pass
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{archive.file}: {member.name} is not UTF-8 text: {error.reason}") from None
+    return content
 
 
 def _segments(sgm: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts.common import interruption, packages, process
 from scripts.common.commands import printed
-from scripts.common.folder import RecipeError
+from scripts.common.folder import RecipeError, refuse_path
 from scripts.common.progress import on_terminal, write_above_bars
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
@@ -98,8 +98,7 @@ def reproduce(options) -> int:
     if options.record:
         from fwp_fairseq import records
 
-        if records.environment()["dirty"] is not False:
-            raise RecipeError("--record: the working tree has changes that are not committed, or is no git checkout")
+        records.require_commit()
     say = write_above_bars
     say(f"+ {shlex.join(options.command)}")
     say(explain_batch(options, devices[0]))
@@ -107,6 +106,8 @@ def reproduce(options) -> int:
         say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded and skipped")
     if not missing:
         return 0
+    for path in (options.out, missing[0].data):
+        refuse_path(path)
     if preset.corpus == "multi30k":
         corpus.prepare(Steps(len(corpus.STEPS)), missing[0].data)
     elif not (missing[0].data / "bin/dict.de.txt").is_file():
