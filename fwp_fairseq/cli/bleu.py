@@ -1,11 +1,13 @@
-"""Scores translations with sacreBLEU (cased, 13a), against raw references, and prints score and signature.
+"""Scores translations with sacreBLEU, against raw references, and prints each score with its signature.
 
   fwp bleu --hypotheses runs/a/generate-test.txt --references test.de --metrics bleu chrf ter --confidence
+  fwp bleu --hypotheses a.txt --references test.zh --tokenize zh --metrics bleu chrf --chrf-word-order 2
   fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
 
 --hypotheses is plain detokenised text, or what fairseq-generate wrote (detected by its H- and D- lines): then the
 D- lines are taken, the H- lines where there are none, in the order of their ids, and SentencePiece's pieces are joined.
 The references are raw text, one line a sentence, or .gz of it; never fairseq's T- lines, which show <<unk>>.
+The flags of a metric are sacreBLEU's own, and so are their defaults (BLEU: cased, 13a).
 
 Several systems are compared by one of sacreBLEU's paired tests, of which the first is the baseline; a p-value is that
 of the hypothesis that a system and the baseline are equally good, * marks those below 0.05.
@@ -24,7 +26,7 @@ _SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's own
 def add_arguments(parser) -> None:
     parser.add_argument("--hypotheses", required=True, nargs="+", metavar="FILE", help="one file a system")
     parser.add_argument("--references", required=True, metavar="FILE")
-    parser.add_argument("--metrics", nargs="+", choices=["bleu", "chrf", "ter"], default=["bleu"])
+    parser.add_argument("--metrics", "-m", nargs="+", choices=["bleu", "chrf", "ter"], default=["bleu"])
     parser.add_argument(
         "--compound-split",
         nargs="?",
@@ -43,8 +45,41 @@ def add_arguments(parser) -> None:
     paired.add_argument("--paired-ar", action="store_true", help="compare with the first by approximate randomization")
     parser.add_argument("--paired-n", type=int, metavar="N", help="its samples (default: 1000 of bs, 10000 of ar)")
     parser.add_argument("--seed", type=int, default=12345, metavar="N", help="of the resampling (default: 12345)")
-    parser.add_argument("--width", type=int, default=2, metavar="N", help="decimals (default: 2)")
+    _add_metric_arguments(parser)
+    parser.add_argument("--width", "-w", type=int, default=2, metavar="N", help="decimals (default: 2)")
     parser.add_argument("--json", action="store_true", help="for machines: sacreBLEU's own JSON")
+
+
+def _add_metric_arguments(parser) -> None:
+    """Spelt as by sacreBLEU, ``dest`` the metric and the argument of its class; sacreBLEU has the defaults."""
+    bleu = parser.add_argument_group("BLEU")
+    bleu.add_argument("--tokenize", "-tok", dest="bleu_tokenize", metavar="NAME", help="13a, intl, zh, char, none, ...")
+    bleu.add_argument("--lowercase", "-lc", dest="bleu_lowercase", **_FLAG, help="upper and lower case are alike")
+    bleu.add_argument("--smooth-method", "-s", dest="bleu_smooth_method", choices=["none", "floor", "add-k", "exp"])
+    bleu.add_argument("--smooth-value", "-sv", dest="bleu_smooth_value", type=float, metavar="X", help="floor, add-k")
+    bleu.add_argument("--force", dest="bleu_force", **_FLAG, help="no warning that the text looks tokenised")
+    chrf = parser.add_argument_group("chrF")
+    chrf.add_argument("--chrf-char-order", "-cc", type=int, metavar="N", help="length of character n-grams")
+    chrf.add_argument("--chrf-word-order", "-cw", type=int, metavar="N", help="of word n-grams; 2 is chrF++")
+    chrf.add_argument("--chrf-beta", type=int, metavar="N", help="weight of recall")
+    chrf.add_argument("--chrf-whitespace", **_FLAG, help="whitespace is a character")
+    chrf.add_argument("--chrf-lowercase", **_FLAG, help="upper and lower case are alike")
+    chrf.add_argument("--chrf-eps-smoothing", **_FLAG, help="smoothing of chrF++.py, NLTK and Moses")
+    ter = parser.add_argument_group("TER")
+    ter.add_argument("--ter-case-sensitive", **_FLAG, help="upper and lower case differ")
+    ter.add_argument("--ter-asian-support", **_FLAG, help="Asian characters are words")
+    ter.add_argument("--ter-no-punct", **_FLAG, help="without punctuation")
+    ter.add_argument("--ter-normalized", **_FLAG, help="normalised and tokenised first")
+
+
+_FLAG = {"action": "store_true", "default": None}
+
+
+def _options(args, metric: str) -> dict:
+    """The arguments of the metric's class that were given."""
+    prefix = f"{metric}_"
+    given = {name.removeprefix(prefix): value for name, value in vars(args).items() if name.startswith(prefix)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _metrics(args) -> dict:
@@ -52,7 +87,14 @@ def _metrics(args) -> dict:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError as error:
         raise CommandError(f"{error}; pip install 'sacrebleu>=2.3'") from None
-    found = {name: {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name]() for name in args.metrics}
+    if args.bleu_tokenize not in (None, *BLEU.TOKENIZERS):
+        raise UsageError(f"--tokenize {args.bleu_tokenize}: expected one of {', '.join(map(str, BLEU.TOKENIZERS))}")
+    classes, found = {"bleu": BLEU, "chrf": CHRF, "ter": TER}, {}
+    for name in args.metrics:
+        try:
+            found[name] = classes[name](**_options(args, name))
+        except (ImportError, RuntimeError, OSError) as error:  # a tokenizer of another package, or one to be downloaded
+            raise CommandError(f"{'--tokenize ' * (name == 'bleu')}{args.bleu_tokenize or name}: {error}") from None
     if args.compound_split is not None:
         try:
             from .compound_split import LANGUAGES, CompoundSplitBLEU
@@ -86,6 +128,18 @@ def _refuse_nonsense(args) -> None:
     for flag, value, least in (("--confidence-n", args.confidence_n, 2), ("--paired-n", args.paired_n, 1)):
         if value is not None and value < least:
             raise UsageError(f"{flag} {value}: expected {least} or more")
+    for metric in ("bleu", "chrf", "ter"):
+        if metric not in args.metrics and (useless := _options(args, metric)):
+            name = next(iter(useless)).replace("_", "-")
+            flag = f"--{name}" if metric == "bleu" else f"--{metric}-{name}"
+            raise UsageError(f"{flag} goes with --metrics {metric}")
+    if args.bleu_smooth_value is not None and args.bleu_smooth_method not in ("floor", "add-k"):
+        raise UsageError("--smooth-value goes with --smooth-method floor or add-k")
+    for flag, value in (("--chrf-char-order", args.chrf_char_order), ("--chrf-beta", args.chrf_beta)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} {value}: expected 1 or more")
+    if args.chrf_word_order is not None and args.chrf_word_order < 0:
+        raise UsageError(f"--chrf-word-order {args.chrf_word_order}: expected 0 or more")
     if args.seed < 1:
         raise UsageError(f"--seed {args.seed}: expected 1 or more, sacreBLEU takes 0 for no seed")
     for path in args.hypotheses:

@@ -68,6 +68,37 @@ def test_equals_the_sacrebleu_command(fwp, files):
     assert 30 < mine[0]["score"] < 80
 
 
+FLAGS = (
+    *("--tokenize", "intl", "--lowercase", "--smooth-method", "floor", "--smooth-value", "0.2", "--force"),
+    *("--chrf-char-order", "4", "--chrf-word-order", "2", "--chrf-beta", "3", "--chrf-whitespace", "--chrf-lowercase"),
+    *("--chrf-eps-smoothing", "--ter-case-sensitive", "--ter-asian-support", "--ter-no-punct", "--ter-normalized"),
+)
+
+
+def test_flags_of_a_metric_are_sacrebleu_s(fwp, files):
+    references, hypotheses = files
+    metrics = ("-m", "bleu", "chrf", "ter", "-w", "8")
+    theirs = {score["name"]: score for score in sacrebleu(references, "-i", hypotheses, *metrics, *FLAGS)}
+    mine = {
+        score["name"]: score for score in json.loads(score(fwp, references, hypotheses, *metrics, *FLAGS, "--json"))
+    }
+    assert mine.keys() == theirs.keys() == {"BLEU", "chrF2++", "TER"} or mine.keys() == theirs.keys()
+    plain = json.loads(score(fwp, references, hypotheses, *metrics, "--json"))
+    for name, found in mine.items():
+        assert (found["score"], found["signature"]) == (theirs[name]["score"], theirs[name]["signature"])
+        assert found["signature"] not in [other["signature"] for other in plain]
+    assert "case:lc|eff:no|tok:intl|smooth:floor[0.20]" in mine["BLEU"]["signature"]
+    # In text too, each score has its signature.
+    text = score(fwp, references, hypotheses, *metrics, *FLAGS)
+    assert all(found["signature"] in text for found in mine.values())
+
+
+def test_short_flags_and_a_comparison(fwp, systems):
+    worse, better, references = systems
+    line = ("bleu", "--references", references, "--hypotheses", worse, better, "-tok", "char", "-lc", "--paired-bs")
+    assert "case:lc|eff:no|tok:char" in fwp(*line, "--paired-n", 50).out
+
+
 def sacrebleu(*arguments, seed=12345):
     """sacreBLEU's own command, as a user calls it."""
     command = [sys.executable, "-m", "sacrebleu", *map(str, arguments)]
@@ -281,5 +312,11 @@ def test_calls_that_make_no_sense(refused, files, tmp_path):
     assert "--confidence-n 1" in refused(2, *common, files[1], "--confidence", "--confidence-n", 1)
     assert "--seed 0" in refused(2, *common, files[1], "--confidence", "--seed", 0)
     assert "xx" in refused(2, *common, files[1], "--compound-split", "xx")
+    assert "--tokenize 13b: expected one of none, zh, 13a" in refused(2, *common, files[1], "--tokenize", "13b")
+    assert "--smooth-value goes with" in refused(2, *common, files[1], "--smooth-value", 1)
+    assert "--chrf-beta goes with --metrics chrf" in refused(2, *common, files[1], "--chrf-beta", 3)
+    assert "--ter-no-punct goes with --metrics ter" in refused(2, *common, files[1], "--ter-no-punct")
+    assert "--lowercase goes with --metrics bleu" in refused(2, *common, files[1], "-m", "ter", "--lowercase")
+    assert "--chrf-char-order 0" in refused(2, *common, files[1], "-m", "chrf", "--chrf-char-order", 0)
     other.write_text("short\n")
     assert "other.txt has 1" in refused(1, *common, files[1], other, "--paired-bs")
