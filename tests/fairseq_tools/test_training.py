@@ -58,19 +58,21 @@ def test_starts_without_warnings(tools):
     assert "Traceback" not in found.err
 
 
-@pytest.mark.parametrize("name", ["mixed", "favor"])
-def test_resumed_run_is_bit_identical(tools, name):
-    """Interrupted within the first of two epochs, with dropout and layer drop."""
-    flags = [*tools.attention[name], "--encoder-layerdrop", 0.2, "--no-epoch-checkpoints"]
-    flags += ["--store-ema", "--ema-fp32", "--ema-decay", 0.9]
-    tools.train(f"whole.{name}", *flags, "--max-update", 19).ok()
-    tools.train(f"parts.{name}", *flags, "--max-update", 7, "--save-interval-updates", 4).ok()
-    # Not even the last save but one, as if the process had been killed.
-    resumed = tools.train(
-        *(f"parts.{name}", *flags, "--max-update", 19),
-        *("--restore-file", f"parts.{name}/checkpoint_1_4.pt"),
-    ).ok()
-    assert "@ 4 updates" in resumed.out
+# fairseq's own choice of batches, as in a training that was begun without the plugin's.
+OWN_BATCHES = "from fairseq.tasks import FairseqTask; FairseqTask.get_batch_iterator.keeps_batches = True"
+
+
+@pytest.mark.parametrize(("name", "begun_with"), [("mixed", ""), ("favor", OWN_BATCHES)], ids=["mixed", "favor"])
+def test_resumed_run_is_bit_identical(tools, name, begun_with):
+    """Interrupted within the first, the second and the third epoch, with dropout and layer drop."""
+    flags = [*tools.attention[name], "--encoder-layerdrop", 0.2, "--no-epoch-checkpoints", "--disable-validation"]
+    flags += ["--store-ema", "--ema-fp32", "--ema-decay", 0.9, "--save-interval-updates", 7, "--max-update"]
+    tools.train(f"whole.{name}", *flags, 36, prelude=begun_with).ok()
+    # Not even the last save, as if each session had been killed.
+    for checkpoint, updates in ((f"whole.{name}/checkpoint_1_7", 22), ("checkpoint_2_21", 36), ("checkpoint_3_35", 36)):
+        path = checkpoint if "/" in checkpoint else f"parts.{name}/{checkpoint}"
+        resumed = tools.train(f"parts.{name}", *flags, updates, "--restore-file", f"{path}.pt").ok()
+        assert f"@ {checkpoint.rpartition('_')[2]} updates" in resumed.out
     assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
 
 
