@@ -1,9 +1,12 @@
 """Packaging, and the build of the optional compiled kernels.
 
-FWP_BUILD=auto (default) compiles what this machine can compile and never fails because of it; none compiles nothing;
-cpu and cuda (which includes cpu) fail when they cannot. What happened is written to fwp_fairseq/_build.json, which
-`fwp info` shows. Compiling needs torch while building: `pip install --no-build-isolation`. A library of an earlier
-build that this one cannot replace is kept; a target without it removes it.
+FWP_BUILD=auto (default) compiles what this machine can compile and run, and never fails because of it: CUDA kernels
+only where torch sees a GPU, for that GPU. none compiles nothing; cpu and cuda (which includes cpu) fail when they
+cannot. cuda needs no GPU; TORCH_CUDA_ARCH_LIST says for which devices, else it is those that are there, or DEVICES.
+What is compiled and about how long that takes is printed (pip shows it with -v); what happened is written to
+fwp_fairseq/_build.json, which `fwp info` shows. Compiling needs torch while building: `pip install
+--no-build-isolation`. A library of an earlier build that this one cannot replace is kept; a target without it removes
+it.
 """
 
 import hashlib
@@ -20,14 +23,17 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 PACKAGE = Path(__file__).resolve().parent / "fwp_fairseq"
+README = PACKAGE.parent / "README.md"
 PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
 # One library a part: a CUDA library that cannot be compiled or loaded leaves the CPU kernels usable.
 SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/*.cu")}
+DEVICES = "8.0;9.0+PTX"  # without a GPU: A100, H100 and H200, and what comes after them
+SECONDS = {"cpu": 15, "cuda": 40}  # of one processor for a source, and for each device: to say how long it takes
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
 if TARGET not in PARTS:
     sys.exit(f"FWP_BUILD={TARGET}: expected one of {', '.join(PARTS)}")
-record = {"target": TARGET, "built": [], "reasons": {}, "torch": None, "compiler": None, "nvcc": None}
+record = {"target": TARGET, "built": [], "reasons": {}, "torch": None, "compiler": None, "nvcc": None, "devices": None}
 
 
 def sources(part):
@@ -75,9 +81,32 @@ def obstacle(part):
     record["nvcc"] = version([nvcc], r"release ([\d.]+)")
     if record["nvcc"].split(".")[0] != torch.version.cuda.split(".")[0]:
         return f"nvcc is of CUDA {record['nvcc']}, torch of CUDA {torch.version.cuda}"
-    if not torch.cuda.is_available():  # torch asks the visible GPU otherwise; compiling needs none
-        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    seen = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    capabilities = sorted({torch.cuda.get_device_capability(i) for i in seen})
+    devices = ";".join(f"{major}.{minor}" for major, minor in capabilities if major >= 8)
+    if TARGET == "auto" and not devices:
+        return (
+            "torch sees no GPU of compute capability 8.0 or higher; "
+            "FWP_BUILD=cuda compiles without one, for the devices of TORCH_CUDA_ARCH_LIST"
+        )
+    record["devices"] = os.environ.setdefault("TORCH_CUDA_ARCH_LIST", devices or DEVICES)
     return None
+
+
+def announce(part):
+    """Says what is compiled, for what, and about how long."""
+    from torch.utils.cpp_extension import is_ninja_available
+
+    jobs = 1
+    if is_ninja_available():
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jobs = int(os.environ.get("MAX_JOBS") or processors)
+    devices = re.split("[; ]+", record["devices"]) if part == "cuda" else []
+    target = f" for compute capability {', '.join(devices)}" if devices else ""
+    count = len(sources(part))
+    minutes = max(1, round(count * max(1, len(devices)) * SECONDS[part] / min(count, jobs) / 60))
+    text = f"compiling the {part} kernels{target}: {count} sources, {jobs} at a time, about {minutes} min"
+    print(f"fwp_fairseq: {text}", file=sys.stderr, flush=True)
 
 
 def extension(part):
@@ -147,6 +176,7 @@ class BuildKernels(build_ext):
         for library in wanted:
             self.extensions, self.compiler, self.inplace = [library], compiler, inplace
             part = library.name.rpartition("._")[2]
+            announce(part)
             try:
                 super().run()
                 record["built"].append(part)
@@ -163,16 +193,33 @@ setup(
     name="fwp-fairseq",
     version=re.search(r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.M).group(1),
     description="Fast-weight (linear) attention for machine translation, as a fairseq plugin",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    author="the fwp_fairseq authors",
+    license="MIT",
+    license_files=["LICENSE"],
+    keywords=["machine translation", "fast weights", "linear attention", "Transformer", "fairseq"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
     packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
-    package_data={"fwp_fairseq": ["tables/*.json"]},
-    python_requires=">=3.10",
+    package_data={"fwp_fairseq": ["py.typed", "tables/*.json"]},
+    python_requires=">=3.10,<3.13",  # those that fairseq-fixed was tried on
     # No bound on torch: pip would replace the one that is there, whatever its CUDA. fairseq is an extra because
     # fairseq and fairseq-fixed own the same folder, and pip would overwrite a user's checkout without a word.
     install_requires=["torch", "numpy"],
     extras_require={
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
-        "dev": ["pytest", "hypothesis", "ruff", "ninja"],
+        "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "ninja"],
         "plot": ["matplotlib"],
         "log": ["tensorboardX", "wandb"],
         "cluster": ["hydra-submitit-launcher>=1.2"],

@@ -8,7 +8,8 @@ usage: scripts/gpu_check.sh [--help] [--only PARTS] [--record DIR] [--time-limit
 
 Checks the CUDA kernels on this machine's GPU and, if they pass, times them. Ends within ten minutes, whatever the machine.
 Needs no network and installs nothing: a Python with a CUDA build of torch, pytest, hypothesis and numpy, nvcc of the
-same major version, and g++; and ninja, or one source is compiled after the other.
+same major version, and g++; and ninja, or one source is compiled after the other; and pytest-xdist, or as few files of
+tests as there are run side by side.
 
   --only PARTS   some of build,test,sanitize,benchmark,training,decoding, separated by commas (default: all, in this order)
   --record DIR   where records go (default: benchmarks/results; only from a commit without local changes)
@@ -155,7 +156,7 @@ echo "${device#*$'\n'}"
 export FWP_REQUIRE=native,cuda PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" MAX_JOBS=${MAX_JOBS:-$(nproc)}
 export TORCH_CUDA_ARCH_LIST=${device%%$'\n'*}  # this device's, whatever the environment says
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # the reference's tensors are small
-kernels=("$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 tests/cuda -m needs)
+kernels=("$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 -m needs)
 
 part_build() {
   local bin  # where ninja lies
@@ -167,11 +168,18 @@ part_build() {
   PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace
 }
 
-# Most of a test's time is the reference on the CPU.
-shards=$((($(nproc) + 1) / 2))
-[ "$shards" -le 8 ] || shards=8
-shard() { FWP_SHARD=$1/$shards limited "${kernels[@]}"; }
-part_test() { together "$shards" shard; }
+# Most of a test's time is the reference on the CPU. Without pytest-xdist a file of tests is a process.
+processes=$((($(nproc) + 1) / 2))
+[ "$processes" -le 8 ] || processes=8
+files=(tests/cuda/test_{decode_kernels,glue,kernels,walks}.py)
+one_file() { limited "${kernels[@]}" "${files[$1]}"; }
+part_test() {
+  if limited "$python" -c 'import xdist' 2>/dev/null; then
+    limited "${kernels[@]}" -n "$processes" tests/cuda
+  else
+    together ${#files[@]} one_file
+  fi
+}
 
 part_sanitize() {
   local status=0 tools=(memcheck racecheck)
@@ -191,7 +199,7 @@ part_sanitize() {
     *) not_run sanitize "compute-sanitizer cannot watch this device" ;;
   esac
 }
-sanitized() { limited "${checked[@]}" --tool "${tools[$1]}" "${kernels[@]}" -x -k "$few"; }
+sanitized() { limited "${checked[@]}" --tool "${tools[$1]}" "${kernels[@]}" -x -k "$few" tests/cuda; }
 
 # Half of the time that a part begins with is for its start, and for what has begun when nothing further may.
 timed() {  # part, program, its arguments

@@ -2,21 +2,29 @@
 # The whole test suite, in the environment that it sets up itself.
 set -euo pipefail
 
+quick=()
 case ${1:-} in
   -h | --help)
-    cat <<EOF
-usage: scripts/test.sh [--help] [PYTEST ARGUMENTS]
+    cat <<TEXT
+usage: scripts/test.sh [--help] [--quick] [PYTEST ARGUMENTS]
 
-Sets up .venv (scripts/environment.sh) and runs pytest in it: all tests, at most 20 minutes on 2 cores, or those that
-the arguments select, e.g. scripts/test.sh tests/ops -k delta -x
+Sets up .venv (scripts/environment.sh) and runs pytest in it, a process on every processor: all tests, at most 8 minutes on
+2 cores, or those that the arguments select, e.g. scripts/test.sh tests/ops -k delta -x
+
+  --quick  leaves out the tests that are marked slow (whole trainings, the CUDA kernels on the CPU, other instruction
+           sets): under 2 minutes on 2 cores, for while something is changed; the first argument
+  -n 0     one process, which a debugger (--pdb) needs; -n 4: four
 
 environment variables
   FWP_REQUIRE      backends that must run, e.g. native,cuda: tests that would skip for lack of them fail instead
-  FWP_SHARD        0/6, 1/6, ... or 5/6: that part of what is selected, for processes side by side
   FWP_DATA         folder of corpora (default: ../shared/data); tests that need one are skipped without it
   OMP_NUM_THREADS  default 1: the tests' tensors are small, more threads only wait for each other
-EOF
+TEXT
     exit
+    ;;
+  --quick)
+    quick=(-m "not slow")
+    shift
     ;;
 esac
 
@@ -27,4 +35,4 @@ export FWP_DATA
 cd "$root"
 scripts/environment.sh
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-exec .venv/bin/python -m pytest "$@"
+exec .venv/bin/python -m pytest -n "$(nproc)" --dist loadgroup "${quick[@]}" "$@"

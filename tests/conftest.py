@@ -1,11 +1,12 @@
 """Seeds, threads and hypothesis profiles; the last lines of a run say which backends really served it, on which device.
 
-``FWP_REQUIRE=native,cuda`` turns a skip for lack of one of them into a failure. ``FWP_SHARD``: see
-:mod:`tests.shards`.
+``FWP_REQUIRE=native,cuda`` turns a skip for lack of one of them into a failure.
 """
 
+import gc
 import os
 import random
+from collections import Counter
 
 import hypothesis
 import numpy as np
@@ -13,40 +14,51 @@ import pytest
 import torch
 
 from fwp_fairseq.ops import backends
-from tests import requirements, shards
+from tests import requirements
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-SHARD = pytest.StashKey[shards.Shard]()
+# Calls served, by backend and device, in the processes that ran tests for this one (pytest-xdist).
+served_elsewhere: Counter[tuple[str, str]] = Counter()
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs(name): needs a backend or device, native or cuda; see FWP_REQUIRE")
+    config.addinivalue_line("markers", "slow: takes more than about two seconds; scripts/test.sh --quick leaves it out")
+    config.addinivalue_line("markers", "every_instruction_set: numbers of the compiled CPU kernels")
+    if not config.pluginmanager.hasplugin("xdist"):
+        config.addinivalue_line("markers", "xdist_group(name): see pytest-xdist")
+    else:
+        config.pluginmanager.register(Workers())
     unknown = requirements.REQUIRED - set(requirements.KNOWN)
     if unknown:
         raise pytest.UsageError(f"FWP_REQUIRE names {', '.join(sorted(unknown))}; known: native, cuda")
-    try:
-        config.stash[SHARD] = shards.here()
-    except ValueError as error:
-        raise pytest.UsageError(str(error)) from None
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of a rule on a backend that does not have it, and those of other shards."""
+    """Deselects tests of a rule on a backend that does not have it. Those that share a fixture of their file run in one
+    process."""
     kept, left_out = [], []
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         backend, rule = parameters.get("backend"), parameters.get("rule")
         known = backend in backends.BACKENDS and rule in requirements.RULES
-        chosen = config.stash[SHARD].holds(item.nodeid) and (not known or requirements.serves(backend, rule))
-        (kept if chosen else left_out).append(item)
+        (kept if not known or requirements.serves(backend, rule) else left_out).append(item)
+        if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_collection_finish():
+    """What is imported stays: the collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):
@@ -66,6 +78,20 @@ def _seed():
     torch.manual_seed(0)
 
 
+class Workers:
+    """What pytest-xdist's processes say at their end."""
+
+    def pytest_testnodedown(self, node, error):
+        for backend, device, calls in getattr(node, "workeroutput", {}).get("served", ()):
+            served_elsewhere[backend, device] += calls
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["served"] = [(*key, calls) for key, calls in backends.served.items()]
+
+
 def pytest_terminal_summary(terminalreporter):
-    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(backends.served.items())]
-    terminalreporter.write_line(f"calls served by backend in this process: {', '.join(counts) or 'none'}")
+    served = served_elsewhere + Counter(backends.served)
+    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(served.items())]
+    terminalreporter.write_line(f"calls served by backend in the processes of the tests: {', '.join(counts) or 'none'}")

@@ -1,5 +1,6 @@
 """Builds copies of the project, each with its own FWP_BUILD and compiler."""
 
+import email
 import json
 import os
 import re
@@ -8,10 +9,12 @@ import stat
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_KERNELS = "there are no sources"
@@ -25,7 +28,7 @@ KERNEL = (
 @pytest.fixture
 def project(tmp_path):
     """A copy that holds what setup.py reads, without kernels."""
-    for name in ("setup.py", "pyproject.toml"):
+    for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "csrc").mkdir()
     (tmp_path / "fwp_fairseq").mkdir()
@@ -189,6 +192,67 @@ def test_cuda_needs_a_cuda_torch(project):
     assert status != 0 and "cannot build the cuda kernels" in output and "without CUDA" in output
 
 
+@pytest.fixture
+def cuda(project, monkeypatch):
+    """A torch that says it is built with CUDA 13.0 and sees the devices ``GPUS``, and compilers that leave empty files
+    and note their arguments in the file ``calls``."""
+    add_kernels(project)
+    (project / "csrc" / "cuda" / "kernels").mkdir(parents=True)
+    (project / "csrc" / "cuda" / "kernels" / "one.cu").write_text("")
+    (project / "sitecustomize.py").write_text(
+        "import os, torch\n"
+        "gpus = [tuple(map(int, name.split('.'))) for name in os.environ['GPUS'].split()]\n"
+        "torch.version.cuda, torch.cuda._is_compiled = '13.0', lambda: True\n"
+        "torch.cuda.is_available = lambda: bool(gpus)\n"
+        "torch.cuda.device_count = lambda: len(gpus)\n"
+        "torch.cuda.get_device_capability = lambda i=0: gpus[i]\n"
+    )
+    (project / "bin").mkdir()
+    for name in ("nvcc", "c++"):
+        program = project / "bin" / name
+        program.write_text(
+            "#!/bin/sh\ncase $1 in --version) echo 'release 13.0, V13.0.1'; exit ;; esac\n"
+            f'echo "{name} $*" >> {project}/calls\n'
+            'while [ $# -gt 0 ]; do [ "$1" != -o ] || : > "$2"; shift; done\n'
+        )
+        program.chmod(0o755)
+    for name in ("TORCH_CUDA_ARCH_LIST", "CUDA_PATH", "MAX_JOBS"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"PYTHONPATH": project, "CUDA_HOME": project, "CXX": project / "bin" / "c++", "MAX_JOBS": "1"}
+    given |= {"TORCH_DONT_CHECK_COMPILER_ABI": "1"}
+
+    def run(target: str, gpus: str, **environment):
+        """(built, why not, what was said, for which devices nvcc compiled)"""
+        (project / "calls").write_text("")
+        environment = {name: str(value) for name, value in (given | environment).items()}
+        status, output, record = build(project, target, GPUS=gpus, **environment)
+        assert status == 0, output
+        compiled = set()
+        for call in re.findall("^nvcc .*", (project / "calls").read_text(), re.M):
+            compiled |= set(re.findall(r"code=((?:sm|compute)_\d+)", call))
+        return record["built"], record["reasons"]["cuda"], output, compiled
+
+    return run
+
+
+def test_cuda_is_compiled_for_the_gpu_that_is_there(cuda):
+    built, reason, output, compiled = cuda("auto", "9.0")
+    assert (built, reason, compiled) == (["cpu", "cuda"], None, {"sm_90"})
+    assert "compiling the cpu kernels: 2 sources, 1 at a time, about 1 min" in output
+    assert "compiling the cuda kernels for compute capability 9.0: 1 sources, 1 at a time, about 1 min" in output
+    assert cuda("auto", "9.0", TORCH_CUDA_ARCH_LIST="8.6")[3] == {"sm_86"}
+
+
+def test_without_a_gpu_cuda_is_compiled_only_when_asked_for(cuda):
+    for gpus in ("", "7.5"):
+        built, reason, output, compiled = cuda("auto", gpus, TORCH_CUDA_ARCH_LIST="8.0")
+        assert built == ["cpu"] and "no GPU of compute capability 8.0" in reason and "FWP_BUILD=cuda" in reason
+        assert not compiled and "cuda kernels" not in output
+    built, _, output, compiled = cuda("cuda", "")
+    assert built == ["cpu", "cuda"] and compiled == {"sm_80", "sm_90", "compute_90"}
+    assert "for compute capability 8.0, 9.0+PTX" in output
+
+
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")
 def test_library_is_built_without_python_symbols_and_loads(project):
     add_kernels(project)
@@ -209,25 +273,64 @@ def test_library_is_built_without_python_symbols_and_loads(project):
     subprocess.run([sys.executable, "-c", code], cwd=folder.parent, check=True)
 
 
-def test_package_data_and_entry_point(project):
-    done = subprocess.run(
-        [sys.executable, "setup.py", "egg_info"], cwd=project, capture_output=True, text=True, check=True
-    )
-    assert done.returncode == 0
-    info = project / "fwp_fairseq.egg-info"
-    assert "fwp = fwp_fairseq.cli:main" in (info / "entry_points.txt").read_text()
-    unconditional = (info / "requires.txt").read_text().partition("[")[0].split()
-    assert unconditional == ["torch", "numpy"], "no bound: pip must never replace the torch that is there"
-    assert "[log]\ntensorboardX\nwandb\n" in (info / "requires.txt").read_text()
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The distribution's archive of sources, and from that alone the wheel: {name: content} of each."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (folder / "tree").mkdir()
+    built_here = shutil.ignore_patterns("__pycache__", "*.so", "_build.json")
+    for path in ROOT.iterdir():
+        if path.name in ("csrc", "fwp_fairseq"):
+            shutil.copytree(path, folder / "tree" / path.name, ignore=built_here)
+        elif path.is_file():
+            shutil.copy(path, folder / "tree")
+
+    def built(function: str, tree: Path) -> Path:
+        code = f"from setuptools import build_meta; build_meta.{function}({str(folder)!r})"
+        environment = {**os.environ, "FWP_BUILD": "none"}
+        done = subprocess.run([sys.executable, "-c", code], cwd=tree, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (found,) = folder.glob("*.tar.gz" if function == "build_sdist" else "*.whl")
+        return found
+
+    with tarfile.open(built("build_sdist", folder / "tree")) as file:
+        file.extractall(folder / "packed", filter="data")
+    (tree,) = (folder / "packed").iterdir()
+    packed = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(built("build_wheel", tree)) as file:
+        return packed, {name: file.read(name).decode() for name in file.namelist() if not name.endswith(".so")}
 
 
-def test_source_distribution_has_every_kernel_source(project):
-    shutil.copy(ROOT / "MANIFEST.in", project)
-    shutil.copytree(ROOT / "csrc", project / "csrc", dirs_exist_ok=True)
-    command = [sys.executable, "setup.py", "-q", "sdist", "--formats", "tar"]
-    subprocess.run(command, cwd=project, env={**os.environ, "FWP_BUILD": "none"}, capture_output=True, check=True)
-    (archive,) = (project / "dist").iterdir()
-    with tarfile.open(archive) as file:
-        packed = {name.partition("/")[2] for name in file.getnames()}
-    sources = {path.relative_to(project).as_posix() for path in (project / "csrc").rglob("*") if path.is_file()}
-    assert sources <= packed, f"missing: {sorted(sources - packed)}"
+def test_wheel_says_what_it_is(wheel):
+    _, files = wheel
+    (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
+    metadata = email.message_from_string(files[f"{info}/METADATA"])
+    assert metadata["Author"] == "the fwp_fairseq authors" and metadata["License"] == "MIT"
+    assert files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_text()
+    assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.13")
+    assert not [key for key in metadata if "url" in key.lower() or "home-page" in key.lower()]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
+    classifiers = metadata.get_all("Classifier")
+    assert [text for text in classifiers if "3.1" in text] == [
+        f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12)
+    ]
+    assert "fwp = fwp_fairseq.cli:main" in files[f"{info}/entry_points.txt"]
+    assert {"fwp_fairseq/py.typed", "fwp_fairseq/tables/paper.json"} <= files.keys()
+    required = metadata.get_all("Requires-Dist")
+    # No bound: pip must never replace the torch that is there.
+    assert [text for text in required if "extra" not in text] == ["torch", "numpy"]
+    assert 'pytest-xdist; extra == "dev"' in required and 'wandb; extra == "log"' in required
+
+
+def test_source_distribution_has_what_a_build_needs(wheel):
+    packed, _ = wheel
+    wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*") if path.is_file()}
+    wanted |= {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "pyproject.toml", "setup.py"}
+    assert wanted <= packed, f"missing: {sorted(wanted - packed)}"
+
+
+def test_version_is_everywhere_the_same():
+    version = re.search(r'^__version__ = "(.+)"$', (ROOT / "fwp_fairseq/__init__.py").read_text(), re.M)[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()

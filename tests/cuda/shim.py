@@ -1,6 +1,7 @@
 """Compiles sources of csrc/cuda for the CPU (csrc/cuda/shim) into libraries: kernels, and the glue around them.
 
-The objects stand in build/shim, one a source and state of csrc/cuda: only the first run after a change compiles.
+The objects stand in build/shim, one a source and state of csrc/cuda: only the first run after a change compiles, and of
+several processes one.
 """
 
 import ctypes
@@ -12,6 +13,8 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.shared import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
@@ -42,7 +45,6 @@ _LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu",
 def _compiled(source: Path, flags: list[str], state: str) -> Path:
     target = BUILD / f"{source.stem}-{state}.o"
     if not target.exists():
-        BUILD.mkdir(parents=True, exist_ok=True)
         for stale in BUILD.glob(f"{source.stem}-*.o"):
             stale.unlink(missing_ok=True)
         part = target.with_suffix(f".{os.getpid()}")
@@ -64,17 +66,17 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         state.update(" ".join([*COMPILER, *flags]).encode() + source.read_bytes())
         return _compiled(source, flags, state.hexdigest()[:16])
 
-    with ThreadPoolExecutor(2) as pool:
+    with locked(BUILD / ".lock"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(compiled, (CUDA / "shim" / "device.cpp", *glue, *sources)))
-    names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
-    stem = (*glue, *sources)[0].stem
-    target = BUILD / f"{stem}-{names}.so"
-    if not target.exists():
-        for stale in BUILD.glob(f"{stem}-*.so"):
-            stale.unlink(missing_ok=True)
-        part = target.with_suffix(f".{os.getpid()}")
-        subprocess.run([*COMPILER, "-shared", *objects, *(_LINKED if glue else []), "-o", part], check=True)
-        part.replace(target)
+        names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
+        stem = (*glue, *sources)[0].stem
+        target = BUILD / f"{stem}-{names}.so"
+        if not target.exists():
+            for stale in BUILD.glob(f"{stem}-*.so"):
+                stale.unlink(missing_ok=True)
+            part = target.with_suffix(f".{os.getpid()}")
+            subprocess.run([*COMPILER, "-shared", *objects, *(_LINKED if glue else []), "-o", part], check=True)
+            part.replace(target)
     return target
 
 

@@ -6,13 +6,16 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
+
+from tests import shared
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -101,7 +104,7 @@ class Tools:
         """Processes at the same time; a command may hold a prelude of its own after the arguments."""
         requests = []
         for tool, arguments, *own in commands:
-            base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
+            base = self.folder / "logs" / f"{os.getpid()}.{next(self._numbers)}.{tool}"
             paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
             Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
             request = {
@@ -170,10 +173,20 @@ def _read(name: str, number: int) -> list[str]:
 def tools(tmp_path_factory):
     """The tools, in a folder that holds raw, encoded and binarised text: sets train, valid, test and test1.
 
-    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40.
+    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40. All
+    processes of the run share the folder: what a test writes there has a name of its own.
     """
-    folder = tmp_path_factory.mktemp("fairseq")
-    for name in ("raw", "bpe", "logs"):
+    folder = shared.folder(tmp_path_factory) / "fairseq"
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    found = Tools(folder)
+    shared.once(folder / "corpus.json", partial(_make_corpus, found))
+    yield found
+    found.close()
+
+
+def _make_corpus(tools: Tools) -> None:
+    folder = tools.folder
+    for name in ("raw", "bpe"):
         (folder / name).mkdir()
     for language in ("en", "de"):
         for name, number in SIZES.items():
@@ -194,26 +207,29 @@ def tools(tmp_path_factory):
     for path in (folder / "raw").iterdir():
         pieces = processor.encode(path.read_text(encoding="utf-8").splitlines(), out_type=str)
         (folder / "bpe" / path.name).write_text("".join(" ".join(p) + "\n" for p in pieces), encoding="utf-8")
-    found = Tools(folder)
-    found.run(
-        *("preprocess", *found.user_dir, "-s", "en", "-t", "de", "--destdir", "bin", "--joined-dictionary"),
+    tools.run(
+        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", "bin", "--joined-dictionary"),
         *("--trainpref", "bpe/train", "--validpref", "bpe/val", "--testpref", "bpe/val,bpe/long", "--workers", 1),
     ).ok()
-    yield found
-    found.close()
+
+
+def _trained(tools: Tools, save_dir: str, *arguments) -> Result:
+    """A training that several tests look at, run once."""
+    path = tools.folder / f"{save_dir}.json"
+    return Result(**shared.once(path, lambda: asdict(tools.train(save_dir, *arguments).ok())))
 
 
 @pytest.fixture(scope="session")
 def mixed(tools) -> Result:
     """A training with elu, dpfp with delta rule, and gated dpfp at the three sites, validated with BLEU."""
-    return tools.train(
-        *("mixed", *ATTENTION["mixed"], "--max-epoch", 10, "--validate-interval", 5, "--save-interval", 5),
+    return _trained(
+        *(tools, "mixed", *ATTENTION["mixed"], "--max-epoch", 10, "--validate-interval", 5, "--save-interval", 5),
         *("--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-args", '{"beam": 2, "max_len_b": 30}'),
         *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
-    ).ok()
+    )
 
 
 @pytest.fixture(scope="session")
 def favor(tools) -> Result:
     """A training with FAVOR+ at all three sites."""
-    return tools.train("favor", *ATTENTION["favor"], "--max-epoch", 5).ok()
+    return _trained(tools, "favor", *ATTENTION["favor"], "--max-epoch", 5)

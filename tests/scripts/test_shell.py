@@ -1,6 +1,5 @@
 """The scripts as commands: syntax, help, and refusals that must come before anything is installed."""
 
-import itertools
 import os
 import re
 import shutil
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from tests.shards import Shard
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
@@ -75,8 +72,8 @@ class Stand:
         for name in ("python", "compute-sanitizer"):
             self.put(
                 name,
-                f'echo "$FWP_SHARD {name} $*" >> {self.calls}',
-                'case "$FWP_SHARD $*" in *"$SLEEPS"*) exec sleep 600 ;; *"$FAILS"*) echo "is wrong"; exit 1 ;; esac',
+                f'echo "{name} $*" >> {self.calls}',
+                'case "$*" in *"$SLEEPS"*) exec sleep 600 ;; *"$FAILS"*) echo "is wrong"; exit 1 ;; esac',
             )
 
     def put(self, name: str, *lines: str) -> None:
@@ -111,28 +108,20 @@ def test_gpu_check_times_after_its_checks(stand):
     assert "not run" not in result.stdout
     order = [re.search(r"setup.py|-m benchmarks\.\w+|--tool \w+|-m pytest", line) for line in stand.noted]
     order = [found[0].split()[-1] for found in order if found]
-    assert order[0] == "setup.py" and order[1:9] == ["pytest"] * 8 and {*order[9:11]} == {"memcheck", "racecheck"}
-    assert order[11:] == ["benchmarks.attention", "benchmarks.training", "benchmarks.decoding"]
+    assert order[:2] == ["setup.py", "pytest"] and {*order[2:4]} == {"memcheck", "racecheck"}
+    assert order[4:] == ["benchmarks.attention", "benchmarks.training", "benchmarks.decoding"]
 
 
 def test_gpu_check_runs_every_test_once(stand):
+    """By pytest-xdist, or without it a process for each file that has tests for a GPU."""
     stand.check("--only", "test")
-    found = [line.split()[0] for line in stand.noted if "-m pytest" in line]
-    assert sorted(found) == [f"{number}/8" for number in range(8)]
-
-
-@pytest.mark.parametrize("text", ["8/8", "1", "a/b", "-1/2", "0/0"])
-def test_a_shard_that_is_none_is_refused(text):
-    with pytest.raises(ValueError, match=f"FWP_SHARD is '{text}'"):
-        Shard.parse(text)
-
-
-def test_every_test_is_in_one_shard():
-    names = [f"tests/cuda/test_kernels.py::test[{number}]" for number in range(500)]
-    for count in (1, 2, 8):
-        found = [[name for name in names if Shard(number, count).holds(name)] for number in range(count)]
-        assert sorted(itertools.chain(*found)) == sorted(names)
-        assert min(map(len, found)) > 400 / count
+    (line,) = [line for line in stand.noted if "-m pytest" in line]
+    assert line.endswith(" -m needs -n 8 tests/cuda")
+    stand.calls.unlink()
+    stand.check("--only", "test", fails="import xdist")
+    found = [line.partition(" -m needs ")[2] for line in stand.noted if "-m pytest" in line]
+    files = {path.name for path in (ROOT / "tests/cuda").glob("test_*.py") if "DEVICES" in path.read_text()}
+    assert {Path(name).name for name in found} == files | {"test_glue.py"} and len(found) == len(files) + 1
 
 
 def test_gpu_check_without_what_whole_models_need(stand):
@@ -146,7 +135,7 @@ def test_gpu_check_without_what_whole_models_need(stand):
 
 @pytest.mark.parametrize(
     "wrong, failed",
-    [("setup.py", "build test"), ("-m pytest", "test sanitize"), ("5/8 -m pytest", "test"), ("racecheck", "sanitize")],
+    [("setup.py", "build test"), ("-m pytest", "test sanitize"), ("-n 8", "test"), ("racecheck", "sanitize")],
 )
 def test_gpu_check_times_nothing_after_a_failed_check(stand, wrong, failed):
     result = stand.check(fails=wrong)
@@ -154,8 +143,8 @@ def test_gpu_check_times_nothing_after_a_failed_check(stand, wrong, failed):
     for part in ("benchmark", "training", "decoding"):
         assert f"not run: {part}: {failed} failed\n" in result.stdout
     assert "-m benchmarks" not in " ".join(stand.noted)
-    if "/8" in wrong:
-        assert "is wrong\nshard 5 of 8: exit status 1\n" in result.stdout and stand.began("pytest") == 8 + 2
+    if wrong == "-n 8":
+        assert "is wrong\n" in result.stdout and stand.began("pytest") == 1 + 2
     if wrong == "setup.py":
         assert stand.began("pytest") == 0 and "not run: sanitize: build failed" in result.stdout
 
@@ -166,7 +155,7 @@ def test_gpu_check_goes_on_after_a_benchmark_that_failed(stand, wrong):
     assert (result.returncode, stand.began("benchmarks.decoding")) == (1, 1)
 
 
-@pytest.mark.parametrize("part, sleeps", [("test", "2/8 -m pytest"), ("build", "setup.py")])
+@pytest.mark.parametrize("part, sleeps", [("test", "-n 8"), ("build", "setup.py")])
 def test_gpu_check_ends_in_time_and_times_nothing_then(stand, part, sleeps):
     """The stand-in sleeps for ten minutes."""
     begin = time.monotonic()
@@ -209,7 +198,7 @@ def test_a_timed_part_that_was_ended_is_named(ending):
 
 def test_gpu_check_begins_nothing_without_time_for_it(stand):
     result = stand.check("--only", "test,sanitize,benchmark", "--time-limit", "35")
-    assert result.returncode == 0 and stand.began("pytest") == 8
+    assert result.returncode == 0 and stand.began("pytest") == 1
     for part, least in (("sanitize", 30), ("benchmark", 40)):
         text = rf"^not run: {part}: (\d+) s of the time limit are left for it, it begins with {least}$"
         assert int(re.search(text, result.stdout, re.M)[1]) < least
@@ -229,9 +218,9 @@ def test_parts_share_the_time(stand):
 
 
 def test_ending_gpu_check_ends_what_it_began(stand):
-    command, variables = stand.command("--only", "test", sleeps="-m pytest")
+    command, variables = stand.command("--only", "test", sleeps="-m pytest", fails="import xdist")
     run = subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
-    while stand.began("pytest") < 8:
+    while stand.began("pytest") < 4:
         assert run.poll() is None
         time.sleep(0.05)
     run.terminate()
