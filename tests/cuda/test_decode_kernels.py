@@ -12,6 +12,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from tests.cuda.decode_kernels import Shim
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
+from tests.pairs import covering
 
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 RULES = ("sum", "delta")
@@ -115,10 +116,11 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("feature_map", MAPS, ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, feature_map, normalizer, dtype",
+    covering(RULES, MAPS, NORMALIZERS, LIMITS),
+    ids=str,
+)
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype, device):
     d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)
     decoding = make(rule, feature_map, normalizer, d_key)

@@ -1,9 +1,5 @@
 """Lazy decoding against the reference operator: every step, whatever the order, the blocks and the sources."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -11,6 +7,8 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import backends
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
+from tests.ops import instruction_sets
+from tests.pairs import covering
 from tests.requirements import missing
 from tests.tolerances import assert_close
 
@@ -87,10 +85,9 @@ def decode(decoding, stream, rows, mask=None, together=1):
     return torch.cat(outputs, 1), cache
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("map_name", MAPS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, map_name, normalizer", covering(RULES, MAPS, NORMALIZERS))
 def test_every_step_through_two_folds(rule, map_name, normalizer, implementation):
     decoding = make(rule, map_name, normalizer, implementation)
     stream, rows = Stream(decoding, 3 * 75), torch.arange(3 * 75).view(3, 75)
@@ -102,6 +99,7 @@ def test_every_step_through_two_folds(rule, map_name, normalizer, implementation
     )
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
@@ -112,6 +110,7 @@ def test_widths_of_the_kernel(rule, map_name, d_key, d_value):
     assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [3, 50, 150])
 @pytest.mark.parametrize("rule", RULES)
@@ -121,6 +120,7 @@ def test_several_tokens_at_once(rule, together, implementation):
     assert_close(decode(decoding, stream, rows, together=together)[0], stream.expected(rows), "operator")
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [1, 4])
 @pytest.mark.parametrize("normalizer", ["attention", "both"])
@@ -135,6 +135,7 @@ def test_pads_write_nothing(rule, normalizer, together, implementation):
     assert_close(decode(decoding, stream, rows, mask, together)[0], stream.expected(rows, mask), "operator")
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
 def test_any_reordering(rule, implementation):
@@ -157,12 +158,14 @@ def test_any_reordering(rule, implementation):
             assert_close(out, stream.expected(rows)[:, -1:], "operator")
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("sources, d_key, d_value", [(0, 3, 5), (20, 3, 5), (20, 32, 64), (50, 3, 5)])
-@pytest.mark.parametrize("map_name", MAPS)
-@pytest.mark.parametrize("rule", RULES)
-def test_sources_are_shared(rule, map_name, sources, d_key, d_value, implementation):
+@pytest.mark.parametrize(
+    "rule, map_name, sizes", covering(RULES, MAPS, [(0, 3, 5), (20, 3, 5), (20, 32, 64), (50, 3, 5)]), ids=str
+)
+def test_sources_are_shared(rule, map_name, sizes, implementation):
     """Rows 0, 0, 0, 0, 0, 1, 0, 0, 1 of two sources with pads, 1 and 3 queries; then another order of them."""
+    sources, d_key, d_value = sizes
     decoding = make(rule, map_name, backend=implementation, d_key=d_key)
     stream, written = Stream(decoding, 200, d_key, d_value), torch.arange(2 * sources).view(2, sources)
     mask = torch.rand(2, sources) < 0.3
@@ -216,6 +219,7 @@ def test_storage_grows_with_the_positions(implementation):
         assert decode(decoding, stream, rows[:, :length])[1].keys.shape[0] == capacity
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("d_key", [16, 64])
@@ -364,22 +368,9 @@ def test_threads_change_nothing():
     assert torch.equal(run(1), run(3))
 
 
-_INNER = "FWP_CPU_CAPABILITY" in os.environ
-
-
 @pytest.mark.needs("native")
-@pytest.mark.skipif(_INNER, reason="this is the inner run")
+@pytest.mark.slow
+@pytest.mark.skipif(instruction_sets.INNER, reason="this is the inner run")
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_every_instruction_set(capability):
-    """The numeric tests of this file again, in a process where a lower instruction set is forced."""
-    environment = os.environ | {"FWP_CPU_CAPABILITY": capability}
-    name = [sys.executable, "-c", "import fwp_fairseq.ops, torch; print(torch.ops.fwp.cpu_capability())"]
-    runs = subprocess.run(name, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-    if runs != capability:
-        pytest.skip(f"this processor has no {capability}")
-    if capability == torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512"):  # the same kernels
-        pytest.skip("the other tests run it")
-    tests = "widths_of_the_kernel or (native and (shared or precision) and not dpfp-1)"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]
+    instruction_sets.run_again(__file__, capability, "-k", "not chunked")

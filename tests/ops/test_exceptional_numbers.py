@@ -4,16 +4,14 @@ import pytest
 import torch
 
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
+from tests.pairs import covering
 from tests.requirements import TESTED
 from tests.tolerances import assert_close
 
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize("junk", [NAN, INF])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, normalizer, causal, junk", covering(RULES, NORMALIZERS, [True, False], [NAN, INF]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
     for map_name in ("elu", "dpfp-2"):

@@ -6,6 +6,7 @@ import torch
 
 from tests import naive
 from tests.ops.cases import NORMALIZERS, RULES, make
+from tests.pairs import covering
 from tests.requirements import TESTED
 from tests.tolerances import TOLERANCES, error
 
@@ -36,10 +37,10 @@ def _gradients(case, backend) -> dict[str, torch.Tensor]:
     return {name: leaf.grad for name, leaf in leaves.items()}
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("map_name", ["elu", "dpfp-1"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, map_name, normalizer, causal",
+    covering(RULES, ["elu", "dpfp-1"], NORMALIZERS, [True, False], strength=3),
+)
 @pytest.mark.parametrize("backend", TESTED)
 def test_gradcheck(backend, rule, map_name, normalizer, causal):
     for state in (True, False):
@@ -55,10 +56,9 @@ def test_gradcheck(backend, rule, map_name, normalizer, causal):
         )
 
 
-@pytest.mark.parametrize("length", [17, 130])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, normalizer, causal, length", covering(RULES, NORMALIZERS, [True, False], [17, 130], strength=3)
+)
 @pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
 def test_same_as_differentiating_the_time_loop(backend, rule, normalizer, causal, length):
     for map_name in ("dpfp-2", "favor"):
@@ -71,9 +71,7 @@ def test_same_as_differentiating_the_time_loop(backend, rule, normalizer, causal
             assert error(found[name], expected[name]) <= TOLERANCES["operator"], name
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, normalizer, causal", covering(RULES, NORMALIZERS, [True, False]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_slope_of_the_naive_implementation(backend, rule, normalizer, causal):
     """Independent of any autograd: central differences of tests/naive.py along a random direction."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
+from tests.ops import instruction_sets
+from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native")
 
@@ -95,6 +97,7 @@ def compare(rule: str, x: dict[str, Tensor], dtype=torch.float64, **options) -> 
     assert_agree(expected, results(rule, x, dtype, backend="native", **options), dtype)
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize(
     "rule, features, output",
@@ -103,7 +106,7 @@ def compare(rule: str, x: dict[str, Tensor], dtype=torch.float64, **options) -> 
 )
 def test_values_and_gradients(rule, features, output, feature_map):
     phi = build(feature_map, 7)
-    for (causal, T, S), masked, state, return_state in itertools.product(
+    for (causal, T, S), masked, state, return_state in covering(
         [(True, 35, 35), (False, 5, 19), (False, 30, 3)], [False, True], [False, True], [False, True]
     ):
         x = make_inputs(rule, T, S, feature_map=feature_map, state=state)
@@ -116,9 +119,8 @@ def test_values_and_gradients(rule, features, output, feature_map):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.every_instruction_set
+@pytest.mark.parametrize("rule, causal, length", covering(RULES, [True, False], LENGTHS))
 def test_lengths(rule, length, causal):
     phi = build(("dpfp", {"nu": 2}), 7)
     mask = torch.zeros(1, length, dtype=torch.bool)
@@ -129,12 +131,14 @@ def test_lengths(rule, length, causal):
         compare(rule, x, return_state=state, **options)
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", RULES)
 def test_a_thousand_positions(rule):
     x = make_inputs(rule, 1000, 1000, B=1, H=1)
     compare(rule, x, feature_map=build(("dpfp", {"nu": 2}), 7))
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", ["delta", "gated"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_write_strengths_at_their_ends(rule, causal):
@@ -149,6 +153,7 @@ def test_write_strengths_at_their_ends(rule, causal):
             compare(rule, x, normalize_features=True, normalize_output=output, **options)
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (16, 16), (17, 33), (13, 64), (64, 63), (64, 64)])
 @pytest.mark.parametrize("name", ["elu", "dpfp", "favor"])
 def test_widths(name, sizes):
@@ -159,6 +164,7 @@ def test_widths(name, sizes):
         compare(rule, x, state=True, feature_map=build(feature_map, d_key), normalize_features=True)
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("length", [10, 32, 128, 300])
 @pytest.mark.parametrize("rule", RULES)
 def test_single_precision(rule, length):
@@ -167,6 +173,7 @@ def test_single_precision(rule, length):
         compare(rule, {n: y.float().double() for n, y in x.items()}, torch.float32, feature_map=build(feature_map, 64))
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_sentences_of_which_no_state_is_wanted(rule, causal):
@@ -215,6 +222,7 @@ def test_time_major_inputs_give_time_major_outputs():
     assert out.transpose(0, 1).is_contiguous()
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("causal", [True, False])
 def test_what_padded_keys_hold_reaches_nothing(rule, causal):
@@ -233,6 +241,7 @@ def test_what_padded_keys_hold_reaches_nothing(rule, causal):
             assert (found[f"gradient of {name}"][mask] == 0).all()
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_nan_reaches_what_depends_on_it_only(rule, name):
@@ -245,6 +254,7 @@ def test_nan_reaches_what_depends_on_it_only(rule, name):
         assert torch.equal(found.isnan(), expected.isnan())
 
 
+@pytest.mark.every_instruction_set
 def test_zero_denominators_give_zero_and_no_gradient():
     x = make_inputs("sum", 6, 6, feature_map=None)
     x["q"][:, 2] = 0
@@ -379,24 +389,11 @@ def test_threads_do_not_change_a_bit(rule):
         assert all(torch.equal(a, other[name]) for name, a in found[0].items())
 
 
-_INNER = "FWP_CPU_CAPABILITY" in os.environ
-
-
-@pytest.mark.skipif(_INNER, reason="this is the inner run")
+@pytest.mark.slow
+@pytest.mark.skipif(instruction_sets.INNER, reason="this is the inner run")
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_every_instruction_set(capability):
-    """The numeric tests of this file again, in a process where a lower instruction set is forced."""
-    environment = os.environ | {"FWP_CPU_CAPABILITY": capability}
-    name = [sys.executable, "-c", "import fwp_fairseq.ops, torch; print(torch.ops.fwp.cpu_capability())"]
-    runs = subprocess.run(name, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-    if runs != capability:
-        pytest.skip(f"this processor has no {capability}")
-    if capability == torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512"):  # the same kernels for these types
-        pytest.skip("the other tests run it")
-    tests = "widths or precision or thousand or reaches or no_state_is_wanted or (lengths and not sum and True)"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]
+    instruction_sets.run_again(__file__, capability)
 
 
 def test_an_unknown_capability_is_refused():

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from tests import naive
+from tests.ops import instruction_sets
 from tests.ops.test_native import LENGTHS, MAPS, NORMALIZERS, build, call, make_inputs
+from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native")
 
@@ -52,6 +54,7 @@ def compare(rule: str, x: dict[str, Tensor], *, state: bool = False, **options) 
     assert_near(expected, forward(rule, x, state=state, backend="native", **options))
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize("rule, features, output", RULES)
 def test_values(rule, features, output, feature_map):
@@ -80,9 +83,7 @@ def test_the_numpy_loop_agrees(rule):
     assert_near({"out": torch.from_numpy(out), "state.W": torch.from_numpy(W)}, found)
 
 
-@pytest.mark.parametrize("rule", ["sum", "delta"])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [*LENGTHS, 32, 33])
+@pytest.mark.parametrize("rule, causal, length", covering(["sum", "delta"], [True, False], [*LENGTHS, 32, 33]))
 def test_lengths(rule, causal, length):
     phi = build(("dpfp", {"nu": 2}), 16)
     mask = torch.zeros(1, length, dtype=torch.bool)
@@ -98,6 +99,7 @@ def test_a_thousand_positions(rule):
     compare(rule, make_inputs(rule, 1000, 1000, B=1, H=1, d_key=16), feature_map=build(("dpfp", {"nu": 2}), 16))
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (17, 33), (24, 15), (33, 65), (128, 200)])
 @pytest.mark.parametrize("name", ["identity", "elu", "dpfp", "favor"])
 def test_widths(name, sizes):
@@ -140,6 +142,7 @@ def with_gradients(rule: str, x: dict[str, Tensor], **options) -> dict[str, Tens
     return {name: y.detach() for name, y in found.items()}
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_gradients(rule):
     for feature_map, causal, state in itertools.product(
@@ -151,6 +154,7 @@ def test_gradients(rule):
         assert_near(expected, with_gradients(rule, x, backend="native", **options))
 
 
+@pytest.mark.every_instruction_set
 def test_strides_are_free():
     phi = build(("dpfp", {"nu": 2}), 7)
     x = rounded(make_inputs("delta", 40, 40))
@@ -240,6 +244,7 @@ def raw_arguments(state: bool) -> tuple:
     return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("state", [False, True])
 def test_opcheck(state):
     # Not the gradients' comparison: it adds the state's float32 to the output's bfloat16.
@@ -262,10 +267,8 @@ def test_mixed_types_are_computed_in_float32():
     assert torch.equal(found["out"], expected["out"].bfloat16()) and torch.equal(found["state.W"], expected["state.W"])
 
 
-_INNER = "FWP_CPU_CAPABILITY" in os.environ
-
-
-@pytest.mark.skipif(_INNER, reason="this is the inner run")
+@pytest.mark.slow
+@pytest.mark.skipif(instruction_sets.INNER, reason="this is the inner run")
 def test_without_tiles_bfloat16_is_computed_in_float32():
     """In a process where the level below is forced: float32's results, rounded; and the checks of this file."""
     environment = os.environ | {"FWP_CPU_CAPABILITY": "avx512"}
@@ -280,10 +283,7 @@ assert torch.equal(found["out"], expected["out"].bfloat16()) and torch.equal(fou
 """
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
-    tests = "widths or gradients or strides or opcheck"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]
+    instruction_sets.run_marked(__file__, "avx512")
 
 
 def test_tiles_run_where_the_processor_has_them():

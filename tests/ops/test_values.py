@@ -7,6 +7,7 @@ import torch
 
 from fwp_fairseq.ops import backends
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
+from tests.pairs import covering
 from tests.requirements import TESTED
 from tests.tolerances import TOLERANCES, assert_close, error
 
@@ -21,12 +22,11 @@ def check(case, backend: str, tolerance: str = "operator") -> None:
             assert error(actual, wanted) <= TOLERANCES[tolerance], f"{name}: error {error(actual, wanted):.3g}"
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("map_name", MAPS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, map_name, normalizer, causal", covering(RULES, MAPS, NORMALIZERS, [True, False], strength=3)
+)
 @pytest.mark.parametrize("backend", TESTED)
-def test_every_combination_with_every_mask(backend, rule, map_name, normalizer, causal):
+def test_any_three_choices_with_every_mask(backend, rule, map_name, normalizer, causal):
     for number, mask in enumerate(MASKS):
         for state in (False, True):
             targets = None if causal else (3, 9)[number % 2]
@@ -38,9 +38,7 @@ def test_every_combination_with_every_mask(backend, rule, map_name, normalizer, 
             )  # fmt: skip
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, causal, length", covering(RULES, [True, False], LENGTHS))
 @pytest.mark.parametrize("backend", TESTED)
 def test_lengths(backend, rule, causal, length):
     for number, normalizer in enumerate(NORMALIZERS):
@@ -133,9 +131,7 @@ def test_beta_at_its_ends(backend, rule, strength):
             check(case, backend)
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, normalizer, causal", covering(RULES, NORMALIZERS, [True, False]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_return_state_changes_nothing_but_the_state(backend, rule, normalizer, causal):
     for length in (5, 130):
