@@ -10,6 +10,8 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
 
+pytestmark = pytest.mark.slow
+
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 
 # Root of the mean square error relative to that of the tensor, (outputs, gradients). Half precision: features and

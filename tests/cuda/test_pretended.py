@@ -18,11 +18,11 @@ TESTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.needs("native")
 @pytest.mark.skipif(_extension.status().cuda, reason="the CUDA library is loaded: the tests run on it")
 def test_operators_on_a_pretended_device():
     environment = os.environ | {"FWP_REQUIRE": "native,cuda", "PYTHONPATH": str(Path(__file__).parents[2])}
-    environment.pop("FWP_SHARD", None)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.cuda.pretended"]
     command += [str(Path(__file__).parent), "-m", "needs", "-k", TESTS]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)

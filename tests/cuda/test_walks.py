@@ -10,6 +10,8 @@ from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
 from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = [129, 130, 255, 256, 257, 300]
 RULES = ["sum", "delta"]
 

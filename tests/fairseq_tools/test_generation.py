@@ -8,6 +8,8 @@ import torch
 # No checkpoint may be loaded by running what is pickled in it.
 ONLY_SAFE_LOADING = """
 import os, torch
+
+pytestmark = pytest.mark.slow
 assert not any(name.startswith("TORCH_FORCE_") for name in os.environ)
 load = torch.load
 def checked(*args, **kwargs):

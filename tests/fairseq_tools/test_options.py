@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
     *("--fwp-cross-feature-map", "elu"),

@@ -6,6 +6,8 @@ import re
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same_state(found: dict, expected: dict) -> None:
     """Bit for bit: parameters, buffers, their moving averages, optimizer, number of updates, position in the data."""

@@ -142,6 +142,7 @@ def test_a_kernel_of_unknown_size_is_named(project, monkeypatch):
         project()
 
 
+@pytest.mark.slow
 def test_shared_memory_is_what_the_kernels_ask_for():
     sizes = kernel_resources.sizes()
     for operands, dtype in {"Half": torch.float16, "Single": torch.float32}.items():
