@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import _extension
-from . import native_cuda
+from . import native_cuda, transforms
 from .native import MAPS, new_rows
 from .problem import state_type
 
@@ -37,7 +37,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         return [_STATUS.reasons["cpu"]]
     if not _BUILT:
         return ["the compiled library is older than this source; install again"]
-    reasons, device = [], x.device.type
+    reasons, device = transforms.reasons(), x.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library does not decode {device} tensors")
     if x.dtype not in _TYPES:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _extension
 from ..feature_maps import Dpfp, Elu, Favor, Identity
-from . import native_cuda
+from . import native_cuda, transforms
 from .problem import FastWeights, Problem, state_type
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -50,6 +50,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
+    transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
     *options, return_state = ctx.options
     normalize_output = options[6]
     inputs = ctx.saved_tensors
@@ -87,7 +88,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
-    reasons, device = [], problem.v.device.type
+    reasons, device = transforms.reasons(), problem.v.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no kernel for {device} tensors")
     if problem.v.dtype not in _FLOATING:
