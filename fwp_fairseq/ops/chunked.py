@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .problem import FastWeights, Problem, divide
+from .products import products_between, running_products
 
 # A Gram matrix costs less than the state up to about this many positions (d_dot 256, d_value 64), and longer inputs are
 # cut into chunks of half of it.
@@ -70,18 +71,13 @@ def _heads_first(x: Tensor) -> Tensor:
     return x.transpose(1, 2).contiguous()
 
 
-def _log_decay(beta: Tensor) -> Tensor:
-    """log(1 - beta), finite (and without gradient) at beta = 1."""
-    return (1 - beta).clamp_min(torch.finfo(beta.dtype).tiny).log()
-
-
 class _Chunk:
     """A stretch of keys, and what reading after each or all of them needs. Row vectors have shape ``(B, H, L, 1)``."""
 
     def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, problem: Problem):
         self.k, self.v, self.beta, self.keep = k, v, beta, keep
         self.problem = problem
-        self.log_decay = _log_decay(beta) if problem.rule == "gated" else None
+        self.kept_share = 1 - beta if problem.rule == "gated" else None
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
         """U: the vectors that are written, before decay."""
@@ -109,25 +105,20 @@ class _Chunk:
 
     def weights(self) -> Tensor | None:
         """e, ``(B, H, L, 1)``: how much of each write is left at the end of the chunk; None for all of it."""
-        if self.log_decay is None:
+        if self.kept_share is None:
             return self.keep
-        later = F.pad(self.log_decay[:, :, 1:], (0, 0, 0, 1)).flip(2).cumsum(2).flip(2)
-        left = later.exp() * self.beta
-        return left if self.keep is None else left * self.keep
+        later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
+        return running_products(later.flip(2), 2).flip(2) * self.beta
 
     def causal_weights(self) -> Tensor | None:
         """M below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None for ones."""
-        if self.log_decay is None:
+        if self.kept_share is None:
             return None if self.keep is None else self.keep.mT
-        length = self.log_decay.shape[2]
-        # Summed per pair of positions, not as a difference of running sums: exact however strong the decay.
-        steps = self.log_decay.expand(-1, -1, -1, length).tril(-1)
-        left = steps.cumsum(2).exp() * self.beta.mT
-        return left if self.keep is None else left * self.keep.mT
+        return products_between(self.kept_share[..., 0]) * self.beta.mT
 
     def decay(self) -> Tensor | None:
         """How much of the state before the chunk is left after each position; None for all of it."""
-        return None if self.log_decay is None else self.log_decay.cumsum(2).exp()
+        return None if self.kept_share is None else running_products(self.kept_share, 2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
         weights = self.weights()
@@ -138,9 +129,9 @@ class _Chunk:
             new_z = self.k.written(ones)[..., 0]
         if W is None:
             return new_W, new_z
-        if self.log_decay is not None:
-            total = self.log_decay.sum(2, keepdim=True).exp()
-            W, z = W * total, None if z is None else z * total[..., 0]
+        decay = self.decay()
+        if decay is not None:
+            W, z = W * decay[:, :, -1:], None if z is None else z * decay[:, :, -1]
         return W + new_W, None if new_z is None else z + new_z
 
 

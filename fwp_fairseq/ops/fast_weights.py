@@ -5,7 +5,7 @@ Shapes, for all three (B batch rows, T targets, S sources, H heads):
     q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
     k     (B, S, H, d_key)        keys, likewise
     v     (B, S, H, d_value)      values
-    beta  (B, S, H)               write strength in [0, 1], after the sigmoid (delta and gated rule)
+    beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (delta and gated rule)
     out   (B, T, H, d_value)      in v's dtype
     state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
 
@@ -13,6 +13,13 @@ Strides are free but for the last dimension, so fairseq's (T, B, C) enters as a 
 
 Zero denominators: ``eps`` is added to every denominator and nowhere else. Where the sum is exactly zero all the same
 (eps = 0.0, or sparse DPFP features that miss everything written so far), the quotient is defined as 0, with gradient 0.
+No value of beta is refused: a look at the data would wait for a GPU and break a compiled graph. Outside of [0, 1] every
+backend computes the equations as they stand, with the same result; each rule says below what they mean there.
+
+Derivatives: every backend has gradients; ``native`` has no second ones. Forward mode (``torch.autograd.forward_ad``)
+and the transforms of ``torch.func`` are served by ``chunked`` and ``reference``, of which ``auto`` takes the first; an
+explicit ``native`` refuses them.
+
 A NaN or infinity at a padded key reaches nothing. Elsewhere it reaches the outputs that depend on it; the matrix
 products of ``chunked`` may carry it to other positions of the same batch row and head too, never further.
 """
@@ -205,7 +212,9 @@ def delta_rule(
     The paper's default: features divided by their sum (without it the rule diverges), output not normalised.
 
     Args:
-        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing.
+        beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces what the key held. Above 1 the
+            old value is overshot and changes its sign: with features of length 1 or less, as normalised ones are, it is
+            not amplified up to beta = 2, and is beyond, as below 0.
         others: as for :func:`sum_rule`, which also lists returns, errors and cost; the delta rule adds one triangular
             system of the chunk's length per head.
     """
@@ -238,7 +247,9 @@ def gated_rule(
     (Schlag et al. 2021, Eq. 52, which leaves z out: ``normalize_output=False``).
 
     Args:
-        beta: (B, S, H), the share that is written, 1 - g of Peng et al., after the sigmoid.
+        beta: (B, S, H), the share that is written, 1 - g of Peng et al., after the sigmoid; 1 forgets everything
+            before. Between 1 and 2 the old weights shrink and change their sign with every write, outside of [0, 2]
+            they grow; the output is then no mean of values any more.
         others: as for :func:`sum_rule`, which also lists returns, errors and cost.
     """
     return _call(

@@ -52,6 +52,7 @@ class Stream:
         self.beta = None
         if decoding.rule != "sum":
             share = 0.05 + 0.9 * normal(tokens, HEADS).sigmoid()
+            share[::11], share[1::11] = 0, 1
             # The delta rule diverges with wide steps on keys that are not normalised.
             self.beta = 0.02 * share if decoding.rule == "delta" and not decoding.normalize_features else share
 
@@ -97,6 +98,15 @@ def test_every_step_through_two_folds(rule, map_name, normalizer, implementation
         cache.W is not None
         and cache.count == 75 - longest_block(decoding.d_dot(stream.k), cache.keys.shape[-1], 5) - LATER_BLOCK
     )
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("rule", ["delta", "gated"])
+def test_strengths_outside_of_0_to_1(rule, implementation):
+    decoding = make(rule, normalizer="sum", backend=implementation)
+    stream, rows = Stream(decoding, 2 * 50), torch.arange(100).view(2, 50)
+    stream.beta[::3], stream.beta[1::5] = 1.5, -0.5
+    assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
 
 
 @pytest.mark.every_instruction_set

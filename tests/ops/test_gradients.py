@@ -1,5 +1,7 @@
 """Gradients of everything that can have one: q, k, v, beta, W0 and z0, through the output and through the state."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -119,11 +121,21 @@ def test_backward_twice_gives_the_same(backend, rule):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+@pytest.mark.parametrize("normalizer", ["sum", "attention", "both"])
 @pytest.mark.parametrize("rule", ["delta", "gated"])
-@pytest.mark.parametrize("backend", TESTED)
-def test_saturated_beta_gives_finite_gradients(backend, rule):
-    for strength in (0.0, 1.0, 1 - 1e-12):
-        case = make(rule, "elu", length=20, state=True)
-        case.tensors["beta"][:, ::3] = strength
-        for name, gradient in _gradients(case, backend).items():
-            assert gradient.isfinite().all(), (strength, name)
+@pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
+def test_any_strength_is_the_time_loop(backend, rule, normalizer, causal):
+    """At both ends of 0..1, just inside, and outside, where the same equations hold."""
+    for length, strengths in itertools.product((20, 140), ([0, 1, 1 - 1e-9], [1], [-0.5, 1, 1.5, 0, 2])):
+        case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1)
+        beta, smaller = case.tensors["beta"], 0.1 if rule == "delta" and normalizer == "attention" else 1
+        for first, strength in enumerate(strengths):
+            beta[:, first :: len(strengths) + 1] = smaller * strength
+        if len(strengths) == 1:
+            beta.fill_(smaller)
+        for found, expected in zip(case.run(backend), case.run("reference"), strict=True):
+            assert expected is None or error(found, expected) <= TOLERANCES["operator"]
+        found, expected = _gradients(case, backend), _gradients(case, "reference")
+        for name in expected:
+            assert error(found[name], expected[name]) <= TOLERANCES["operator"], (name, strengths)

@@ -120,10 +120,10 @@ def test_eps(backend, rule, eps):
         check(make(rule, "dpfp-1", "both", causal=causal, mask="left", eps=eps), backend)
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
+@pytest.mark.parametrize("strength", [-0.5, 0.0, 1.0, 1.5])
 @pytest.mark.parametrize("rule", ["delta", "gated"])
 @pytest.mark.parametrize("backend", TESTED)
-def test_beta_at_its_ends(backend, rule, strength):
+def test_beta_at_its_ends_and_beyond(backend, rule, strength):
     for normalizer in ("sum", "both"):
         for causal in (True, False):
             case = make(rule, "elu", normalizer, causal=causal, length=12, mask="holes", state=True)
