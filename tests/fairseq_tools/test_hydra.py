@@ -8,38 +8,43 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "multi30k_tiny"
-SMALL = [
-    "++model.encoder_embed_dim=32",
-    "++optimization.max_update=2",
-    "common.log_interval=1",
-    "common.log_format=json",
+YAML = ROOT / "scripts/hydra/multi30k_tiny.yaml"
+OUT = "runs/hydra/multi30k_tiny"
+# The same training by the architecture's name on the command line.
+BY_ARCH = [
+    *("--arch", "fwp_transformer_tiny", "--task", "translation", "-s", "en", "-t", "de", "--cpu", "--seed", 1),
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--max-tokens", 2500),
+    *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 400),
+    *("--lr", 0.003, "--required-batch-size-multiple", 1, "--max-update", 2),
 ]
 
 
-def documented() -> list[list[str]]:
-    text = (ROOT / f"scripts/hydra/{NAME}.yaml").read_text(encoding="utf-8")
-    return [shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE)]
-
-
 @pytest.fixture(scope="module")
-def stand(tools):
-    """What these commands find in the root of the repository, beside the tools' corpus."""
+def documented(tools):
+    """The commands, in a folder that has what they find in the root of the repository."""
     for name in ("scripts", "fwp_fairseq"):
         (tools.folder / name).symlink_to(ROOT / name)
-    return tools
+    lines = re.findall(r"^#   (fairseq-.*)$", YAML.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(line.replace("DATA-BIN", "bin")) for line in lines]
 
 
-def test_documented_commands(stand):
-    train, train_another, generate = ([word.replace("DATA-BIN", "bin") for word in line] for line in documented())
-    before = set(stand.folder.iterdir())
-    first = stand.command(*train, *SMALL[1:]).ok()
-    assert "Warning" not in first.err + first.out
-    second = stand.command(*train_another, *SMALL).ok()
-    assert {path.name for path in set(stand.folder.iterdir()) - before} == {"runs"}
-    runs = stand.folder / "runs/hydra" / NAME
-    # The options that tests add stand in the names of the folders, too.
-    folders = {path.parent.parent for path in runs.rglob("checkpoint_last.pt")}
-    assert len(folders) == 2
-    print(folders)
-    assert first and second and generate and torch
+def test_documented_commands(tools, documented):
+    train, train_another, generate = documented
+    before = set(tools.folder.iterdir())
+    tools.command(*train, "optimization.max_update=2").ok()
+    tools.command(*train_another, "optimization.max_update=2").ok()
+    assert {path.name for path in set(tools.folder.iterdir()) - before} == {"runs"}
+    found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob(f"{OUT}/**/checkpoint_last.pt")}
+    assert found == {f"{OUT}/checkpoints", f"{OUT}/++model.dropout=0.2/checkpoints"}
+    assert tools.load(f"{OUT}/++model.dropout=0.2/checkpoints/checkpoint_last.pt")["cfg"]["model"]["dropout"] == 0.2
+    assert len(tools.command(*generate).ok().translations()) == 40
+
+    tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()
+    state, by_arch = (tools.load(f"{name}/checkpoint_last.pt") for name in (f"{OUT}/checkpoints", "by-arch"))
+    assert state["model"].keys() == by_arch["model"].keys()
+    assert all(torch.equal(state["model"][name], tensor) for name, tensor in by_arch["model"].items())
+    assert state["cfg"]["model"].items() <= by_arch["cfg"]["model"].items()
+
+    again = tools.run("hydra_train", *train[1:], "optimization.max_update=3").ok()
+    assert "@ 2 updates" in again.out + again.err
+    assert tools.load(f"{OUT}/checkpoints/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 3
