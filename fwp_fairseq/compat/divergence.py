@@ -104,8 +104,7 @@ def say_in_the_last_line() -> None:
                 raise
             reason = " ".join(str(error).strip("- \n").split())
             raise FloatingPointError(
-                f"training ended in update {self.get_num_updates() + 1}: {reason}. {_REMEDY}; "
-                f"checkpoints in {self.cfg.checkpoint.save_dir} are of earlier updates"
+                f"training ended in update {self.get_num_updates() + 1}: {reason}. {_REMEDY}"
             ) from error
         if found and (loss := found.get("nll_loss", found.get("loss"))) is not None:
             self._course.add(self.get_num_updates(), float(loss))

@@ -58,6 +58,8 @@ def summary(lines: Iterable[str]) -> dict:
         elif kind == "train" and "train_num_updates" in numbers:
             found["updates"] = int(numbers["train_num_updates"])
         elif kind == "valid" and math.isfinite(numbers.get("valid_loss", math.nan)):
+            # Killed behind its last save, it has no later record.
+            found["updates"] = int(numbers.get("valid_num_updates", found["updates"] or 0)) or None
             found["valid_loss"] = min(numbers["valid_loss"], found["valid_loss"] or math.inf)
             if "valid_bleu" in numbers:
                 found["valid_bleu"] = max(numbers["valid_bleu"], found["valid_bleu"] or 0.0)

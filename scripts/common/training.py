@@ -27,7 +27,7 @@ def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable
         if not (checkpoints / "checkpoint_last.pt").exists():
             log.unlink(missing_ok=True)
         elif not log.exists() or _summary(log)["updates"] is None:
-            # Before fairseq-train appends to it: a finished training that ends by --max-update makes one more update.
+            # Before fairseq-train appends to it: it would say nothing of a training that is finished.
             raise RecipeError(
                 f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is "
                 f"nothing to report of it: put the output of that training into {log}, or remove {run} to train again"

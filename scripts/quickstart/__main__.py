@@ -78,8 +78,8 @@ def quickstart(options) -> None:
             return training.train(run, command, display, lambda text: print(f"  {text}", flush=True))
 
         trained = steps.do(folder, "train", "train", command, [last], train, command)
-        if smoke and (problem := loss_problem(trained)):
-            raise RecipeError(f"smoke: {problem}; see {run}/train.log")
+        if problem := loss_problem(trained):
+            raise RecipeError(f"{options.name}: {problem}; see {run}/train.log")
 
         def merge() -> dict:
             process.run(average, run / "average.log")

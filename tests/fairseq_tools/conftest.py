@@ -126,17 +126,17 @@ class Tools:
         """A script, in a process of its own."""
         return self.run("python", prelude=code)
 
-    def train(self, save_dir: str, *arguments, without: tuple = (), **keywords) -> Result:
+    def train(self, save_dir: str, *arguments, without: tuple = (), data: str = "bin", **keywords) -> Result:
         """``without``: flags of the usual training, each with one value, that are left out."""
-        usual = list(self.training)
+        usual = [data, *self.training[1:]]
         for flag in without:
             del usual[usual.index(flag) : usual.index(flag) + 2]
         return self.run("train", *usual, "--save-dir", save_dir, *arguments, **keywords)
 
-    def generate(self, path: str, *arguments, **keywords) -> Result:
+    def generate(self, path: str, *arguments, data: str = "bin", **keywords) -> Result:
         """Translations of the 40 sentences of ``test``, or of another --gen-subset."""
         return self.run(
-            *("generate", "bin", *self.user_dir, "--task", "translation", "-s", "en", "-t", "de", "--cpu"),
+            *("generate", data, *self.user_dir, "--task", "translation", "-s", "en", "-t", "de", "--cpu"),
             *("--path", path, "--batch-size", 16, "--required-batch-size-multiple", 1, "--max-len-b", 30, *arguments),
             **keywords,
         )

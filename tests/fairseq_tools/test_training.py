@@ -6,6 +6,9 @@ import re
 import pytest
 import torch
 
+from scripts.common import training
+from scripts.common.progress import TrainingDisplay
+
 pytestmark = pytest.mark.slow
 
 
@@ -34,6 +37,7 @@ def test_loss_is_finite_and_falls(name, request):
     assert len(losses) >= 75
     assert all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-10:]) / 10 < 0.85 * sum(losses[:10]) / 10
+    assert "diverged" not in request.getfixturevalue(name).out
 
 
 def test_sites_got_what_the_flags_say(mixed):
@@ -76,6 +80,24 @@ def test_resumed_run_is_bit_identical(tools, name, begun_with):
         resumed = tools.train(f"parts.{name}", *flags, updates, "--restore-file", f"{path}.pt").ok()
         assert f"@ {checkpoint.rpartition('_')[2]} updates" in resumed.out
     assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
+
+
+def test_finished_training_is_left_alone(tools, tmp_path):
+    """Killed behind the last save, as a recipe finds it: checkpoints whole, log without its end, no marker."""
+    data, *flags = map(str, tools.training)
+    command = ["fairseq-train", str(tools.folder / data), *flags, *map(str, tools.attention["favor"])]
+    command += ["--save-dir", str(tmp_path / "checkpoints"), "--max-update", "4", "--disable-validation"]
+
+    def train() -> dict:
+        return training.train(tmp_path, command, TrainingDisplay(training.progress(command), False), print)
+
+    assert train()["updates"] == 4
+    log, saved = tmp_path / "train.log", {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
+    text = log.read_text("utf-8")
+    log.write_text(text[: text.index("Saved checkpoint")], encoding="utf-8")
+    assert train()["updates"] == 4
+    assert "before its first update due to num_updates: 4 >= max_update: 4" in log.read_text("utf-8")
+    assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == saved
 
 
 def test_validate_repeats_the_loss_of_training(tools, mixed):

@@ -57,6 +57,11 @@ def test_seconds_are_those_of_every_session():
     assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
 
 
+def test_updates_of_a_training_killed_behind_its_last_save():
+    log = [inner(2, 1.9, 70), record("valid", epoch=2, valid_loss="7.5", valid_num_updates="77"), LOG[0], LOG[1]]
+    assert summary(log)["updates"] == 77
+
+
 def test_best_validation_bleu():
     assert summary([record("valid", valid_loss="4", valid_bleu=x) for x in ("9", "11.5", "10")])["valid_bleu"] == 11.5
 

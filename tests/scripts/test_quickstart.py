@@ -155,10 +155,12 @@ def test_missing_translations_are_an_error(root, monkeypatch, capsys):
     assert not (root / "runs/quickstart/dpfp/translations.de").exists()
 
 
-def test_smoke_fails_when_the_loss_is_not_finite(root, monkeypatch, capsys):
+@pytest.mark.parametrize("options", [[], ["--smoke"]], ids=["whole", "smoke"])
+def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
-    assert quickstart.main(["--smoke"]) == 1
-    assert "smoke: the training loss is not finite" in capsys.readouterr().err
+    assert quickstart.main(options) == 1
+    assert f"{'smoke' if options else 'dpfp'}: the training loss is not finite" in capsys.readouterr().err
+    assert "fairseq-generate" not in calls(root)
 
 
 def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsys):

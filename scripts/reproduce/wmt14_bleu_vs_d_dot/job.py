@@ -11,7 +11,7 @@ from pathlib import Path
 from scripts.common import process, score, training
 from scripts.common.commands import as_run
 from scripts.common.folder import Folder
-from scripts.common.progress import TrainingDisplay, duration
+from scripts.common.progress import TrainingDisplay, duration, loss_problem
 
 from . import commands
 from .commands import Devices, Run
@@ -90,6 +90,8 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
 
         last = run.path / "checkpoints/checkpoint_last.pt"
         trained = step("train", configuration, [last], work_train)
+        if problem := loss_problem(trained):  # a result too, and recorded
+            say(f"{problem}; see {run.path}/train.log")
         if run.preset.average is not None:
             step("average", commands.average(run), [run.checkpoint], work_average)
         decoded = step("generate", decode, [run.generated], work_generate)

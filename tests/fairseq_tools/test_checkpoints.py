@@ -1,0 +1,75 @@
+"""What a checkpoint may not do, and what it remembers beside parameters."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+
+COMMAND = "__import__('os').system('touch RAN')"
+MODELS = {
+    "fwp": lambda options: options,
+    "stock-transformer": lambda options: argparse.Namespace(
+        **options | {"_name": "transformer", "arch": "transformer"}
+    ),
+    "stock-lm": lambda options: options | {"_name": "transformer_lm", "character_embeddings": False},
+}
+
+
+def resaved(tools, path: str, change) -> str:
+    """Another file with what `change` makes of the checkpoint."""
+    state = tools.load("favor/checkpoint_last.pt")
+    change(state)
+    torch.save(state, tools.folder / path)
+    return path
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_options_of_a_checkpoint_run_no_code(tools, favor, model):
+    def change(state):
+        options = state["cfg"]["model"] | {"adaptive_softmax_cutoff": COMMAND}
+        state["cfg"]["model"] = MODELS[model](options)
+
+    path = resaved(tools, f"command.{model}.pt", change)
+    if model == "stock-lm":
+        (tools.folder / "words").mkdir()
+        (tools.folder / "words/dict.txt").write_bytes((tools.folder / "bin/dict.de.txt").read_bytes())
+        found = tools.run(
+            *("eval_lm", "words", *tools.user_dir, "--task", "language_modeling", "--cpu", "--path", path),
+            *("--gen-subset", "valid", "--batch-size", 8),
+        )
+    else:
+        found = tools.generate(path)
+    assert COMMAND in found.error and "expected numbers" in found.error
+    assert not (tools.folder / "RAN").exists()
+
+
+@pytest.fixture(scope="module")
+def shuffled(tools):
+    """The data with two entries of the dictionary exchanged: as many as before."""
+    folder = tools.folder / "shuffled"
+    shutil.copytree(tools.folder / "bin", folder)
+    for path in folder.glob("dict.*"):
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        lines[7], lines[8] = lines[8], lines[7]
+        path.write_text("".join(lines), encoding="utf-8")
+    return folder.name
+
+
+def test_decoding_with_another_dictionary_is_refused(tools, favor, shuffled):
+    found = tools.generate("favor/checkpoint_last.pt", data=shuffled)
+    for words in ("another source dictionary", "expected", "actual", "entries, sha256"):
+        assert words in found.error
+
+    path = resaved(tools, "forgetful.pt", lambda state: state["task_state"].clear())  # as of older versions
+    assert len(tools.generate(path, data=shuffled).ok().translations()) == 40
+
+
+def test_training_on_with_another_dictionary_is_refused(tools, favor, shuffled):
+    flags = [*tools.attention["favor"], "--disable-validation", "--no-save", "--max-update"]
+    last = tools.folder / "favor/checkpoint_last.pt"
+    found = tools.train("other", *flags, 100, "--restore-file", last, data=shuffled)
+    for words in (str(last), "another source dictionary", "--finetune-from-model"):
+        assert words in found.error
+    found = tools.train("other", *flags, 1, "--finetune-from-model", last, data=shuffled).ok()
+    assert "another source dictionary" in found.out and len(found.losses()) == 1
