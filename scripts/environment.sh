@@ -23,7 +23,7 @@ nothing has changed. An interrupted installation is continued.
 environment variables
   PYTHON           interpreter to make .venv with (default: python3.12, python3.11, python3.10 or python3)
   FWP_TORCH        torch requirement (default: torch==2.13.0); a torch that is in .venv already is kept
-  FWP_BUILD        kernels to compile: auto (default), none, cpu, cuda
+  FWP_BUILD        kernels to compile: auto (default: for the CPU, and for CUDA where torch sees a GPU), none, cpu, cuda
 Proxies, mirrors and further indexes: pip's own configuration (PIP_INDEX_URL, PIP_FIND_LINKS, ...) is used.
 EOF
 }
@@ -150,8 +150,10 @@ install() {
       install -c "$constraint" --no-build-isolation "$fairseq_wanted"
   fi
   # Without the extra `fairseq`: it would overwrite a fairseq that the user put here.
-  step "this project and its tools" pip install -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot]"
-  step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest'
+  # -v: what is compiled, for which devices and about how long, and what a compiler complains about.
+  step "this project and its tools (usually 1 to 2 minutes, it compiles)" \
+    pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot]"
+  step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest, xdist'
 }
 
 case ${1:-} in

@@ -78,15 +78,16 @@ class Result:
 
 
 class Tools:
-    """fairseq's commands in the folder of the test session; see fork_server.py."""
+    """fairseq's commands in a folder of this process; see fork_server.py."""
 
     root = ROOT
     user_dir = ("--user-dir", str(ROOT / "fwp_fairseq"))
     attention = ATTENTION
     training = ("bin", *user_dir, *MODEL, *TRAINING)
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, common: Path):
+        self.folder, self.common = folder, common
+        (folder / "logs").mkdir()
         self._numbers = count()
         self._server = subprocess.Popen(
             [sys.executable, HERE / "fork_server.py"],
@@ -104,7 +105,7 @@ class Tools:
         """Processes at the same time; a command may hold a prelude of its own after the arguments."""
         requests = []
         for tool, arguments, *own in commands:
-            base = self.folder / "logs" / f"{os.getpid()}.{next(self._numbers)}.{tool}"
+            base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
             paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
             Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
             request = {
@@ -126,7 +127,7 @@ class Tools:
         """A script, in a process of its own."""
         return self.run("python", prelude=code)
 
-    def train(self, save_dir: str, *arguments, without: tuple = (), data: str = "bin", **keywords) -> Result:
+    def train(self, save_dir: str | Path, *arguments, without: tuple = (), data: str = "bin", **keywords) -> Result:
         """``without``: flags of the usual training, each with one value, that are left out."""
         usual = [data, *self.training[1:]]
         for flag in without:
@@ -173,19 +174,19 @@ def _read(name: str, number: int) -> list[str]:
 def tools(tmp_path_factory):
     """The tools, in a folder that holds raw, encoded and binarised text: sets train, valid, test and test1.
 
-    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40. All
-    processes of the run share the folder: what a test writes there has a name of its own.
+    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40. Each process
+    that runs tests has such a folder; the text in it, and what is trained for several tests, is that of all of them.
     """
-    folder = shared.folder(tmp_path_factory) / "fairseq"
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    found = Tools(folder)
-    shared.once(folder / "corpus.json", partial(_make_corpus, found))
+    found = Tools(tmp_path_factory.mktemp("fairseq"), shared.folder(tmp_path_factory) / "fairseq-common")
+    shared.once(found.common / "corpus.json", partial(_make_corpus, found))
+    for name in ("raw", "bpe", "bin", "spm.model"):
+        (found.folder / name).symlink_to(found.common / name)
     yield found
     found.close()
 
 
 def _make_corpus(tools: Tools) -> None:
-    folder = tools.folder
+    folder = tools.common
     for name in ("raw", "bpe"):
         (folder / name).mkdir()
     for language in ("en", "de"):
@@ -207,16 +208,20 @@ def _make_corpus(tools: Tools) -> None:
     for path in (folder / "raw").iterdir():
         pieces = processor.encode(path.read_text(encoding="utf-8").splitlines(), out_type=str)
         (folder / "bpe" / path.name).write_text("".join(" ".join(p) + "\n" for p in pieces), encoding="utf-8")
+    text = {name: f"{folder}/bpe/{name}" for name in ("train", "val", "long")}
     tools.run(
-        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", "bin", "--joined-dictionary"),
-        *("--trainpref", "bpe/train", "--validpref", "bpe/val", "--testpref", "bpe/val,bpe/long", "--workers", 1),
+        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", folder / "bin", "--joined-dictionary"),
+        *("--trainpref", text["train"], "--validpref", text["val"], "--testpref", f"{text['val']},{text['long']}"),
+        *("--workers", 1),
     ).ok()
 
 
-def _trained(tools: Tools, save_dir: str, *arguments) -> Result:
-    """A training that several tests look at, run once."""
-    path = tools.folder / f"{save_dir}.json"
-    return Result(**shared.once(path, lambda: asdict(tools.train(save_dir, *arguments).ok())))
+def _trained(tools: Tools, name: str, *arguments) -> Result:
+    """A training that several tests look at, run once; ``name`` is the folder of its checkpoints."""
+    common = tools.common / name
+    made = shared.once(common.with_suffix(".json"), lambda: asdict(tools.train(common, *arguments).ok()))
+    (tools.folder / name).symlink_to(common)
+    return Result(**made)
 
 
 @pytest.fixture(scope="session")
