@@ -39,6 +39,7 @@ def pytest_configure(config):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config, items):
     """Deselects tests of a rule on a backend that does not have it. Those that share a fixture of their file run in one
     process."""
