@@ -40,14 +40,17 @@ def append(path: str | os.PathLike, record: dict) -> None:
 
 def read(*folders: str | os.PathLike) -> list[dict]:
     """All records of the folders, oldest first (by ``environment.date``, then by position): the lines of their .jsonl
-    files, and the files record.json of runs at any depth.
+    files, and the files record.json of runs at any depth. A .jsonl file may stand for its folder.
 
-    Raises FileNotFoundError for a missing folder and ValueError naming file and line for a line that is no record.
+    Raises FileNotFoundError for one that is missing and ValueError naming file and line for a line that is no record.
     """
     records = []
     for folder in map(Path, folders):
+        if folder.is_file():
+            records += read_file(folder)
+            continue
         if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: no such folder of records")
+            raise FileNotFoundError(f"{folder}: no such folder or file of records")
         for path in sorted(folder.glob("*.jsonl")):
             records += read_file(path)
         records += [_record(path.read_text(), str(path)) for path in sorted(folder.rglob("record.json"))]

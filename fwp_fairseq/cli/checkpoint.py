@@ -17,12 +17,12 @@ def refuse_output(output: Path, inputs: list[Path]) -> None:
         raise UsageError(f"--output {output}: expected a file in an existing folder")
 
 
-def load(path: Path) -> dict:
-    """On the CPU, without running what is pickled in it."""
+def load(path: Path, mmap: bool = False) -> dict:
+    """On the CPU, without running what is pickled in it; ``mmap``: nothing is read of tensors that nobody looks at."""
     if not path.is_file():
         raise CommandError(f"{path}: no such checkpoint")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None

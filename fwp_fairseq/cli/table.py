@@ -3,6 +3,13 @@
   fwp table quickstart --results benchmarks/results --format latex
   fwp table bleu_vs_d_dot-multi30k --results benchmarks/results --plot docs/figures/bleu_vs_d_dot-multi30k.svg
   fwp table --results benchmarks/results --readme README.md
+  fwp table trainings --results checkpoints --references test.de --plot bleu.pdf
+
+`trainings` is the table of your own: a row for each save-dir of fairseq-train at any depth of the folders, from its
+checkpoint, its logs (*.log in it, beside its checkpoints/, or with its name) and what fairseq-generate wrote there
+(generate-*.txt, gen*.out); those that differ in nothing but the seed are one row. Records are rows too: one JSON object
+a line with feature_map and updates, and what is known of name, update_rule, d_dot, seed, parameters, valid_loss,
+valid_bleu, bleu, train_seconds, sentences_per_second.
 
 In a Markdown file a table NAME stands between <!-- table:NAME --> and <!-- /table:NAME -->; what is between is
 replaced.
@@ -23,11 +30,14 @@ def add_arguments(parser) -> None:
         nargs="+",
         type=Path,
         metavar="DIR",
-        help="folders of .jsonl records, or of runs (record.json, at any depth)",
+        help=".jsonl records or folders of them, or of runs (record.json and, for trainings, save-dirs, at any depth)",
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE", help="of trainings: raw text that sacreBLEU scores translations with"
     )
     parser.add_argument("--format", choices=["markdown", "latex", "csv"], default="markdown", help="of NAME")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where NAME is written, instead of printed")
-    parser.add_argument("--plot", nargs="+", type=Path, metavar="FILE", help="NAME drawn, as .png or .svg")
+    parser.add_argument("--plot", nargs="+", type=Path, metavar="FILE", help="NAME drawn, as .png, .svg or .pdf")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="Markdown file with table markers")
     parser.add_argument("--check", action="store_true", help="change no file; fail when one would change")
 
@@ -70,8 +80,23 @@ def _refuse_nonsense(args) -> None:
     for path in args.plot or ():
         if path.suffix[1:] not in FORMATS:
             raise UsageError(f"--plot {path}: expected a file name that ends with .{' or .'.join(FORMATS)}")
+    if args.references is not None and args.name != "trainings":
+        raise UsageError("--references goes with the table trainings")
     if args.plot and TABLES[args.name].plot is None:
         raise UsageError(f"--plot: table {args.name} has no plot")
+
+
+def _with_trainings(args, records: list[dict]) -> list[dict]:
+    """A run's own record stands for its save-dir."""
+    folders = [folder for folder in args.results if folder.is_dir()]
+    if not any(next(folder.rglob("checkpoint*.pt"), None) for folder in folders):
+        return records
+    from .plugin import import_plugin
+    from .trainings import records_of
+
+    import_plugin()
+    found = [record for folder in folders for record in records_of(folder, args.references)]
+    return sorted([*records, *found], key=lambda record: (record.get("environment") or {}).get("date", ""))
 
 
 def run(args) -> int:
@@ -88,6 +113,8 @@ def run(args) -> int:
             text = regenerate(args.readme.read_text(encoding="utf-8"), records)
             _write(args.readme, text.encode(), args.check)
             return 0
+        if args.name == "trainings":
+            records = _with_trainings(args, records)
         table = TABLES[args.name]
         if args.plot:
             _write_plots(args, table, run_rows(table, args.name, records))

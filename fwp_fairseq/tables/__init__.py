@@ -13,6 +13,7 @@ _DEFINITIONS = (
     "finetune",
     "quickstart",
     "synthetic",
+    "trainings",
 )
 
 TABLES: dict[str, Table] = {

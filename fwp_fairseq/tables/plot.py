@@ -1,4 +1,4 @@
-"""Plots of rows: values with error bars against a number, as PNG or SVG.
+"""Plots of rows: values with error bars against a number, as PNG, SVG or PDF.
 
 The same records and the same matplotlib give the same bytes. What is drawn is also written into the file, as JSON, so
 that a plot can be compared with the records whatever matplotlib made it.
@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 
-FORMATS = ("png", "svg")
+FORMATS = ("png", "svg", "pdf")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ def described(content: bytes) -> str | None:
         from PIL import Image
 
         return Image.open(BytesIO(content)).info.get("Description")
+    if content.startswith(b"%PDF"):
+        match = re.search(rb"/Subject \(((?:\\.|[^\\)])*)\)", content)
+        return None if match is None else re.sub(r"\\(.)", r"\1", match[1].decode("ascii"))
     match = re.search(r"<dc:description>(.*?)</dc:description>", content.decode("utf-8"), re.DOTALL)
     if match is None:
         return None
@@ -67,7 +70,7 @@ def described(content: bytes) -> str | None:
 
 
 def draw(plot: Plot, kind: str) -> bytes:
-    """The content of a ``png`` or ``svg`` file. Raises ImportError where there is no matplotlib."""
+    """The content of a ``png``, ``svg`` or ``pdf`` file. Raises ImportError where there is no matplotlib."""
     from io import BytesIO
 
     import matplotlib
@@ -82,8 +85,14 @@ def draw(plot: Plot, kind: str) -> bytes:
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
         file = BytesIO()
-        nobody = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        figure.savefig(file, format=kind, metadata={"Description": description(plot), **nobody})
+        # Without dates and names, and what is drawn where each format has room for it.
+        text = description(plot)
+        metadata = {
+            "png": {"Description": text, "Software": None},
+            "svg": {"Description": text, "Date": None, "Creator": None},
+            "pdf": {"Subject": text, "CreationDate": None, "Creator": None, "Producer": None},
+        }
+        figure.savefig(file, format=kind, metadata=metadata[kind])
     return file.getvalue()
 
 

@@ -5,7 +5,7 @@ import io
 import re
 
 from . import TABLES
-from .table import Grid, Number, grid
+from .table import NONE, NOT_RUN, Grid, Number, grid
 
 
 def markdown(table: Grid) -> str:
@@ -40,7 +40,8 @@ def latex(table: Grid) -> str:
 
 
 def comma_separated(table: Grid) -> str:
-    """For programs: numbers at full precision, standard deviations in columns of their own, no note."""
+    """For programs: numbers at full precision, standard deviations in columns of their own, nothing where there is no
+    value, no note."""
     spread = [
         number
         for number in range(len(table.headings))
@@ -56,7 +57,7 @@ def comma_separated(table: Grid) -> str:
     write(table.headings, [f"{heading}, standard deviation" for heading in table.headings])
     for row in table.rows:
         write(
-            [cell.value if isinstance(cell, Number) else cell for cell in row],
+            [cell.value if isinstance(cell, Number) else None if cell in (NONE, NOT_RUN) else cell for cell in row],
             [cell.spread if isinstance(cell, Number) else None for cell in row],
         )
     return file.getvalue().removesuffix("\n")

@@ -1,8 +1,11 @@
+import csv
+import io
 import json
 
 import pytest
 
 from fwp_fairseq import records
+from fwp_fairseq.tables.plot import described
 
 TEXT = "# Title\n\n<!-- table:quickstart -->\nold\n<!-- /table:quickstart -->\n\nafter\n"
 
@@ -157,6 +160,47 @@ def test_run_folders_are_records_too(fwp, files, tmp_path):
     assert "| 12.25 |" in found.out
 
 
+def test_records_of_ones_own_become_a_table_and_a_plot(fwp, refused, files, tmp_path):
+    """A file of records, with what is known of each training; this project's records are rows too."""
+    lines = [
+        {"name": "base", "feature_map": "softmax", "updates": 10, "bleu": 27},
+        {
+            "name": "a1",
+            "recipe": "a",
+            "feature_map": "dpfp",
+            "update_rule": "sum",
+            "d_dot": 96,
+            "seed": 1,
+            "updates": 10,
+        },
+        {
+            "name": "a2",
+            "recipe": "a",
+            "feature_map": "dpfp",
+            "update_rule": "sum",
+            "d_dot": 96,
+            "seed": 2,
+            "updates": 10,
+        },
+        {"table": "synthetic", "feature_map": "elu", "steps": 3},
+    ]
+    lines[1]["bleu"], lines[2]["bleu"] = 25, 26
+    own = tmp_path / "own.jsonl"
+    own.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    files(record(bleu=12.25))
+    found = fwp("table", "trainings", "--results", own, tmp_path / "results", "--format", "csv").out
+    softmax, dpfp, theirs = csv.DictReader(io.StringIO(found))
+    assert (softmax["training"], softmax["BLEU"], softmax["valid loss"], softmax["seeds"]) == ("base", "27.0", "", "")
+    assert (dpfp["training"], dpfp["BLEU"], dpfp["seeds"]) == ("a1, a2", "25.5", "1, 2")
+    assert (theirs["d_dot"], theirs["BLEU"], theirs["parameters"]) == ("192", "12.25", "2345678")
+    pytest.importorskip("matplotlib")
+    assert fwp("table", "trainings", "--results", own, "--plot", tmp_path / "own.svg").status == 0
+    drawn = json.loads(described((tmp_path / "own.svg").read_bytes()))
+    assert drawn["series"][0]["points"] == {"96": [25.5, pytest.approx(0.5**0.5)]} and drawn["lines"][0]["y"] == 27
+    own.write_text('{"feature_map": "softmax", "updates": 10}\n')
+    assert "to draw, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
+
+
 def test_output_is_written_and_checked(fwp, refused, files, tmp_path):
     arguments = ("table", "quickstart", *files(record())[1:3], "--output", tmp_path / "table.md")
     assert fwp(*arguments).status == 0
@@ -171,16 +215,17 @@ def test_plot_is_written_and_checked(fwp, refused, tmp_path):
     pytest.importorskip("matplotlib")
     results = tmp_path / "results"
     results.mkdir()
-    files = [tmp_path / "plot.png", tmp_path / "plot.svg"]
+    files = [tmp_path / "plot.png", tmp_path / "plot.svg", tmp_path / "plot.pdf"]
     arguments = ("table", "bleu_vs_d_dot-multi30k", "--results", results, "--plot", *files)
     found = fwp(*arguments)
     assert found.status == 0 and found.out == ""
     before = [path.read_bytes() for path in files]
-    assert before[0].startswith(b"\x89PNG") and b"favor, paper" in before[1]
+    assert before[0].startswith(b"\x89PNG") and b"favor, paper" in before[1] and before[2].startswith(b"%PDF")
     assert fwp(*arguments, "--check").status == 0
     files[1].write_bytes(before[1].replace(b"25.3", b"26.3"))
     assert "plot.svg" in refused(1, *arguments, "--check")
-    assert fwp(*arguments).status == 0 and files[1].read_bytes() == before[1]
+    files[2].write_bytes(before[2].replace(b"25.3", b"26.3"))
+    assert fwp(*arguments).status == 0 and [path.read_bytes() for path in files] == before
 
 
 def test_calls_that_make_no_sense(refused, files):
@@ -190,5 +235,6 @@ def test_calls_that_make_no_sense(refused, files):
     assert "unheard-of" in refused(2, "table", "unheard-of", *arguments[1:3])
     assert "--check" in refused(2, "table", "quickstart", *arguments[1:3], "--check")
     assert "no plot" in refused(2, "table", "quickstart", *arguments[1:3], "--plot", "x.png")
-    assert ".png or .svg" in refused(2, "table", "bleu_vs_d_dot-wmt14", *arguments[1:3], "--plot", "x.pdf")
+    assert ".png or .svg or .pdf" in refused(2, "table", "bleu_vs_d_dot-wmt14", *arguments[1:3], "--plot", "x.jpg")
+    assert "--references" in refused(2, "table", "quickstart", *arguments[1:3], "--references", "x")
     assert "--plot needs the NAME" in refused(2, *arguments, "--plot", "x.png")

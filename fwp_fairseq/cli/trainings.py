@@ -1,0 +1,184 @@
+"""Trainings of one's own as records: what checkpoints, logs and translations in a folder tell of them."""
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..tables.trainings import FIELDS
+from .checkpoint import load
+from .translations import lines, translations
+
+# What fairseq-train and fairseq-generate print, with any --log-format.
+_VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
+_TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
+_SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
+_SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
+# Of a checkpoint's configuration: what makes two trainings one but for the seed.
+_RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
+_ELSEWHERE = ("common", "checkpoint", "distributed_training")
+_HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend"}
+
+
+def records_of(folder: Path, references: Path | None = None) -> list[dict]:
+    """A record of every save-dir at any depth of ``folder``; CommandError for a checkpoint that cannot be read.
+
+    With ``references`` sacreBLEU scores what is translated there, else BLEU is what fairseq-generate says.
+    """
+    expected = None if references is None else [line.rstrip() for line in lines(str(references))]
+    found = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
+    return [_training(save_dir, folder, expected) for save_dir in found if not _has_record(run_of(save_dir))]
+
+
+def _has_record(run: Path) -> bool:
+    file = run / "record.json"
+    return file.is_file() and '"feature_map"' in file.read_text(encoding="utf-8")
+
+
+def run_of(save_dir: Path) -> Path:
+    """The folder of the training: by custom, its checkpoints lie in a folder of their own there."""
+    return save_dir.parent if save_dir.name == "checkpoints" else save_dir
+
+
+def _newest(save_dir: Path) -> Path:
+    last = save_dir / "checkpoint_last.pt"
+    return last if last.is_file() else max(save_dir.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
+
+
+def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dict:
+    run, checkpoint = run_of(save_dir), _newest(save_dir)
+    name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
+    date = datetime.fromtimestamp(checkpoint.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
+    return (
+        dict.fromkeys(FIELDS)
+        | _of_checkpoint(load(checkpoint, mmap=True))
+        | _of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")])
+        | _of_translations(_outputs(run, save_dir), references)
+        | {"table": "trainings", "name": run.name if name == "." else name, "environment": {"date": date}}
+    )
+
+
+def _plain(section) -> dict:
+    return vars(section) if isinstance(section, argparse.Namespace) else dict(section or {})
+
+
+def _of_checkpoint(state: dict) -> dict:
+    cfg = {name: _plain(section) for name, section in (state.get("cfg") or {}).items() if name != "_name"}
+    extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
+    model = cfg.get("model") or _plain(state.get("args"))
+    cfg |= {"model": model}
+    # fairseq's own Transformer holds every option of the command line among those of the model.
+    others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS
+    recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
+    seconds, best = extra.get("previous_training_time"), extra.get("best")
+    metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
+    return {
+        "arch": model.get("_name") or model.get("arch"),
+        "seed": cfg.get("common", {}).get("seed"),
+        "updates": history[-1].get("num_updates"),
+        "parameters": _parameters(state["model"]),
+        "train_seconds": None if seconds is None else float(seconds),
+        "recipe": hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        **({f"valid_{metric}": float(best)} if metric in ("loss", "bleu") and best is not None else {}),
+        **_attention(state["model"], bool(model.get("encoder_layers"))),
+    }
+
+
+def _parameters(model: dict) -> int:
+    """Without buffers; what is shared counts once."""
+    buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.")
+    own = {x.untyped_storage().data_ptr(): x.numel() for name, x in model.items() if not buffers.search(name)}
+    return sum(own.values())
+
+
+def _attention(model: dict, has_encoder: bool) -> dict:
+    """Of all sites where they are alike; a checkpoint of fairseq's own models is softmax attention."""
+    from ..models import attention_flags
+
+    codes = model.get(attention_flags.BUFFER)
+    text = "softmax" if codes is None else attention_flags.text_of(codes)
+    if text == "softmax":
+        return {"feature_map": text}
+    sites = {}
+    for part in text.split("; "):
+        site, _, flags = part.partition(": ")
+        values = dict(flag.partition("=")[::2] for flag in flags.split())
+        sites[site] = (values["feature-map"], values["update-rule"], int(values["d-dot"]))
+    if len(set(sites.values())) == 1 and len(sites) == (3 if has_encoder else 1):
+        (chosen,) = set(sites.values())
+        return dict(zip(("feature_map", "update_rule", "d_dot"), chosen, strict=True))
+    parts = (f"{site}: {name}, {rule}, {width}" for site, (name, rule, width) in sites.items())
+    return {"feature_map": "; ".join(parts)}
+
+
+def _text(paths: Iterable[Path]) -> Iterable[str]:
+    for path in paths:
+        if path.is_file():
+            with open(path, encoding="utf-8", errors="replace") as file:
+                yield from file
+
+
+def _of_logs(paths: list[Path]) -> dict:
+    """The best of all validations."""
+    found: dict[str, list[float]] = {"loss": [], "bleu": []}
+    for line in _text(paths):
+        if match := _VALIDATION.search(line):
+            for name, value in _numbers(match[1]).items():
+                if name in found and value == value:
+                    found[name].append(value)
+    best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
+    return {name: value for name, value in best.items() if value is not None}
+
+
+def _numbers(text: str) -> dict[str, float]:
+    """JSON, or `epoch 001 | valid on 'valid' subset | loss 3.21 | ...`."""
+    if text.startswith("{"):
+        try:
+            pairs = json.loads(text).items()
+        except ValueError:  # two processes wrote at once
+            return {}
+    else:
+        pairs = (part.strip().rpartition(" ")[::2] for part in text.split("|"))
+    found = {}
+    for name, value in pairs:
+        try:
+            found[name.strip().removeprefix("valid_")] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _outputs(run: Path, save_dir: Path) -> list[Path]:
+    """In the folder of the training or in one of its own there, which is no other training."""
+    folders = {run, save_dir}
+    folders |= {path for path in run.iterdir() if path.is_dir() and not any(path.glob("checkpoint*.pt"))}
+    return [path for folder in folders for kind in ("generate-*.txt", "gen*.out") for path in folder.glob(kind)]
+
+
+def _of_translations(paths: list[Path], references: list[str] | None) -> dict:
+    """Of the newest that has a score, or that is of the references."""
+    found: dict = {}
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime):
+        speed = None
+        for line in _text([path]):
+            if match := _TRANSLATED.search(line):
+                speed = float(match[1])
+            elif (match := _SCORE.match(line)) and references is None:
+                found = {"bleu": float(match[2]), "scorer": _SCORERS[match[1]], "sentences_per_second": speed}
+        if references is not None and (scored := _scored(path, references)):
+            found = scored | {"sentences_per_second": speed}
+    return found
+
+
+def _scored(path: Path, references: list[str]) -> dict | None:
+    from sacrebleu.metrics import BLEU
+
+    hypotheses = [line.rstrip() for line in translations(str(path))]
+    if len(hypotheses) != len(references):  # of another test set
+        return None
+    metric = BLEU()
+    score = metric.corpus_score(hypotheses, [references]).score
+    return {"bleu": score, "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`"}

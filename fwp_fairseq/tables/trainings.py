@@ -1,0 +1,101 @@
+"""One's own trainings: what ``fwp table trainings`` finds in save-dirs of fairseq-train, or in records."""
+
+from collections import Counter
+
+from .plot import Line, Plot, Series
+from .table import NONE, Table, number, over_seeds, update_rule
+
+FIELDS = ("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "scorer")
+_MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
+
+
+def _key(record: dict) -> tuple | None:
+    """Trainings that differ in nothing but the seed are one row."""
+    if "feature_map" not in record or "updates" not in record:
+        return None
+    recipe = record.get("recipe") or (record.get("variant") or record.get("row") or record.get("name"))
+    # Softmax attention comes first.
+    return (
+        record["feature_map"] != "softmax",
+        _rule(record),
+        record["feature_map"],
+        record.get("d_dot") or 0,
+        record["updates"],
+        str(recipe),
+    )
+
+
+def _combined(records: list[dict]) -> dict:
+    """What a record does not tell is None."""
+    filled = [dict.fromkeys((*FIELDS, *_MEANS)) | record for record in records]
+    names = {record["seed"]: record["name"] or record.get("variant") or record.get("row") for record in filled}
+    row = over_seeds(*_MEANS)([record | {"seed": record["seed"] or 0} for record in filled])
+    seeds = ", ".join(str(seed) for seed in sorted(names, key=lambda seed: seed or 0) if seed is not None)
+    return row | {"name": ", ".join(dict.fromkeys(name for name in names.values() if name)), "seeds": seeds}
+
+
+def _rule(record: dict) -> str:
+    return update_rule({"update_rule": None} | record) or NONE
+
+
+def _or_dash(name: str):
+    return lambda record: record[name] or NONE
+
+
+def _note(rows: list[dict]) -> str:
+    lines = [f"BLEU: {text}." for text in dict.fromkeys(row["scorer"] or row.get("signature") for row in rows) if text]
+    if any(row["spread"] for row in rows):
+        lines.append("± is the standard deviation over seeds.")
+    return "\n\n".join(lines)
+
+
+def _plot(rows: list[dict]) -> Plot:
+    """What most trainings have, BLEU first, over d_dot."""
+    value, title = max(_AXES, key=lambda axis: sum(row[axis[0]] is not None for row in rows))
+    shown = [row for row in rows if row[value] is not None]
+    alike = Counter((row["feature_map"], row["update_rule"], row["d_dot"]) for row in shown)
+    series: dict[str, Series] = {}
+    lines = []
+    for row in shown:
+        attention = (row["feature_map"], row["update_rule"], row["d_dot"])
+        label = row["feature_map"] if row["update_rule"] in (None, "sum") else f"{attention[0]}, {attention[1]} rule"
+        if alike[attention] > 1 and row["name"]:
+            label = f"{label}, {row['name']}"
+        if row["d_dot"] is None:
+            lines.append(Line(label, row[value], row["spread"].get(value)))
+        else:
+            series.setdefault(label, Series(label, label, {})).points[row["d_dot"]] = (
+                row[value],
+                row["spread"].get(value),
+            )
+    if not shown:
+        raise ValueError("table trainings: expected a training with BLEU or a validation loss to draw, found none")
+    return Plot(x="d_dot", y=title, series=list(series.values()), lines=lines)
+
+
+_AXES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", "validation loss"))
+
+TABLES = {
+    "trainings": Table(
+        columns={
+            "training": _or_dash("name"),
+            "model": _or_dash("arch"),
+            "attention": lambda r: r["feature_map"],
+            "update rule": _rule,
+            "d_dot": _or_dash("d_dot"),
+            "parameters": number("parameters", ","),
+            "updates": number("updates", ","),
+            "valid loss": number("valid_loss", ".3f"),
+            "valid BLEU": number("valid_bleu", ".2f"),
+            "BLEU": number("bleu", ".2f"),
+            "training, minutes": number("train_seconds", ".1f", 1 / 60),
+            "decoding, sentences/s": number("sentences_per_second", ".1f"),
+            "seeds": _or_dash("seeds"),
+        },
+        key=_key,
+        combine=_combined,
+        note=_note,
+        select={},
+        plot=_plot,
+    ),
+}

@@ -1,0 +1,98 @@
+"""fwp table trainings: what fairseq-train and fairseq-generate leave becomes a table and a plot."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+import torch
+
+from fwp_fairseq.cli import main
+from fwp_fairseq.tables.plot import described
+
+SHORT = ("--max-update", 4, "--validate-interval-updates", 2)
+
+
+@pytest.fixture(scope="module")
+def own(tools):
+    """DPFP, logged as text, and stock softmax attention, trained and translated with; DPFP as of another seed."""
+    folder = tools.folder / "own"
+    dpfp = ("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--log-format", "simple")
+    usual = list(tools.training)
+    usual[usual.index("fwp_transformer_tiny")] = "transformer_iwslt_de_en"
+    softmax = (*usual, "--encoder-layers", 1, "--decoder-layers", 1, "--decoder-embed-dim", 32)
+    (folder / "stock").mkdir(parents=True)
+    results = tools.run_together(
+        [
+            ("train", (*tools.training, *dpfp, *SHORT, "--save-dir", "own/dpfp-seed1/checkpoints")),
+            ("train", (*softmax, *SHORT, "--save-dir", "own/stock", "--log-file", "own/stock/train.log")),
+        ]
+    )
+    (folder / "dpfp-seed1.log").write_text(results[0].ok().err + results[0].out)
+    results[1].ok()
+    state = torch.load(folder / "dpfp-seed1/checkpoints/checkpoint_last.pt", weights_only=True)
+    state["cfg"]["common"]["seed"], state["extra_state"]["best"] = 2, state["extra_state"]["best"] + 1
+    (folder / "dpfp-seed2").mkdir()
+    torch.save(state, folder / "dpfp-seed2/checkpoint_last.pt")
+    decoding = ("own/stock/checkpoint_last.pt", "--remove-bpe", "sentencepiece", "--beam", 1, "--max-len-b", 5)
+    tools.generate(*decoding, "--results-path", "own/stock/generate").ok()
+    return folder, results
+
+
+def table(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["table", "trainings", *map(str, arguments)]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_save_dirs_become_rows(own, capsys):
+    folder, results = own
+    softmax, dpfp = rows(table(capsys, "--results", folder, "--format", "csv"))
+    assert (dpfp["training"], dpfp["seeds"]) == ("dpfp-seed1, dpfp-seed2", "1, 2")
+    assert (dpfp["attention"], dpfp["update rule"], dpfp["d_dot"], dpfp["updates"]) == ("dpfp", "sum", "64", "4")
+    # The best of all validations, and the mean over the seeds.
+    losses = [
+        float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
+    ]
+    assert len(losses) >= 2 and float(dpfp["valid loss"]) == pytest.approx(min(losses) + 0.5, abs=1e-3)
+    assert float(dpfp["valid loss, standard deviation"]) == pytest.approx(0.5**0.5, abs=1e-3)
+    parameters = re.search(r"num. shared model params: ([\d,]+)", results[0].err + results[0].out)[1]
+    assert int(dpfp["parameters"]) == int(parameters.replace(",", ""))
+    losses = [json.loads(loss) for loss in re.findall(r'\{.*"valid_loss".*', (folder / "stock/train.log").read_text())]
+    assert float(softmax["valid loss"]) == min(float(found["valid_loss"]) for found in losses)
+    assert (softmax["training"], softmax["model"]) == ("stock", "transformer_iwslt_de_en")
+    assert softmax["attention"] == "softmax" and float(softmax["decoding, sentences/s"]) > 0
+    # Empty cells are empty.
+    assert softmax["d_dot"] == softmax["update rule"] == softmax["valid BLEU"] == dpfp["BLEU"] == ""
+    assert "fairseq-generate's own, of tokens" in table(capsys, "--results", folder)
+
+
+def test_translations_are_scored_with_sacrebleu(tools, own, capsys):
+    folder, _ = own
+    references = tools.folder / "raw/val.de"
+    hypotheses = folder / "stock/generate/generate-test.txt"
+    assert main(["bleu", "--json", "--references", str(references), "--hypotheses", str(hypotheses)]) == 0
+    (expected,) = json.loads(capsys.readouterr().out)
+    text = table(capsys, "--results", folder, "--references", references, "--format", "csv")
+    assert float(rows(text)[0]["BLEU"]) == pytest.approx(expected["score"], abs=0.01)
+    assert "tok:13a" in table(capsys, "--results", folder, "--references", references)
+
+
+def test_plot_in_every_format(own, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    folder, _ = own
+    files = [tmp_path / f"plot.{kind}" for kind in ("png", "svg", "pdf")]
+    table(capsys, "--results", folder, "--plot", *files)
+    drawn = [json.loads(described(path.read_bytes())) for path in files]
+    assert drawn[0] == drawn[1] == drawn[2] and files[2].read_bytes().startswith(b"%PDF")
+    assert drawn[0]["y"] == "validation loss" and drawn[0]["x"] == "d_dot"
+    assert [line["label"] for line in drawn[0]["lines"]] == ["softmax"]
+    assert [(series["label"], list(series["points"])) for series in drawn[0]["series"]] == [("dpfp", ["64"])]
+    before = files[2].read_bytes()
+    table(capsys, "--results", folder, "--plot", *files, "--check")
+    assert files[2].read_bytes() == before
