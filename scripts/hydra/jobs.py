@@ -1,6 +1,6 @@
 """Prints the jobs of a Hydra multirun of scripts/hydra/CONFIG.yaml, and starts none of them.
 
-  python -m scripts.hydra.jobs wmt14_bleu_vs_d_dot [OVERRIDE ...]
+  python scripts/hydra/jobs.py wmt14_bleu_vs_d_dot [OVERRIDE ...]
 
 With the same overrides, `fairseq-hydra-train -m --config-dir scripts/hydra --config-name CONFIG` runs exactly these.
 """

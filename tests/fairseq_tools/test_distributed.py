@@ -1,11 +1,17 @@
 """Several processes train what one does with --update-freq; docs/distributed.md says which test shows what."""
 
+import shlex
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests import shared
+
+pytestmark = pytest.mark.slow
 
 # FAVOR+ with the sum rule, delta and gated: every rule, and sites that differ.
 ATTENTION = [
@@ -15,6 +21,12 @@ ATTENTION = [
 ]
 # Processes that accumulate draw dropout for all batches in turn, those side by side each from the start.
 NO_DROPOUT = ["--dropout", 0]
+# Megabytes of parameters, hence several buckets. Adam's first steps go by the signs of gradients, however small,
+# unless its epsilon is large.
+LARGER = [
+    *("--encoder-embed-dim", 128, "--decoder-embed-dim", 128, "--encoder-ffn-embed-dim", 512),
+    *("--checkpoint-activations", "--adam-eps", 1e-2),
+]
 UPDATES = 10  # an epoch is 8 updates of 2 batches, the last one of 1
 
 
@@ -50,24 +62,34 @@ def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(tools):
-    """One process, two batches an update."""
-    return tools.run("train", *flags(tools, "alone", UPDATES, "--update-freq", 2)).ok()
+def alone(tools) -> dict[str, list[float]]:
+    """What one process logs, with two batches an update; its checkpoint is in the folder alone."""
+
+    def train():
+        found = tools.run("train", *flags(tools, "alone", UPDATES, "--update-freq", 2)).ok()
+        return {key: found.losses(key) for key in ("loss", "gnorm")}
+
+    return shared.once(tools.folder / "alone.json", train)
 
 
-def test_torchrun(tools, alone):
-    """The real command; --ddp-backend and --distributed-backend are left at fairseq's defaults."""
-    torchrun = ["torchrun", "--standalone", "--nproc-per-node", 2]
-    program = Path(sys.executable).parent / "fairseq-train"
-    found = tools.command(*torchrun, program, *flags(tools, "torchrun", UPDATES)).ok()
-    assert (found.losses(), found.losses("gnorm")) == (alone.losses(), alone.losses("gnorm"))
-    assert_equal(parameters(tools, "torchrun"), parameters(tools, "alone"))
+def documented(tools, beginning: str, save_dir: str):
+    """Runs the lines of docs/distributed.md that begin so in a shell of their own, as they stand there."""
+    text = (tools.root / "docs/distributed.md").read_text(encoding="utf-8")
+    lines = next(block for block in text.split("```\n")[1::2] if block.startswith(beginning))
+    assert lines.count("FLAGS --cpu") == 1
+    lines = lines.replace("29500", str(free_port()))
+    lines = lines.replace("FLAGS", shlex.join(map(str, flags(tools, save_dir, UPDATES))))
+    path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
+    return tools.command("/bin/bash", "-c", path + lines).ok()
 
 
-def test_by_hand_and_legacy_ddp(tools, alone):
-    found = by_hand(tools, 2, flags(tools, "by-hand", UPDATES, "--ddp-backend", "legacy_ddp"))
-    assert [process.ok().losses() for process in found] == [alone.losses(), []]
-    assert_equal(parameters(tools, "by-hand"), parameters(tools, "alone"))
+@pytest.mark.parametrize("beginning", ["torchrun", "for rank in 0 1"], ids=["torchrun", "by-hand"])
+def test_documented_lines(tools, alone, beginning):
+    """--ddp-backend and --distributed-backend are left at fairseq's defaults."""
+    save_dir = beginning.split()[0]
+    found = documented(tools, beginning, save_dir)
+    assert {key: found.losses(key) for key in alone} == alone
+    assert_equal(parameters(tools, save_dir), parameters(tools, "alone"))
 
 
 def test_srun_with_four_processes(tools):
@@ -78,13 +100,14 @@ def test_srun_with_four_processes(tools):
     scontrol.chmod(0o755)
     slurm = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NNODES": "2", "SLURM_NTASKS_PER_NODE": "2"}
     prelude = f"import os; os.environ |= {slurm}; os.environ['PATH'] = {str(scontrol.parent)!r} + ':/usr/bin:/bin'\n"
-    four = flags(tools, "srun", 3, "--distributed-world-size", 4, "--distributed-port", free_port())
+    buckets = ["--bucket-cap-mb", 1, "--gradient-as-bucket-view"]
+    four = flags(tools, "srun", 3, *LARGER, *buckets, "--distributed-world-size", 4, "--distributed-port", free_port())
     tasks = [
         ("train", four, f"os.environ |= {{'SLURM_PROCID': '{rank}', 'SLURM_LOCALID': '{rank % 2}'}}\n")
         for rank in range(4)
     ]
     found = tools.run_together(tasks, prelude=prelude)
-    alone = tools.run("train", *flags(tools, "alone-4", 3, "--update-freq", 4)).ok()
+    alone = tools.run("train", *flags(tools, "alone-4", 3, *LARGER, "--update-freq", 4)).ok()
     assert [process.ok().losses() for process in found] == [alone.losses(), [], [], []]
     # Four numbers are added up in another order.
     assert_equal(parameters(tools, "srun"), parameters(tools, "alone-4"), tolerance=1e-6)
@@ -92,20 +115,21 @@ def test_srun_with_four_processes(tools):
 
 def test_goes_on_with_another_number_of_processes(tools, alone):
     """In the middle of an epoch, from two to one to two: every batch comes once."""
-    [process.ok() for process in by_hand(tools, 2, flags(tools, "changing", 3))]
+    [process.ok() for process in by_hand(tools, 2, flags(tools, "changing", 3, "--ddp-backend", "legacy_ddp"))]
     one = tools.run("train", *flags(tools, "changing", 6, "--update-freq", 2)).ok()
     two = by_hand(tools, 2, flags(tools, "changing", UPDATES))[0].ok()
-    assert one.losses() == alone.losses()[3:6] and two.losses() == alone.losses()[6:]
+    assert one.losses() == alone["loss"][3:6] and two.losses() == alone["loss"][6:]
     assert_equal(parameters(tools, "changing"), parameters(tools, "alone"))
 
 
 # Rank 1 is killed before its third update.
 KILL = """
-import os, signal, sys
+import os, pathlib, signal, sys
 from fairseq.trainer import Trainer
 train_step = Trainer.train_step
 def train_or_die(self, samples):
     if sys.argv[-1] == "1" and self.get_num_updates() == 2:
+        pathlib.Path("killed.now").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return train_step(self, samples)
 Trainer.train_step = train_or_die
@@ -118,6 +142,7 @@ def test_a_killed_process_ends_the_others(tools):
     saved, killed = by_hand(
         tools, 2, flags(tools, "killed", UPDATES, *dropping, "--save-interval-updates", 1), prelude=KILL
     )
+    assert time.time() - (tools.folder / "killed.now").stat().st_mtime < 60
     assert killed.status == -9 and len(saved.losses()) == 2
     assert "rank 0 lost another process of this training" in saved.error
     assert tools.load("killed/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
