@@ -42,7 +42,7 @@ LAYER = ("dropout_module", "activation_dropout_module")
             | of_layers("decoder", "self_attn.dropout_module", "encoder_attn.dropout_module"),
         ),
     ],
-    ids=str,
+    ids=lambda value: None if isinstance(value, set) else str(value),
 )
 def test_by_fairseqs_names_and_ours(modules, expected):
     assert retained(build(fwp_encoder_feature_map="softmax"), modules) == expected
