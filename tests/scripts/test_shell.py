@@ -251,6 +251,17 @@ def test_gpu_check_refuses_unknown_arguments(arguments):
     assert result.returncode == 2 and arguments[-1] in result.stderr
 
 
+def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(bare):
+    (bare / "scripts/environment.sh").write_text("#!/bin/sh\n")
+    python = bare / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    python.chmod(0o755)
+    usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"]
+    for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
+        assert call(bare / "scripts/test.sh", *arguments).stdout == "|".join([*usual, *wanted, ""])
+
+
 def test_corpus_help():
     result = call("python3", "scripts/data/multi30k.py", "--help")
     assert result.returncode == 0 and "FWP_DATA" in result.stdout

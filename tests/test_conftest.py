@@ -1,0 +1,28 @@
+"""What holds for a run of tests in several processes."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import requirements
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = (
+    "tests/ops/test_by_hand.py",
+    "tests/cuda/test_glue.py::test_outputs_have_the_order_of_dimensions_of_their_inputs",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(requirements.missing("cuda") is None, reason="there is a GPU")
+def test_what_is_required_and_who_served_in_several_processes():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", *FILES]
+    environment = os.environ | {"FWP_REQUIRE": "native,cuda"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "1 failed" in done.stdout and "FWP_REQUIRE wants " in done.stdout
+    counts = re.search("calls served by backend in the processes of the tests: (.*)", done.stdout)[1]
+    assert re.search(r"\breference on cpu [1-9]", counts) and "chunked on cpu" in counts, counts
