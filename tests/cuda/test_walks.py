@@ -9,6 +9,7 @@ from torch import Tensor
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
 from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
+from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +26,7 @@ def mask(B: int, S: int) -> Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length, rule, dtype", covering(LENGTHS, RULES, LIMITS), ids=str)
 def test_lengths(length, rule, dtype, device):
     """Causal and not, the normalised ones with a mask and states on both ends."""
     for causal, output in itertools.product((True, False), (False, True)):
