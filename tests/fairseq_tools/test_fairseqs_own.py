@@ -1,0 +1,110 @@
+"""What fairseq's own tests/test_binaries.py asks of a Transformer, of models with fast weights.
+
+Only what no other file here asks. fairseq's source distributions lack the module that its tests import, so these tests
+cannot be run from there.
+"""
+
+import math
+import re
+
+import pytest
+
+FEW = ["--max-update", 4, "--disable-validation", "--no-epoch-checkpoints"]
+MULTILINGUAL = [
+    *("--task", "translation_multi_simple_epoch", "--lang-pairs", "en-de,de-en"),
+    *("--encoder-langtok", "src", "--decoder-langtok"),
+]
+BY_TEMPERATURE = ["--sampling-method", "temperature", "--sampling-temperature", 1.5, "--virtual-epoch-size", 200]
+
+
+def finite(losses: list[float], number: int) -> bool:
+    return len(losses) == number and all(map(math.isfinite, losses))
+
+
+def test_a_multilingual_task(tools):
+    """A task without a dataclass, whose options are a Namespace."""
+    without = ("-s", "-t", "--task")
+    found = tools.train(
+        *("multilingual", *tools.attention["mixed"], *MULTILINGUAL, *BY_TEMPERATURE, "--max-source-positions", 200),
+        *("--max-update", 4),
+        without=without,
+    ).ok()
+    assert finite(found.losses(), 4) and "update-rule=gated" in found.out
+    (model,) = re.findall(r"'model': \{.*?\}", found.out)
+    assert "'max_source_positions': 200" in model and "'max_target_positions': 1024" in model
+    path = ("--path", "multilingual/checkpoint_last.pt", "--batch-size", 16, "--beam", 2, "--max-len-b", 10, "--cpu")
+    for source, target in (("en", "de"), ("de", "en")):
+        found = tools.run("generate", "bin", *tools.user_dir, *MULTILINGUAL, *path, "-s", source, "-t", target).ok()
+        assert len(found.translations()) >= 32
+
+
+def test_layers_left_out_of_a_trained_model(tools):
+    flags = ["--encoder-layers", 3, "--decoder-layers", 3, "--encoder-layerdrop", 0.1, "--decoder-layerdrop", 0.1]
+    tools.train("deep", *tools.attention["mixed"], *flags, *FEW).ok()
+    keep = "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '1'}"
+    whole, pruned = (
+        tools.generate("deep/checkpoint_last.pt", "--beam", 1, *more).ok() for more in ((), ("--model-overrides", keep))
+    )
+    assert len(pruned.translations()) == 40 and pruned.lines("P") != whole.lines("P")
+
+
+def test_dropout_of_one_module_while_decoding(tools, mixed):
+    plain, retained = (
+        tools.generate("mixed/checkpoint_best.pt", "--beam", 1, "--seed", 3, *more).ok()
+        for more in ((), ("--retain-dropout", "--retain-dropout-modules", "TransformerEncoder"))
+    )
+    assert retained.lines("P") != plain.lines("P")
+
+
+@pytest.fixture(scope="module")
+def monolingual(tools):
+    tools.run(
+        *("preprocess", "--only-source", "--destdir", "monolingual", "--srcdict", "bin/dict.de.txt", "--workers", 1),
+        *("--trainpref", "bpe/val.de", "--validpref", "bpe/val.de"),
+    ).ok()
+    return ("monolingual", *tools.user_dir, "--task", "language_modeling", "--cpu")
+
+
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        ("sum", ["--share-decoder-input-output-embed"]),
+        (
+            "gated",
+            ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "100,200", "--ddp-backend", "legacy_ddp"],
+        ),
+    ],
+)
+def test_a_language_model(tools, monolingual, name, flags):
+    path = ("--path", f"{name}/checkpoint_last.pt", "--batch-size", 8)
+    found = tools.run(
+        *(
+            "train",
+            *monolingual,
+            "--arch",
+            "fwp_lm",
+            "--fwp-update-rule",
+            name,
+            "--decoder-embed-dim",
+            32,
+            "--decoder-layers",
+            2,
+        ),
+        *("--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2, "--add-bos-token", "--tokens-per-sample", 64),
+        *("--optimizer", "adam", "--lr", 1e-2, "--batch-size", 8, "--save-dir", name, *flags, *FEW),
+        *("--log-format", "json", "--log-interval", 1, "--num-workers", 0),
+    ).ok()
+    assert finite(found.losses(), 4)
+    perplexities = []
+    for more in ((), ("--context-window", 25)):
+        found = tools.run(
+            "eval_lm", *monolingual, *path, "--gen-subset", "valid", "--tokens-per-sample", 64, *more
+        ).ok()
+        perplexities.append(float(re.search(r"Perplexity: ([\d.]+)", found.out + found.err)[1]))
+    assert all(1 < perplexity < 500 for perplexity in perplexities) and len(set(perplexities)) == 2
+    tools.run("validate", *monolingual, *path, "--valid-subset", "valid").ok()
+    found = tools.run(
+        *("generate", *monolingual, *path, "--gen-subset", "valid", "--sample-break-mode", "eos", "--beam", 2),
+        *("--prefix-size", 2, "--max-len-b", 8, "--tokens-per-sample", 64, "--required-batch-size-multiple", 1),
+    ).ok()
+    assert len(found.translations()) == 40
