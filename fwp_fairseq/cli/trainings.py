@@ -28,9 +28,16 @@ def records_of(folder: Path, references: Path | None = None) -> list[dict]:
 
     With ``references`` sacreBLEU scores what is translated there, else BLEU is what fairseq-generate says.
     """
+    folder = folder.resolve()  # of `checkpoints` the run has a name then
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
-    found = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
-    return [_training(save_dir, folder, expected) for save_dir in found if not _has_record(run_of(save_dir))]
+    save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
+    found = [_training(save_dir, folder, expected) for save_dir in save_dirs if not _has_record(run_of(save_dir))]
+    known = set()
+    for record in found:
+        if (record["recipe"], record["seed"]) in known:  # the same once more is a row of its own
+            record["recipe"] += record["name"]
+        known.add((record["recipe"], record["seed"]))
+    return found
 
 
 def _has_record(run: Path) -> bool:

@@ -20,7 +20,7 @@ def refuse_path(path: Path) -> None:
     for text in (":", ",", "${"):
         if text in str(path):
             raise RecipeError(
-                f"{path}: expected a path without {text}, where fairseq "
+                f"{path}: expected a path without '{text}', where fairseq "
                 f"{'fills in a value' if text == '${' else 'cuts paths'}; choose another folder"
             )
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -70,6 +71,20 @@ def test_save_dirs_become_rows(own, capsys):
     # Empty cells are empty.
     assert softmax["d_dot"] == softmax["update rule"] == softmax["valid BLEU"] == dpfp["BLEU"] == ""
     assert "fairseq-generate's own, of tokens" in table(capsys, "--results", folder)
+
+
+def test_the_usual_save_dir_of_a_training(own, monkeypatch, capsys):
+    monkeypatch.chdir(own[0] / "dpfp-seed1")
+    (row,) = rows(table(capsys, "--results", "checkpoints", "--format", "csv"))
+    assert row["training"] == "dpfp-seed1" and float(row["valid loss"]) > 0
+
+
+def test_the_same_training_once_more_is_a_row_of_its_own(own, tmp_path, capsys):
+    folder, _ = own
+    for name in ("first", "second"):
+        shutil.copytree(folder / "dpfp-seed2", tmp_path / name)
+    found = rows(table(capsys, "--results", tmp_path, "--format", "csv"))
+    assert [(row["training"], row["seeds"]) for row in found] == [("first", "2"), ("second", "2")]
 
 
 def test_translations_are_scored_with_sacrebleu(tools, own, capsys):

@@ -4,9 +4,10 @@ Training: Europarl v7, Common Crawl, News Commentary v12 (or v9, that of 2014). 
 paper. Test: newstest2014, all 3003 sentences. Moses's punctuation normaliser, tokenizer (with hyphens split) and
 cleaning by sacremoses; 32,000 joint BPE pieces by SentencePiece, learnt on the tokens of every second line.
 
-An interrupted call is continued, a download from its last byte on. statmt.org publishes no checksums: archives are
-checked by gzip's own checksum and by the published numbers of lines, their sha256 is kept at the first download
-(archives/archives.sha256.json) and must be the same later.
+An interrupted call is continued, a download from its last byte on where the server can. statmt.org publishes no
+checksums: archives are checked by gzip's own checksum and by the published numbers of lines, the test set's by the md5
+that sacreBLEU pins; their sha256 is kept at the first download (archives/archives.sha256.json) and must be the same
+later.
 """
 
 from __future__ import annotations
