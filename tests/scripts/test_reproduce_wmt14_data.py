@@ -255,7 +255,7 @@ def test_dry_run_states_cost_and_downloads_without_an_environment():
         "dev.tgz",
         "test-full.tgz",
     ]
-    for word in ("GB", "core-hours", "GPU-hours", "fairseq-preprocess"):
+    for word in ("GB", "core-hours", "GPU-hours", "fairseq_cli.preprocess"):
         assert word in result.stdout
     wrong = subprocess.run([script, "--news-commentary", "v13"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "v13" in wrong.stderr
