@@ -153,7 +153,8 @@ print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.v
 ') || exit 1
 echo "${device#*$'\n'}"
 
-export FWP_REQUIRE=native,cuda PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" MAX_JOBS=${MAX_JOBS:-$(nproc)}
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which these variables would limit
+export FWP_REQUIRE=native,cuda PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" MAX_JOBS=${MAX_JOBS:-$processors}
 export TORCH_CUDA_ARCH_LIST=${device%%$'\n'*}  # this device's, whatever the environment says
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # the reference's tensors are small
 kernels=("$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 -m needs)
@@ -169,7 +170,7 @@ part_build() {
 }
 
 # Most of a test's time is the reference on the CPU. Without pytest-xdist a file of tests is a process.
-processes=$((($(nproc) + 1) / 2))
+processes=$(((processors + 1) / 2))
 [ "$processes" -le 8 ] || processes=8
 files=(tests/cuda/test_{decode_kernels,glue,kernels,walks}.py)
 one_file() { limited "${kernels[@]}" "${files[$1]}"; }

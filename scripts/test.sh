@@ -34,5 +34,6 @@ FWP_DATA=$(realpath -m "${FWP_DATA:-$root/../shared/data}")
 export FWP_DATA
 cd "$root"
 scripts/environment.sh
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # which these variables would limit
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-exec .venv/bin/python -m pytest -n "$(nproc)" --dist loadgroup "${quick[@]}" "$@"
+exec .venv/bin/python -m pytest -n "$processors" --dist loadgroup "${quick[@]}" "$@"

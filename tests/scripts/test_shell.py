@@ -68,7 +68,7 @@ class Stand:
         self.bin.mkdir()
         (folder / "wmt10k").mkdir()
         self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "FWP_DATA": str(folder)}
-        self.put("nproc", "echo 16")
+        self.put("nproc", "echo ${OMP_NUM_THREADS:-16}")
         for name in ("python", "compute-sanitizer"):
             self.put(
                 name,
@@ -180,7 +180,8 @@ def ending(stand):
 def test_a_sanitizer_that_was_ended_has_not_passed(ending, ended, status):
     result = ending.check(ENDED=ended, STATUS=status)
     assert (result.returncode, result.stderr) == (0, "")
-    assert re.findall("^not run: .*", result.stdout, re.M) == ["not run: sanitize: ended after 0 s"]
+    (missing,) = re.findall("^not run: .*", result.stdout, re.M)
+    assert re.fullmatch(r"not run: sanitize: ended after \d+ s", missing)
     assert ending.began("benchmarks.attention") == ending.began("benchmarks.decoding") == 1
 
 
@@ -259,7 +260,9 @@ def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(bare):
     python.chmod(0o755)
     usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"]
     for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
-        assert call(bare / "scripts/test.sh", *arguments).stdout == "|".join([*usual, *wanted, ""])
+        # nproc would give the number of threads that is asked for.
+        found = call(bare / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
+        assert found.stdout == "|".join([*usual, *wanted, ""])
 
 
 def test_corpus_help():
