@@ -31,8 +31,9 @@ def call(*command, **variables):
 
 @pytest.fixture
 def bare(tmp_path):
-    """The scripts in a folder without .venv."""
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    """The scripts, and the package that they import parts of, in a folder without .venv."""
+    for name in ("scripts", "fwp_fairseq"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     return tmp_path
 
 
