@@ -14,7 +14,10 @@ _OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer")  # those that a
 
 # Optional[X], not X | None, throughout: fairseq's parser reads types by their printed form.
 # Features given by the caller make no sense as a flag.
-FeatureMapChoice = ChoiceEnum(["softmax", *(name for name in FEATURE_MAPS if name != "identity")])
+_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
+_titles = ", ".join(f"{name} ({cls.title})" for name, cls in _MAPS.items())
+_widths = "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
+FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
 NormalizerChoice = ChoiceEnum(["auto", "attention", "sum", "both", "none"])
 BackendChoice = ChoiceEnum(list(BACKENDS))
@@ -36,17 +39,13 @@ class FastWeightConfig(FairseqDataclass):
     fwp_feature_map: FeatureMapChoice = field(
         default="dpfp",
         metadata={
-            "help": "feature map phi at all three attention sites: elu (ELU+1), dpfp (DPFP-nu), favor (FAVOR+), or "
-            "softmax for stock attention. --attention-dropout has no weights to act on in the fast-weight sites and "
-            "is applied to the values read"
+            "help": f"feature map phi at all three attention sites: {_titles}, or softmax for stock attention. "
+            "--attention-dropout has no weights to act on in the fast-weight sites and is applied to the values read"
         },
     )
     fwp_d_dot: Optional[int] = field(
         default=None,
-        metadata={
-            "help": "features per head, d_dot; sets nu = d_dot / (2 d_key) of dpfp, m = d_dot / 2 of favor "
-            "(default: the map's natural width: elu d_key, dpfp 2 d_key, favor 2 d_key ln d_key)"
-        },
+        metadata={"help": f"features per head, d_dot: {_widths} (default: the map's natural width)"},
     )
     fwp_update_rule: UpdateRuleChoice = field(
         default="sum",
@@ -98,8 +97,8 @@ class SiteConfig(NamedTuple):
         """(normalize_features, normalize_output)."""
         return _NORMALIZERS[_PAPERS_NORMALIZER[self.update_rule] if self.normalizer == "auto" else self.normalizer]
 
-    def build_feature_map(self, d_key: int) -> FeatureMap:
-        return build_feature_map(self.feature_map, d_key, self.d_dot)
+    def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
+        return build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
 
     def describe(self, d_key: int) -> str:
         """One line that names everything a checkpoint's weights depend on."""

@@ -9,21 +9,27 @@ fwp d-dot --table                                     ->  Table 6 of Schlag et a
 
 import json
 
-from ..feature_maps import FEATURE_MAPS, parameter_for, width_for
+from ..feature_maps import FEATURE_MAPS, PARAMETERS, parameter_for, width_for
 from .errors import UsageError
 
 TABLE_D_KEY, TABLE_WIDTHS = 64, (256, 384, 512)
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--feature-map", choices=list(FEATURE_MAPS), help="default: dpfp with --nu, favor with --m")
+    owners = ", ".join(f"{_owner(name)} with --{name}" for name in PARAMETERS)
+    parser.add_argument("--feature-map", choices=list(FEATURE_MAPS), help=f"default: {owners}")
     parser.add_argument("--d-key", type=int, default=64, metavar="N", help="width of a head (default: 64)")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--d-dot", type=int, metavar="N", help="number of features wanted")
-    given.add_argument("--nu", type=int, metavar="N", help="number of offsets of dpfp")
-    given.add_argument("--m", type=int, metavar="N", help="number of random directions of favor")
+    for name, text in PARAMETERS.items():
+        given.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
     given.add_argument("--table", action="store_true", help="print Table 6 of the paper")
     parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def _owner(parameter: str) -> str:
+    """The first map whose width this parameter sets."""
+    return next(name for name, cls in FEATURE_MAPS.items() if parameter in cls.parameters_help)
 
 
 def _table(as_json: bool) -> None:
@@ -48,11 +54,12 @@ def run(args) -> int:
             raise UsageError(f"--table is the paper's, for d_key = {TABLE_D_KEY}: drop --feature-map and --d-key")
         _table(args.json)
         return 0
-    name = args.feature_map or ("dpfp" if args.nu is not None else "favor" if args.m is not None else None)
+    given = {name: value for name in PARAMETERS if (value := getattr(args, name)) is not None}
+    name = args.feature_map or next(map(_owner, given), None)
     if name is None:
         raise UsageError(f"--feature-map is missing, expected one of {', '.join(FEATURE_MAPS)}")
     try:
-        d_dot = args.d_dot if args.d_dot is not None else width_for(name, args.d_key, nu=args.nu, m=args.m)
+        d_dot = args.d_dot if args.d_dot is not None else width_for(name, args.d_key, **given)
         parameters = parameter_for(name, args.d_key, d_dot)
     except ValueError as error:
         raise UsageError(error) from None

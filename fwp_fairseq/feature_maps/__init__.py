@@ -1,14 +1,27 @@
-"""Feature maps phi: R^d_key -> R^d_dot. A new map is one file and one line in ``FEATURE_MAPS``."""
+"""Feature maps phi: R^d_key -> R^d_dot. A new map is one file and its name in ``FEATURE_MAPS``."""
 
 from .dpfp import Dpfp
 from .elu import Elu
 from .favor import Favor
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, KernelOptions
 from .identity import Identity
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Identity)}
 
-__all__ = ["FEATURE_MAPS", "FeatureMap", "build_feature_map", "parameter_for", "width_for"]
+# Names of what sets a map's width, with their help texts: nu, m.
+PARAMETERS: dict[str, str] = {}
+for _map in FEATURE_MAPS.values():
+    PARAMETERS |= _map.parameters_help
+
+__all__ = [
+    "FEATURE_MAPS",
+    "PARAMETERS",
+    "FeatureMap",
+    "KernelOptions",
+    "build_feature_map",
+    "parameter_for",
+    "width_for",
+]
 
 
 def _find(name: str, d_key: int) -> type[FeatureMap]:
@@ -19,23 +32,22 @@ def _find(name: str, d_key: int) -> type[FeatureMap]:
     return FEATURE_MAPS[name]
 
 
-def _given(cls: type[FeatureMap], d_key: int, **parameters: int | None) -> dict[str, int]:
+def _given(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
     """The parameters that were given, refused where the map has no such parameter."""
     given = {key: value for key, value in parameters.items() if value is not None}
-    known = cls.natural_parameters(d_key)
     for key, value in given.items():
-        if key not in known:
+        if key not in cls.parameters_help:
             raise ValueError(f"{cls.name} feature map has no parameter {key} (got {key} = {value})")
     return given
 
 
-def width_for(name: str, d_key: int, *, nu: int | None = None, m: int | None = None) -> int:
-    """d_dot of a map with the given parameter, or its natural width when none is given.
+def width_for(name: str, d_key: int, **parameters: int | None) -> int:
+    """d_dot of a map with the given parameter (``nu`` or ``m``), or its natural width when none is given.
 
     Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
     """
     cls = _find(name, d_key)
-    return cls.width_for(d_key, **(_given(cls, d_key, nu=nu, m=m) or cls.natural_parameters(d_key)))
+    return cls.width_for(d_key, **(_given(cls, **parameters) or cls.natural_parameters(d_key)))
 
 
 def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
@@ -55,7 +67,7 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
 
 
 def build_feature_map(
-    name: str, d_key: int, d_dot: int | None = None, *, nu: int | None = None, m: int | None = None, **options
+    name: str, d_key: int, d_dot: int | None = None, *, heads: int | None = None, **options
 ) -> FeatureMap:
     """Builds a feature map from its width, or from its parameter, or with its natural width when neither is given.
 
@@ -63,16 +75,17 @@ def build_feature_map(
         name: a key of ``FEATURE_MAPS``.
         d_key: width of the queries and keys that it will map, per head.
         d_dot: number of features wanted.
-        nu: DPFP's number of offsets; d_dot = 2 nu d_key.
-        m: FAVOR+'s number of random directions; d_dot = 2m.
-        options: passed on to the map (FAVOR+: ``scale``, ``orthogonal``).
+        heads: how many there are, for a map that holds parameters per head; others do not care.
+        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m), and what else it
+            takes (FAVOR+: ``scale``, ``orthogonal``).
 
     Raises:
         ValueError: unknown map, impossible width (with the nearest possible ones), a parameter that the map does not
-            have, or a width and a parameter that contradict each other.
+            have, a width and a parameter that contradict each other, or no ``heads`` where the map needs them.
     """
     cls = _find(name, d_key)
-    parameters = _given(cls, d_key, nu=nu, m=m)
+    known = PARAMETERS | cls.parameters_help
+    parameters = _given(cls, **{key: options.pop(key) for key in known.keys() & options.keys()})
     if d_dot is not None:
         derived = parameter_for(name, d_key, d_dot)
         for key, value in parameters.items():
@@ -81,4 +94,8 @@ def build_feature_map(
                     f"{name} feature map: d_dot = {d_dot} means {key} = {derived[key]}, got {key} = {value}"
                 )
         parameters = derived
+    if cls.per_head:
+        if heads is None:
+            raise ValueError(f"{name} feature map: heads is missing, expected their number")
+        options["heads"] = heads
     return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **options)

@@ -1,5 +1,7 @@
 """Deterministic parameter-free projection (Schlag, Irie and Schmidhuber 2021, Sec. 5.3)."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,12 @@ class Dpfp(FeatureMap):
     """
 
     name = "dpfp"
+    title = "DPFP-nu"
+    widths = "2 nu d_key, naturally nu = 1"
+    parameters_help: ClassVar = {"nu": "number of offsets"}
+    homogeneity = 2
+    non_negative = True
+    kernel = "dpfp"
 
     def __init__(self, d_key: int, nu: int):
         super().__init__(d_key, self.width_for(d_key, nu))

@@ -14,6 +14,9 @@ class Elu(FeatureMap):
     """
 
     name = "elu"
+    title = "ELU+1"
+    non_negative = True
+    kernel = "elu"
 
     def __init__(self, d_key: int):
         super().__init__(d_key, d_key)

@@ -1,11 +1,12 @@
 """FAVOR+, positive random features for the softmax kernel (Choromanski et al. 2021)."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, KernelOptions
 
 # Features above exp(30) are clipped: sums of products of two features then stay inside float32, whatever comes in.
 _LARGEST_EXPONENT = 30.0
@@ -52,6 +53,11 @@ class Favor(FeatureMap):
     """
 
     name = "favor"
+    title = "FAVOR+"
+    widths = "2m, naturally m = d_key ln d_key"
+    parameters_help: ClassVar = {"m": "number of random directions"}
+    non_negative = True
+    kernel = "favor"
 
     def __init__(self, d_key: int, m: int, scale: float | None = None, orthogonal: bool = True):
         super().__init__(d_key, self.width_for(d_key, m))
@@ -79,10 +85,15 @@ class Favor(FeatureMap):
             self.projection, self.training_projection = (p.to(self.projection.device) for p in projections)
         return self
 
+    def current_projection(self) -> Tensor:
+        return self.training_projection if self.training else self.projection
+
+    def kernel_options(self) -> KernelOptions:
+        return KernelOptions(self.current_projection(), self.scale)
+
     def features(self, x: Tensor) -> Tensor:
-        projection = self.training_projection if self.training else self.projection
         x = x * self.scale
-        log_phi = x @ projection.to(x.dtype).T
+        log_phi = x @ self.current_projection().to(x.dtype).T
         log_norm = x.square().sum(-1, keepdim=True) / 2
         log_phi = torch.cat([log_phi, -log_phi], dim=-1) - log_norm
         return log_phi.clamp(max=_LARGEST_EXPONENT).exp() / math.sqrt(2 * self.m)

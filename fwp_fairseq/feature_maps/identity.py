@@ -9,6 +9,9 @@ class Identity(FeatureMap):
     """phi(x) = x; d_dot = d_key. The caller answers for the sign: normalisers expect features that are not negative."""
 
     name = "identity"
+    title = "none"
+    homogeneity = 1
+    kernel = "identity"
 
     def __init__(self, d_key: int):
         super().__init__(d_key, d_key)

@@ -63,7 +63,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self.site = site
         self.config = config
         self.normalize_features, self.normalize_output = config.normalizes
-        self.feature_map = config.build_feature_map(self.head_dim)
+        self.feature_map = config.build_feature_map(self.head_dim, num_heads)
         self.decoding = None
         if config.backend != "reference":
             self.decoding = ops.Decoding(
@@ -246,7 +246,8 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None, per_head: bool) -> Tensor:
         """phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
         with torch.autocast(q.device.type, enabled=False):
-            gram = torch.einsum("bthd,bshd->hbts", self.feature_map(q), self.feature_map(k))
+            phi_q, phi_k = (self.feature_map(x.transpose(1, 2)) for x in (q, k))
+            gram = (phi_q @ phi_k.mT).transpose(0, 1)
             if mask is not None:
                 gram = gram.masked_fill(mask[None, :, None], 0)
             if self.site == "decoder":

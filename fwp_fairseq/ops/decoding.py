@@ -25,7 +25,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ..feature_maps import Dpfp, FeatureMap
+from ..feature_maps import FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
 from .backends import choose, count
 from .problem import FastWeights, Rule, state_type
@@ -56,8 +56,8 @@ class Cache:
     """What was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached). DPFP: the raw key times the root of what normalises its features, whose products are
-            then the normalised features; other maps: the normalised features.
+        keys: (C, N, H, d_cached): the normalised features; where phi(c x) = c^n phi(x) and x is narrower, the key
+            times the n-th root of what normalises its features, of which phi is then the normalised features.
         values: (C, N, H, d_value), the vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, else None.
         ancestors: (R, C) int32, or None where position j of row r is that of ``rows[r]``: a shared source.
@@ -185,13 +185,18 @@ class Decoding:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
 
     def d_cached(self, k: Tensor) -> int:
-        return k.shape[-1] if isinstance(self.feature_map, Dpfp) else self.d_dot(k)
+        return k.shape[-1] if self.keeps_keys else self.d_dot(k)
 
-    def projection(self) -> Tensor | None:
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the cache holds keys, of which phi makes the features when they are read; else the features."""
         phi = self.feature_map
-        if getattr(phi, "name", None) != "favor":
-            return None
-        return phi.training_projection if phi.training else phi.projection
+        return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
+
+    def features(self, x: Tensor) -> Tensor:
+        """phi of x (R, T, H, d_key), before any normalisation."""
+        phi = self.feature_map
+        return x if phi is None else phi(x.transpose(1, 2)).transpose(1, 2).to(x.dtype)
 
     def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
         """Who serves and what it is given: inputs in the cache's type (None: there is no cache yet), beta as states."""
@@ -205,7 +210,7 @@ class Decoding:
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
-        projection = self.projection()
+        projection = None if self.feature_map is None else self.feature_map.kernel_options().projection
         return Cache(
             keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
             values=v.new_empty(capacity, count, heads, d_value),

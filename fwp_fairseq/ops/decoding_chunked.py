@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..feature_maps import Dpfp
 from .problem import divide, state_type
 
 
@@ -23,19 +22,17 @@ def cached_type(x: Tensor) -> torch.dtype:
     return state_type(x.dtype)
 
 
-def _features(decoding, x: Tensor) -> Tensor:
-    return x if decoding.feature_map is None else decoding.feature_map(x).to(x.dtype)
-
-
 def _normalized(decoding, x: Tensor) -> tuple[Tensor, Tensor]:
-    """phi(x), normalised where the rule asks for it, and what the cache keeps of it."""
-    phi = _features(decoding, x)
+    """phi(x) of x (R, T, H, d_key), normalised where the rule asks for it, and what the cache keeps of it."""
+    phi = decoding.features(x)
     kept = x
     if decoding.normalize_features:
         total = phi.sum(-1, keepdim=True) + decoding.eps
         scale = divide(torch.ones_like(total), total)
-        phi, kept = phi * scale, x * scale.sqrt()
-    return phi, kept if isinstance(decoding.feature_map, Dpfp) else phi
+        phi = phi * scale
+        if decoding.keeps_keys:
+            kept = x * scale.pow(1 / decoding.feature_map.homogeneity)
+    return phi, kept if decoding.keeps_keys else phi
 
 
 class _Block:
@@ -59,7 +56,7 @@ class _Block:
             return x[: cache.count].flatten(0, 1).index_select(0, index).unflatten(0, table.shape)
 
         keys = gathered(cache.keys)
-        self.phi = _features(decoding, keys) if isinstance(decoding.feature_map, Dpfp) else keys
+        self.phi = decoding.features(keys) if decoding.keeps_keys else keys
         self.values = gathered(cache.values)
         self.weights, self.left = None, None
         if cache.strengths is not None:
@@ -99,14 +96,15 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tenso
     """As ``fwp::decode`` of csrc/fast_weights.cpp."""
     if k is None:
         block = _Block(decoding, cache)
-        outputs = [block.answer(*block.read(_normalized(decoding, q[:, t])[0])) for t in range(q.shape[1])]
+        phi_q, _ = _normalized(decoding, q)
+        outputs = [block.answer(*block.read(phi_q[:, t])) for t in range(q.shape[1])]
         return _stacked(outputs, q, cache)
     rows = k.shape[0]
     first, outputs = cache.count, []
+    (all_q, _), (all_k, all_kept) = _normalized(decoding, q), _normalized(decoding, k)
     for t in range(k.shape[1]):
         block = _Block(decoding, cache)
-        phi_q, _ = _normalized(decoding, q[:, t])
-        phi_k, kept = _normalized(decoding, k[:, t])
+        phi_q, phi_k, kept = all_q[:, t], all_k[:, t], all_kept[:, t]
         u, share = v[:, t], None if beta is None else beta[:, t]
         if padding is not None:
             pads = padding[:, t, None]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .. import _extension
 from . import native_cuda, transforms
-from .native import MAPS, new_rows
+from .native import kernel_of, kernel_options, new_rows
 from .problem import state_type
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -42,7 +42,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         reasons.append(f"the compiled library does not decode {device} tensors")
     if x.dtype not in _TYPES:
         reasons.append(f"the compiled library does not decode {x.dtype}")
-    name = MAPS.get(type(decoding.feature_map))
+    name = kernel_of(decoding.feature_map)
     if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(decoding.feature_map).__name__}")
     if device == "cuda" and not reasons:
@@ -58,8 +58,8 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tenso
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
         q, k, v, beta, padding, cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W,
-        cache.z, cache.projection, cache.count, decoding.rule, MAPS[type(phi)], decoding.d_dot(q),
-        getattr(phi, "scale", 1.0), decoding.normalize_features, decoding.normalize_output, decoding.eps,
+        cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
+        kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 
 
@@ -67,6 +67,6 @@ def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
     phi = decoding.feature_map
     W, z = torch.ops.fwp.fold(
         cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
-        decoding.rule, MAPS[type(phi)], cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
+        decoding.rule, kernel_of(phi), cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
     )  # fmt: skip
     return W, z if decoding.normalize_output else None

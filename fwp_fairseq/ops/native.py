@@ -8,12 +8,20 @@ import torch
 from torch import Tensor
 
 from .. import _extension
-from ..feature_maps import Dpfp, Elu, Favor, Identity
+from ..feature_maps import KernelOptions
 from . import native_cuda, transforms
 from .problem import FastWeights, Problem, state_type
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MAPS = {type(None): "identity", Identity: "identity", Elu: "elu", Dpfp: "dpfp", Favor: "favor"}
+
+
+def kernel_of(feature_map) -> str | None:
+    """The map's name in the compiled library, None where that does not know it."""
+    return "identity" if feature_map is None else getattr(feature_map, "kernel", None)
+
+
+def kernel_options(feature_map) -> KernelOptions:
+    return KernelOptions() if feature_map is None else feature_map.kernel_options()
 
 
 def new_rows(x: Tensor, width: int) -> Tensor:
@@ -93,11 +101,13 @@ def unsupported_reasons(problem: Problem) -> list[str]:
         reasons.append(f"the compiled library has no kernel for {device} tensors")
     if problem.v.dtype not in _FLOATING:
         reasons.append(f"the compiled library has no kernel for {problem.v.dtype}")
-    name = MAPS.get(type(problem.feature_map))
+    name = kernel_of(problem.feature_map)
     if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
-    elif name == "favor" and problem.feature_map.training_projection.requires_grad:
-        reasons.append("the compiled library gives no gradient to the projection of the feature map favor")
+    else:
+        projection = kernel_options(problem.feature_map).projection
+        if projection is not None and projection.requires_grad:
+            reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
     if not problem.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
     if device == "cuda" and not reasons:
@@ -108,11 +118,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
     dtype, phi = problem.dtype, problem.feature_map
-    name = MAPS[type(phi)]
-    projection, input_scale = None, 1.0
-    if name == "favor":
-        projection = (phi.training_projection if phi.training else phi.projection).to(dtype)
-        input_scale = phi.scale
+    projection, input_scale = kernel_options(phi)
     W = z = None
     if problem.initial_state is not None:
         W = problem.initial_state.W.to(dtype)
@@ -123,7 +129,8 @@ def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
     out, W, z = torch.ops.fwp.fast_weights(
         problem.q.to(inputs), problem.k.to(inputs), problem.v.to(inputs),
         None if problem.beta is None else problem.beta.to(dtype),
-        problem.key_padding_mask, W, z, projection, problem.rule, name,
+        problem.key_padding_mask, W, z, None if projection is None else projection.to(dtype), problem.rule,
+        kernel_of(phi),
         problem.k.shape[-1] if phi is None else phi.d_dot, input_scale, problem.causal, problem.normalize_features,
         problem.normalize_output, problem.eps, problem.return_state,
     )  # fmt: skip

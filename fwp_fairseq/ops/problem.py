@@ -52,7 +52,7 @@ class Problem:
         return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:
-        """phi(x), before any normalisation, in :attr:`dtype`."""
+        """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), as a map with heads has it."""
         x = x.to(self.dtype)
         return x if self.feature_map is None else self.feature_map(x).to(self.dtype)
 

@@ -23,7 +23,7 @@ def unsupported_reasons(problem: Problem) -> list[str]:
 
 
 def _features(x: Tensor, problem: Problem) -> Tensor:
-    phi = problem.features(x)
+    phi = problem.features(x.transpose(1, 2)).transpose(1, 2)
     if problem.normalize_features:
         phi = divide(phi, phi.sum(-1, keepdim=True) + problem.eps)
     return phi

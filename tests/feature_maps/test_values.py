@@ -60,17 +60,35 @@ def test_elu_is_the_naive_one(values):
     assert_close(build_feature_map("elu", len(values))(x), naive.elu(values), "rounding")
 
 
-@given(VECTORS, st.integers(1, 3), st.floats(0.01, 100))
-def test_dpfp_is_homogeneous_of_degree_two(values, nu, scale):
-    phi = build_feature_map("dpfp", len(values), nu=nu)
-    x = torch.tensor(values, dtype=torch.float64)
-    assert_close(phi(scale * x) / scale**2, phi(x), "rounding")
+@pytest.mark.parametrize("name", BUILT)
+@given(x=st.lists(st.floats(-4, 4), min_size=D_KEY, max_size=D_KEY), scale=st.floats(0.01, 100))
+def test_maps_keep_what_they_promise(name, x, scale):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    x = torch.tensor(x, dtype=torch.float64)
+    if phi.homogeneity is not None:
+        assert_close(phi(scale * x) / scale**phi.homogeneity, phi(x), "rounding")
+    assert not phi.non_negative or (phi(x) >= 0).all()
 
 
-def test_elu_is_not_homogeneous():
-    x = torch.randn(4)
-    phi = build_feature_map("elu", 4)
-    assert not torch.allclose(phi(2 * x), 4 * phi(x)) and not torch.allclose(phi(2 * x), 2 * phi(x))
+def test_what_is_promised():
+    promised = {name: (cls.homogeneity, cls.non_negative, cls.kernel) for name, cls in FEATURE_MAPS.items()}
+    assert promised == {
+        "elu": (None, True, "elu"),
+        "dpfp": (2, True, "dpfp"),
+        "favor": (None, True, "favor"),
+        "identity": (1, False, "identity"),
+    }
+
+
+def test_a_subclass_inherits_no_promise():
+    class Other(FEATURE_MAPS["dpfp"]):
+        non_negative = True
+
+    class Further(Other):
+        pass
+
+    assert (Other.homogeneity, Other.non_negative, Other.kernel) == (None, True, None)
+    assert (Further.homogeneity, Further.non_negative, Further.kernel) == (None, False, None)
 
 
 def test_a_quarter_of_dpfp_is_not_zero():
@@ -94,8 +112,6 @@ def test_width_sign_and_type(name):
         features = phi(x)
         assert features.shape == (2, 3, phi.d_dot)
         assert features.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        if name != "identity":
-            assert (features >= 0).all()
         if name in ("elu", "favor"):
             assert (features > 0).all()
 
@@ -130,7 +146,7 @@ def test_gradcheck(name):
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_only_favor_has_a_state_and_none_has_parameters(name):
+def test_only_favor_has_a_state(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
-    assert not list(phi.parameters())
+    assert bool(list(phi.parameters())) == phi.learned
     assert set(phi.state_dict()) == ({"seed", "projection"} if name == "favor" else set())

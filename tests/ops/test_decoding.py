@@ -1,10 +1,12 @@
 """Lazy decoding against the reference operator: every step, whatever the order, the blocks and the sources."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
 from fwp_fairseq.ops import backends
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops import instruction_sets
@@ -283,6 +285,81 @@ def test_the_named_implementation_serves():
         decode(decoding, Stream(decoding, 4), torch.arange(4).view(2, 2))
     served = {key: calls - counts.get(key, 0) for key, calls in backends.served.items() if calls > counts.get(key, 0)}
     assert served == {("chunked", "cpu"): 2} | ({} if missing("native") else {("native", "cpu"): 4})
+
+
+class _Shifted(FEATURE_MAPS["dpfp"]):
+    """Not homogeneous, which its base is."""
+
+    def features(self, x):
+        return super().features(x) + 0.3
+
+
+class _Doubled(FEATURE_MAPS["dpfp"]):
+    """As homogeneous as its base, and saying so."""
+
+    homogeneity = 2
+    non_negative = True
+
+    def features(self, x):
+        return 2 * super().features(x)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("cls", [_Shifted, _Doubled])
+@pytest.mark.parametrize("rule", RULES)
+def test_maps_that_derive_from_dpfp(rule, cls, normalizer):
+    """Keys are cached in place of features only where the map itself promises what that needs."""
+    decoding = ops.Decoding(rule, cls(3, nu=2), *NORMALIZERS[normalizer])
+    stream, rows = Stream(decoding, 2 * 40), torch.arange(80).view(2, 40)
+    stream.beta = None if stream.beta is None else 0.1 * stream.beta
+    out, cache = decode(decoding, stream, rows)
+    assert_close(out, stream.expected(rows), "operator")
+    assert cache.keys.shape[-1] == (3 if cls is _Doubled else 12)
+
+
+class _PerHead(FeatureMap):
+    """A learned matrix for every head."""
+
+    name, per_head, learned, non_negative = "per-head", True, True, True
+
+    def __init__(self, d_key, heads):
+        super().__init__(d_key, d_key)
+        self.matrix = torch.nn.Parameter(torch.randn(heads, d_key, d_key, dtype=torch.float64))
+
+    def features(self, x):
+        return (x @ self.matrix.to(x.dtype)).relu()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
+    """The operator head by head, each with its own map, is the operator of all; so is decoding, and a source."""
+    monkeypatch.setitem(FEATURE_MAPS, "per-head", _PerHead)
+    phi = build_feature_map("per-head", 3, heads=HEADS)
+    decoding = ops.Decoding(rule, phi, True, True)
+    stream, rows = Stream(decoding, 2 * 40), torch.arange(80).view(2, 40)
+    q, k, v, beta = stream.inputs(rows)
+    given = (q, k, v, *(() if beta is None else (beta,)))
+    options = dict(normalize_features=True, normalize_output=True)
+    for causal in (True, False):
+        found = []
+        for backend in ("reference", "chunked"):
+            function = partial(getattr(ops, f"{rule}_rule"), causal=causal, backend=backend, **options)
+            together = function(*given, feature_map=phi)[0]
+            alone = [
+                function(*(x[:, :, [h]] for x in given), feature_map=lambda x, h=h: (x @ phi.matrix[h]).relu())[0]
+                for h in range(HEADS)
+            ]
+            assert_close(together, torch.cat(alone, 2), "operator")
+            found.append(together)
+        assert_close(*found, "operator")
+    with torch.no_grad():
+        assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
+        _, k, v, beta = stream.inputs(rows[:, :20])
+        source = decoding.write(k, v, beta, None, torch.arange(2, dtype=torch.int32))
+        expected = stream.expected(rows[:, :20], causal=False, queries=q[:, :1])
+        assert_close(decoding.read(source, q[:, :1]), expected, "operator")
+    with pytest.raises(ValueError, match="per-head feature map: heads is missing"):
+        build_feature_map("per-head", 3)
 
 
 @pytest.mark.needs("native")
