@@ -15,6 +15,7 @@ import torch
 
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
+from .parameters import refuse_not_finite
 from .plugin import import_plugin
 
 # Options that change the training or the speed, not what the parameters mean.
@@ -105,6 +106,7 @@ def average(paths: list[Path]) -> dict:
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {path}", flush=True)
         state = load(path)
+        refuse_not_finite(path, state["model"])
         if not first:
             first = {"options": _model_options(state), "parameters": state["model"]}
         else:

@@ -2,7 +2,7 @@
 
   fwp convert --input softmax/checkpoint_best.pt --output dpfp.pt --fwp-feature-map dpfp --fwp-d-dot 256
 
-elu, DPFP and FAVOR+ have no trained parameters, so every parameter that both models have is kept as it is. New write
+Feature maps have no trained parameters so far, so every parameter that both models have is kept as it is. New write
 strengths (delta and gated rule) and random features (FAVOR+) are drawn as for a new model. The input is a checkpoint of
 this plugin, or of fairseq's own transformer or transformer_lm, which becomes fwp_transformer or fwp_lm of its sizes.
 A flag that is not given keeps its value in the checkpoint. The optimizer's state is dropped: train on with
@@ -23,6 +23,7 @@ import torch
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
+from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
@@ -273,11 +274,13 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     trained = {name: options[name] for name in _names() if name in options} or {"fwp_feature_map": "softmax"}
     before = _default_flags() | trained
     after = _attention_flags(before, args)
-    options |= after
 
     parameters = state["model"]
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
+    refuse_not_finite(args.input, parameters)
+    refuse_other_parameters(args.input, parameters, options | before)
+    options |= after
     try:
         attentions = _attentions(parameters, options, args.seed)
     except ValueError as error:

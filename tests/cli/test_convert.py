@@ -376,6 +376,34 @@ def test_attention_flags_that_are_no_text(save, refused, tmp_path):
     assert "damaged: its entry attention_flags is no text" in message
 
 
+@pytest.mark.parametrize(
+    "name, change, named",
+    [
+        ("decoder.layers.0.fc1.weight", lambda x: None, "is missing, expected one of shape (24, 16)"),
+        ("encoder.layers.1.self_attn.k_proj.weight", lambda x: None, "is missing, expected one of shape (16, 16)"),
+        ("encoder.embed_tokens.weight", lambda x: None, "is missing, expected one of shape (24, 16)"),
+        ("encoder.layers.0.self_attn.q_proj.weight", lambda x: x[:, 1:], "is of shape (16, 15), expected (16, 16)"),
+        ("decoder.layers.0.self_attn.beta_proj.weight", lambda x: x[:1], "is of shape (1, 16), expected (2, 16)"),
+        ("decoder.layer_norm.bias", lambda x: x[0], "is of shape (), expected (16,)"),
+        ("encoder.layers.0.fc2.bias", lambda x: x.fill_(float("nan")), "16 of 16 numbers in"),
+    ],
+)
+@pytest.mark.parametrize("arch", ["transformer", "fwp_transformer_tiny"])
+def test_parameters_that_are_not_the_models_are_refused(save, refused, tmp_path, arch, name, change, named):
+    ours = {"fwp_update_rule": "delta", "decoder_normalize_before": True}
+    path = save(arch, **(ours if arch.startswith("fwp") else {"decoder_normalize_before": True}))
+    state = torch.load(path, weights_only=True)
+    if arch == "transformer" and "beta" in name:
+        return
+    changed = change(state["model"].pop(name))
+    if changed is not None:
+        state["model"][name] = changed
+    torch.save(state, path)
+    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    assert str(path) in message and name in message and named in message
+    assert not (tmp_path / "out.pt").exists()
+
+
 def test_calls_that_make_no_sense(save, refused, tmp_path):
     path = save("fwp_transformer_tiny")
     flags = ("--fwp-feature-map", "elu")
