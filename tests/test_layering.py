@@ -93,7 +93,8 @@ import torch
 import fwp_fairseq
 from fwp_fairseq import feature_maps, ops
 x = torch.rand(1, 3, 2, 4)
-out, state = ops.delta_rule(x, x, x, x[..., 0], feature_map=feature_maps.build_feature_map("dpfp", 4))
+phi = feature_maps.build_feature_map("dpfp", 4)
+out, state = ops.delta_rule(x, x, x, x[..., 0], feature_map=phi, return_state=True)
 assert out.shape == (1, 3, 2, 4) and state.W.shape == (1, 2, 8, 4)
 assert not any(name.split(".")[0] == "fairseq" for name in sys.modules)
 """

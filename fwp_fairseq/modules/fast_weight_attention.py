@@ -156,7 +156,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
     def _attend_at_once(self, q: Tensor, key: Tensor, mask: Tensor | None, per_head: bool | None):
         k, v, beta = self._project(key)
         mask = None if mask is None else mask.bool()
-        out, _ = self._operate(q, k, v, beta, mask, None, return_state=False)
+        out, _ = self._operate(q, k, v, beta, mask)
         return out, None if per_head is None else self._weights(q, k, mask, per_head)
 
     def _decodes_lazily(self, saved: dict, static_kv: bool) -> bool:
@@ -201,7 +201,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             k, v, beta = self._project(key)
             mask = None if mask is None else mask[:, -k.shape[1] :].bool()
         initial_state = (saved["W"], saved.get("z")) if saved else None
-        out, state = self._operate(q, k, v, beta, mask, initial_state, return_state=True)
+        out, state = self._operate(q, k, v, beta, mask, initial_state=initial_state, return_state=True)
         buffer, weights = {"W": state.W} | ({} if state.z is None else {"z": state.z}), None
         if self.site == "cross" and per_head is not None:
             source = saved if reads_only else {"k": k} | ({} if mask is None else {"mask": mask})
@@ -225,7 +225,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         """(L, B, C) -> (B, L, H, C / H), a view."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
-    def _operate(self, q, k, v, beta, mask, initial_state, return_state) -> tuple[Tensor, ops.FastWeights | None]:
+    def _operate(self, q, k, v, beta, mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[self.config.update_rule]
         return operator(
             q,
@@ -238,9 +238,8 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             normalize_features=self.normalize_features,
             normalize_output=self.normalize_output,
             eps=_EPS,
-            initial_state=initial_state,
             backend=self.config.backend,
-            return_state=return_state,
+            **state_options,
         )
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None, per_head: bool) -> Tensor:

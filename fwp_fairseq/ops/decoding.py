@@ -263,6 +263,6 @@ class Decoding:
         _, state = operator(
             k[:, :0], k, v, *(() if beta is None else (beta,)), feature_map=self.feature_map, causal=False,
             key_padding_mask=mask, normalize_features=self.normalize_features, normalize_output=self.normalize_output,
-            eps=self.eps, backend=self.backend,
+            eps=self.eps, backend=self.backend, return_state=True,
         )  # fmt: skip
         return state

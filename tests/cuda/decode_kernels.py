@@ -6,7 +6,7 @@ from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from fwp_fairseq.ops.native import MAPS
+from fwp_fairseq.ops.native import kernel_of
 from tests.cuda import kernels as operator
 from tests.cuda.kernels import RULES, TYPES, empty_rows
 from tests.cuda.kernels import _checked as checked
@@ -53,7 +53,7 @@ def _call(decoding, cache, d_key: int) -> _Call:
     whole = d_cached % 8 == d_value % 8 == 0 and cache.keys.data_ptr() % 16 == cache.values.data_ptr() % 16 == 0
     table = cache.ancestors
     return _Call(
-        rule=RULES.index(decoding.rule), map=operator.MAPS.index(MAPS[type(phi)]), type=TYPES.index(cache.keys.dtype),
+        rule=RULES.index(decoding.rule), map=operator.MAPS.index(kernel_of(phi)), type=TYPES.index(cache.keys.dtype),
         nu=getattr(phi, "nu", 0), projection=pointer(cache.projection), input_scale=getattr(phi, "scale", 1.0),
         normalize_features=decoding.normalize_features, normalize_output=decoding.normalize_output, eps=decoding.eps,
         rows=len(cache.rows) if table is None else len(table), heads=heads, stored=stored,

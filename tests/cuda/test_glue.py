@@ -104,7 +104,7 @@ def test_gradients_of_the_state_alone(rule):
     def run(backend, device, dtype):
         y = {name: z.to(device, dtype).requires_grad_() for name, z in x.items()}
         _, state = getattr(ops, f"{rule}_rule")(
-            *y.values(), feature_map=phi.to(device), backend=backend, normalize_output=False
+            *y.values(), feature_map=phi.to(device), backend=backend, normalize_output=False, return_state=True
         )
         loss = state.W.sum()
         return [

@@ -70,7 +70,12 @@ class Case:
         if backend in backends.BACKENDS and not serves(backend, self.rule):
             backend = "auto"
         keywords = dict(
-            feature_map=self.phi, key_padding_mask=self.mask, initial_state=self.state, backend=backend, **self.options
+            feature_map=self.phi,
+            key_padding_mask=self.mask,
+            initial_state=self.state,
+            backend=backend,
+            return_state=True,
+            **self.options,
         )
         out, state = OPERATORS[self.rule](*self.tensors.values(), **(keywords | changes))
         return (out, *((None, None) if state is None else state))

@@ -43,7 +43,8 @@ def _naive(rule, q, k, v, beta, **options):
 def _package(name):
     def run(rule, q, k, v, beta, **options):
         backend = name if serves(name, rule) else "auto"
-        out, state = OPERATORS[rule](q, k, v, *(() if rule == "sum" else (beta,)), backend=backend, **options)
+        given = (q, k, v, *(() if rule == "sum" else (beta,)))
+        out, state = OPERATORS[rule](*given, backend=backend, return_state=True, **options)
         return out, state.W, state.z
 
     return run

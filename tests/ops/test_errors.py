@@ -194,7 +194,7 @@ def test_a_fallback_does_not_break_the_graph(caplog, monkeypatch):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_state_is_a_named_pair(rule):
-    _, state = _call(rule, normalize_output=True)
+    _, state = _call(rule, normalize_output=True, return_state=True)
     assert isinstance(state, ops.FastWeights) and state._fields == ("W", "z")
     assert state.W.shape == (B, H, D, M) and state.z.shape == (B, H, D)
 

@@ -55,6 +55,7 @@ def make_inputs(
 def call(rule: str, x: dict[str, Tensor], *, state: bool, **options):
     given = (x["q"], x["k"], x["v"]) + (() if rule == "sum" else (x["beta"],))
     initial = (x["W"], x["z"]) if state else None
+    options = {"return_state": True} | options
     return getattr(ops, f"{rule}_rule")(*given, initial_state=initial, **options)
 
 

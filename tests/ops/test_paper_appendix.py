@@ -31,7 +31,7 @@ def test_a1_remove_and_insert_is_the_delta_form(backend):
         v_new = share * v[:, t] + (1 - share) * v_old
         W = W - key[..., None] * v_old[..., None, :] + key[..., None] * v_new[..., None, :]
         outputs.append((W * features_q[:, t, :, :, None]).sum(-2))
-    out, state = ops.delta_rule(q, k, v, beta, feature_map=phi, eps=0.0, backend=backend)
+    out, state = ops.delta_rule(q, k, v, beta, feature_map=phi, eps=0.0, backend=backend, return_state=True)
     assert_close(out, torch.stack(outputs, 1), "operator")
     assert_close(state.W, W, "operator")
 
@@ -64,12 +64,10 @@ def test_a2_features_that_sum_to_one_balance_write_and_remove(backend):
 def test_a2_without_normalisation_long_sequences_diverge(backend):
     q, k, v, beta = _random(length=60)
     phi = build_feature_map("elu", 4)
-    wild = ops.delta_rule(
-        q, 2 * k, v, beta, feature_map=phi, normalize_features=False, normalize_output=False, backend=backend
-    )[1].W
-    tame = ops.delta_rule(
-        q, 2 * k, v, beta, feature_map=phi, normalize_features=True, normalize_output=False, backend=backend
-    )[1].W
+    options = dict(feature_map=phi, normalize_output=False, backend=backend, return_state=True)
+    wild, tame = (
+        ops.delta_rule(q, 2 * k, v, beta, normalize_features=normalized, **options)[1].W for normalized in (False, True)
+    )
     assert not wild.abs().max() < 1e6
     assert tame.abs().max() < 100
 

@@ -140,6 +140,8 @@ def test_return_state_changes_nothing_but_the_state(backend, rule, normalizer, c
             out, W, z = case.run(backend, return_state=False)
             assert W is None and z is None
             assert_close(out, case.run(backend)[0], "rounding")
+            # Not asked, there is one where one is given.
+            assert (case.run(backend, return_state=None)[1] is not None) == state
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -30,7 +30,7 @@ def fast_weight_memory(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, backend: s
     for s, (key, value, strength) in enumerate(zip(k.split(1, 1), v.split(1, 1), beta.split(1, 1), strict=True)):
         _, state = ops.delta_rule(
             q[:, :0], key, value, strength, causal=False, normalize_features=False, initial_state=state,
-            backend=backend,
+            backend=backend, return_state=True,
         )  # fmt: skip
         if s:
             norm = state.W.norm(dim=(-2, -1), keepdim=True)
