@@ -4,10 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fwp {
+#include "../common/maps.h"
 
-enum class Rule { sum, delta, gated };
-enum class Map { identity, elu, dpfp, favor };
+namespace fwp {
 
 // (B, length, H, width), last dimension contiguous, other strides free.
 template <class T>
@@ -29,9 +28,9 @@ template <class T, class In = T>
 struct Call {
   Rule rule;
   Map map;
-  std::ptrdiff_t nu = 0;           // dpfp: number of offsets
-  const T* projection = nullptr;   // favor: (m, d_key), contiguous
-  T input_scale = 1;               // favor: x' = input_scale x
+  std::ptrdiff_t nu = 0, m = 0;    // see Width
+  const T* projection = nullptr;   // (m, d_key), contiguous
+  T input_scale = 1;               // of what the projection is multiplied with
   bool causal, normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;

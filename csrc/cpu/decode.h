@@ -5,17 +5,18 @@
 // from the row of storage in which it was written. Queries that read the same positions (a query and its key under the
 // delta rule; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
-// Features come in blocks of whole vectors, filled up with zeros: dpfp has nu blocks of 2 d_key features (products of
-// r = relu([x, -x]) with itself rolled by 1 .. nu), the other maps one of d_dot.
+// Features come in blocks of whole vectors, filled up with zeros: nu blocks, of products of base features with these rolled
+// by 1 .. nu, or one block of d_dot where the map has no offsets.
 
-constexpr idx tile = 16;         // positions whose features are made, or folded, at once
 constexpr idx most_queries = 4;  // that go through the positions together
 
 template <class T> struct Decoder {
   static constexpr idx V = width<T>;
+  static constexpr idx tile = 16;  // positions whose features are made, or folded, at once
   const DecodeCall<T>& c;
+  const bool delta, gated;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;          // dpfp: r and, before it, what is rolled in
+  idx halo, r_size;          // base features and, before them, what is rolled in
   idx narrow;                // d_value in whole vectors
   idx most;                  // positions that a call may read
   idx wide;                  // fold: rows of d_value numbers and a column for z
@@ -28,10 +29,10 @@ template <class T> struct Decoder {
   Active* active;
   std::size_t size = 0;
 
-  Decoder(const DecodeCall<T>& call, T* scratch) : c(call) {
-    const bool dpfp = c.map == Map::dpfp;
-    blocks = dpfp ? c.nu : 1;
-    used = dpfp ? 2 * c.d_key : c.d_dot;
+  Decoder(const DecodeCall<T>& call, T* scratch)
+      : c(call), delta(c.rule == Rule::delta), gated(c.rule == Rule::gated) {
+    blocks = c.nu ? c.nu : 1;
+    used = c.d_dot / blocks;
     padded = round_up(used, V);
     halo = round_up(c.nu, V);
     r_size = halo + padded + V;
@@ -66,83 +67,19 @@ template <class T> struct Decoder {
 
   // ---- features ----
 
-  // r = relu([scale x, -scale x]) behind its halo, zeros behind it.
-  void load_r(const T* from, T* to) const {
-    to += halo;
-    idx d = 0;
-    if (c.d_key % V == 0) {
-      for (; d < c.d_key; d += V) {
-        const Vec<T> a = load(from + d);
-        store(to + d, relu<T>(a));
-        store(to + c.d_key + d, relu<T>(-a));
-      }
-    } else {
-      for (; d < c.d_key; ++d) {
-        to[d] = from[d] < 0 ? T(0) : from[d];
-        to[c.d_key + d] = -from[d] < 0 ? T(0) : -from[d];
-      }
-      for (idx i = used; i < padded; ++i) to[i] = 0;
-    }
-    for (idx j = 1; j <= c.nu; ++j) to[-j] = to[used - j];
-  }
-
   // f = phi(from), in padded blocks, normalised where asked for; returns the factor that normalised it.
   T load_features(const T* from, T* f) const {
-    Vec<T> total{};
-    switch (c.map) {
-      case Map::dpfp:
-        load_r(from, r);
-        for (idx j = 1; j <= c.nu; ++j)
-          for (idx i = 0; i < padded; i += V) {
-            const Vec<T> y = load(r + halo + i) * load(r + halo + i - j);
-            store(f + (j - 1) * padded + i, y);
-            total += y;
-          }
-        break;
-      case Map::favor: favor_features(from, f); break;
-      default:
-        for (idx i = 0; i < c.d_key; ++i) f[i] = from[i];
-        if (c.map == Map::elu)
-          for (idx i = 0; i < padded; i += V) {
-            const Vec<T> a = load(f + i);
-            store(f + i, a > Vec<T>{} ? a + splat(T(1)) : exponential<T>(a));
-          }
-        for (idx i = used; i < padded; ++i) f[i] = 0;
-    }
+    const Vec<T> total = with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
-    if (c.map != Map::dpfp)
-      for (idx i = 0; i < padded; i += V) total += load(f + i);
     const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
     for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
     return scale;
   }
-
-  void favor_features(const T* from, T* f) const {
-    const idx m = c.d_dot / 2, whole = m / V * V, mp = round_up(m, V);
-    T norm = 0, *p = x, *plus = x + mp, *minus = x + 2 * mp;
-    for (idx d = 0; d < c.d_key; ++d) norm += from[d] * from[d];
-    norm *= c.input_scale * c.input_scale / 2;
-    for (idx i = 0; i < whole; i += V) {
-      Vec<T> sum{};
-      for (idx d = 0; d < c.d_key; ++d) sum += splat(c.input_scale * from[d]) * load(c.projection + d * m + i);
-      store(p + i, sum);
-    }
-    for (idx i = whole; i < mp; ++i) {
-      p[i] = 0;
-      for (idx d = 0; i < m && d < c.d_key; ++d) p[i] += c.input_scale * from[d] * c.projection[d * m + i];
-    }
-    const Vec<T> top = splat(T(30));  // as feature_maps/favor.py
-    const Vec<T> constant = splat(T(1 / __builtin_sqrt(double(c.d_dot))));
-    for (idx i = 0; i < mp; i += V) {
-      const Vec<T> a = load(p + i) - splat(norm), b = -load(p + i) - splat(norm);
-      store(plus + i, exponential<T>(a > top ? top : a) * constant);
-      store(minus + i, exponential<T>(b > top ? top : b) * constant);
-    }
-    for (idx i = 0; i < m; ++i) {
-      f[i] = plus[i];
-      f[m + i] = minus[i];
-    }
-    for (idx i = used; i < padded; ++i) f[i] = 0;
+  // Of features in one block, where it is needed.
+  Vec<T> sum_of(const T* f) const {
+    Vec<T> total{};
+    for (idx i = 0; c.normalize_features && i < padded; i += V) total += load(f + i);
+    return total;
   }
 
   // Dot product of two tokens' features.
@@ -163,7 +100,7 @@ template <class T> struct Decoder {
       const idx place = (p * c.stored + (table ? table[p] : c.state_rows[row])) * c.heads + h;
       keys[p] = c.keys + place * c.d_cached;
       values[p] = c.values + place * c.d_value;
-      if (c.gated) {
+      if (gated) {
         weights[p] = c.strengths[place] * left;
         left *= 1 - c.strengths[place];
       }
@@ -178,77 +115,24 @@ template <class T> struct Decoder {
   }
 
   // products[p N + n] of positions first .. first + K with N queries, as vectors yet to be summed.
-  template <int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
+  template <class Cache, int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
     Vec<T> sum[K][N];
     for (int k = 0; k < K; ++k)
       for (int n = 0; n < N; ++n) sum[k][n] = Vec<T>{};
-    if (c.map == Map::dpfp) {
-      const T* rows = r + first % tile * r_size + halo;
-      for (idx j = 1; j <= c.nu; ++j, f += padded)
-        for (idx i = 0; i < padded; i += V) {
-          Vec<T> a[N];
-          for (int n = 0; n < N; ++n) a[n] = load(f + n * query_size + i);
-          for (int k = 0; k < K; ++k) {
-            const Vec<T> y = load(rows + k * r_size + i) * load(rows + k * r_size + i - j);
-            for (int n = 0; n < N; ++n) sum[k][n] += y * a[n];
-          }
-        }
-    } else {
-      const idx whole = used / V * V;
-      for (idx i = 0; i < whole; i += V) {
-        Vec<T> a[N];
-        for (int n = 0; n < N; ++n) a[n] = load(f + n * query_size + i);
-        for (int k = 0; k < K; ++k) {
-          const Vec<T> y = load(keys[first + k] + i);
-          for (int n = 0; n < N; ++n) sum[k][n] += y * a[n];
-        }
-      }
-      for (idx i = whole; i < used; ++i)
-        for (int k = 0; k < K; ++k)
-          for (int n = 0; n < N; ++n) sum[k][n][0] += keys[first + k][i] * f[n * query_size + i];
-    }
+    Cache::template add_products<N, K>(*this, f, first, query_size, sum);
     for (int k = 0; k < K; ++k)
       for (int n = 0; n < N; ++n) store(partial + ((first % tile + k) * N + n) * V, sum[k][n]);
   }
 
-  // The same for one position and dpfp with 2 d_key = `vectors` V: r stays in registers, and is rolled by one for each
-  // offset. What lies across two lines or two stores is loaded slowly.
-  template <int N, int vectors> FWP_INLINE void multiply_rolled(const T* f, idx p, idx query_size) {
-    Vec<T> own[vectors], rolled[vectors], sum[N] = {};
-    unroll<vectors / 2>([&](auto v) FWP_INLINE_LAMBDA {
-      const Vec<T> a = load(keys[p] + v * V);
-      own[v] = rolled[v] = relu<T>(a);
-      own[vectors / 2 + v] = rolled[vectors / 2 + v] = relu<T>(-a);
-    });
-    for (idx j = 1; j <= c.nu; ++j, f += padded) {
-      const Vec<T> last = rolled[vectors - 1];
-      unroll<vectors>([&](auto i) FWP_INLINE_LAMBDA {
-        constexpr int v = vectors - 1 - i;
-        if constexpr (v > 0) rolled[v] = picked<Roll<T>, T>(rolled[v - 1], rolled[v]);
-        else rolled[v] = picked<Roll<T>, T>(last, rolled[v]);
-        const Vec<T> y = own[v] * rolled[v];
-        for (int n = 0; n < N; ++n) sum[n] += y * load(f + n * query_size + v * V);
-      });
-    }
-    for (int n = 0; n < N; ++n) store(partial + (p % tile * N + n) * V, sum[n]);
-  }
-
-  template <int N> void multiply_all(const T* f, idx count) {
+  template <class Cache, int N> void multiply_all(const T* f, idx count) {
     constexpr int K = N > 2 ? 2 : 4;
     const idx query_size = blocks * padded;
-    constexpr int in_registers = 8;  // heads of 64 in vectors of 64 bytes; narrower vectors have fewer registers too
-    const bool rolls = FWP_VECTOR_BYTES == 64 && c.map == Map::dpfp && 2 * c.d_key == in_registers * V;
     for (idx p = 0; p < count; p += tile) {
       const idx end = p + tile < count ? p + tile : count;
-      for (idx t = p; t < end; ++t) {
-        prefetch(keys[t], c.d_cached);
-        if (c.map == Map::dpfp && !rolls) load_r(keys[t], r + (t - p) * r_size);
-      }
-      idx t = p;
-      if constexpr (FWP_VECTOR_BYTES == 64)
-        for (; rolls && t < end; ++t) multiply_rolled<N, in_registers>(f, t, query_size);
-      for (; t + K <= end; t += K) multiply<N, K>(f, t, query_size);
-      for (; t < end; ++t) multiply<N, 1>(f, t, query_size);
+      for (idx t = p; t < end; ++t) prefetch(keys[t], c.d_cached);
+      idx t = Cache::template multiply<N>(*this, f, p, end, query_size);
+      for (; t + K <= end; t += K) multiply<Cache, N, K>(f, t, query_size);
+      for (; t < end; ++t) multiply<Cache, N, 1>(f, t, query_size);
       // What lies behind the last of them in `partial` is summed into nothing that is read.
       for (idx i = 0; i < (end - p) * N; i += V) {
         Vec<T> rows[V];
@@ -256,7 +140,7 @@ template <class T> struct Decoder {
         store(products + p * N + i, sum_of_rows<T, int(V) / 2>(rows));
       }
     }
-    if (c.gated)
+    if (gated)
       for (idx p = 0; p < count; ++p)
         for (int n = 0; n < N; ++n) products[p * N + n] *= weights[p];
   }
@@ -315,14 +199,14 @@ template <class T> struct Decoder {
       accumulate_all<N>(
           found, [&](idx p) FWP_INLINE_LAMBDA { return W + active[p].feature * c.d_value; },
           [&](idx p, int n) FWP_INLINE_LAMBDA { return f[n * query_size + active[p].position]; });
-      if (c.gated)
+      if (gated)
         for (int n = 0; n < N; ++n) {
           denominators[n] *= left;
           for (idx j = 0; j < narrow; j += V)
             store(numerators + n * narrow + j, load(numerators + n * narrow + j) * splat(left));
         }
     }
-    multiply_all<N>(f, count);
+    with_map(c.map, [&](auto map) { multiply_all<typename Phi<map.value>::Cache, N>(f, count); });
     for (idx p = 0; p < count; ++p) prefetch(values[p], c.d_value);
     accumulate_all<N>(
         count, [&](idx p) FWP_INLINE_LAMBDA { return values[p]; },
@@ -356,20 +240,16 @@ template <class T> struct Decoder {
       const T scale = padding ? T(0) : load_features(k, key);
       if (padding)
         for (idx i = 0; i < blocks * padded; i += V) store(key + i, Vec<T>{});
-      if (c.map == Map::dpfp) {
-        const T root = T(__builtin_sqrt(double(scale)));
-        for (idx d = 0; d < c.d_key; ++d) kept[d] = padding ? T(0) : k[d] * root;
-      } else {
-        for (idx i = 0; i < used; ++i) kept[i] = key[i];
-      }
+      with_map(c.map, [&](auto map) { Phi<map.value>::Cache::keep(*this, k, key, scale, kept); });
+      for (idx i = 0; padding && i < c.d_cached; ++i) kept[i] = 0;
       T denominators[2];
-      if (c.delta) attend<2>(features, row, h, n, left, denominators);
+      if (delta) attend<2>(features, row, h, n, left, denominators);
       else attend<1>(features, row, h, n, left, denominators);
       const T beta = c.beta && !padding ? *c.beta.at(row, t, h) : T(0);
       const T* v = c.v.at(row, t, h);
       if (padding) {
         for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
-      } else if (c.delta) {
+      } else if (delta) {
         const T by = quotient(denominators[1]);
         const T* old = numerators + narrow;
         for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(old[j], by));
@@ -377,7 +257,7 @@ template <class T> struct Decoder {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
       T product = dot(query, key), keep = 1;
-      if (c.gated) {
+      if (gated) {
         c.strengths[place] = beta;
         keep = 1 - beta;
         product *= beta;
@@ -423,14 +303,8 @@ template <class T> struct Decoder {
       const idx count = p + tile < c.count ? tile : c.count - p;
       for (idx t = 0; t < count; ++t) {
         T *f = folded + t * c.d_dot, *u = written + t * wide;
-        if (c.map == Map::dpfp) {
-          load_r(keys[p + t], r);
-          for (idx j = 1; j <= c.nu; ++j)
-            for (idx i = 0; i < used; ++i) f[(j - 1) * used + i] = r[halo + i] * r[halo + i - j];
-        } else {
-          for (idx i = 0; i < used; ++i) f[i] = keys[p + t][i];
-        }
-        const T weight = c.gated ? weights[p + t] : T(1);
+        with_map(c.map, [&](auto map) { Phi<map.value>::Cache::features(*this, keys[p + t], f); });
+        const T weight = gated ? weights[p + t] : T(1);
         for (idx j = 0; j < c.d_value; ++j) u[j] = weight * values[p + t][j];
         for (idx j = c.d_value; j < wide; ++j) u[j] = j == c.d_value ? weight : T(0);
       }

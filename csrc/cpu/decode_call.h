@@ -8,11 +8,11 @@ namespace fwp {
 // Shapes as in fwp_fairseq/ops/decoding.py; caches and states are contiguous.
 template <class T>
 struct DecodeCall {
-  bool delta = false, gated = false;
+  Rule rule;
   Map map;
-  std::ptrdiff_t nu = 0;          // dpfp: number of offsets
-  const T* projection = nullptr;  // favor: (d_key, m)
-  T input_scale = 1;              // favor: x' = input_scale x
+  std::ptrdiff_t nu = 0, m = 0;   // see Width
+  const T* projection = nullptr;  // (d_key, m)
+  T input_scale = 1;              // of what the projection is multiplied with
   bool normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block

@@ -12,6 +12,12 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 
 #include "simd.h"
 #include "product.h"
+#define FWP_FUNCTION FWP_INLINE
+#include "../common/elementwise.h"
+#include "side.h"
+#include "maps/elementwise.h"
+#include "maps/dpfp.h"
+#include "maps/favor.h"
 #include "decode.h"
 
 }  // namespace

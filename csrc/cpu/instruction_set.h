@@ -14,10 +14,20 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 
 #include "simd.h"
 #include "product.h"
+#define FWP_FUNCTION FWP_INLINE
+#include "../common/elementwise.h"
+#include "side.h"
+#include "maps/elementwise.h"
+#include "maps/dpfp.h"
+#include "maps/favor.h"
 #include "feature_map.h"
 #include "kernels.h"
 #ifdef FWP_BF16
 #include "tiles_bf16.h"
+#include "side_bf16.h"
+#include "maps/elementwise_bf16.h"
+#include "maps/dpfp_bf16.h"
+#include "maps/favor_bf16.h"
 #include "feature_map_bf16.h"
 #include "kernels_bf16.h"
 #endif

@@ -180,7 +180,8 @@ template <class T> struct Head {
 
   // A sentence without a state, whose features nothing needs but the Gram matrices.
   bool groups_features() const {
-    return c.map == Map::dpfp && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
+    const bool grouped = with_map(c.map, [](auto map) { return Phi<map.value>::grouped; });
+    return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
            !plan.writes_state && !c.initial_W;
   }
   bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
@@ -191,30 +192,36 @@ template <class T> struct Head {
     load_inputs(c, c.k, c.padding, b, h, 0, sources, k, buffer);
     load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
     paired = pairs_features();
-    const idx n = 2 * c.d_key;
-    bool add = false;
-    for (idx j = 1; j <= c.nu; ++j)
-      for (idx first = 0; first < n; first += feature_group, add = true) {
-        const idx count = first + feature_group < n ? feature_group : n - first;
-        if (add) add_grams<true>(j, first, count);
-        else add_grams<false>(j, first, count);
-      }
+    with_map(c.map, [&](auto map) {
+      if constexpr (Phi<map.value>::grouped) load_grams_of<map.value>();
+    });
     finish_scale(c, c.padding, b, 0, k);
     finish_scale(c, Rows<const bool>{}, b, 0, q);
     grams_done = true;
   }
-  template <bool Add> void add_grams(idx j, idx first, idx count) {
+  template <Map M> void load_grams_of() {
+    const idx n = Phi<M>::base_rows(c.d_key);
+    bool add = false;
+    for (idx j = 1; j <= c.nu; ++j)
+      for (idx first = 0; first < n; first += feature_group, add = true) {
+        const idx count = first + feature_group < n ? feature_group : n - first;
+        if (add) add_grams<M, true>(j, first, count);
+        else add_grams<M, false>(j, first, count);
+      }
+  }
+  template <Map M, bool Add> void add_grams(idx j, idx first, idx count) {
     if (paired) {
       const auto put = [&](T* to) {
         return [=, this](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store_halves(to + i * ldpairs + 2 * t, y); };
       };
-      dpfp_rows(c, q, j, first, count, put(pairs));
-      dpfp_rows(c, k, j, first, count, put(pairs + width<T> / 2));
+      Phi<M>::rows(c, q, j, first, count, put(pairs));
+      Phi<M>::rows(c, k, j, first, count, put(pairs + width<T> / 2));
       product_pairs<Add>(2 * k.padded, count, pairs, ldpairs, products, ldpairs);
       return;
     }
-    dpfp_rows(c, k, j, first, count, k.phi);
-    dpfp_rows(c, q, j, first, count, q.phi);
+    for (Side<T>* s : {&k, &q})
+      Phi<M>::rows(c, *s, j, first, count,
+                   [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
     add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
     if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, G);
   }
@@ -482,7 +489,7 @@ template <class T> struct HeadBackward : Head<T> {
     const idx ld = rows + width<T>;
     dq = arena.take(c.d_dot * ld);
     dk = arena.take(c.d_dot * ld);
-    dx = arena.take((c.map == Map::dpfp ? 2 : 1) * c.d_key * ld);
+    dx = arena.take(gradient_rows(c) * ld);
     const bool delta = c.rule == Rule::delta;
     gN = arena.take(size);
     dU = arena.take(size);

@@ -92,8 +92,8 @@ struct HeadBf16 {
     ldl = tokens + 32;
     q.phi = k.phi = narrow(block * map.stride);
     q.phi_low = k.phi_low = narrow(block * map.stride);
-    q.split = c.map != Map::identity;
-    k.split = c.map == Map::favor;
+    q.split = with_map(c.map, [](auto map) { return PhiBf16<map.value>::split_queries; });
+    k.split = with_map(c.map, [](auto map) { return PhiBf16<map.value>::split_keys; });
     q.scale = arena.take(block);
     key_scale = arena.take(tokens);
     q.there = k.there = reinterpret_cast<bool*>(arena.take(block));
@@ -313,7 +313,8 @@ struct HeadBf16 {
 };
 
 inline bool serves(const CallBf16& c) {
-  return (c.rule == Rule::sum || c.rule == Rule::delta) && c.targets > 0 && c.sources > 0 && c.d_value > 0 && c.d_dot > 0;
+  const bool has_map = with_map(c.map, [](auto map) { return PhiBf16<map.value>::served; });
+  return has_map && (c.rule == Rule::sum || c.rule == Rule::delta) && c.targets > 0 && c.sources > 0 && c.d_value > 0 && c.d_dot > 0;
 }
 inline std::size_t forward_scratch(const CallBf16& c) {
   Arena<float> arena{nullptr};

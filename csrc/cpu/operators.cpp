@@ -6,102 +6,25 @@
 #include <string>
 #include <tuple>
 
-#include "../checks.h"
+#include "../common/inputs.h"
 #include "capability.h"
 #include "tensors.h"
 
 namespace fwp {
 namespace {
 
-struct Options {
-  std::string rule, feature_map;
-  int64_t d_dot;
-  double input_scale;
-  bool causal, normalize_features, normalize_output;
-  double eps;
-};
-
-// The inputs of forward and backward, checked, with a contiguous last dimension.
-struct Inputs {
-  Tensor q, k, v;
-  OptionalTensor beta, mask, W, z, projection;
-};
-
-OptionalTensor contiguous(const OptionalTensor& x) { return x ? OptionalTensor(x->contiguous()) : x; }
-
-Rule rule_of(const char* op, const std::string& name) {
-  if (name == "sum") return Rule::sum;
-  if (name == "delta") return Rule::delta;
-  if (name == "gated") return Rule::gated;
-  TORCH_CHECK_VALUE(false, op, ": rule is ", name, ", expected sum, delta or gated");
-}
-
+// q's type is one that is computed in.
 Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta,
                const OptionalTensor& mask, const OptionalTensor& W, const OptionalTensor& z,
-               const OptionalTensor& projection, const Options& o) {
+               const OptionalTensor& projection, Options options) {
   if (q.scalar_type() != at::kBFloat16) check_type(op, q);
-  check_rank(op, "q", q, 4);
-  check_rank(op, "k", k, 4);
-  check_rank(op, "v", v, 4);
-  const int64_t B = k.size(0), S = k.size(1), H = k.size(2), d_key = k.size(3), d_value = v.size(3);
-  check_shape(op, "q", q, {B, q.size(1), H, d_key});
-  check_shape(op, "v", v, {B, S, H, d_value});
-  check_like(op, "k", k, q);
-  check_like(op, "v", v, q);
-  TORCH_CHECK_VALUE(!o.causal || q.size(1) == S, op, ": causal needs as many queries as keys, got T = ", q.size(1),
-                    " and S = ", S);
-  const Rule rule = rule_of(op, o.rule);
-  TORCH_CHECK_VALUE((rule != Rule::sum) == beta.has_value(), op, ": beta is ", beta ? "given" : "missing",
-                    " for the rule ", o.rule);
-  if (beta) {
-    check_shape(op, "beta", *beta, {B, S, H});
-    check_state(op, "beta", *beta, q);
-  }
-  if (mask) check_mask(op, "key_padding_mask", *mask, {B, S}, q);
-  const Map map = map_of(op, o.feature_map);
-  const bool fits = map == Map::dpfp    ? d_key > 0 && o.d_dot > 0 && o.d_dot % (2 * d_key) == 0 && o.d_dot / (2 * d_key) < 2 * d_key
-                    : map == Map::favor ? o.d_dot > 0 && o.d_dot % 2 == 0
-                                        : o.d_dot == d_key;
-  TORCH_CHECK_VALUE(fits, op, ": d_dot = ", o.d_dot, " is impossible for the feature map ", o.feature_map,
-                    " with d_key = ", d_key);
-  TORCH_CHECK_VALUE((map == Map::favor) == projection.has_value(), op, ": projection is ",
-                    projection ? "given" : "missing", " for the feature map ", o.feature_map);
-  if (projection) {
-    check_shape(op, "projection", *projection, {o.d_dot / 2, d_key});
-    check_state(op, "projection", *projection, q);
-  }
-  if (W) {
-    check_shape(op, "initial_W", *W, {B, H, o.d_dot, d_value});
-    check_state(op, "initial_W", *W, q);
-  }
-  TORCH_CHECK_VALUE((W && o.normalize_output) == z.has_value(), op, ": initial_z is ", z ? "given" : "missing",
-                    ", expected it exactly where initial_W is given and the output is normalised");
-  if (z) {
-    check_shape(op, "initial_z", *z, {B, H, o.d_dot});
-    check_state(op, "initial_z", *z, q);
-  }
-  return {with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), beta, mask,
-          contiguous(W), contiguous(z), contiguous(projection)};
+  return {op, q, k, v, beta, mask, W, z, projection, std::move(options)};
 }
 
-template <class T, class In = T> Call<T, In> call_of(const char* op, const Inputs& in, const Options& o) {
+template <class T, class In = T> Call<T, In> call_of(const Inputs& in) {
   Call<T, In> c;
-  c.rule = rule_of(op, o.rule);
-  c.map = map_of(op, o.feature_map);
+  in.describe(c);
   c.projection = pointer<T>(in.projection);
-  c.input_scale = static_cast<T>(o.input_scale);
-  c.causal = o.causal;
-  c.normalize_features = o.normalize_features;
-  c.normalize_output = o.normalize_output;
-  c.eps = static_cast<T>(o.eps);
-  c.batch = in.k.size(0);
-  c.heads = in.k.size(2);
-  c.targets = in.q.size(1);
-  c.sources = in.k.size(1);
-  c.d_key = in.k.size(3);
-  c.d_value = in.v.size(3);
-  c.d_dot = o.d_dot;
-  c.nu = c.map == Map::dpfp ? o.d_dot / (2 * c.d_key) : 0;
   c.q = rows<In>(in.q);
   c.k = rows<In>(in.k);
   c.v = rows<In>(in.v);
@@ -137,15 +60,12 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     std::string feature_map, int64_t d_dot, double input_scale, bool causal, bool normalize_features,
     bool normalize_output, double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
-  const Options o{rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps};
-  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection, o);
-  const int64_t B = k.size(0), H = k.size(2);
+  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection,
+                            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
   Tensor out = new_rows(q, v.size(3));
-  const auto options = q.options().dtype(state_type(q));
-  Tensor new_W = return_state ? at::empty({B, H, d_dot, v.size(3)}, options) : at::empty({0}, options);
-  Tensor new_z = return_state && normalize_output ? at::empty({B, H, d_dot}, options) : at::empty({0}, options);
+  auto [new_W, new_z] = in.new_states(return_state);
   if (q.scalar_type() == at::kBFloat16) {
-    auto c = call_of<float, Bf16>(op, in, o);
+    auto c = call_of<float, Bf16>(in);
     c.out = mutable_rows<Bf16>(out);
     if (return_state) c.W = new_W.mutable_data_ptr<float>();
     if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<float>();
@@ -156,7 +76,7 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     return {out.copy_(y), last_W, last_z};
   }
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), op, [&] {
-    auto c = call_of<scalar_t>(op, in, o);
+    auto c = call_of<scalar_t>(in);
     c.out = mutable_rows<scalar_t>(out);
     if (return_state) c.W = new_W.mutable_data_ptr<scalar_t>();
     if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<scalar_t>();
@@ -172,21 +92,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
     const OptionalTensor& z, const OptionalTensor& projection, std::string rule, std::string feature_map,
     int64_t d_dot, double input_scale, bool causal, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
-  const Options o{rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps};
-  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection, o);
-  check_shape(op, "grad_out", grad_out, {q.size(0), q.size(1), q.size(2), v.size(3)});
-  check_like(op, "grad_out", grad_out, q);
-  if (grad_W) {
-    check_shape(op, "grad_W", *grad_W, {k.size(0), k.size(2), d_dot, v.size(3)});
-    check_state(op, "grad_W", *grad_W, q);
-  }
-  TORCH_CHECK_VALUE((grad_W && normalize_output) == grad_z.has_value(), op, ": grad_z is ",
-                    grad_z ? "given" : "missing",
-                    ", expected it exactly where grad_W is given and the output is normalised");
-  if (grad_z) {
-    check_shape(op, "grad_z", *grad_z, {k.size(0), k.size(2), d_dot});
-    check_state(op, "grad_z", *grad_z, q);
-  }
+  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection,
+                            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
+  in.check_gradients(grad_out, grad_W, grad_z);
   if (q.scalar_type() == at::kBFloat16) {  // float's gradients, rounded
     auto [dq, dk, dv, dbeta, dW, dz] = fast_weights_backward(
         grad_out.to(at::kFloat), grad_W, grad_z, q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), beta,
@@ -195,14 +103,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
     return {narrow(dq), narrow(dk), narrow(dv), dbeta, dW, dz};
   }
   const Tensor dout = with_contiguous_rows(grad_out);
-  const OptionalTensor dW = contiguous(grad_W), dz = contiguous(grad_z);
+  const OptionalTensor dW = whole(grad_W), dz = whole(grad_z);
   const Tensor none = at::empty({0}, q.options());
   Tensor grad_q = new_rows(q), grad_k = new_rows(k), grad_v = new_rows(v);
   Tensor grad_beta = beta ? new_rows(*beta) : none;
   Tensor grad_initial_W = W ? at::empty(W->sizes(), q.options()) : at::empty({0}, q.options());
   Tensor grad_initial_z = z ? at::empty(z->sizes(), q.options()) : at::empty({0}, q.options());
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), op, [&] {
-    auto c = call_of<scalar_t>(op, in, o);
+    auto c = call_of<scalar_t>(in);
     c.grad_out = rows<scalar_t>(dout);
     c.grad_W = pointer<scalar_t>(dW);
     c.grad_z = pointer<scalar_t>(dz);

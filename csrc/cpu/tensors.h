@@ -1,23 +1,12 @@
 // From tensors to what the kernels see, and a thread's scratch.
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <memory>
-#include <string>
 
-#include "../rows.h"
+#include "../common/rows.h"
 #include "call.h"
 
 namespace fwp {
-
-inline Map map_of(const char* op, const std::string& name) {
-  if (name == "identity") return Map::identity;
-  if (name == "elu") return Map::elu;
-  if (name == "dpfp") return Map::dpfp;
-  if (name == "favor") return Map::favor;
-  TORCH_CHECK_VALUE(false, op, ": feature_map is ", name, ", expected identity, elu, dpfp or favor");
-}
 
 // T: the tensor's type, which the caller has checked, or one of the same bits (Bf16).
 template <class T> Rows<const T> rows(const Tensor& x) {

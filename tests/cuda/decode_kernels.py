@@ -18,7 +18,7 @@ class _Call(ctypes.Structure):
     """As csrc/cuda/kernels/decode_call.h."""
 
     _fields_ = (
-        *((name, c_int) for name in ("rule", "map", "type", "nu")),
+        *((name, c_int) for name in ("rule", "map", "type", "nu", "m")),
         ("projection", c_void_p),
         ("input_scale", c_float),
         *((name, c_int) for name in ("normalize_features", "normalize_output")),
@@ -54,7 +54,8 @@ def _call(decoding, cache, d_key: int) -> _Call:
     table = cache.ancestors
     return _Call(
         rule=RULES.index(decoding.rule), map=operator.MAPS.index(kernel_of(phi)), type=TYPES.index(cache.keys.dtype),
-        nu=getattr(phi, "nu", 0), projection=pointer(cache.projection), input_scale=getattr(phi, "scale", 1.0),
+        nu=getattr(phi, "nu", 0), m=getattr(phi, "m", 0), projection=pointer(cache.projection),
+        input_scale=getattr(phi, "scale", 1.0),
         normalize_features=decoding.normalize_features, normalize_output=decoding.normalize_output, eps=decoding.eps,
         rows=len(cache.rows) if table is None else len(table), heads=heads, stored=stored,
         states=0 if cache.W is None else len(cache.W), count=cache.count, d_key=d_key, d_value=d_value,

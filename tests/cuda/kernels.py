@@ -1,6 +1,7 @@
 """Calls the kernels of csrc/cuda on the CPU shim with tensors, as csrc/cuda/launch.cpp does on a GPU."""
 
 import ctypes
+import re
 from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor
 
 from tests.cuda.shim import CUDA, library
 
-RULES, MAPS = ("sum", "delta"), ("identity", "elu", "dpfp", "favor")
+# In the order of their numbers.
+_NAMES = (CUDA.parent / "common" / "maps.h").read_text()
+RULES, MAPS = (re.findall(r"EACH\((\w+)\)", line) for line in re.findall(r"#define FWP_\w+\(EACH\) (EACH.*)", _NAMES))
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -32,7 +35,7 @@ class _Call(ctypes.Structure):
     """As csrc/cuda/kernels/call.h."""
 
     _fields_ = (
-        *((name, c_int) for name in ("rule", "map", "type", "nu")),
+        *((name, c_int) for name in ("rule", "map", "type", "nu", "m")),
         ("projection", c_void_p),
         ("input_scale", c_float),
         *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
@@ -80,6 +83,7 @@ def make_call(
     assert beta is None or beta.dtype == torch.float32
     return _Call(
         rule=RULES.index(rule), map=MAPS.index(name), type=TYPES.index(q.dtype), nu=getattr(feature_map, "nu", 0),
+        m=getattr(feature_map, "m", 0),
         projection=_pointer(feature_map.projection) if name == "favor" else None,
         input_scale=feature_map.scale if name == "favor" else 1.0,
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps,

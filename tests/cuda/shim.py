@@ -57,7 +57,7 @@ def _compiled(source: Path, flags: list[str], state: str) -> Path:
 def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
     """The library of the sources and the shim; those of ``glue`` see torch, and csrc/cuda/shim/include for CUDA."""
     headers = hashlib.sha256()
-    for header in sorted((*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"), *CUDA.parent.glob("*.h"))):
+    for header in sorted((*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"), *(CUDA.parent / "common").glob("*.h"))):
         headers.update(header.read_bytes())
 
     def compiled(source: Path) -> Path:

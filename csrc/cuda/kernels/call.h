@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "../../common/maps.h"
+
 namespace fwp::gpu {
 
-enum class Rule : int { sum, delta };
-enum class Map : int { identity, elu, dpfp, favor };
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
 // (B, length, H, width), last dimension contiguous, other strides (in elements) free. Void: of the call's type.
@@ -22,14 +22,14 @@ struct Call {
   Rule rule;
   Map map;
   Type type;
-  int nu;                   // dpfp: number of offsets; else 0
-  const float* projection;  // favor: (d_dot / 2, d_key), contiguous
-  float input_scale;        // favor: x' = input_scale x
+  int nu, m;                // see Width
+  const float* projection;  // (m, d_key), contiguous
+  float input_scale;        // of what the projection is multiplied with
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
   int chunk;     // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
-  int together;  // FAVOR+: a block holds all features at once; else slabs of them, see head.cuh
+  int together;  // maps with a projection: a block holds all features at once; else slabs of them, see head.cuh
   int base_rows, base_end;  // features in a block, see limits.h
   int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
 

@@ -9,7 +9,7 @@
 // Without k and v, out = N or N / (den + eps), and all tokens are served by one launch.
 //
 // A warp takes 16 positions at a time, each from the row of storage that the table names. Their keys are the rows of an
-// operand, features computed from shared memory as they are loaded (DPFP: r_i r_{i-j} of neighbouring words), q and k the
+// operand, features computed from shared memory as they are loaded (with offsets: r_i r_{i-j} of neighbouring words), q and k the
 // columns of the other, so that one product of matrices gives all a_j and b_j; what is multiplied with u_j is float.
 // The next 16 positions are on their way meanwhile. Nothing but k_t, u_t, out and the table goes to memory.
 #pragma once
@@ -17,15 +17,16 @@
 #include <type_traits>
 
 #include "cached.cuh"
+#include "maps.cuh"
 
 namespace fwp::gpu {
 
-// Of a position, `fetched` cached numbers are on their way at a time, beginning with those that DPFP rolls in from before
-// (halo, from the key's other end with the other sign at its beginning). In shared memory DPFP makes both halves of r
+// Of a position, `fetched` cached numbers are on their way at a time, beginning with those that offsets roll in from before
+// (halo, from the key's other end with the other sign at its beginning). In shared memory maps with offsets make both halves of r
 // of them, relu(x) and relu(-x), each behind its halo; the other maps have one half, the numbers themselves.
 constexpr int fetched = 72, held_ld = 2 * fetched + 8;  // rows begin 48 bytes apart modulo 128: operands meet no bank twice
-FWP_BOTH int halves(const DecodeCall& c) { return c.map == Map::dpfp ? 2 : 1; }
-FWP_BOTH int halo_of(const DecodeCall& c) { return c.map == Map::dpfp ? round_up(c.nu, 8) : 0; }
+FWP_BOTH int halves(const DecodeCall& c) { return c.nu ? 2 : 1; }
+FWP_BOTH int halo_of(const DecodeCall& c) { return round_up(c.nu, 8); }
 FWP_BOTH int slab_width(const DecodeCall& c) { return (fetched - halo_of(c)) / 16 * 16; }
 static_assert(most_offsets <= fetched - 16);
 
@@ -47,7 +48,7 @@ template <class P> struct DecodeShared {
     take(rows, decode_warps * 16 * held_ld);
     take(x, 2 * c.d_key);
     take(phi, 2 * c.d_dot);
-    take(operand, 2 * (c.map == Map::dpfp ? c.nu : 1) * halves(c) * round_up(c.d_cached, 16));
+    take(operand, 2 * (c.nu ? c.nu : 1) * halves(c) * round_up(c.d_cached, 16));
     take(sums, decode_warps * 5);
     take(numerators, decode_warps * 2 * column_block);
     take(denominators, decode_warps * 2);
@@ -92,7 +93,7 @@ template <class P, int N> struct Decoder {
     index /= column_blocks(c);
     row = writes() ? index : index / c.tokens;
     token = writes() ? c.token : index % c.tokens;
-    offsets = c.map == Map::dpfp ? c.nu : 1;
+    offsets = c.nu ? c.nu : 1;
     padded = round_up(c.d_cached, 16);
     features = halves(c) * padded;
     slabs = (padded + slab_width(c) - 1) / slab_width(c);
@@ -100,7 +101,7 @@ template <class P, int N> struct Decoder {
   }
 
   FWP_DEVICE bool writes() const { return c.k.data != nullptr; }
-  FWP_DEVICE bool is_dpfp() const { return c.map == Map::dpfp; }
+  FWP_DEVICE bool rolls() const { return c.nu; }
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
@@ -145,36 +146,11 @@ template <class P, int N> struct Decoder {
       for (int j = 0; j < offsets; ++j) f(i < c.d_cached ? j * base_width(c) + base : -1, j * features + at);
     }
   }
-  // r = relu([x, -x])
-  FWP_DEVICE float base_of(const float* x, int i) const {
-    const float y = i < c.d_key ? x[i] : -x[i - c.d_key];
-    return y < 0 ? 0.f : y;
-  }
-  FWP_DEVICE float favor(float exponent) const {
-    return exponential(exponent > largest_favor_exponent ? largest_favor_exponent : exponent) / sqrtf(float(c.d_dot));
-  }
   FWP_DEVICE void compute_features(const float* x, float* phi) const {
-    const int m = c.d_dot / 2, width = base_width(c);
+    const int count = with_map(c.map, [&](auto map) { return Phi<map.value>::decode_count(c); });
 #pragma unroll 1
-    for (int i = thread; i < (c.map == Map::favor ? m : width); i += decode_threads) {
-      if (c.map == Map::dpfp) {
-        const float r = base_of(x, i);
-#pragma unroll 1
-        for (int j = 1; j <= c.nu; ++j) phi[(j - 1) * width + i] = r * base_of(x, i < j ? i - j + width : i - j);
-      } else if (c.map == Map::favor) {
-        float p = 0, norm = 0;
-#pragma unroll 8
-        for (int d = 0; d < c.d_key; ++d) {
-          const float y = c.input_scale * x[d];
-          p += y * c.projection[int64_t(d) * m + i];
-          norm += y * y;
-        }
-        phi[i] = favor(p - 0.5f * norm);
-        phi[m + i] = favor(-p - 0.5f * norm);
-      } else {
-        phi[i] = c.map == Map::elu ? elu(x[i]) : x[i];
-      }
-    }
+    for (int i = thread; i < count; i += decode_threads)
+      with_map(c.map, [&](auto map) { Phi<map.value>::decode(c, x, phi, i); });
   }
 
   // s.phi and s.operand, factor and product; and the key's place in storage is filled.
@@ -234,10 +210,10 @@ template <class P, int N> struct Decoder {
           const float phi = feature < 0 ? 0.f : s.phi[n * c.d_dot + feature] * scale[n];
           if (feature >= 0) s.phi[n * c.d_dot + feature] = phi;
           s.operand[n * offsets * features + at] = P::element(phi * by[n]);
-          if (n == 1 && feature >= 0 && !is_dpfp()) keep(position, feature, phi);
+          if (n == 1 && feature >= 0 && !rolls()) keep(position, feature, phi);
         }
     });
-    if (writes() && is_dpfp()) {
+    if (writes() && rolls()) {
       const float root = sqrtf(scale[1]);
       for (int d = thread; d < c.d_key; d += decode_threads) keep(position, d, s.x[c.d_key + d] * root);
     }
@@ -334,8 +310,8 @@ template <class P, int N> struct Decoder {
       keys[e].read(c.type, x);
 #pragma unroll
       for (int n = 0; n < 8; ++n) x[n] *= negated ? -by : by;
-      Numbers<P, 8>::share(x, is_dpfp(), to + 16 * e);
-      if (!is_dpfp()) continue;
+      Numbers<P, 8>::share(x, rolls(), to + 16 * e);
+      if (!rolls()) continue;
 #pragma unroll
       for (int n = 0; n < 8; ++n) x[n] = -x[n];
       Numbers<P, 8>::share(x, true, to + fetched + 16 * e);
@@ -355,11 +331,11 @@ template <class P, int N> struct Decoder {
       for (int i = 0; i < count; i += 16, at += 16, with += 16) {
         Pair x[4];
         pairs(x, at);
-        if (is_dpfp()) add_rolled(sum, x, at, with);
+        if (rolls()) add_rolled(sum, x, at, with);
         else P::mma(sum, x, pair_at(with), pair_at(with + 8));
       }
     }
-    const float by = is_dpfp() ? unit * unit : unit;
+    const float by = rolls() ? unit * unit : unit;
     const float low = shuffle(by, 2 * g), high = shuffle(by, 2 * g + 16);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {

@@ -5,7 +5,7 @@
 
 namespace fwp::gpu {
 
-constexpr int most_offsets = 56;  // of DPFP that decode has room for
+constexpr int most_offsets = 56;  // that decode has room for
 
 // Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cached keys and values are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
@@ -13,9 +13,9 @@ struct DecodeCall {
   Rule rule;
   Map map;
   Type type;
-  int nu;                   // dpfp: number of offsets
-  const float* projection;  // favor: (d_key, d_dot / 2)
-  float input_scale;        // favor: x' = input_scale x
+  int nu, m;                // see Width
+  const float* projection;  // (d_key, m)
+  float input_scale;        // of what the projection is multiplied with
   int normalize_features, normalize_output;
   float eps;
   int rows, heads, tokens, stored, states, count;  // stored, states: rows of storage and of W

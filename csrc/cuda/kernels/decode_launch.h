@@ -19,7 +19,7 @@ inline int decode_bytes(const DecodeCall& call) {
   return call.type == Type::float32 ? decode_bytes_of<Single>(call) : decode_bytes_of<Half>(call);
 }
 inline const char* start_decode(const DecodeCall& call, void* stream) {
-  if (call.nu > most_offsets) return "more offsets of DPFP than there is room for";
+  if (call.nu > most_offsets) return "more offsets than there is room for";
   return call.type == Type::float32 ? launch_decode<Single>(call, stream) : launch_decode<Half>(call, stream);
 }
 inline const char* start_fold(const DecodeCall& call, void* stream) {

@@ -79,7 +79,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
 
   // Number of the feature r_i r_{i+shift} (any i), or of base row i for the other maps.
   FWP_DEVICE int product_number(int slab, int i, int shift) const {
-    if (c.map != Map::dpfp) return Base::feature_number(slab, 0, i);
+    if (!c.nu) return Base::feature_number(slab, 0, i);
     const int n = i + (shift < 0 ? 0 : shift);
     return Base::feature_number(0, shift < 0 ? -shift : shift, n < Base::modulus ? n : n - Base::modulus);
   }
@@ -173,7 +173,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     };
     if (Base::is_favor()) {
       store_favor(is_key, from, to, side, factor, of_features);
-    } else if (c.map == Map::dpfp) {
+    } else if (c.nu) {
       const Element* own = side + Base::a_down + row;
 #pragma unroll 1
       for (int d = 0; d < c.d_key; d += 16) {
@@ -217,13 +217,14 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
         for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
           Tile x, input;
           of_features(x, std::false_type{}, slab, d, 0);
-          if (c.map == Map::elu) {
+          if (!Base::with_elementwise([](auto map) { return Phi<map.value>::linear; })) {
             load_inputs(input, is_key, from, start + d);
+            Base::with_elementwise([&](auto map) {
 #pragma unroll
-            for (int n = 0; n < 2; ++n)
+              for (int n = 0; n < 2; ++n)
 #pragma unroll
-              for (int i = 0; i < 4; ++i)
-                if (!(input[n][i] > 0)) x[n][i] *= exponential(input[n][i]);
+                for (int i = 0; i < 4; ++i) x[n][i] = Phi<map.value>::back(x[n][i], input[n][i]);
+            });
           }
           store_tile(is_key, to, start + d, x, factor);
         }
@@ -282,7 +283,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
   template <class F>
   FWP_DEVICE void store_favor(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
                               const float (&factor)[2], F of_features) {
-    const int half = Base::base_rows / 2, m = c.d_dot / 2;
+    const int half = Base::base_rows / 2, m = c.m;
     const float* top = (is_key ? s.unit_k : s.unit_q) + row + g;
     const bool clipped[2] = {top[0] == largest_favor_exponent, top[8] == largest_favor_exponent};
 #pragma unroll 1

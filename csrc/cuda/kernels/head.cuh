@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "layout.cuh"
+#include "maps.cuh"
 #include "operands.cuh"
 #include "state.cuh"
 
@@ -89,7 +90,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   const int lane, g, t, team, row, b, h;
   int stride;        // of D, Z, G
   int base_rows;     // resident
-  int modulus;       // base rows come round after so many: DPFP: 2 d_key, the other maps: never
+  int modulus;       // base rows come round after so many: with offsets 2 d_key, else never
   const int a_down, b_down, a_across, b_across;  // corners of operands in base rows
   int slabs, staged = -1;
   int sources;       // keys here up to the last that is not padding
@@ -127,7 +128,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     stride = value_stride<COLUMNS>(c, backward);
     base_rows = c.base_rows;
-    modulus = c.map == Map::dpfp ? 2 * c.d_key : 1 << 30;
+    modulus = c.nu ? 2 * c.d_key : 1 << 30;
     slabs = several ? slabs_of(c) : 1;
   }
 
@@ -139,7 +140,22 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // ---- small pieces ----
 
-  FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.map == Map::favor); }
+  FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.m); }
+  // Calls f with the map, one of those that the instance serves.
+  struct Served {
+    template <Map M> static constexpr bool has = several || Phi<M>::projects == (K == Kind::favor);
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_phi(F f) const { return with_map<Served>(c.map, f); }
+  // .. and makes base rows of one input each.
+  struct OfInputs {
+    template <Map M> static constexpr bool has = !Phi<M>::projects;
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_own(F f) const { return with_map<OfInputs>(c.map, f); }
+  // .. and features, too.
+  struct Elementwise {
+    template <Map M> static constexpr bool has = !Phi<M>::projects && !Phi<M>::rolls;
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_elementwise(F f) const { return with_map<Elementwise>(c.map, f); }
 
   FWP_DEVICE float quad_sum(float x) const {
     x += shuffle_xor(x, 1);
@@ -263,9 +279,10 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // Base rows of slab `slab` of own tokens; `asked`: for the first inputs of the slab, or if `fresh` for the first of all,
   // since then the tokens' units are found, too.
   FWP_DEVICE void stage_side(Inputs& asked, bool keys, int slab, bool fresh) const {
-    const bool dpfp = c.map == Map::dpfp;
-    const int first = dpfp ? 0 : slab * base_rows, rest = c.d_key - first,
-              count = dpfp || rest < base_rows ? rest : base_rows;
+    const bool all = c.nu;
+    const bool rises = with_own([](auto map) { return Phi<map.value>::rises; });
+    const int first = all ? 0 : slab * base_rows, rest = c.d_key - first,
+              count = all || rest < base_rows ? rest : base_rows;
     const int looks = P::scaled && fresh ? (c.d_key + inputs_at_once - 1) / inputs_at_once : 0;
     const int writes = (count + inputs_at_once - 1) / inputs_at_once, both = looks == 1 ? 1 : 0;
     Element* to = (keys ? s.keys : s.queries) + row;
@@ -297,7 +314,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
           top[h][0] = larger(top[h][0], y.x);
           top[h][1] = larger(top[h][1], y.y);
         };
-        if (c.map == Map::elu)
+        if (rises)
           each([&](Float2 y, int h, int i) { look(i < c.d_key ? y : Float2{-INFINITY, -INFINITY}, h); });
         else each([&](Float2 y, int h, int) { look({absolute(y.x), absolute(y.y)}, h); });
       }
@@ -308,44 +325,43 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
           for (int e = 0; e < 2; ++e) {
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2) top[h][e] = larger(top[h][e], shuffle_xor(top[h][e], lanes));
-            const float power = power_below(c.map == Map::elu ? elu(top[h][e]) : top[h][e]);
+            const float power =
+                power_below(with_own([&](auto map) { return Phi<map.value>::of_largest(top[h][e]); }));
             if (g == 0) unit[8 * h + 2 * t + e] = power;
             by[h][e] = one_over_power(power);
           }
       }
       if (n >= looks || both) {
         const auto scaled = [&](Float2 y, int h) { return P::pair(y.x * by[h][0], y.y * by[h][1]); };
-        const auto write = [&](Pair y, int h, int i) {
-          if (i < count) store(to + i * ld + 8 * h + 2 * t, y);
-        };
-        if (dpfp) {
+        with_own([&](auto map) {
+          if constexpr (!Phi<map.value>::zero) {
+            const auto there = [&](int token) { return keys ? key_there(row + token) : query_there(row + token); };
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                if (!there(8 * h + 2 * t + e)) by[h][e] = 0;
+          }
           each([&](Float2 y, int h, int i) {
-            const Pair z = scaled(y, h);
-            write(P::relu(z), h, i);
-            if (i < count) store(to + (i + c.d_key) * ld + 8 * h + 2 * t, P::relu(P::negative(z)));
+            Phi<map.value>::template base<P>(
+                y, [&](Float2 y) { return scaled(y, h); },
+                [&](Pair pair, int further) {
+                  if (i < count) store(to + (i + further) * ld + 8 * h + 2 * t, pair);
+                },
+                c.d_key);
           });
-        } else if (c.map == Map::elu) {
-          const auto there = [&](int token) { return keys ? key_there(row + token) : query_there(row + token); };
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              if (!there(8 * h + 2 * t + e)) by[h][e] = 0;
-          each([&](Float2 y, int h, int i) { write(scaled({elu(y.x), elu(y.y)}, h), h, i); });
-        } else {
-          each([&](Float2 y, int h, int i) { write(scaled(y, h), h, i); });
-        }
+        });
       }
     }
     sync_warp();
     // What goes on at the ends, and nothing behind the last feature: eight lanes a row.
-    const int end = dpfp ? c.base_end : base_rows;
+    const int end = all ? c.base_end : base_rows;
     Element* pair = to + lane % 8 * 2;
     for (int n = lane / 8 - c.nu; n < 0; n += 4) store(pair + n * ld, load(pair + (n + modulus) * ld));
-    for (int n = (dpfp ? modulus : count) + lane / 8; n < end; n += 4) {
+    for (int n = (all ? modulus : count) + lane / 8; n < end; n += 4) {
       int from = n;
       while (from >= modulus) from -= modulus;
-      store(pair + n * ld, dpfp ? load(pair + from * ld) : P::pair(0, 0));
+      store(pair + n * ld, all ? load(pair + from * ld) : P::pair(0, 0));
     }
   }
   static FWP_DEVICE void store(Element* to, Pair x) { *reinterpret_cast<Pair*>(to) = x; }
@@ -364,7 +380,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   }
   FWP_DEVICE void stage(int slab, bool fresh) const {
     Inputs q, k;
-    const int first = c.map == Map::dpfp || is_favor() || (P::scaled && fresh) ? 0 : slab * base_rows;
+    const int first = c.nu || is_favor() || (P::scaled && fresh) ? 0 : slab * base_rows;
     ask(q, false, first);
     ask(k, true, first);
     stage(q, k, slab, fresh);
@@ -407,7 +423,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // R x' of the slab to its base rows; of |x'|^2 / 2 the tokens' `norm`, and in `top` the largest |R x'| so far. `q` and `k`
   // have been asked for if `asked`.
   FWP_DEVICE void project(Inputs& q, Inputs& k, bool asked, int slab, OfTokens& norm, OfTokens& top) const {
-    const int half = base_rows / 2, last = c.d_dot / 2 - 1;
+    const int half = base_rows / 2, last = c.m - 1;
     const float scale = c.input_scale;
     float squares[2][2] = {};
 #pragma unroll 1
@@ -517,7 +533,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // Features of the slab, of both sides; if `fresh` their largest exponents first, to `unit`.
   FWP_DEVICE void stage_favor(Inputs& q, Inputs& k, int slab, bool fresh) const {
     constexpr float highest = largest_favor_exponent * exponent_units;
-    const int half = base_rows / 2, m = c.d_dot / 2;
+    const int half = base_rows / 2, m = c.m;
     OfTokens norm, top = {};
     bool asked = true;
     if (several && fresh)
@@ -586,10 +602,10 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
       f(0);
     }
   }
-  // Calls f(rolled, j, i) for every 16 rows of features of the slab, from base row i on; j: DPFP's offset, 0 for the other
-  // maps, which are not rolled.
+  // Calls f(rolled, j, i) for every 16 rows of features of the slab, from base row i on; j: the offset, 0 for maps without
+  // offsets, which are not rolled.
   template <class F> FWP_DEVICE void for_features(F f) const {
-    if (K != Kind::favor && c.map == Map::dpfp) {
+    if (K != Kind::favor && c.nu) {
 #pragma unroll 1
       for (int j = 1; j <= c.nu; ++j)
 #pragma unroll 1
@@ -599,17 +615,17 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
       for (int i = 0; i < base_rows; i += 16) f(std::false_type{}, 0, i);
     }
   }
-  // 16 rows of features of the slab, by number: DPFP's offset and the first base row.
+  // 16 rows of features of the slab, by number: the offset and the first base row.
   struct Tile16 {
     int j, i;
   };
-  FWP_DEVICE int feature_tiles() const { return (c.map == Map::dpfp ? c.nu : 1) * (base_rows / 16); }
+  FWP_DEVICE int feature_tiles() const { return (c.nu ? c.nu : 1) * (base_rows / 16); }
   FWP_DEVICE Tile16 feature_tile(int number) const {
     const int each = base_rows / 16;
-    return {c.map == Map::dpfp ? 1 + number / each : 0, number % each * 16};
+    return {c.nu ? 1 + number / each : 0, number % each * 16};
   }
   FWP_DEVICE int feature_number(int slab, int j, int i) const { return gpu::feature_number(c, base_rows, slab, j, i); }
-  FWP_DEVICE int state_row(int slab, int j, int i) const { return (c.map == Map::dpfp ? j - 1 : slab) * base_rows + i; }
+  FWP_DEVICE int state_row(int slab, int j, int i) const { return (c.nu ? j - 1 : slab) * base_rows + i; }
 
   // ---- the next piece ----
 

@@ -7,21 +7,21 @@
 namespace fwp::gpu {
 
 FWP_BOTH int slabs_of(const Call& c) {
-  const int halves = c.map == Map::favor ? 2 : 1;
-  return c.map == Map::dpfp ? 1 : (c.d_dot / halves + c.base_rows / halves - 1) / (c.base_rows / halves);
+  const int halves = c.m ? 2 : 1;
+  return c.nu ? 1 : (c.d_dot / halves + c.base_rows / halves - 1) / (c.base_rows / halves);
 }
 
-// Number of a feature, or -1 if there is none: of base row i of a slab, in DPFP's block j = 1 .. nu.
+// Number of a feature, or -1 if there is none: of base row i of a slab, with offsets in the block j = 1 .. nu.
 FWP_BOTH int feature_number(const Call& c, int base_rows, int slab, int j, int i) {
-  if (c.map == Map::dpfp) return i < 2 * c.d_key ? (j - 1) * 2 * c.d_key + i : -1;
-  if (c.map != Map::favor) return slab * base_rows + i < c.d_dot ? slab * base_rows + i : -1;
-  const int half = base_rows / 2, m = c.d_dot / 2, n = slab * half + i % half;
+  if (c.nu) return i < 2 * c.d_key ? (j - 1) * 2 * c.d_key + i : -1;
+  if (!c.m) return slab * base_rows + i < c.d_dot ? slab * base_rows + i : -1;
+  const int half = base_rows / 2, m = c.m, n = slab * half + i % half;
   return n >= m ? -1 : i < half ? n : m + n;
 }
 
-// A state in shared memory has a row for every base row of every slab or of DPFP's blocks, so that sixteen that belong
+// A state in shared memory has a row for every base row of every slab or of every offset's block, so that sixteen that belong
 // together are neighbours.
-FWP_BOTH int state_rows(const Call& c) { return c.base_rows * (c.map == Map::dpfp ? c.nu : slabs_of(c)); }
+FWP_BOTH int state_rows(const Call& c) { return c.base_rows * (c.nu ? c.nu : slabs_of(c)); }
 FWP_DEVICE int feature_of_row(const Call& c, int row) {
   const int n = row / c.base_rows;
   return feature_number(c, c.base_rows, n, n + 1, row % c.base_rows);

@@ -14,28 +14,28 @@ inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources >
 constexpr int slice_columns = 32;
 
 constexpr int slab_rows = 128;  // base rows of features held at a time, see head.cuh
-// Sets base_rows and base_end. Rows: at most slab_rows, but for DPFP, which needs all 2 d_key, and where all stand together.
-// DPFP's go on at both ends as they come round, so that a rolled row is found without looking where it wraps: for r_{i-j},
-// nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows behind the last up to base_end.
+// Sets base_rows and base_end. Rows: at most slab_rows, but for maps with offsets, which need all, and where all stand
+// together. With offsets they go on at both ends as they come round, so that a rolled row is found without looking where it
+// wraps: for r_{i-j}, nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows behind the last up to
+// base_end.
 inline void lay_features(Call& c, bool backward) {
   const auto round_up = [](int x) { return (x + 15) / 16 * 16; };
-  const int m = c.d_dot / 2;
-  if (c.map == Map::dpfp) c.base_rows = round_up(2 * c.d_key);
-  else if (c.map == Map::favor) c.base_rows = 2 * (c.together || m < slab_rows / 2 ? round_up(m) : slab_rows / 2);
+  if (c.nu) c.base_rows = round_up(c.d_dot / c.nu);
+  else if (c.m) c.base_rows = 2 * (c.together || c.m < slab_rows / 2 ? round_up(c.m) : slab_rows / 2);
   else c.base_rows = c.d_dot < slab_rows ? round_up(c.d_dot) : slab_rows;
-  const int needed = backward && c.map == Map::dpfp ? c.d_key + round_up(c.d_key) + c.nu : 0;
+  const int needed = backward && c.nu ? c.d_key + round_up(c.d_key) + c.nu : 0;
   c.base_end = needed > c.base_rows ? needed : c.base_rows;
 }
-// What an instance can do, in more registers the more it is. One piece without states: of FAVOR+ (favor) or of the other
-// maps (plain). States, and so walks: of maps but FAVOR+ (state), of all, also with features in several slabs and with
+// What an instance can do, in more registers the more it is. One piece without states: of maps with a projection (favor) or
+// without (plain). States, and so walks: of maps without a projection (state), of all, also with features in several slabs and with
 // states that shared memory has no room for (general).
 enum class Kind { plain, favor, state, general };
 constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
 template <Kind K> constexpr bool has_states = serves_states(K);
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_walked(c);
-  if (c.map == Map::favor) return c.together && !states ? Kind::favor : Kind::general;
-  if ((c.map != Map::dpfp && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
+  if (c.m) return c.together && !states ? Kind::favor : Kind::general;
+  if ((!c.nu && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
   return states ? Kind::state : Kind::plain;
 }
 template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == walked_chunk;

@@ -1,11 +1,10 @@
 // Functions of one number that kernels share.
 #pragma once
 
+#include "../../common/maps.h"
 #include "device.cuh"
 
 namespace fwp::gpu {
-
-constexpr float largest_favor_exponent = 30;  // as feature_maps/favor.py
 
 FWP_BOTH int round_up(int x, int to) { return (x + to - 1) / to * to; }
 
@@ -17,10 +16,6 @@ FWP_DEVICE float power_below(float x) {
   return float_of(exponent << 23);
 }
 FWP_DEVICE float one_over_power(float power) { return float_of(0x7f000000u - bits_of(power)); }  // of power_below's results
-FWP_DEVICE float elu(float x) {
-  const float y = exponential(x > 0 ? 0.f : x);  // always, since lanes go different ways
-  return x > 0 ? x + 1 : y;
-}
 FWP_DEVICE float reciprocal(float x) { return x == 0 ? 0.f : quotient(1, x); }  // of a denominator: 0 / 0 counts as 0
 
 }  // namespace fwp::gpu

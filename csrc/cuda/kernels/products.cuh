@@ -13,7 +13,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
 struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   using Base = Head<P, LT, K, COLUMNS, TEAMS>;
   using Base::a_down, Base::b_down, Base::base_rows, Base::c, Base::clear, Base::for_features, Base::for_slabs,
-      Base::for_strip, Base::g, Base::is_favor, Base::key_there, Base::lane, Base::ld, Base::load, Base::modulus, Base::offset,
+      Base::for_strip, Base::g, Base::is_favor, Base::with_phi, Base::key_there, Base::lane, Base::ld, Base::load, Base::modulus, Base::offset,
       Base::query_there, Base::quad_sum, Base::row, Base::row_of, Base::s, Base::several, Base::states, Base::store,
       Base::stride, Base::strip_tiles, Base::t, Base::tiles, Base::value_tiles;
   using Base::Base;
@@ -59,9 +59,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
 
   // What turns stored features of a token into the rule's; `sum` of its stored features.
   FWP_DEVICE float scale_of(float unit, float sum, bool there) const {
-    const float factor = c.map == Map::dpfp ? unit * unit
-                         : is_favor()       ? exponential(unit) / sqrtf(float(c.d_dot))
-                                            : unit;
+    const float factor = with_phi([&](auto map) { return Phi<map.value>::factor(unit, c.d_dot); });
     if (!there) return 0;
     if (!c.normalize_features) return factor;
     // factor / (factor sum + eps), also where the factor itself is too small for a float

@@ -16,9 +16,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   // Calls f with whether every base row is a feature and every column of a block of values there, in aligned pairs: then
   // it need not look.
   template <class F> FWP_DEVICE void for_state(int columns, F f) const {
-    const bool full = c.d_value % 2 == 0 && columns % COLUMNS == 0 && (c.map == Map::dpfp    ? c.d_key % 16 == 0
-                                                 : c.map == Map::favor ? c.d_dot == slabs * base_rows
-                                                                       : c.d_key == slabs * base_rows);
+    const bool full = c.d_value % 2 == 0 && columns % COLUMNS == 0 && (c.nu ? c.d_key % 16 == 0 : c.d_dot == slabs * base_rows);
     if (full) f(std::true_type{});
     else f(std::false_type{});
   }
@@ -93,7 +91,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
     for (int m = 0; m < token_tiles; ++m) {
       Pair p[N][4];
       const auto rows = [&](int e) { return side + a_across + tile[e].i * ld + 16 * m; };
-      if (c.map == Map::dpfp) {
+      if (c.nu) {
         Pair other[N][4];
         Base::template load_features<A_across, false>(p, 0, rows);
         Base::template load_features<A_across, false>(other, 0, [&](int e) { return rows(e) - tile[e].j * ld; });

@@ -31,7 +31,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       if (has_states<K>) c.W = &state;
       if (K == Kind::favor || K == Kind::general) c.map = Map::favor;
       c.together = K == Kind::favor;
-      if (c.map != Map::dpfp) c.nu = 0;
+      if (c.map == Map::favor) c.nu = 0, c.m = c.d_dot / 2;
       lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
                   delta ? "true" : "false", names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),

@@ -1,4 +1,4 @@
-// Input checks that name the operator, the tensor, what was expected and what came.
+// Input checks of every device that name the operator, the tensor, what was expected and what came.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,9 +21,9 @@ inline void check_like(const char* op, const char* name, const at::Tensor& x, co
   check_device(op, name, x, q);
 }
 
-// The type of states and of what is computed in them.
+// The type of states and of what is computed in them: as fwp_fairseq/ops/problem.py.
 inline at::ScalarType state_type(const at::Tensor& q) {
-  return q.scalar_type() == at::kBFloat16 ? at::kFloat : q.scalar_type();
+  return q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
 }
 
 inline void check_state(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {

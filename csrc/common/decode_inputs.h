@@ -1,0 +1,121 @@
+// The inputs of the decoding operators, checked, for the glue of every device. Their meaning: fwp_fairseq/ops/decoding.py.
+#pragma once
+
+#include "inputs.h"
+
+namespace fwp {
+
+// What decode and fold share.
+struct Block {
+  const char* op;
+  Tensor keys, values;
+  OptionalTensor strengths, ancestors;
+  Tensor rows;
+  OptionalTensor W, z;
+  int64_t count;
+  std::string rule_name, feature_map;
+  int64_t d_dot;
+  bool normalize_output;
+  Rule rule{};
+  Map map{};
+  Width width{};
+
+  int64_t room() const { return keys.size(0); }
+  int64_t stored() const { return keys.size(1); }
+  int64_t heads() const { return keys.size(2); }
+  int64_t d_cached() const { return keys.size(3); }
+  int64_t d_value() const { return values.size(3); }
+  int64_t reading() const { return ancestors ? ancestors->size(0) : rows.size(0); }
+
+  // What is read and written in place.
+  void check_held(const char* name, const Tensor& x, at::ScalarType type) const {
+    TORCH_CHECK_VALUE(x.scalar_type() == type && x.is_contiguous(), op, ": ", name, " is of type ", x.scalar_type(),
+                      ", expected a contiguous ", type);
+    check_device(op, name, x, keys);
+  }
+
+  // Of keys of width d_key, behind which `writing` positions are to be written.
+  void check(int64_t d_key, int64_t writing) {
+    rule = rule_of(op, rule_name);
+    map = map_of(op, feature_map);
+    width = checked_width(op, map, d_key, d_dot);
+    check_rank(op, "keys", keys, 4);
+    check_rank(op, "values", values, 4);
+    check_shape(op, "keys", keys, {room(), stored(), heads(), width.d_cached});
+    check_shape(op, "values", values, {room(), stored(), heads(), d_value()});
+    check_held("keys", keys, keys.scalar_type());
+    check_held("values", values, keys.scalar_type());
+    TORCH_CHECK_VALUE(count >= 0 && count + writing <= room(), op, ": the block has room for ", room(),
+                      " positions, got count = ", count, " and ", writing, " to write");
+    TORCH_CHECK_VALUE((rule == Rule::gated) == strengths.has_value(), op, ": strengths are ",
+                      strengths ? "given" : "missing", " for the rule ", name_of(rule));
+    if (strengths) {
+      check_shape(op, "strengths", *strengths, {room(), stored(), heads()});
+      check_held("strengths", *strengths, keys.scalar_type());
+    }
+    check_rank(op, "rows", rows, 1);
+    check_held("rows", rows, at::kInt);
+    if (ancestors) {
+      check_shape(op, "ancestors", *ancestors, {reading(), room()});
+      check_held("ancestors", *ancestors, at::kInt);
+    }
+    if (W) check_shape(op, "rows", rows, {reading()});
+    check_states(op, "W", "z", W, z, {W ? W->size(0) : 0, heads(), d_dot, d_value()}, normalize_output, keys);
+    if (W) check_held("W", *W, state_type(keys));
+    if (z) check_held("z", *z, state_type(keys));
+  }
+
+  // Everything but tensors, to a device's DecodeCall.
+  template <class C> void describe(C& c, int64_t d_key) const {
+    const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
+    c.rule = rule;
+    c.map = map;
+    set(c.nu, width.nu);
+    set(c.m, width.m);
+    c.normalize_output = normalize_output;
+    set(c.rows, reading());
+    set(c.heads, heads());
+    set(c.stored, stored());
+    set(c.count, count);
+    set(c.d_key, d_key);
+    set(c.d_value, d_value());
+    set(c.d_dot, d_dot);
+    set(c.d_cached, d_cached());
+  }
+};
+
+// What a step adds: queries, and what is to be written (or nothing).
+struct Step {
+  Tensor q;
+  OptionalTensor k, v, beta, padding, projection;
+
+  Step(const Block& block, const Tensor& given_q, const OptionalTensor& given_k, const OptionalTensor& given_v,
+       const OptionalTensor& beta, const OptionalTensor& padding, const OptionalTensor& projection)
+      : q(with_contiguous_rows(given_q)), beta(beta), padding(padding), projection(projection) {
+    const char* op = block.op;
+    const int64_t R = q.size(0), T = q.size(1), H = block.heads(), d_key = q.size(3);
+    check_like(op, "q", q, block.keys);
+    check_shape(op, "q", q, {block.reading(), T, H, d_key});
+    check_projection(op, projection, block.map, {d_key, block.width.m}, block.width.m > 0, q);
+    if (projection) block.check_held("projection", *projection, state_type(q));
+    TORCH_CHECK_VALUE(given_k.has_value() == given_v.has_value() &&
+                          (given_k && block.rule != Rule::sum) == beta.has_value(),
+                      op, ": expected k and v together, and beta with them for delta and gated");
+    if (!given_k) return;
+    TORCH_CHECK_VALUE(block.ancestors, op, ": ancestors are missing, and positions are to be written");
+    TORCH_CHECK_VALUE(R <= block.stored(), op, ": ", R, " rows are to be written, storage has ", block.stored());
+    check_shape(op, "k", *given_k, q.sizes());
+    check_shape(op, "v", *given_v, {R, T, H, block.d_value()});
+    check_like(op, "k", *given_k, q);
+    check_like(op, "v", *given_v, q);
+    k = with_contiguous_rows(*given_k);
+    v = with_contiguous_rows(*given_v);
+    if (beta) {
+      check_shape(op, "beta", *beta, {R, T, H});
+      check_state(op, "beta", *beta, q);
+    }
+    if (padding) check_mask(op, "padding", *padding, {R, T}, q);
+  }
+};
+
+}  // namespace fwp

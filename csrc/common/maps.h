@@ -1,0 +1,64 @@
+// The update rules and feature maps that compiled code knows: their names, widths and constants, for every device, for
+// operators and decoding. Kernels include this, so no header of torch or CUDA.
+//
+// A map is a line in FWP_MAPS and one of two things: a function of one number, which is a Function in elementwise.h and
+// needs nothing else; or a Phi of its own for each device (cpu/maps, cuda/kernels/maps), with its Width here.
+#pragma once
+
+#include <cstdint>
+
+namespace fwp {
+
+// In the order of their numbers.
+#define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated)
+#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(dpfp) EACH(favor)
+
+#define FWP_ENUMERATOR(name) name,
+enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };
+enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
+#undef FWP_ENUMERATOR
+
+#define FWP_NAME(name) #name,
+constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_MAPS(FWP_NAME)};
+#undef FWP_NAME
+
+template <Map M> struct MapConstant {
+  static constexpr Map value = M;
+};
+struct AllMaps {
+  template <Map M> static constexpr bool has = true;
+};
+
+// Defines with_map(map, f), which returns f(MapConstant<the map>{}); of the maps that Some has. A macro, because each device
+// and each instruction set needs a function of its own, with its own qualifiers.
+#define FWP_MAP_CASE(name)                  \
+  if constexpr (Some::template has<Map::name>) \
+    if (map == Map::name) return f(MapConstant<Map::name>{});
+#define FWP_DEFINE_WITH_MAP(qualifiers)                                                        \
+  template <class Some = AllMaps, class F> qualifiers decltype(auto) with_map(Map map, F f) {  \
+    FWP_MAPS(FWP_MAP_CASE)                                                                     \
+    __builtin_unreachable();                                                                   \
+  }
+
+// What the width of a map's features means. Of maps that take each input by itself:
+struct Width {
+  bool possible;         // whether features of this width can be
+  std::int64_t nu = 0;   // offsets: features are products of base features with these rolled by 1 .. nu
+  std::int64_t m = 0;    // rows of the projection that the map takes
+  std::int64_t d_cached;  // of what decoding keeps of a key: its features, or where nu > 0 the key itself
+
+  template <Map M> static Width of(std::int64_t d_key, std::int64_t d_dot) { return {d_dot == d_key, 0, 0, d_dot}; }
+};
+// DPFP: nu blocks of 2 d_key features. With nu = 2 d_key a feature would meet itself.
+template <> inline Width Width::of<Map::dpfp>(std::int64_t d_key, std::int64_t d_dot) {
+  const std::int64_t n = 2 * d_key, nu = n > 0 ? d_dot / n : 0;
+  return {nu > 0 && d_dot == nu * n && nu < n, nu, 0, d_key};
+}
+// FAVOR+: m features exp(R x' - ..) and m features exp(-R x' - ..).
+template <> inline Width Width::of<Map::favor>(std::int64_t, std::int64_t d_dot) {
+  return {d_dot > 0 && d_dot % 2 == 0, 0, d_dot / 2, d_dot};
+}
+
+constexpr float largest_favor_exponent = 30;  // as fwp_fairseq/feature_maps/favor.py: larger ones are clipped
+
+}  // namespace fwp

@@ -1,0 +1,64 @@
+// Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], tokens padded to
+// whole vectors: a roll over features is then another row, and a product of features that of two rows.
+
+// One side (queries or keys) of a tile.
+template <class T> struct Side {
+  idx tokens, padded;  // padded: whole vectors
+  idx ld;              // of x and phi
+  T* x;                // what features and their backward need of the inputs: [base_rows][ld]
+  T* phi;              // [d_dot][ld], not normalised
+  idx ahead = 0;       // from a row of inputs to the one that is loaded next in its place, which is asked for early
+  T* scale;            // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
+};
+
+// Distance of rows: whole vectors, but no multiple of 256 bytes from there on, whose lines would share few cache sets.
+template <class T> idx row_distance(idx tokens) {
+  const idx padded = round_up(tokens, width<T>);
+  return padded * sizeof(T) >= 256 && padded * sizeof(T) % 256 == 0 ? padded + width<T> : padded;
+}
+
+// put(d, x_d of tokens t0 + t .. t0 + t + W) for all d, 0 behind `count` and for padding. `buffer`: width x
+// round_up(d_key) elements. `ahead` as in Side.
+template <class T, class F>
+FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx t, idx count, idx d_key,
+                                const Rows<const bool>& padding, idx ahead, T* buffer, F put) {
+  constexpr idx W = width<T>;
+  bool direct = t + W <= count;
+  if (direct && padding)
+    for (idx i = 0; i < W; ++i) direct = direct && !*padding.at(b, t0 + t + i, 0);
+  const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
+  idx first = 0;
+  if (direct)
+    for (; first + W <= d_key; first += W) {
+      for (idx i = 0; i < W; ++i) prefetch<false>(from + i * rows.time + first + ahead);
+      for_columns(from + first, rows.time, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA { put(first + i, column); });
+    }
+  if (first == d_key) return;
+  // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
+  const idx columns = round_up(d_key, W);
+  for (idx i = 0; i < W; ++i) {
+    const bool there = t + i < count && !(padding && *padding.at(b, t0 + t + i, 0));
+    for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * rows.time + d] : T(0);
+  }
+  for (; first < d_key; first += W)
+    for_columns(buffer + first, columns, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA {
+      if (first + i < d_key) put(first + i, column);
+    });
+}
+
+// The other way: rows of tokens t0 .. t0 + count from x[d][t].
+template <class T>
+void store_transposed(const Rows<T>& rows, idx b, idx h, idx t0, idx count, idx d_key, const T* x, idx ld) {
+  constexpr idx W = width<T>;
+  idx t = 0;
+  for (; t + W <= count; t += W) {
+    idx d = 0;
+    for (; d + W <= d_key; d += W) transpose_block(x + d * ld + t, ld, rows.at(b, t0 + t, h) + d, rows.time);
+    for (; d < d_key; ++d)
+      for (idx i = 0; i < W; ++i) rows.at(b, t0 + t + i, h)[d] = x[d * ld + t + i];
+  }
+  for (; t < count; ++t) {
+    T* to = rows.at(b, t0 + t, h);
+    for (idx d = 0; d < d_key; ++d) to[d] = x[d * ld + t];
+  }
+}
