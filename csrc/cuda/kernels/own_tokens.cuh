@@ -1,0 +1,205 @@
+// A warp's tokens: where they are, which of them are there, and how their inputs come into the block.
+#pragma once
+
+#include "maps.cuh"
+#include "piece.cuh"
+#include "shared.cuh"
+
+namespace fwp::gpu {
+
+// TEAMS: 1, where each warp has 16 queries and the keys of these numbers; or 2, of which one has queries, the other keys.
+template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> struct OwnTokens {
+  static constexpr bool states = has_states<K>, several = K == Kind::general;  // slabs, maps
+  static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = COLUMNS / 8;
+  static constexpr int ld = Shared<P, LT, K>::ld, raw_ld = Shared<P, LT, K>::raw_ld;
+  using Element = typename P::Element;
+  using Pair = typename P::Pair;
+  using Strip = float[strip_tiles][4];
+  using Values = float[value_tiles][4];
+
+  const Call& c;
+  const Piece here;
+  const bool backward;
+  Shared<P, LT, K, COLUMNS, TEAMS> s;
+  const int lane, g, t, team, row, b, h;
+  int stride;        // of D, Z, G
+  int base_rows;     // resident
+  int modulus;       // base rows come round after so many: with offsets 2 d_key, else never
+  const int a_down, b_down, a_across, b_across;  // corners of operands in base rows
+  int slabs;
+  int sources;       // keys here up to the last that is not padding
+  int source_tiles, target_tiles;
+
+  // The same block and piece again: for functions that are called. Handing them a pointer to this would keep it in memory.
+  struct Again {};
+  FWP_DEVICE OwnTokens(const Call& call, const Piece& piece, bool backward, Again)
+      : c(call),
+        here(piece),
+        backward(backward),
+        lane(thread_index() % 32),
+        g(lane / 4),
+        t(lane % 4),
+        team(TEAMS == 1 ? 0 : warp_index() / tiles),
+        row(16 * tile_of(warp_index(), backward)),
+        b(piece.head / call.heads),
+        h(piece.head % call.heads),
+        a_down(corner<A_down>()),
+        b_down(corner<B_down>()),
+        a_across(corner<A_across>()),
+        b_across(corner<B_across>()) {
+    s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
+    stride = value_stride<COLUMNS>(c, backward);
+    base_rows = c.base_rows;
+    modulus = c.nu ? 2 * c.d_key : 1 << 30;
+    slabs = several ? slabs_of(c) : 1;
+  }
+
+  // Larger blocks have no registers to spare for it.
+  template <class O> FWP_DEVICE int corner() const {
+    const int at = P::template corner<O>(lane, ld);
+    return LT < longest_chunk ? kept(at) : at;
+  }
+
+  // ---- small pieces ----
+
+  FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.m); }
+  // Calls f with the map, one of those that the instance serves.
+  struct Served {
+    template <Map M> static constexpr bool has = several || Phi<M>::projects == (K == Kind::favor);
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_phi(F f) const { return with_map<Served>(c.map, f); }
+  // .. and makes base rows of one input each.
+  struct OfInputs {
+    template <Map M> static constexpr bool has = !Phi<M>::projects;
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_own(F f) const { return with_map<OfInputs>(c.map, f); }
+  // .. and features, too.
+  struct Elementwise {
+    template <Map M> static constexpr bool has = !Phi<M>::projects && !Phi<M>::rolls;
+  };
+  template <class F> FWP_DEVICE decltype(auto) with_elementwise(F f) const { return with_map<Elementwise>(c.map, f); }
+
+  FWP_DEVICE float quad_sum(float x) const {
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+  }
+  template <int N> static FWP_DEVICE void clear(float (&x)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = 0;
+  }
+  // Calls f(n, i, column) for every number of a strip; of the tiles of 16 columns first .. last - 1.
+  template <class F> FWP_DEVICE void for_strip(F f) const { for_strip(0, tiles, f); }
+  template <class F> FWP_DEVICE void for_strip(int first, int last, F f) const {
+#pragma unroll
+    for (int m = 0; m < tiles; ++m)
+      if (m >= first && m < last)
+#pragma unroll
+        for (int n = 2 * m; n < 2 * m + 2; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
+  }
+  FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
+
+  // Which 16 tokens a warp has. In a causal forward the later ones have more to do, and warps 4 apart share a scheduler: of
+  // eight warps these get tiles that together have the same.
+  static FWP_DEVICE int tile_of(int warp, bool backward) {
+    if (TEAMS > 1) return warp % tiles;
+    return tiles == 8 && !backward && warp >= 4 ? 11 - warp : warp;
+  }
+
+  // ---- tokens ----
+
+  FWP_DEVICE bool query_there(int i) const { return i < here.queries; }
+  FWP_DEVICE bool key_there(int i) const { return s.present[i] != 0; }
+  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int i) const {
+    return b * rows.batch + (here.first + i) * rows.time + h * rows.head;
+  }
+
+  // sources, beta (1 for the sum rule, 0 for padding and behind the end)
+  FWP_DEVICE void find_last_key() {
+    const int i = thread_index();
+    const bool there =
+        i < here.keys && !(c.padding.data && c.padding.data[b * c.padding.batch + (here.first + i) * c.padding.time]);
+    float last = there ? float(i + 1) : 0.f;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float other = shuffle_xor(last, d);
+      last = other > last ? other : last;
+    }
+    if (i < LT && lane == 0) s.last_key[i / 32] = int(last);
+    if (i < LT) {
+      s.beta[i] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, i)] : 1.f;
+      s.present[i] = there;
+    }
+    sync_block();
+    sources = 0;
+#pragma unroll 1
+    for (int w = 0; w < (LT + 31) / 32; ++w) sources = s.last_key[w] > sources ? s.last_key[w] : sources;
+  }
+
+  // ---- inputs ----
+
+  // Inputs on their way: inputs_at_once ones of own tokens, a vector a lane and step, neighbouring lanes along a token.
+  static constexpr int vector = 16 / sizeof(Element), lanes_a_token = inputs_at_once / vector,
+                       tokens_a_step = 32 / lanes_a_token;
+  using Inputs = Vector[16 / tokens_a_step];
+
+  // Asks for own tokens' inputs from `first` on, if they can be loaded as vectors.
+  FWP_DEVICE void ask(Inputs& x, bool keys, int first) const {
+    const Rows<const void>& rows = keys ? c.k : c.q;
+    if (!rows.aligned) return;
+    const int token = row + lane / lanes_a_token, d = first + lane % lanes_a_token * vector;
+    const int end = d < c.d_key ? keys ? here.keys : here.queries : 0;
+    const Element* from = static_cast<const Element*>(rows.data) + offset(rows, token) + d;
+#pragma unroll
+    for (int n = 0; n < 16 / tokens_a_step; ++n) {
+      if (token + n * tokens_a_step < end) x[n] = *reinterpret_cast<const Vector*>(from + n * tokens_a_step * rows.time);
+      else x[n] = {};
+    }
+  }
+  // Inputs first .. first + 63 of own tokens to `raw`, 0 where there are none.
+  FWP_DEVICE void put_inputs(const Inputs& asked, bool keys, int first) const {
+    const Rows<const void>& rows = keys ? c.k : c.q;
+    Element* raw = s.raw + (team * LT + row) * raw_ld;
+    if (rows.aligned) {
+#pragma unroll
+      for (int n = 0; n < 16 / tokens_a_step; ++n) {
+        const int token = n * tokens_a_step + lane / lanes_a_token;
+        Vector y = asked[n];
+        if (keys && !key_there(row + token)) y = {};
+        *reinterpret_cast<Vector*>(raw + token * raw_ld + lane % lanes_a_token * vector) = y;
+      }
+    } else {
+#pragma unroll 1
+      for (int e = lane; e < 16 * inputs_at_once; e += 32) {
+        const int token = row + e / inputs_at_once, d = first + e % inputs_at_once;
+        const bool there = d < c.d_key && (keys ? key_there(token) : query_there(token));
+        raw[e / inputs_at_once * raw_ld + e % inputs_at_once] =
+            there ? static_cast<const Element*>(rows.data)[offset(rows, token) + d] : Element(0);
+      }
+    }
+    sync_warp();
+  }
+  // The same as numbers: x[n][..] are pairs of tokens, those of the operand A_down of 16 inputs.
+  FWP_DEVICE void read_inputs(Float2 (&x)[inputs_at_once / 16][4], const Inputs& asked, bool keys, int first) const {
+    put_inputs(asked, keys, first);
+    const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<A_down>(lane, raw_ld);
+    Pair pairs[inputs_at_once / 16][4];
+#pragma unroll
+    for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<A_down, raw_ld>(pairs[n], at + 16 * n);
+    P::for_type(c.type, [&](auto type) {
+#pragma unroll
+      for (int n = 0; n < inputs_at_once / 16; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] = P::template numbers<type.value>(pairs[n][i]);
+    });
+    sync_warp();
+  }
+
+  static FWP_DEVICE void store(Element* to, Pair x) { *reinterpret_cast<Pair*>(to) = x; }
+  static FWP_DEVICE Pair load(const Element* from) { return *reinterpret_cast<const Pair*>(from); }
+};
+
+}  // namespace fwp::gpu
