@@ -28,3 +28,13 @@ template <> struct Function<Map::elu> {
     return D::where(f > D::number(1), g, g * f);
   }
 };
+
+template <> struct Function<Map::relu> {
+  static constexpr bool rises = true, zero = true, linear = false, exact = true;
+  template <class D> static FWP_FUNCTION typename D::Number value(typename D::Number x) {
+    return D::where(x < D::number(0), D::number(0), x);
+  }
+  template <class D> static FWP_FUNCTION typename D::Number back(typename D::Number g, typename D::Number f) {
+    return D::where(f <= D::number(0), D::number(0), g);
+  }
+};

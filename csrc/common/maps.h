@@ -11,7 +11,7 @@ namespace fwp {
 
 // In the order of their numbers.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated)
-#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(dpfp) EACH(favor)
+#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor)
 
 #define FWP_ENUMERATOR(name) name,
 enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };

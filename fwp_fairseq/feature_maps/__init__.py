@@ -5,8 +5,9 @@ from .elu import Elu
 from .favor import Favor
 from .feature_map import FeatureMap, KernelOptions
 from .identity import Identity
+from .relu import Relu
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Identity)}
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Identity)}
 
 # Names of what sets a map's width, with their help texts: nu, m.
 PARAMETERS: dict[str, str] = {}

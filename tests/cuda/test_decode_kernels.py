@@ -11,6 +11,7 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from tests.cuda.decode_kernels import Shim
+from tests.maps import MAPS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
 
@@ -24,7 +25,6 @@ LIMITS = {torch.float16: 6e-4, torch.bfloat16: 3.5e-3, torch.float32: 1.5e-6}
 
 OPCHECKS = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
 DPFP = ("dpfp", {"nu": 2})
-MAPS = [None, ("elu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]
 
 
 class Sentence(Stream):
@@ -329,7 +329,7 @@ def test_opcheck(rule, writes, dtype, check):
     "changes, message",
     [
         ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
-        ({"feature_map": "relu"}, "feature_map is relu, expected"),
+        ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
         ({"beta": None}, "beta with them for delta"),
         ({"ancestors": None}, "ancestors are missing"),

@@ -159,7 +159,7 @@ def test_opcheck(rule, state, dtype, check):
     "changes, message",
     [
         ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
-        ({"map": "relu"}, "feature_map is relu, expected identity, elu, dpfp or favor"),
+        ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
         ({"q": torch.zeros(2, 6, 2, 7, dtype=HALF)}, "causal needs as many queries as keys, got T = 6 and S = 5"),

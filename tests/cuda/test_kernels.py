@@ -9,6 +9,7 @@ from torch import Tensor
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
+from tests.maps import MAPS
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,6 @@ DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"
 LIMITS = {torch.float16: (6e-4, 2e-3), torch.bfloat16: (2.5e-3, 4e-3), torch.float32: (1.5e-6, 5e-6)}
 
 DPFP = ("dpfp", {"nu": 2})
-MAPS = [None, ("elu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
 LENGTHS = {16: 13, 32: 32, 64: 50, 128: 71}  # block of tokens: a length that it serves
 

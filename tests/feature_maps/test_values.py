@@ -12,7 +12,7 @@ from tests import naive
 from tests.tolerances import assert_close
 
 D_KEY = 6
-BUILT = {"elu": {}, "identity": {}, "dpfp": {"nu": 3}, "favor": {"m": 8}}
+BUILT = {"elu": {}, "relu": {}, "identity": {}, "dpfp": {"nu": 3}, "favor": {"m": 8}}
 VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
 
 
@@ -23,6 +23,12 @@ def test_the_table_is_complete():
 def test_elu_by_hand():
     x = torch.tensor([2.0, 0.0, -1.0, -math.log(4)], dtype=torch.float64)
     assert_close(build_feature_map("elu", 4)(x), torch.tensor([3, 1, math.exp(-1), 0.25]).double(), "float32")
+
+
+def test_relu_by_hand():
+    x = torch.tensor([2.0, 0.0, -1.0, math.nan])
+    assert_close(build_feature_map("relu", 4)(x)[:3], torch.tensor([2.0, 0.0, 0.0]), "float32")
+    assert build_feature_map("relu", 4)(x)[3].isnan()
 
 
 def test_identity():

@@ -64,7 +64,7 @@ def test_natural_widths():
 @pytest.mark.parametrize(
     "arguments, options, message",
     [
-        (("relu", 4), {}, "feature map 'relu' is unknown, expected one of elu, dpfp, favor, identity"),
+        (("tanh", 4), {}, "feature map 'tanh' is unknown, expected one of elu, dpfp, favor, relu, identity"),
         (("elu", 0), {}, "elu feature map: d_key = 0, expected at least 1"),
         (("dpfp", 4), {"nu": 0}, "nu = 0 is outside 1..7"),
         (("dpfp", 4), {"nu": 8}, "nu = 8 is outside 1..7"),

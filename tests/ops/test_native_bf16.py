@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tests import naive
+from tests.maps import MAPS
 from tests.ops import instruction_sets
-from tests.ops.test_native import LENGTHS, MAPS, NORMALIZERS, build, call, make_inputs
+from tests.ops.test_native import LENGTHS, NORMALIZERS, build, call, make_inputs
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native")

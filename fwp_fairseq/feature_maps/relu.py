@@ -1,0 +1,26 @@
+"""ReLU (Kasai et al. 2021)."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from .feature_map import FeatureMap
+
+
+class Relu(FeatureMap):
+    """phi(x) = max(x, 0); d_dot = d_key.
+
+    Kasai et al. 2021 ("Finetuning Pretrained Transformers into RNNs") without their additional projection before it. A
+    query may have no feature in common with any key, and then reads 0.
+    """
+
+    name = "relu"
+    title = "ReLU"
+    homogeneity = 1
+    non_negative = True
+    kernel = "relu"
+
+    def __init__(self, d_key: int):
+        super().__init__(d_key, d_key)
+
+    def features(self, x: Tensor) -> Tensor:
+        return F.relu(x)
