@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parent / "fwp_fairseq"
 README = PACKAGE.parent / "README.md"
 PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
 # One library a part: a CUDA library that cannot be compiled or loaded leaves the CPU kernels usable.
-SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/*.cu")}
+SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/instances/*.cu")}
 DEVICES = "8.0;9.0+PTX"  # without a GPU: A100, H100 and H200, and what comes after them
 SECONDS = {"cpu": 15, "cuda": 40}  # of one processor for a source, and for each device: to say how long it takes
 

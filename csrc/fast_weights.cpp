@@ -2,8 +2,8 @@
 // fwp_fairseq/ops/native.py.
 #include <torch/library.h>
 
-// rule: sum, delta, gated. feature_map: identity, elu, dpfp (nu = d_dot / 2 d_key), favor (m = d_dot / 2, with its projection
-// (m, d_key) and x' = input_scale x). Without return_state, W and z come back empty. The backward returns the gradients
+// rule and feature_map: names of common/maps.h. projection: (m, d_key), exactly for maps that have one, of
+// x' = input_scale x. Without return_state, W and z come back empty. The backward returns the gradients
 // of q, k, v, beta, initial_W and initial_z, empty for what was not given.
 TORCH_LIBRARY(fwp, m) {
   m.def(

@@ -155,7 +155,7 @@ def main() -> int:
         return compile_one(nvcc, version, source, arguments.all or assembled(source.stem))
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        found = pool.map(work, sorted((CUDA / "kernels").glob("*.cu")))
+        found = pool.map(work, sorted((CUDA / "kernels" / "instances").glob("*.cu")))
         kernels = [kernel for kernels in found for kernel in kernels]
     if unknown := {kernel.name for kernel in kernels} - known.keys():
         sys.exit(f"csrc/cuda/shim/sizes.cpp does not print {', '.join(sorted(unknown))}")

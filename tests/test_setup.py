@@ -189,8 +189,8 @@ def cuda(project, monkeypatch):
     """A torch that says it is built with CUDA 13.0 and sees the devices ``GPUS``, and compilers that leave empty files
     and note their arguments in the file ``calls``."""
     add_kernels(project)
-    (project / "csrc" / "cuda" / "kernels").mkdir(parents=True)
-    (project / "csrc" / "cuda" / "kernels" / "one.cu").write_text("")
+    (project / "csrc" / "cuda" / "kernels" / "instances").mkdir(parents=True)
+    (project / "csrc" / "cuda" / "kernels" / "instances" / "one.cu").write_text("")
     (project / "sitecustomize.py").write_text(
         "import os, torch\n"
         "gpus = [tuple(map(int, name.split('.'))) for name in os.environ['GPUS'].split()]\n"

@@ -15,10 +15,12 @@
 
 namespace fwp {
 
-#define FWP_DECLARE(name)                   \
-  namespace name {                          \
-  const Kernels<float>& kernels_of(float);  \
-  const Kernels<double>& kernels_of(double);\
+#define FWP_DECLARE(name)                                 \
+  namespace name {                                        \
+  const Kernels<float>& kernels_of(float);                \
+  const Kernels<double>& kernels_of(double);              \
+  const DecodeKernels<float>& decode_kernels_of(float);   \
+  const DecodeKernels<double>& decode_kernels_of(double); \
   }
 FWP_DECLARE(capability_default)
 #if defined(__x86_64__)
@@ -85,15 +87,21 @@ Capability chosen() {
 
 const char* capability_name() { return names[static_cast<int>(chosen())]; }
 
-template <class T> const Kernels<T>& chosen_kernels() {
 #if defined(__x86_64__)
-  if (chosen() >= Capability::avx512) return capability_avx512::kernels_of(T());
-  if (chosen() == Capability::avx2) return capability_avx2::kernels_of(T());
+#define FWP_CHOOSE(function)                                                             \
+  if (chosen() >= Capability::avx512) return capability_avx512::function(T());           \
+  if (chosen() == Capability::avx2) return capability_avx2::function(T());               \
+  return capability_default::function(T());
+#else
+#define FWP_CHOOSE(function) return capability_default::function(T());
 #endif
-  return capability_default::kernels_of(T());
-}
+template <class T> const Kernels<T>& chosen_kernels() { FWP_CHOOSE(kernels_of) }
+template <class T> const DecodeKernels<T>& chosen_decode_kernels() { FWP_CHOOSE(decode_kernels_of) }
+#undef FWP_CHOOSE
 template const Kernels<float>& chosen_kernels<float>();
 template const Kernels<double>& chosen_kernels<double>();
+template const DecodeKernels<float>& chosen_decode_kernels<float>();
+template const DecodeKernels<double>& chosen_decode_kernels<double>();
 
 const KernelsBf16* chosen_bf16_kernels() {
 #if FWP_HAS_AMX_BF16

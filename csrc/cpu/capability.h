@@ -1,7 +1,7 @@
 // Which instruction set's kernels run: the best that the processor has, or a lower one that FWP_CPU_CAPABILITY asks for.
 #pragma once
 
-#include "call.h"
+#include "decode_call.h"
 
 // Whether the compiler knows AMX, and the system is one that is asked for permission to use it.
 #if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
@@ -14,6 +14,7 @@ namespace fwp {
 
 const char* capability_name();
 template <class T> const Kernels<T>& chosen_kernels();
+template <class T> const DecodeKernels<T>& chosen_decode_kernels();
 const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

@@ -1,5 +1,5 @@
 // One decoding step of one head over the positions of a block and the state before it. Included once per instruction
-// set, see decode_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
+// set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
 //
 // Everything is a row: features of a token lie beside each other, so that positions can be read through a table, each
 // from the row of storage in which it was written. Queries that read the same positions (a query and its key under the

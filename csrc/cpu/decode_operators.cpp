@@ -8,33 +8,11 @@
 
 #include "../common/decode_inputs.h"
 #include "capability.h"
-#include "decode_call.h"
 #include "tensors.h"
 
 namespace fwp {
 
-#define FWP_DECLARE(name)                                \
-  namespace name {                                       \
-  const DecodeKernels<float>& decode_kernels_of(float);  \
-  const DecodeKernels<double>& decode_kernels_of(double);\
-  }
-FWP_DECLARE(capability_default)
-#if defined(__x86_64__)
-FWP_DECLARE(capability_avx2)
-FWP_DECLARE(capability_avx512)
-#endif
-#undef FWP_DECLARE
-
 namespace {
-
-template <class T> const DecodeKernels<T>& chosen() {
-#if defined(__x86_64__)
-  static const std::string name = capability_name();
-  if (name == "avx2") return capability_avx2::decode_kernels_of(T());
-  if (name != "default") return capability_avx512::decode_kernels_of(T());
-#endif
-  return capability_default::decode_kernels_of(T());
-}
 
 // Every entry of a table is a row of storage, so that nothing outside of it is read.
 void check_table(const char* op, const char* name, const Tensor& table, int64_t columns, int64_t end) {
@@ -107,7 +85,7 @@ Tensor decode(
       if (padding) c.padding = rows<bool>(*padding);
     }
     c.out = mutable_rows<scalar_t>(out);
-    const auto& kernels = chosen<scalar_t>();
+    const auto& kernels = chosen_decode_kernels<scalar_t>();
     const std::size_t size = kernels.scratch(c);
     const int64_t work = T * ((count + T) * (d_dot + c.d_value) + (W ? d_dot * c.d_value : 0));
     if (k) {
@@ -149,7 +127,7 @@ std::tuple<Tensor, Tensor> fold(
     c.eps = 0;
     c.new_W = new_W.mutable_data_ptr<scalar_t>();
     if (normalize_output) c.new_z = new_z.mutable_data_ptr<scalar_t>();
-    const auto& kernels = chosen<scalar_t>();
+    const auto& kernels = chosen_decode_kernels<scalar_t>();
     const std::size_t size = kernels.scratch(c);
     at::parallel_for(0, R * H, 1, [&](int64_t first, int64_t last) {
       scalar_t* own = scratch<scalar_t>(size);

@@ -22,7 +22,9 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "maps/favor.h"
 #include "feature_map.h"
 #include "kernels.h"
-#ifdef FWP_BF16
+#ifndef FWP_BF16
+#include "decode.h"
+#else
 #include "tiles_bf16.h"
 #include "side_bf16.h"
 #include "maps/elementwise_bf16.h"
@@ -39,6 +41,8 @@ const KernelsBf16& kernels_of(Bf16) { return kernels_bf16; }
 #else
 const Kernels<float>& kernels_of(float) { return kernels<float>; }
 const Kernels<double>& kernels_of(double) { return kernels<double>; }
+const DecodeKernels<float>& decode_kernels_of(float) { return decode_kernels<float>; }
+const DecodeKernels<double>& decode_kernels_of(double) { return decode_kernels<double>; }
 #endif
 
 }  // namespace FWP_NAMESPACE

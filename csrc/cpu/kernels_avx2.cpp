@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "call.h"
+#include "decode_call.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "call.h"
+#include "decode_call.h"
 
 #define FWP_NAMESPACE capability_default
 #define FWP_VECTOR_BYTES 16

@@ -11,7 +11,7 @@ from tests.cuda import kernels as operator
 from tests.cuda.kernels import RULES, TYPES, empty_rows
 from tests.cuda.kernels import _checked as checked
 from tests.cuda.kernels import _Rows as Rows
-from tests.cuda.shim import CUDA, library
+from tests.cuda.shim import CUDA, INSTANCES, library
 
 
 class _Call(ctypes.Structure):
@@ -40,7 +40,7 @@ def pointer(x: Tensor | None) -> int | None:
 
 
 def kernels() -> ctypes.CDLL:
-    sources = sorted((CUDA / "kernels").glob("decode_*.cu"))
+    sources = sorted(INSTANCES.glob("decode_*.cu"))
     loaded = library(CUDA / "shim" / "decode_library.cpp", *sources)
     for function in (loaded.fwp_shim_decode, loaded.fwp_shim_fold):
         function.restype = c_char_p

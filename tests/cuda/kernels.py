@@ -7,7 +7,7 @@ from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from tests.cuda.shim import CUDA, library
+from tests.cuda.shim import CUDA, INSTANCES, library
 
 # In the order of their numbers.
 _NAMES = (CUDA.parent / "common" / "maps.h").read_text()
@@ -55,7 +55,7 @@ class _Call(ctypes.Structure):
 
 
 def kernels() -> ctypes.CDLL:
-    loaded = library(CUDA / "shim" / "library.cpp", *sorted((CUDA / "kernels").glob("*.cu")))
+    loaded = library(CUDA / "shim" / "library.cpp", *sorted(INSTANCES.glob("*.cu")))
     for function in (loaded.fwp_shim_forward, loaded.fwp_shim_backward):
         function.restype = c_char_p
     assert loaded.fwp_shim_call_size() == ctypes.sizeof(_Call)

@@ -11,11 +11,11 @@ It changes the whole process, so it needs one of its own, in which the real libr
 
 import ctypes
 
-from tests.cuda.shim import CUDA, path
+from tests.cuda.shim import CUDA, INSTANCES, path
 
 # Before torch is imported: it looks for CUDA once.
 _GLUE = (CUDA / "shim" / "pretended.cpp", CUDA / "launch.cpp", CUDA / "decode_launch.cpp")
-_PATH = path(*sorted((CUDA / "kernels").glob("*.cu")), glue=_GLUE)
+_PATH = path(*sorted(INSTANCES.glob("*.cu")), glue=_GLUE)
 _LIBRARY = ctypes.CDLL(str(_PATH))
 
 import torch  # noqa: E402

@@ -18,6 +18,7 @@ from tests.shared import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
+INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"
 COMPILER = [
     *os.environ.get("CXX", "g++").split(),

@@ -31,7 +31,7 @@ NAME = "forward_kernel<Half, 64, true, state>"
 
 def test_table_has_every_source_and_no_other():
     rows = re.findall(r"^\| (\w+) \| `.+?` \|", generated(kernel_resources.PAGE), re.M)
-    assert set(rows) == {path.stem for path in (kernel_resources.CUDA / "kernels").glob("*.cu")}
+    assert set(rows) == {path.stem for path in (kernel_resources.CUDA / "kernels" / "instances").glob("*.cu")}
 
 
 def test_report_of_the_assembler():
@@ -58,9 +58,9 @@ def generated(page) -> str:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """One source, a page without a table, and an nvcc that reports what stands in report.txt."""
-    for folder in ("csrc/cuda/kernels", "docs", "cuda/bin"):
+    for folder in ("csrc/cuda/kernels/instances", "docs", "cuda/bin"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "csrc/cuda/kernels/forward_half_delta.cu").write_text('#include "a.cuh"\n')
+    (tmp_path / "csrc/cuda/kernels/instances/forward_half_delta.cu").write_text('#include "../a.cuh"\n')
     (tmp_path / "csrc/cuda/kernels/a.cuh").write_text("int a;  // one\n")
     page = tmp_path / "docs" / "kernels.md"
     page.write_text(f"before\n{kernel_resources.BEGIN}{kernel_resources.END}\nafter\n")

@@ -495,3 +495,8 @@ template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& c
 }
 
 }  // namespace fwp::gpu
+
+// For the sources in instances/.
+#define FWP_INSTANCE_OF_BACKWARD(P, DELTA, KIND)                                                        \
+  template const char* fwp::gpu::launch_backward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
+                                                                                            void*);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "decode_call.h"
+#include "maps.cuh"
 #include "numbers.cuh"
 #include "operands.cuh"
 
@@ -30,9 +31,9 @@ FWP_DEVICE int64_t state_of(const DecodeCall& c, int row, int h) {
 
 // Base features of a cached position: with offsets, r = relu([x, -x]) of its key, and features are phi_{j,i} = r_i r_{i-j}
 // (indices modulo base_width); else the features themselves.
-FWP_BOTH int base_width(const DecodeCall& c) { return c.nu ? 2 * c.d_cached : c.d_dot; }
+FWP_BOTH int base_width(const DecodeCall& c) { return has_offsets(c.map) ? 2 * c.d_cached : c.d_dot; }
 template <class P> FWP_DEVICE float base_feature(const DecodeCall& c, int64_t place, int i) {
-  if (!c.nu) return P::load(c.type, c.keys, place * c.d_cached + i);
+  if (!has_offsets(c.map)) return P::load(c.type, c.keys, place * c.d_cached + i);
   const bool second = i >= c.d_cached;
   const float x = P::load(c.type, c.keys, place * c.d_cached + (second ? i - c.d_cached : i)), y = second ? -x : x;
   return y < 0 ? 0.f : y;

@@ -17,7 +17,6 @@
 #include <type_traits>
 
 #include "cached.cuh"
-#include "maps.cuh"
 
 namespace fwp::gpu {
 
@@ -25,8 +24,8 @@ namespace fwp::gpu {
 // (halo, from the key's other end with the other sign at its beginning). In shared memory maps with offsets make both halves of r
 // of them, relu(x) and relu(-x), each behind its halo; the other maps have one half, the numbers themselves.
 constexpr int fetched = 72, held_ld = 2 * fetched + 8;  // rows begin 48 bytes apart modulo 128: operands meet no bank twice
-FWP_BOTH int halves(const DecodeCall& c) { return c.nu ? 2 : 1; }
-FWP_BOTH int halo_of(const DecodeCall& c) { return round_up(c.nu, 8); }
+FWP_BOTH int halves(const DecodeCall& c) { return has_offsets(c.map) ? 2 : 1; }
+FWP_BOTH int halo_of(const DecodeCall& c) { return has_offsets(c.map) ? round_up(c.nu, 8) : 0; }
 FWP_BOTH int slab_width(const DecodeCall& c) { return (fetched - halo_of(c)) / 16 * 16; }
 static_assert(most_offsets <= fetched - 16);
 
@@ -48,7 +47,7 @@ template <class P> struct DecodeShared {
     take(rows, decode_warps * 16 * held_ld);
     take(x, 2 * c.d_key);
     take(phi, 2 * c.d_dot);
-    take(operand, 2 * (c.nu ? c.nu : 1) * halves(c) * round_up(c.d_cached, 16));
+    take(operand, 2 * (has_offsets(c.map) ? c.nu : 1) * halves(c) * round_up(c.d_cached, 16));
     take(sums, decode_warps * 5);
     take(numerators, decode_warps * 2 * column_block);
     take(denominators, decode_warps * 2);
@@ -93,7 +92,7 @@ template <class P, int N> struct Decoder {
     index /= column_blocks(c);
     row = writes() ? index : index / c.tokens;
     token = writes() ? c.token : index % c.tokens;
-    offsets = c.nu ? c.nu : 1;
+    offsets = has_offsets(c.map) ? c.nu : 1;
     padded = round_up(c.d_cached, 16);
     features = halves(c) * padded;
     slabs = (padded + slab_width(c) - 1) / slab_width(c);
@@ -101,7 +100,7 @@ template <class P, int N> struct Decoder {
   }
 
   FWP_DEVICE bool writes() const { return c.k.data != nullptr; }
-  FWP_DEVICE bool rolls() const { return c.nu; }
+  FWP_DEVICE bool rolls() const { return has_offsets(c.map); }
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }

@@ -76,7 +76,7 @@ template <class P> struct Folder {
         const int64_t place = place_of(c, row, h, p);
         const int base = f % width, j = f / width + 1;
         phi = base_feature<P>(c, place, base);
-        if (c.nu) phi *= base_feature<P>(c, place, base < j ? base - j + width : base - j);
+        if (has_offsets(c.map)) phi *= base_feature<P>(c, place, base < j ? base - j + width : base - j);
       }
       s.phi[i / fold_features][i % fold_features] = phi;
     }

@@ -364,3 +364,9 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c,
 }
 
 }  // namespace fwp::gpu
+
+// For the sources in instances/.
+#define FWP_INSTANCE_OF_BYTES(P) template int fwp::gpu::bytes_of<fwp::gpu::P>(const fwp::gpu::Call&, bool);
+#define FWP_INSTANCE_OF_FORWARD(P, DELTA, KIND)                                                        \
+  template const char* fwp::gpu::launch_forward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
+                                                                                            void*);

@@ -4,3 +4,16 @@
 #include "maps/dpfp.cuh"
 #include "maps/elementwise.cuh"
 #include "maps/favor.cuh"
+
+namespace fwp::gpu {
+
+// Whether the map has offsets: where kernels of decoding ask for nu itself, they need more registers.
+#define FWP_ROLLS(name) \
+  if (map == Map::name) return Phi<Map::name>::rolls;
+FWP_BOTH bool has_offsets(Map map) {
+  FWP_MAPS(FWP_ROLLS)
+  return false;
+}
+#undef FWP_ROLLS
+
+}  // namespace fwp::gpu

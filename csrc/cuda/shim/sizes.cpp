@@ -8,6 +8,7 @@
 #include "../kernels/block.cuh"
 
 using namespace fwp::gpu;
+using fwp::Map;
 
 // Both kinds of call name these alike.
 template <class C> C call() {

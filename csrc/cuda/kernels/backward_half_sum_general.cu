@@ -1,5 +1,0 @@
-#include "backward.cuh"
-
-namespace fwp::gpu {
-template const char* launch_backward<Half, false, Kind::general>(const Call&, void*);
-}

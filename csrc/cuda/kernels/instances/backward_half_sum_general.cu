@@ -1,0 +1,3 @@
+#include "../backward.cuh"
+
+FWP_INSTANCE_OF_BACKWARD(Half, false, general)

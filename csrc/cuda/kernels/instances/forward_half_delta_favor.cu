@@ -1,0 +1,3 @@
+#include "../forward.cuh"
+
+FWP_INSTANCE_OF_FORWARD(Half, true, favor)

@@ -1,0 +1,4 @@
+#include "../forward.cuh"
+
+FWP_INSTANCE_OF_BYTES(Half)
+FWP_INSTANCE_OF_FORWARD(Half, false, plain)
