@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import subprocess
 from datetime import datetime, timezone
 from importlib import metadata
@@ -82,6 +83,12 @@ def _git(*arguments: str) -> str | None:
 
 
 def _checkout() -> dict:
+    # A copy that was carried to a machine without its .git: whoever carried it says which commit it is a clean copy of.
+    if carried := os.environ.get("FWP_COMMIT"):
+        if not re.fullmatch("[0-9a-f]{40}", carried):
+            raise ValueError(f"FWP_COMMIT: expected the 40 hexadecimal digits of a commit, found {carried!r}")
+        if _git("rev-parse", "--git-dir") is None:
+            return {"commit": carried, "dirty": False}
     # An installed copy inside somebody else's checkout is not that commit: this very file must be tracked.
     if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "records.py")) is None:
         return {"commit": None, "dirty": None}
@@ -115,7 +122,8 @@ def require_commit(found: dict | None = None) -> None:
     """For --record: ValueError where, by this :func:`environment` (default: now), no commit stands for the code."""
     dirty = (environment() if found is None else found)["dirty"]
     if dirty is not False:
-        what = "changes that are not committed; commit them first" if dirty else "none that holds this package"
+        nothing = "none that holds this package; FWP_COMMIT names the commit of a clean copy without .git"
+        what = "changes that are not committed; commit them first" if dirty else nothing
         raise ValueError(f"--record: expected a clean git checkout, found {what}")
 
 

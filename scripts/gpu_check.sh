@@ -35,6 +35,7 @@ time
   A second call with --only does what the first had no time for.
 
 environment variables
+  FWP_COMMIT the commit (40 digits) of which this folder is a clean copy, where it has no .git; records hold it
   FWP_DATA   the corpora's folder (default: ../shared/data)
   PYTHON     the interpreter (default: python3)
   MAX_JOBS   compilers at a time (default: one a processor)

@@ -124,12 +124,19 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
     (package / "records.py").write_text("")
     monkeypatch.setattr(records, "PACKAGE", package)
     assert records._checkout() == {"commit": None, "dirty": None}
+    monkeypatch.setenv("FWP_COMMIT", "0123456789" * 4)
+    assert records._checkout() == {"commit": "0123456789" * 4, "dirty": False}
     _git(tmp_path, "init")
     assert records._checkout() == {"commit": None, "dirty": None}, "the copy is not tracked"
     _git(tmp_path, "add", "-A")
     _git(tmp_path, "commit", "-m", "first")
     found = records._checkout()
     assert len(found["commit"]) == 40 and found["dirty"] is False
+    assert found["commit"] != "0123456789" * 4, "a checkout speaks for itself"
+    monkeypatch.setenv("FWP_COMMIT", "main")
+    with pytest.raises(ValueError, match="FWP_COMMIT: expected the 40 hexadecimal digits"):
+        records._checkout()
+    monkeypatch.delenv("FWP_COMMIT")
     records.append(tmp_path / "benchmarks" / "results" / "a.jsonl", {})
     (tmp_path / "README.md").write_text("table")
     (tmp_path / "docs" / "figures").mkdir(parents=True)
