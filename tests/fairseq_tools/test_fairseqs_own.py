@@ -9,6 +9,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FEW = ["--max-update", 4, "--disable-validation", "--no-epoch-checkpoints"]
 MULTILINGUAL = [
     *("--task", "translation_multi_simple_epoch", "--lang-pairs", "en-de,de-en"),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 YAML = ROOT / "scripts/hydra/multi30k_tiny.yaml"
 OUT = "runs/hydra/multi30k_tiny"
