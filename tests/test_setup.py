@@ -16,6 +16,8 @@ import pytest
 import torch
 from packaging.specifiers import SpecifierSet
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 NO_KERNELS = "there are no sources"
 SCHEMA = '#include <torch/library.h>\nTORCH_LIBRARY(fwp_setup_test, m) { m.def("answer() -> int"); }\n'

@@ -16,6 +16,8 @@ from fwp_fairseq.ops import backends
 from fwp_fairseq.tables import TABLES
 from fwp_fairseq.tables.table import grid
 
+pytestmark = pytest.mark.slow
+
 FORWARD, BOTH = (
     Case(part, "float32", "sum", 16, 9, 64, {"softmax": 1e-9, "torch": 1e9}) for part in ("forward", "both")
 )

@@ -76,6 +76,7 @@ def test_unknown_architecture_names_the_known_ones(refused):
     assert "fwp_transformer_enormous" in message and "fwp_transformer_tiny" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["import fwp_fairseq", "import fairseq.models", "pass"])
 def test_import_order_does_not_matter(first):
     code = f"{first}\nfrom fwp_fairseq.cli import main\nraise SystemExit(main(['archs', 'fwp_transformer_tiny']))"

@@ -180,6 +180,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_the_old_output(pair, tmp_path):
     (tmp_path / "out.pt").write_bytes(b"old")
     before = sorted(tmp_path.iterdir())

@@ -99,6 +99,7 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
     assert error <= limit, f"error {error:.2e}, at most {limit:.2e}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
 @pytest.mark.parametrize("rule", RULES)
@@ -115,6 +116,7 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
     assert_near(found, expected, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, normalizer, dtype",
@@ -132,6 +134,7 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
     assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "d_key, d_value, feature_map",
@@ -252,6 +255,7 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
         assert torch.equal(out, torch.zeros_like(out))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_order_of_threads_does_not_matter(rule, dtype):

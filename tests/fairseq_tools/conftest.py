@@ -48,6 +48,13 @@ ATTENTION = {
 }
 
 
+def pytest_collection_modifyitems(items):
+    """Every test here is several processes of fairseq."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 @dataclass
 class Result:
     status: int

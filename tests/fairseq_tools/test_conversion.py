@@ -7,8 +7,6 @@ import shlex
 import pytest
 import torch
 
-pytestmark = pytest.mark.slow
-
 STOCK = [
     *("--arch", "transformer", "--encoder-layers", 2, "--decoder-layers", 2, "--share-all-embeddings"),
     *("--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64),

@@ -9,7 +9,6 @@ import torch
 ONLY_SAFE_LOADING = """
 import os, torch
 
-pytestmark = pytest.mark.slow
 assert not any(name.startswith("TORCH_FORCE_") for name in os.environ)
 load = torch.load
 def checked(*args, **kwargs):

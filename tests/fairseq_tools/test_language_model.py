@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
     *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),

@@ -4,8 +4,6 @@ import math
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
     *("--fwp-cross-feature-map", "elu"),

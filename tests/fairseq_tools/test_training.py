@@ -9,8 +9,6 @@ import torch
 from scripts.common import training
 from scripts.common.progress import TrainingDisplay
 
-pytestmark = pytest.mark.slow
-
 
 def assert_same_state(found: dict, expected: dict) -> None:
     """Bit for bit: parameters, buffers, their moving averages, optimizer, number of updates, position in the data."""

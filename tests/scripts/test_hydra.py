@@ -10,6 +10,8 @@ from scripts.hydra import jobs
 from scripts.reproduce.wmt14_bleu_vs_d_dot import commands, presets, rows
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "wmt14_bleu_vs_d_dot"
 SECTIONS = (
