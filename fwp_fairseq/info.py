@@ -9,7 +9,7 @@ import torch
 
 from . import __version__, _extension
 from .ops.backends import backend_report
-from .ops.problem import RULES
+from .ops.call import RULES
 from .records import distribution_version
 
 _DISTRIBUTIONS = {

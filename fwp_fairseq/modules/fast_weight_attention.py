@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..config import SiteConfig
-from ..ops.problem import divide
+from ..ops.call import divide
 from . import incremental_state as states
 
 _EPS = 1e-6
@@ -139,6 +139,8 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         saved = states.load(self, incremental_state)
         if key is None and not (static_kv and saved):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.bool()
         q = self._split_heads(self.q_proj(query))
         wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
         per_head = need_head_weights if wants_weights else None
@@ -153,11 +155,10 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         out = out.transpose(0, 1).reshape(query.shape)
         return self.out_proj(self.dropout_module(out)), weights
 
-    def _attend_at_once(self, q: Tensor, key: Tensor, mask: Tensor | None, per_head: bool | None):
+    def _attend_at_once(self, q: Tensor, key: Tensor, key_padding_mask: Tensor | None, per_head: bool | None):
         k, v, beta = self._project(key)
-        mask = None if mask is None else mask.bool()
-        out, _ = self._operate(q, k, v, beta, mask)
-        return out, None if per_head is None else self._weights(q, k, mask, per_head)
+        out, _ = self._operate(q, k, v, beta, key_padding_mask)
+        return out, None if per_head is None else self._weights(q, k, key_padding_mask, per_head)
 
     def _decodes_lazily(self, saved: dict, static_kv: bool) -> bool:
         if self.decoding is None or "W" in saved or self.site != ("cross" if static_kv else "decoder"):
@@ -166,48 +167,50 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
         return not torch.is_grad_enabled()
 
-    def _decode_lazily(self, q, key, mask, saved, incremental_state, per_head) -> tuple[Tensor, Tensor | None]:
+    def _decode_lazily(
+        self, q, key, key_padding_mask, saved, incremental_state, per_head
+    ) -> tuple[Tensor, Tensor | None]:
         cache = saved.get("cache")
         if self.site == "decoder":
             k, v, beta = self._project(key)
-            mask = None if mask is None else mask[:, -k.shape[1] :].bool()
-            out, written = self.decoding.step(cache, q, k, v, beta, mask)
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :]
+            out, written = self.decoding.step(cache, q, k, v, beta, key_padding_mask)
             if cache is None:
                 states.store(self, incremental_state, {"cache": written})
             return out, None
         if cache is None:
-            key, mask, rows = states.distinct_sources(key, None if mask is None else mask.bool())
+            key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
             k, v, beta = self._project(key)
-            cache = self.decoding.write(k, v, beta, mask, rows)
+            cache = self.decoding.write(k, v, beta, key_padding_mask, rows)
             saved = {"cache": cache}
             if per_head is not None:
-                saved |= {"k": k} | ({} if mask is None else {"mask": mask})
+                saved |= states.source(k, key_padding_mask)
             states.store(self, incremental_state, saved)
         weights = None
         if per_head is not None and "k" in saved:
             rows = cache.rows.long()
-            mask = saved["mask"][rows] if "mask" in saved else None
-            weights = self._weights(q, saved["k"][rows], mask, per_head)
+            key_padding_mask = saved["key_padding_mask"][rows] if "key_padding_mask" in saved else None
+            weights = self._weights(q, saved["k"][rows], key_padding_mask, per_head)
         return self.decoding.read(cache, q), weights
 
     def _decode_by_state(
-        self, q, key, mask, saved, incremental_state, reads_only: bool, per_head
+        self, q, key, key_padding_mask, saved, incremental_state, reads_only: bool, per_head
     ) -> tuple[Tensor, Tensor | None]:
         if reads_only:
             k = v = q[:, :0]
             beta = None if self.beta_proj is None else k[..., 0]
-            mask = None
+            key_padding_mask = None
         else:
             k, v, beta = self._project(key)
-            mask = None if mask is None else mask[:, -k.shape[1] :].bool()
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :]
         initial_state = (saved["W"], saved.get("z")) if saved else None
-        out, state = self._operate(q, k, v, beta, mask, initial_state=initial_state, return_state=True)
+        out, state = self._operate(q, k, v, beta, key_padding_mask, initial_state=initial_state, return_state=True)
         buffer, weights = {"W": state.W} | ({} if state.z is None else {"z": state.z}), None
         if self.site == "cross" and per_head is not None:
-            source = saved if reads_only else {"k": k} | ({} if mask is None else {"mask": mask})
+            source = saved if reads_only else states.source(k, key_padding_mask)
             if "k" in source:
-                weights = self._weights(q, source["k"], source.get("mask"), per_head)
-            buffer |= {name: source[name] for name in ("k", "mask") if name in source}
+                weights = self._weights(q, source["k"], source.get("key_padding_mask"), per_head)
+            buffer |= {name: source[name] for name in ("k", "key_padding_mask") if name in source}
         states.store(self, incremental_state, buffer)
         return out, weights
 
@@ -225,7 +228,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         """(L, B, C) -> (B, L, H, C / H), a view."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
-    def _operate(self, q, k, v, beta, mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
+    def _operate(self, q, k, v, beta, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[self.config.update_rule]
         return operator(
             q,
@@ -234,7 +237,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             *(() if beta is None else (beta,)),
             feature_map=self.feature_map,
             causal=self.site == "decoder",
-            key_padding_mask=mask,
+            key_padding_mask=key_padding_mask,
             normalize_features=self.normalize_features,
             normalize_output=self.normalize_output,
             eps=_EPS,
@@ -242,13 +245,13 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             **state_options,
         )
 
-    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None, per_head: bool) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.feature_map(x.transpose(1, 2)) for x in (q, k))
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
-            if mask is not None:
-                gram = gram.masked_fill(mask[None, :, None], 0)
+            if key_padding_mask is not None:
+                gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
             if self.site == "decoder":
                 gram = gram.tril()
             weights = divide(gram, gram.sum(-1, keepdim=True))

@@ -2,7 +2,8 @@
 
 A buffer is a flat dict, in one of two forms. Lazy: ``cache``, an :class:`ops.Cache`. State (``--fwp-backend
 reference``, or under autograd): ``W`` and ``z``, a row for each hypothesis. Cross-attention that must report weights
-adds ``k`` and ``mask``, the raw keys of the sources; a lazy cache says which hypothesis reads which of them.
+adds ``k`` and ``key_padding_mask``, the raw keys of the sources; a lazy cache says which hypothesis reads which of
+them.
 """
 
 import torch
@@ -34,22 +35,29 @@ def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order:
     return incremental_state
 
 
-def distinct_sources(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+def source(k: Tensor, key_padding_mask: Tensor | None) -> dict[str, Tensor]:
+    """What a buffer keeps of a source for its weights."""
+    return {"k": k} | ({} if key_padding_mask is None else {"key_padding_mask": key_padding_mask})
+
+
+def distinct_sources(key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
     """Sources without the copies that beam search makes of them before the first step.
 
     Args:
         key: (S, R, C), rows of a sentence beside each other.
-        mask: (R, S) or None.
+        key_padding_mask: (R, S) or None.
 
     Returns:
-        ``(key, mask, rows)``: what is left, (S, N, C) and (N, S), and which of it each of the R rows is, int32.
+        ``(key, key_padding_mask, rows)``: what is left, (S, N, C) and (N, S), and which of it each of the R rows is,
+        int32.
     """
     new = torch.ones(key.shape[1], dtype=torch.bool, device=key.device)
     new[1:] = (key[:, 1:] != key[:, :-1]).flatten(2).any(2).any(0)
-    if mask is not None:
-        new[1:] |= (mask[1:] != mask[:-1]).any(1)
+    if key_padding_mask is not None:
+        new[1:] |= (key_padding_mask[1:] != key_padding_mask[:-1]).any(1)
     rows = new.cumsum(0).sub_(1).int()
     first = new.nonzero()[:, 0]
     if len(first) < len(new):
-        key, mask = key.index_select(1, first), None if mask is None else mask.index_select(0, first)
-    return key, mask, rows
+        key = key.index_select(1, first)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.index_select(0, first)
+    return key, key_padding_mask, rows

@@ -1,7 +1,7 @@
 """The shared operator: three update rules over the same fast weights, and decoding with them step by step."""
 
+from .call import RULES, FastWeights
 from .decoding import Cache, Decoding
 from .fast_weights import delta_rule, gated_rule, sum_rule
-from .problem import RULES, FastWeights
 
 __all__ = ["RULES", "Cache", "Decoding", "FastWeights", "delta_rule", "gated_rule", "sum_rule"]

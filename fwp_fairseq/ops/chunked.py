@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .problem import FastWeights, Problem, divide
+from .call import Call, FastWeights, divide
 from .products import products_between, running_products
 
 # A Gram matrix costs less than the state up to about this many positions (d_dot 256, d_value 64), and longer inputs are
@@ -27,7 +27,7 @@ LONGEST_SINGLE_CHUNK = 128
 CHUNK = 64
 
 
-def unsupported_reasons(problem: Problem) -> list[str]:
+def unsupported_reasons(call: Call) -> list[str]:
     """Serves everything."""
     return []
 
@@ -40,11 +40,11 @@ class _Features:
         self.scale = scale
 
     @classmethod
-    def of(cls, x: Tensor, problem: Problem) -> "_Features":
-        phi = problem.features(x)
-        if not problem.normalize_features:
+    def of(cls, x: Tensor, call: Call) -> "_Features":
+        phi = call.features(x)
+        if not call.normalize_features:
             return cls(phi, None)
-        total = phi.sum(-1, keepdim=True) + problem.eps
+        total = phi.sum(-1, keepdim=True) + call.eps
         return cls(phi, divide(torch.ones_like(total), total))
 
     def __getitem__(self, rows: slice) -> "_Features":
@@ -74,21 +74,21 @@ def _heads_first(x: Tensor) -> Tensor:
 class _Chunk:
     """A stretch of keys, and what reading after each or all of them needs. Row vectors have shape ``(B, H, L, 1)``."""
 
-    def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, problem: Problem):
+    def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, call: Call):
         self.k, self.v, self.beta, self.keep = k, v, beta, keep
-        self.problem = problem
-        self.kept_share = 1 - beta if problem.rule == "gated" else None
+        self.call = call
+        self.kept_share = 1 - beta if call.rule == "gated" else None
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
         """U: the vectors that are written, before decay."""
-        if self.problem.rule != "delta":
+        if self.call.rule != "delta":
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
         rate = self.beta
-        if self.problem.normalize_output:
+        if self.call.normalize_output:
             seen = self._seen(gram, z)
-            rate = divide(rate, seen + self.problem.eps)
+            rate = divide(rate, seen + self.call.eps)
         target = self.beta * self.v
         if W is not None:
             target = target - rate * self.k.read(W)
@@ -124,7 +124,7 @@ class _Chunk:
         weights = self.weights()
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None
-        if self.problem.normalize_output:
+        if self.call.normalize_output:
             ones = u.new_ones(*u.shape[:-1], 1) if weights is None else weights.expand(*u.shape[:-1], 1)
             new_z = self.k.written(ones)[..., 0]
         if W is None:
@@ -137,7 +137,7 @@ class _Chunk:
 
 def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tensor | None, causal: bool) -> Tensor:
     """Reads without building the state: after each position of the chunk (causal), or after all of them."""
-    problem = chunk.problem
+    call = chunk.call
     gram = q.dot(chunk.k)
     weights = chunk.causal_weights() if causal else chunk.weights()
     if weights is not None:
@@ -145,7 +145,7 @@ def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tens
     if causal:
         gram = gram.tril()
     out = gram @ u
-    total = gram.sum(-1, keepdim=True) if problem.normalize_output else None
+    total = gram.sum(-1, keepdim=True) if call.normalize_output else None
     if W is not None:
         decay = chunk.decay()
         if decay is not None and not causal:
@@ -155,67 +155,67 @@ def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tens
         if total is not None:
             old = q.read(z[..., None])
             total = total + (old if decay is None else decay * old)
-    return out if total is None else divide(out, total + problem.eps)
+    return out if total is None else divide(out, total + call.eps)
 
 
-def _read_state(q: _Features, W: Tensor, z: Tensor | None, problem: Problem) -> Tensor:
+def _read_state(q: _Features, W: Tensor, z: Tensor | None, call: Call) -> Tensor:
     out = q.read(W)
-    return divide(out, q.read(z[..., None]) + problem.eps) if problem.normalize_output else out
+    return divide(out, q.read(z[..., None]) + call.eps) if call.normalize_output else out
 
 
 def _spans(length: int, longest: int) -> list[slice]:
     return [slice(first, min(first + longest, length)) for first in range(0, length, longest)]
 
 
-def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
-    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
-    raw_k, raw_v, beta, keep = problem.k, problem.v.to(problem.dtype), problem.beta, None
+def run(call: Call) -> tuple[Tensor, FastWeights | None]:
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
+    raw_k, raw_v, beta, keep = call.k, call.v.to(call.dtype), call.beta, None
     if beta is not None:
-        beta = beta.to(problem.dtype)[..., None]
-    if problem.key_padding_mask is not None:
+        beta = beta.to(call.dtype)[..., None]
+    if call.key_padding_mask is not None:
         # ``keep`` takes pads out of the Gram matrix; zeroing what they hold keeps even a NaN there from spreading.
-        padded = problem.key_padding_mask[:, :, None, None]
+        padded = call.key_padding_mask[:, :, None, None]
         raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
         beta = None if beta is None else beta.masked_fill(padded, 0)
-        keep = _heads_first((~padded).to(problem.dtype))
-    q, k = (_Features.of(_heads_first(x), problem) for x in (problem.q, raw_k))
+        keep = _heads_first((~padded).to(call.dtype))
+    q, k = (_Features.of(_heads_first(x), call) for x in (call.q, raw_k))
     v = _heads_first(raw_v)
     beta = None if beta is None else _heads_first(beta)
 
     W = z = None
-    if problem.initial_state is not None:
-        W = problem.initial_state.W.to(problem.dtype)
-        z = problem.initial_state.z.to(problem.dtype) if problem.normalize_output else None
+    if call.initial_state is not None:
+        W = call.initial_state.W.to(call.dtype)
+        z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
     targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
     gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
-    state_needed = problem.return_state or not (problem.causal or gram_is_cheaper)
-    needs_gram = problem.causal or problem.rule == "delta"
+    state_needed = call.return_state or not (call.causal or gram_is_cheaper)
+    needs_gram = call.causal or call.rule == "delta"
     longest = sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK
     spans = _spans(sources, max(longest, 1))
 
     def chunk_of(span: slice) -> _Chunk:
         part = None if beta is None else beta[:, :, span]
-        return _Chunk(k[span], v[:, :, span], part, None if keep is None else keep[:, :, span], problem)
+        return _Chunk(k[span], v[:, :, span], part, None if keep is None else keep[:, :, span], call)
 
     outputs = []
-    if len(spans) == 1 and not problem.causal and not state_needed:
+    if len(spans) == 1 and not call.causal and not state_needed:
         chunk = chunk_of(spans[0])
         outputs.append(_read_gram(q, chunk, chunk.updates(W, z), W, z, causal=False))
     else:
         for number, span in enumerate(spans):
             chunk = chunk_of(span)
             u = chunk.updates(W, z)
-            if problem.causal:
+            if call.causal:
                 outputs.append(_read_gram(q[span], chunk, u, W, z, causal=True))
-            if state_needed or not problem.causal or number + 1 < len(spans):
+            if state_needed or not call.causal or number + 1 < len(spans):
                 W, z = chunk.next_state(u, W, z)
 
     if W is None:
         W = v.new_zeros(*v.shape[:2], d_dot, d_value)
-        z = v.new_zeros(*v.shape[:2], d_dot) if problem.normalize_output else None
+        z = v.new_zeros(*v.shape[:2], d_dot) if call.normalize_output else None
     if not outputs:
-        outputs.append(_read_state(q, W, z, problem))
+        outputs.append(_read_state(q, W, z, call))
     out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-    state = FastWeights(W, z) if problem.return_state else None
-    return out.transpose(1, 2).to(problem.v.dtype), state
+    state = FastWeights(W, z) if call.return_state else None
+    return out.transpose(1, 2).to(call.v.dtype), state

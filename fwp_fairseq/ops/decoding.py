@@ -21,6 +21,7 @@ and moves nothing else.
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,9 +29,26 @@ from torch import Tensor
 from ..feature_maps import FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
 from .backends import choose, count
-from .problem import FastWeights, Rule, state_type
+from .call import FastWeights, Rule, state_type
 
-IMPLEMENTATIONS = {"native": decoding_native, "chunked": decoding_chunked}
+
+class DecodingBackend(Protocol):
+    """What a module that decodes offers; ``decoding`` is the :class:`Decoding` that asks."""
+
+    def unsupported_reasons(self, decoding, x: Tensor) -> list[str]:
+        """Why it cannot serve this site with keys like x; empty when it can."""
+
+    def cached_type(self, x: Tensor) -> torch.dtype:
+        """The type of a cache for keys like x."""
+
+    def decode(self, decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
+        """Writes k, v and beta behind the block, if given, and reads q after each; ``cache.count`` stays."""
+
+    def fold(self, decoding, cache) -> FastWeights | tuple[Tensor, Tensor | None]:
+        """The state (W, z) after the block, a row for every hypothesis."""
+
+
+IMPLEMENTATIONS: dict[str, DecodingBackend] = {"native": decoding_native, "chunked": decoding_chunked}
 
 # A block that follows a folded one is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
@@ -220,7 +238,7 @@ class Decoding:
             projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),
         )
 
-    def _make_room(self, cache: Cache, wanted: int, rows: int, implementation) -> int:
+    def _make_room(self, cache: Cache, wanted: int, rows: int, implementation: DecodingBackend) -> int:
         """Room for some of the wanted positions of so many rows: how many fit before the block is full."""
         capacity, stored, _, d_cached = cache.keys.shape
         d_value = cache.values.shape[-1]
@@ -258,11 +276,11 @@ class Decoding:
         ancestors[:, : cache.count] = cache.ancestors[:, : cache.count]
         cache.ancestors = ancestors
 
-    def _state_of(self, k: Tensor, v: Tensor, beta: Tensor | None, mask: Tensor | None) -> FastWeights:
+    def _state_of(self, k: Tensor, v: Tensor, beta: Tensor | None, key_padding_mask: Tensor | None) -> FastWeights:
         operator = getattr(fast_weights, f"{self.rule}_rule")
         _, state = operator(
             k[:, :0], k, v, *(() if beta is None else (beta,)), feature_map=self.feature_map, causal=False,
-            key_padding_mask=mask, normalize_features=self.normalize_features, normalize_output=self.normalize_output,
-            eps=self.eps, backend=self.backend, return_state=True,
+            key_padding_mask=key_padding_mask, normalize_features=self.normalize_features,
+            normalize_output=self.normalize_output, eps=self.eps, backend=self.backend, return_state=True,
         )  # fmt: skip
         return state

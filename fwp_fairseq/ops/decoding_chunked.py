@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .problem import divide, state_type
+from .call import divide, state_type
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
@@ -92,7 +92,7 @@ def _without_autocast(function):
 
 
 @_without_autocast
-def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:
+def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
     """As ``fwp::decode`` of csrc/fast_weights.cpp."""
     if k is None:
         block = _Block(decoding, cache)
@@ -106,13 +106,13 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tenso
         block = _Block(decoding, cache)
         phi_q, phi_k, kept = all_q[:, t], all_k[:, t], all_kept[:, t]
         u, share = v[:, t], None if beta is None else beta[:, t]
-        if padding is not None:
-            pads = padding[:, t, None]
+        if key_padding_mask is not None:
+            pads = key_padding_mask[:, t, None]
             phi_k, kept, u = (x.masked_fill(pads[..., None], 0) for x in (phi_k, kept, u))
             share = None if share is None else share.masked_fill(pads, 0)
         if decoding.rule == "delta":
             u = share[..., None] * (u - block.answer(*block.read(phi_k)))
-            if padding is not None:
+            if key_padding_mask is not None:
                 u = u.masked_fill(pads[..., None], 0)
         cache.keys[cache.count, :rows], cache.values[cache.count, :rows] = kept, u
         cache.ancestors[:, cache.count] = torch.arange(rows, device=k.device)

@@ -5,13 +5,13 @@ from torch import Tensor
 
 from .. import _extension
 from . import native_cuda, transforms
+from .call import state_type
 from .native import kernel_of, kernel_options, new_rows
-from .problem import state_type
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _fake_decode(q, k, v, beta, padding, keys, values, *others):
+def _fake_decode(q, k, v, beta, key_padding_mask, keys, values, *others):
     return new_rows(q, values.shape[3])
 
 
@@ -54,11 +54,11 @@ def cached_type(x: Tensor) -> torch.dtype:
     return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 
-def decode(decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:
+def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
-        q, k, v, beta, padding, cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W,
-        cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
+        q, k, v, beta, key_padding_mask, cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows,
+        cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 

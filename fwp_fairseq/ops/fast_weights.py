@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from . import backends
-from .problem import FastWeights, Problem, Rule
+from .call import Call, FastWeights, Rule
 
 
 def _fail(operator: str, tensor: str, actual: object, expected: object) -> None:
@@ -133,11 +133,11 @@ def _call(
         initial_state = _checked_state(operator, initial_state, feature_map, k, v, normalize_output)
     if return_state is None:
         return_state = initial_state is not None
-    problem = Problem(
+    call = Call(
         rule, q, k, v, beta, feature_map, causal, key_padding_mask, normalize_features, normalize_output, eps,
         initial_state, return_state,
     )  # fmt: skip
-    return backends.run(problem, backend)
+    return backends.run(call, backend)
 
 
 def sum_rule(

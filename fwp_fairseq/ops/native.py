@@ -4,13 +4,15 @@
 module is imported and the library loads. Saved for the backward: the inputs, nothing else.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from .. import _extension
 from ..feature_maps import KernelOptions
 from . import native_cuda, transforms
-from .problem import FastWeights, Problem, state_type
+from .call import Call, FastWeights, state_type
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -32,46 +34,76 @@ def new_rows(x: Tensor, width: int) -> Tensor:
     return x.new_empty(batch, length, heads, width)
 
 
-def _fake(
-    q, k, v, beta, key_padding_mask, initial_W, initial_z, projection, rule, feature_map, d_dot, input_scale, causal,
-    normalize_features, normalize_output, eps, return_state,
-):  # fmt: skip
-    batch, _, heads, d_value = v.shape
-    dtype = state_type(q.dtype)
-    W = q.new_empty((batch, heads, d_dot, d_value) if return_state else 0, dtype=dtype)
-    z = q.new_empty((batch, heads, d_dot) if return_state and normalize_output else 0, dtype=dtype)
+class _Inputs(NamedTuple):
+    """Tensor arguments of ``fwp::fast_weights``, in the order of its schema."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    beta: Tensor | None
+    key_padding_mask: Tensor | None
+    initial_W: Tensor | None
+    initial_z: Tensor | None
+    projection: Tensor | None
+
+
+class _Options(NamedTuple):
+    """Its other arguments, which follow; those of the backward are the same but for the last."""
+
+    rule: str
+    feature_map: str
+    d_dot: int
+    input_scale: float
+    causal: bool
+    normalize_features: bool
+    normalize_output: bool
+    eps: float
+    return_state: bool
+
+
+def _split(arguments) -> tuple[_Inputs, _Options]:
+    count = len(_Inputs._fields)
+    return _Inputs(*arguments[:count]), _Options(*arguments[count:])
+
+
+def _fake(*arguments):
+    inputs, options = _split(arguments)
+    q, (batch, _, heads, d_value) = inputs.q, inputs.v.shape
+    dtype, has_z = state_type(q.dtype), options.return_state and options.normalize_output
+    W = q.new_empty((batch, heads, options.d_dot, d_value) if options.return_state else 0, dtype=dtype)
+    z = q.new_empty((batch, heads, options.d_dot) if has_z else 0, dtype=dtype)
     return new_rows(q, d_value), W, z
 
 
-def _fake_backward(grad_out, grad_W, grad_z, q, k, v, beta, key_padding_mask, initial_W, initial_z, *options):
+def _fake_backward(grad_out, grad_W, grad_z, *arguments):
+    inputs = _Inputs(*arguments[: len(_Inputs._fields)])
+    q, beta = inputs.q, inputs.beta
     none = q.new_empty(0, dtype=state_type(q.dtype))
     return (
-        *(new_rows(x, x.shape[3]) for x in (q, k, v)),
+        *(new_rows(x, x.shape[3]) for x in (q, inputs.k, inputs.v)),
         q.new_empty(0) if beta is None else new_rows(beta, 1).squeeze(3),
-        *(none.clone() if x is None else x.new_empty(x.shape) for x in (initial_W, initial_z)),
+        *(none.clone() if x is None else x.new_empty(x.shape) for x in (inputs.initial_W, inputs.initial_z)),
     )
 
 
 def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:8])
-    ctx.options = inputs[8:]
+    tensors, ctx.options = _split(inputs)
+    ctx.save_for_backward(*tensors)
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
     transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
-    *options, return_state = ctx.options
-    normalize_output = options[6]
-    inputs = ctx.saved_tensors
-    if not return_state:
+    options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
+    if not options.return_state:
         grad_W = grad_z = None
-    elif not normalize_output:
+    elif not options.normalize_output:
         grad_z = None
-    gradients = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options)
-    given = (
-        None if x is None else gradient for x, gradient in zip((*inputs[:4], *inputs[5:7]), gradients, strict=True)
-    )
-    q, k, v, beta, W, z = given
-    return q, k, v, beta, None, W, z, None, *(None for _ in ctx.options)
+    found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
+    q, k, v, beta, W, z = found
+    gradients = _Inputs(q, k, v, beta, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
+    # What was not given comes back empty.
+    given = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
+    return *given, *(None for _ in options)
 
 
 def _refuse(ctx, *gradients):
@@ -92,47 +124,61 @@ if _STATUS.cpu:
     _register()
 
 
-def unsupported_reasons(problem: Problem) -> list[str]:
+def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
-    reasons, device = transforms.reasons(), problem.v.device.type
+    reasons, device = transforms.reasons(), call.v.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no kernel for {device} tensors")
-    if problem.v.dtype not in _FLOATING:
-        reasons.append(f"the compiled library has no kernel for {problem.v.dtype}")
-    name = kernel_of(problem.feature_map)
+    if call.v.dtype not in _FLOATING:
+        reasons.append(f"the compiled library has no kernel for {call.v.dtype}")
+    name = kernel_of(call.feature_map)
     if name is None:
-        reasons.append(f"the compiled library does not know the feature map {type(problem.feature_map).__name__}")
+        reasons.append(f"the compiled library does not know the feature map {type(call.feature_map).__name__}")
     else:
-        projection = kernel_options(problem.feature_map).projection
+        projection = kernel_options(call.feature_map).projection
         if projection is not None and projection.requires_grad:
             reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
-    if not problem.v.shape[-1]:
+    if not call.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
     if device == "cuda" and not reasons:
-        reasons = native_cuda.unsupported_reasons(problem, name)
+        reasons = native_cuda.unsupported_reasons(call, name)
     return reasons
 
 
-def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
-    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
-    dtype, phi = problem.dtype, problem.feature_map
+def run(call: Call) -> tuple[Tensor, FastWeights | None]:
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
+    dtype, phi = call.dtype, call.feature_map
     projection, input_scale = kernel_options(phi)
     W = z = None
-    if problem.initial_state is not None:
-        W = problem.initial_state.W.to(dtype)
-        z = problem.initial_state.z.to(dtype) if problem.normalize_output else None
-    inputs = native_cuda.input_type(problem)
-    if problem.v.device.type == "cpu" and inputs == torch.float16:  # bfloat16 is taken as it is
-        inputs = dtype
-    out, W, z = torch.ops.fwp.fast_weights(
-        problem.q.to(inputs), problem.k.to(inputs), problem.v.to(inputs),
-        None if problem.beta is None else problem.beta.to(dtype),
-        problem.key_padding_mask, W, z, None if projection is None else projection.to(dtype), problem.rule,
-        kernel_of(phi),
-        problem.k.shape[-1] if phi is None else phi.d_dot, input_scale, problem.causal, problem.normalize_features,
-        problem.normalize_output, problem.eps, problem.return_state,
-    )  # fmt: skip
-    state = FastWeights(W, z if problem.normalize_output else None) if problem.return_state else None
-    return out.to(problem.v.dtype), state
+    if call.initial_state is not None:
+        W = call.initial_state.W.to(dtype)
+        z = call.initial_state.z.to(dtype) if call.normalize_output else None
+    taken = native_cuda.input_type(call)
+    if call.v.device.type == "cpu" and taken == torch.float16:  # bfloat16 is taken as it is
+        taken = dtype
+    inputs = _Inputs(
+        q=call.q.to(taken),
+        k=call.k.to(taken),
+        v=call.v.to(taken),
+        beta=None if call.beta is None else call.beta.to(dtype),
+        key_padding_mask=call.key_padding_mask,
+        initial_W=W,
+        initial_z=z,
+        projection=None if projection is None else projection.to(dtype),
+    )
+    options = _Options(
+        rule=call.rule,
+        feature_map=kernel_of(phi),
+        d_dot=call.k.shape[-1] if phi is None else phi.d_dot,
+        input_scale=input_scale,
+        causal=call.causal,
+        normalize_features=call.normalize_features,
+        normalize_output=call.normalize_output,
+        eps=call.eps,
+        return_state=call.return_state,
+    )
+    out, W, z = torch.ops.fwp.fast_weights(*inputs, *options)
+    state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
+    return out.to(call.v.dtype), state

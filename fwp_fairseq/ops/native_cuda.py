@@ -4,17 +4,17 @@ import torch
 from torch import Tensor
 
 from .. import _extension
+from .call import Call
 from .constant import constant
-from .problem import Problem
 
 _RULES = ("sum", "delta")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def input_type(problem: Problem) -> torch.dtype:
+def input_type(call: Call) -> torch.dtype:
     """In which type q, k and v are handed over: half precision as it is, where all three share it."""
-    types = {x.dtype for x in (problem.q, problem.k, problem.v)}
-    return problem.v.dtype if len(types) == 1 else problem.dtype
+    types = {x.dtype for x in (call.q, call.k, call.v)}
+    return call.v.dtype if len(types) == 1 else call.dtype
 
 
 @constant
@@ -39,17 +39,17 @@ def _index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-def unsupported_reasons(problem: Problem, feature_map: str) -> list[str]:
+def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` by its name."""
-    reasons = _reasons(problem.rule, problem.v.dtype)
+    reasons = _reasons(call.rule, call.v.dtype)
     if not reasons and torch.cuda.is_available():
-        given = (problem.q, problem.k, problem.v, problem.beta, *(problem.initial_state or ()))
+        given = (call.q, call.k, call.v, call.beta, *(call.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
-        phi, d_key = problem.feature_map, problem.k.shape[-1]
+        phi, d_key = call.feature_map, call.k.shape[-1]
         refusal = _refusal(
-            "cuda_refusal", _index(problem.v.device), input_type(problem), feature_map, d_key, problem.v.shape[-1],
-            d_key if phi is None else phi.d_dot, max(problem.q.shape[1], problem.k.shape[1]),
-            problem.return_state or problem.initial_state is not None, differentiated,
+            "cuda_refusal", _index(call.v.device), input_type(call), feature_map, d_key, call.v.shape[-1],
+            d_key if phi is None else phi.d_dot, max(call.q.shape[1], call.k.shape[1]),
+            call.return_state or call.initial_state is not None, differentiated,
         )  # fmt: skip
         reasons += [refusal] if refusal else []
     return reasons

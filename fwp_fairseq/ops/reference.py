@@ -14,18 +14,18 @@ Cost: O(S d_dot d_value) per head and, under autograd, as much memory. For check
 import torch
 from torch import Tensor
 
-from .problem import FastWeights, Problem, divide
+from .call import Call, FastWeights, divide
 
 
-def unsupported_reasons(problem: Problem) -> list[str]:
+def unsupported_reasons(call: Call) -> list[str]:
     """Serves everything."""
     return []
 
 
-def _features(x: Tensor, problem: Problem) -> Tensor:
-    phi = problem.features(x.transpose(1, 2)).transpose(1, 2)
-    if problem.normalize_features:
-        phi = divide(phi, phi.sum(-1, keepdim=True) + problem.eps)
+def _features(x: Tensor, call: Call) -> Tensor:
+    phi = call.features(x.transpose(1, 2)).transpose(1, 2)
+    if call.normalize_features:
+        phi = divide(phi, phi.sum(-1, keepdim=True) + call.eps)
     return phi
 
 
@@ -39,55 +39,55 @@ def _outer(k: Tensor, u: Tensor) -> Tensor:
     return torch.einsum("bhi,bhj->bhij", k, u)
 
 
-def _retrieve(W: Tensor, z: Tensor, x: Tensor, problem: Problem) -> Tensor:
+def _retrieve(W: Tensor, z: Tensor, x: Tensor, call: Call) -> Tensor:
     """What the fast weights hold for x; nothing accumulated for x (z.x + eps = 0) reads as 0."""
     y = _apply(W, x)
-    if problem.normalize_output:
-        y = divide(y, (z * x).sum(-1, keepdim=True) + problem.eps)
+    if call.normalize_output:
+        y = divide(y, (z * x).sum(-1, keepdim=True) + call.eps)
     return y
 
 
-def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, problem: Problem) -> tuple[Tensor, Tensor]:
-    if problem.rule == "sum":
+def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, call: Call) -> tuple[Tensor, Tensor]:
+    if call.rule == "sum":
         return W + _outer(k, v), z + k
-    if problem.rule == "delta":
-        old = _retrieve(W, z, k, problem)
+    if call.rule == "delta":
+        old = _retrieve(W, z, k, call)
         return W + _outer(k, beta * (v - old)), z + k
     return (1 - beta)[..., None] * W + _outer(k, beta * v), (1 - beta) * z + beta * k
 
 
-def run(problem: Problem) -> tuple[Tensor, FastWeights | None]:
-    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.problem.Problem` for the inputs."""
-    raw_k, raw_v, raw_beta = problem.k, problem.v, problem.beta
-    if problem.key_padding_mask is not None:
+def run(call: Call) -> tuple[Tensor, FastWeights | None]:
+    """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
+    raw_k, raw_v, raw_beta = call.k, call.v, call.beta
+    if call.key_padding_mask is not None:
         # Not for the values, which the loop below keeps: a NaN at a pad would come back through the gradients.
-        pads = problem.key_padding_mask[:, :, None]
+        pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
         raw_beta = None if raw_beta is None else raw_beta.masked_fill(pads, 0)
-    q, k = _features(problem.q, problem), _features(raw_k, problem)
-    v = raw_v.to(problem.dtype)
+    q, k = _features(call.q, call), _features(raw_k, call)
+    v = raw_v.to(call.dtype)
     batch, sources, heads, d_dot = k.shape
-    if problem.initial_state is None:
+    if call.initial_state is None:
         W = v.new_zeros(batch, heads, d_dot, v.shape[-1])
         z = v.new_zeros(batch, heads, d_dot)
     else:
-        W = problem.initial_state.W.to(problem.dtype)
-        z = problem.initial_state.z
-        z = v.new_zeros(batch, heads, d_dot) if z is None else z.to(problem.dtype)
+        W = call.initial_state.W.to(call.dtype)
+        z = call.initial_state.z
+        z = v.new_zeros(batch, heads, d_dot) if z is None else z.to(call.dtype)
 
     outputs = []
     for s in range(sources):
-        beta = None if raw_beta is None else raw_beta[:, s].to(problem.dtype)[..., None]
-        new_W, new_z = _write(W, z, k[:, s], v[:, s], beta, problem)
-        if problem.key_padding_mask is not None:
-            padded = problem.key_padding_mask[:, s, None, None]
+        beta = None if raw_beta is None else raw_beta[:, s].to(call.dtype)[..., None]
+        new_W, new_z = _write(W, z, k[:, s], v[:, s], beta, call)
+        if call.key_padding_mask is not None:
+            padded = call.key_padding_mask[:, s, None, None]
             new_W, new_z = torch.where(padded[..., None], W, new_W), torch.where(padded, z, new_z)
         W, z = new_W, new_z
-        if problem.causal:
-            outputs.append(_retrieve(W, z, q[:, s], problem))
-    if not problem.causal:
-        outputs = [_retrieve(W, z, q[:, t], problem) for t in range(q.shape[1])]
+        if call.causal:
+            outputs.append(_retrieve(W, z, q[:, s], call))
+    if not call.causal:
+        outputs = [_retrieve(W, z, q[:, t], call) for t in range(q.shape[1])]
 
     out = torch.stack(outputs, dim=1) if outputs else v.new_zeros(batch, 0, heads, v.shape[-1])
-    state = FastWeights(W, z if problem.normalize_output else None) if problem.return_state else None
-    return out.to(problem.v.dtype), state
+    state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
+    return out.to(call.v.dtype), state

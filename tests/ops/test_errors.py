@@ -149,7 +149,7 @@ def test_accumulator_is_ignored_where_nothing_reads_it(rule):
 def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
     """Asked for by name it refuses with every reason; auto falls back, and logs the reasons."""
     reasons = [f"no such unit for the {rule} rule", "nor a compiler"]
-    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda problem: reasons)
+    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda call: reasons)
     before = dict(backends.served)
     with pytest.raises(NotImplementedError, match=f"^backend='native' cannot serve {rule}_rule: {'; '.join(reasons)}$"):
         _call(rule, backend="native")
@@ -180,7 +180,7 @@ def test_a_missing_library_is_a_warning_without_any_logging_set_up():
 
 
 def test_a_fallback_does_not_break_the_graph(caplog, monkeypatch):
-    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda problem: ["no such unit in a compiled graph"])
+    monkeypatch.setattr(backends.native, "unsupported_reasons", lambda call: ["no such unit in a compiled graph"])
     x = _inputs()
     del x["beta"]
     torch._dynamo.reset()

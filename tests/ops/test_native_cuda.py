@@ -6,25 +6,25 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fwp_fairseq import _extension
 from fwp_fairseq.ops import decoding_chunked, decoding_native, native_cuda
-from fwp_fairseq.ops.problem import Problem
+from fwp_fairseq.ops.call import Call
 from tests.cuda.shim import CUDA
 
 
-def problem(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16, beta_type=torch.float32) -> Problem:
+def call(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16, beta_type=torch.float32) -> Call:
     with FakeTensorMode():
         q = torch.empty(1, length, 1, 4, device="cuda", dtype=q_type)
         k = v = torch.empty(1, length, 1, 4, device="cuda", dtype=dtype)
         beta = None if rule == "sum" else torch.empty(1, length, 1, device="cuda", dtype=beta_type)
-    return Problem(rule, q, k, v, beta, None, True, None, True, False, 1e-6, None, False)
+    return Call(rule, q, k, v, beta, None, True, None, True, False, 1e-6, None, False)
 
 
 def test_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
-    assert native_cuda.unsupported_reasons(problem(), "identity") == []
-    assert "no gated rule" in native_cuda.unsupported_reasons(problem("gated"), "identity")[0]
-    assert "torch.float64" in native_cuda.unsupported_reasons(problem(dtype=torch.float64), "identity")[0]
-    assert native_cuda.unsupported_reasons(problem(length=5000), "identity") == []
+    assert native_cuda.unsupported_reasons(call(), "identity") == []
+    assert "no gated rule" in native_cuda.unsupported_reasons(call("gated"), "identity")[0]
+    assert "torch.float64" in native_cuda.unsupported_reasons(call(dtype=torch.float64), "identity")[0]
+    assert native_cuda.unsupported_reasons(call(length=5000), "identity") == []
 
 
 def test_reasons_not_to_decode(monkeypatch):
@@ -32,7 +32,7 @@ def test_reasons_not_to_decode(monkeypatch):
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
 
     def reasons(rule="delta", dtype=torch.bfloat16):
-        return native_cuda.reasons_not_to_decode(rule, problem(dtype=dtype).k, "identity", 4)
+        return native_cuda.reasons_not_to_decode(rule, call(dtype=dtype).k, "identity", 4)
 
     assert reasons() == reasons("sum", torch.float32) == []
     assert reasons("gated") == ["the CUDA kernels have no gated rule"]
@@ -50,19 +50,17 @@ def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dty
 @pytest.mark.skipif(_extension.status().cuda, reason="the CUDA library is loaded")
 def test_a_missing_library_is_the_reason():
     for reasons in (
-        native_cuda.unsupported_reasons(problem(), "identity"),
-        native_cuda.reasons_not_to_decode("delta", problem().k, "identity", 4),
+        native_cuda.unsupported_reasons(call(), "identity"),
+        native_cuda.reasons_not_to_decode("delta", call().k, "identity", 4),
     ):
         (reason,) = reasons
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
 
 
 def test_half_precision_stays_where_q_k_and_v_share_it():
-    assert (
-        native_cuda.input_type(problem()) == native_cuda.input_type(problem(beta_type=torch.bfloat16)) == torch.bfloat16
-    )
-    assert native_cuda.input_type(problem(q_type=torch.float32)) == torch.float32
-    assert native_cuda.input_type(problem(q_type=torch.float16)) == torch.float32
+    assert native_cuda.input_type(call()) == native_cuda.input_type(call(beta_type=torch.bfloat16)) == torch.bfloat16
+    assert native_cuda.input_type(call(q_type=torch.float32)) == torch.float32
+    assert native_cuda.input_type(call(q_type=torch.float16)) == torch.float32
 
 
 def test_the_refusal_is_a_constant_of_compiled_code(monkeypatch):

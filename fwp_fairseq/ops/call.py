@@ -29,7 +29,7 @@ def state_type(dtype: torch.dtype) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Call:
     """One call of the operator after the checks of :mod:`.fast_weights`; shapes as documented there."""
 
     rule: Rule
