@@ -80,6 +80,7 @@ def test_what_is_promised():
     promised = {name: (cls.homogeneity, cls.non_negative, cls.kernel) for name, cls in FEATURE_MAPS.items()}
     assert promised == {
         "elu": (None, True, "elu"),
+        "relu": (1, True, "relu"),
         "dpfp": (2, True, "dpfp"),
         "favor": (None, True, "favor"),
         "identity": (1, False, "identity"),
