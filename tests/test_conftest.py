@@ -23,6 +23,6 @@ def test_what_is_required_and_who_served_in_several_processes():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", *FILES]
     environment = os.environ | {"FWP_REQUIRE": "native,cuda"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "1 failed" in done.stdout and "FWP_REQUIRE wants " in done.stdout
+    assert done.returncode == 1 and "FWP_REQUIRE wants " in done.stdout and ", 1 error in " in done.stdout
     counts = re.search("calls served by backend in the processes of the tests: (.*)", done.stdout)[1]
     assert re.search(r"\breference on cpu [1-9]", counts) and "chunked on cpu" in counts, counts
