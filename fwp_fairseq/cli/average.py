@@ -15,7 +15,7 @@ import torch
 
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
-from .parameters import refuse_not_finite
+from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
 # Options that change the training or the speed, not what the parameters mean.
@@ -122,10 +122,21 @@ def average(paths: list[Path]) -> dict:
     return state
 
 
+def _refuse_incomplete(path: Path, state: dict) -> None:
+    """Of the plugin's own models: how others are built is not known here."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    options = dict((state.get("cfg") or {}).get("model") or {})
+    model = ARCH_MODEL_REGISTRY.get(options.get("_name"))
+    if model is not None and model.__module__.startswith("fwp_fairseq."):
+        refuse_other_parameters(path, state["model"], options)
+
+
 def run(args) -> int:
     paths = _inputs(args)
     import_plugin()
     state = average(paths)
+    _refuse_incomplete(paths[-1], state)
     save(state, args.output)
     print(f"wrote {args.output}")
     return 0

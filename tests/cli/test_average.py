@@ -15,7 +15,12 @@ def checkpoint(value=1.0, **options):
     return {
         "args": None,
         "cfg": {
-            "model": {"_name": "fwp_transformer", "fwp_update_rule": "sum", "encoder_attention_heads": 4, **options},
+            "model": {
+                "_name": "anothers_transformer",
+                "fwp_update_rule": "sum",
+                "encoder_attention_heads": 4,
+                **options,
+            },
             "task": {"_name": "translation"},
         },
         "model": {

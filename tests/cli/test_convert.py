@@ -399,9 +399,12 @@ def test_parameters_that_are_not_the_models_are_refused(save, refused, tmp_path,
     if changed is not None:
         state["model"][name] = changed
     torch.save(state, path)
-    message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
-    assert str(path) in message and name in message and named in message
-    assert not (tmp_path / "out.pt").exists()
+    commands = [("convert", "--input", path, "--fwp-feature-map", "elu")]
+    commands += [("average", "--inputs", path)] if arch.startswith("fwp") else []
+    for command in commands:
+        message = refused(1, *command, "--output", tmp_path / "out.pt")
+        assert str(path) in message and name in message and named in message
+        assert not (tmp_path / "out.pt").exists()
 
 
 def test_calls_that_make_no_sense(save, refused, tmp_path):
@@ -410,7 +413,9 @@ def test_calls_that_make_no_sense(save, refused, tmp_path):
     assert "one of the inputs" in refused(2, "convert", "--input", path, "--output", path, *flags)
     assert "existing folder" in refused(2, "convert", "--input", path, "--output", tmp_path / "no" / "x.pt", *flags)
     assert "--seed" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--seed", -1, *flags)
-    assert "relu" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--fwp-feature-map", "relu")
+    assert "cosine" in refused(
+        2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--fwp-feature-map", "cosine"
+    )
     assert "no such checkpoint" in refused(
         1, "convert", "--input", tmp_path / "no.pt", "--output", tmp_path / "x.pt", *flags
     )
