@@ -29,8 +29,9 @@ struct Block {
 
   // What is read and written in place.
   void check_held(const char* name, const Tensor& x, at::ScalarType type) const {
-    TORCH_CHECK_VALUE(x.scalar_type() == type && x.is_contiguous(), op, ": ", name, " is of type ", x.scalar_type(),
+    TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(),
                       ", expected a contiguous ", type);
+    TORCH_CHECK_VALUE(x.is_contiguous(), op, ": ", name, " is not contiguous");
     check_device(op, name, x, keys);
   }
 

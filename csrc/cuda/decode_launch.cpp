@@ -20,7 +20,6 @@ bool rows_are_aligned(const Tensor& x) {
 }
 
 DecodeCall call_of(const Block& block, int64_t d_key) {
-  check_served(block.op, block.rule, d_key);
   DecodeCall c{};
   block.describe(c, d_key);
   c.type = type_of(block.op, block.keys.scalar_type());
@@ -56,6 +55,7 @@ Tensor decode(
   check_rank(op, "q", q, 4);
   const int64_t T = q.size(1), d_key = q.size(3);
   Block block{op, keys, values, strengths, ancestors, table, W, z, count, rule, feature_map, d_dot, normalize_output};
+  check_served(op, keys.scalar_type(), rule, d_key);
   block.check(d_key, k ? T : 0);
   const Step step(block, q, k, v, beta, padding, projection);
   Tensor out = new_rows(q, values.size(3));
@@ -85,6 +85,7 @@ std::tuple<Tensor, Tensor> fold(
   const c10::cuda::CUDAGuard guard(keys.device());
   check_rank(op, "keys", keys, 4);
   Block block{op, keys, values, strengths, ancestors, table, W, z, count, rule, feature_map, d_dot, normalize_output};
+  check_served(op, keys.scalar_type(), rule, block.d_cached());
   block.check(block.d_cached(), 0);
   const int64_t R = block.reading(), H = block.heads();
   const auto floats = keys.options().dtype(at::kFloat);

@@ -14,7 +14,6 @@ namespace fwp::gpu {
 namespace {
 
 Call call_of(const Inputs& in) {
-  check_served(in.op, in.rule, in.d_key());
   Call call{};
   in.describe(call);
   call.type = type_of(in.op, in.q.scalar_type());
@@ -48,6 +47,7 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     bool normalize_output, double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
   const c10::cuda::CUDAGuard guard(q.device());
+  check_served(op, q.scalar_type(), rule, k.size(-1));
   const Inputs in(op, q, k, v, beta, mask, W, z, projection,
                   {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
   Call call = call_of(in);
@@ -74,6 +74,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
     int64_t d_dot, double input_scale, bool causal, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
   const c10::cuda::CUDAGuard guard(q.device());
+  check_served(op, q.scalar_type(), rule, k.size(-1));
   const Inputs in(op, q, k, v, beta, mask, W, z, projection,
                   {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
   in.check_gradients(grad_out, grad_W, grad_z);
@@ -115,7 +116,7 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
   Call call{};
   const float present = 0;
   call.map = map_of(op, feature_map);
-  check_served(op, call.rule, d_key);
+  check_served(op, type, rule_names[0], d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);
   call.type = type_of(op, type);
   call.d_key = static_cast<int>(d_key);

@@ -18,8 +18,10 @@ inline Type type_of(const char* op, at::ScalarType type) {
   if (type == at::kFloat) return Type::float32;
   TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
-inline void check_served(const char* op, Rule rule, int64_t d_key) {
-  TORCH_CHECK_VALUE(rule != Rule::gated, op, ": rule is ", name_of(rule), ", expected sum or delta on CUDA");
+inline void check_served(const char* op, at::ScalarType type, const std::string& rule_name, int64_t d_key) {
+  type_of(op, type);
+  const Rule rule = rule_of(op, rule_name);
+  TORCH_CHECK_VALUE(rule != Rule::gated, op, ": rule is ", rule_name, ", expected sum or delta on CUDA");
   TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
 }
 

@@ -413,9 +413,7 @@ def test_calls_that_make_no_sense(save, refused, tmp_path):
     assert "one of the inputs" in refused(2, "convert", "--input", path, "--output", path, *flags)
     assert "existing folder" in refused(2, "convert", "--input", path, "--output", tmp_path / "no" / "x.pt", *flags)
     assert "--seed" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--seed", -1, *flags)
-    assert "cosine" in refused(
-        2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--fwp-feature-map", "cosine"
-    )
+    assert "tanh" in refused(2, "convert", "--input", path, "--output", tmp_path / "x.pt", "--fwp-feature-map", "tanh")
     assert "no such checkpoint" in refused(
         1, "convert", "--input", tmp_path / "no.pt", "--output", tmp_path / "x.pt", *flags
     )

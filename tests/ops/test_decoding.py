@@ -413,7 +413,7 @@ def test_opcheck(rule, writes, state):
     "changes, message",
     [
         ({"rule": "gate"}, "rule is gate, expected sum, delta or gated"),
-        ({"feature_map": "cosine"}, "feature_map is cosine, expected"),
+        ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
         ({"beta": None}, "beta with them for delta and gated"),
         ({"ancestors": None}, "ancestors are missing"),

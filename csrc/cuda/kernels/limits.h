@@ -13,7 +13,7 @@ inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources >
 // Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
 constexpr int slice_columns = 32;
 
-constexpr int slab_rows = 128;  // base rows of features held at a time, see head.cuh
+constexpr int slab_rows = 128;  // base rows of features held at a time, see shared.cuh
 // Sets base_rows and base_end. Rows: at most slab_rows, but for maps with offsets, which need all, and where all stand
 // together. With offsets they go on at both ends as they come round, so that a rolled row is found without looking where it
 // wraps: for r_{i-j}, nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows behind the last up to
