@@ -29,10 +29,9 @@ DEVICES = ("sm_80", "sm_90")
 KINDS = ("plain", "favor", "state", "general")  # of instances, as in csrc/cuda/kernels/limits.h
 # Kernels that are known to spill, and the most bytes that they may store and load for it.
 SPILLS = {
-    "backward_kernel<Half, 64, true, state>": 1516,
+    "backward_kernel<Half, 64, true, state>": 1620,
     "backward_kernel<Half, 64, false, state>": 48,
     "backward_kernel<Half, 128, true, favor>": 16,
-    "forward_kernel<Half, 128, false, plain>": 36,  # on sm_80, for the second block that sm_90 has room for
     "decode_kernel<Half, 1>": 80,
     "decode_kernel<Half, 2>": 272,
 }
