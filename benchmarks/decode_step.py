@@ -65,7 +65,7 @@ def _ours() -> Decoder:
 def _by_state(case: Case, state, x: dict[str, Tensor]):
     operator = ops.sum_rule if case.rule == "sum" else ops.delta_rule
     given = [y for y in _given(case, x) if y is not None]
-    return operator(*given, feature_map=phi(case), initial_state=state)
+    return operator(*given, feature_map=phi(case), initial_state=state, return_state=True)
 
 
 def _state() -> Decoder:

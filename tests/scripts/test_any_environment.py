@@ -71,7 +71,6 @@ sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from scripts.common import process
 
-pytestmark = pytest.mark.slow
 tool = ["fairseq-preprocess", "-s", "en", "-t", "en", "--only-source", "--trainpref", {str(tmp_path / "text")!r}]
 process.run([*tool, "--destdir", {str(tmp_path / "bin")!r}], Path({str(tmp_path / "log")!r}))
 """
