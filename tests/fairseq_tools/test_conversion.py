@@ -48,7 +48,7 @@ def test_softmax_decodes_as_before(tools, stock):
 def test_fast_weights_decode(tools, converted):
     found = tools.generate("converted.pt", "--beam", 1, "--max-len-b", 10).ok()
     assert len(found.translations()) == 40
-    # How fairseq keeps the options of such a model. For good: `safe_globals` would end by taking away what compat allows.
+    # How fairseq keeps the options of such a model. For good: `safe_globals` ends by taking away what compat allows.
     torch.serialization.add_safe_globals([argparse.Namespace])
     before = tools.load("stock/checkpoint_last.pt")["model"]
     after = tools.load("converted.pt")["model"]
