@@ -62,15 +62,20 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         headers.update(header.read_bytes())
 
     def compiled(source: Path) -> Path:
-        flags = _GLUE if source in glue else []
+        flags, read = (_GLUE, glue) if source == together else ([], (source,))
         state = headers.copy()
-        state.update(" ".join([*COMPILER, *flags]).encode() + source.read_bytes())
+        state.update(" ".join([*COMPILER, *flags]).encode() + b"".join(one.read_bytes() for one in read))
         return _compiled(source, flags, state.hexdigest()[:16])
 
+    # One source for the compiler: reading torch's headers takes longer than all else.
+    together = BUILD / "glue.cpp"
     with locked(BUILD / ".lock"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(compiled, (CUDA / "shim" / "device.cpp", *glue, *sources)))
+        if glue:
+            together.write_text("".join(f'#include "{source}"\n' for source in glue))
+        first = (together,) if glue else ()
+        objects = list(pool.map(compiled, (*first, CUDA / "shim" / "device.cpp", *sources)))
         names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
-        stem = (*glue, *sources)[0].stem
+        stem = (*first, *sources)[0].stem
         target = BUILD / f"{stem}-{names}.so"
         if not target.exists():
             for stale in BUILD.glob(f"{stem}-*.so"):
