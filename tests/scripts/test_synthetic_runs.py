@@ -156,7 +156,10 @@ def test_grids_are_the_papers():
 def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
     path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
     module = ["-m", f"scripts.reproduce.synthetic.{program}"]
-    for words, folder in (([str(path)], tmp_path), (module, ROOT)):
+    ways = [([str(path)], tmp_path)]
+    if program == "setting1":  # they begin alike
+        ways.append((module, ROOT))
+    for words, folder in ways:
         done = subprocess.run([sys.executable, *words, "--help"], cwd=folder, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
 
