@@ -8,8 +8,8 @@ case ${1:-} in
     cat <<TEXT
 usage: scripts/test.sh [--help] [--quick] [PYTEST ARGUMENTS]
 
-Sets up .venv (scripts/environment.sh) and runs pytest in it, a process on every processor: all tests, at most 8 minutes on
-2 cores, or those that the arguments select, e.g. scripts/test.sh tests/ops -k delta -x
+Sets up .venv (scripts/environment.sh) and runs pytest in it, one process more than there are processors, because tests
+wait for tools: all tests, @TIME@, or those that the arguments select, e.g. scripts/test.sh tests/ops -k delta -x
 
   --quick  leaves out the tests that are marked slow (whole trainings, the CUDA kernels on the CPU, other instruction
            sets): under 2 minutes on 2 cores, for while something is changed; the first argument
@@ -36,4 +36,4 @@ cd "$root"
 scripts/environment.sh
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # which these variables would limit
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-exec .venv/bin/python -m pytest -n "$processors" --dist loadgroup "${quick[@]}" "$@"
+exec .venv/bin/python -m pytest -n "$((processors + 1))" --dist loadgroup "${quick[@]}" "$@"

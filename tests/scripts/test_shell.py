@@ -259,7 +259,7 @@ def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(bare):
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     python.chmod(0o755)
-    usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0))), "--dist", "loadgroup"]
+    usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
     for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
         # nproc would give the number of threads that is asked for.
         found = call(bare / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
