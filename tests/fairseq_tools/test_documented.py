@@ -33,7 +33,7 @@ def test_own_data(tools, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     printed = done.stdout + done.stderr
-    assert len(re.findall(r"\| valid \|", printed)) == 20
+    assert len(re.findall(r"\| valid \|", printed)) == 10
     translated = (tmp_path / "translations" / "generate-test.txt").read_text()
     assert len(re.findall(r"^H-\d+\t", translated, re.M)) == 40
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
