@@ -13,7 +13,7 @@ wait for tools: all tests, 8 to 10 minutes on 2 cores, or those that the argumen
 scripts/test.sh tests/ops -k delta -x
 
   --quick  leaves out the tests that are marked slow (whole trainings, the CUDA kernels on the CPU, other instruction
-           sets): a quarter of the time, for while something is changed; the first argument
+           sets), for while something is changed; the first argument
   -n 0     one process, which a debugger (--pdb) needs; -n 4: four
 
 environment variables
