@@ -1,7 +1,7 @@
 """Runs fairseq's command-line tools in processes of their own, without paying the seconds of imports each time.
 
 Imports torch and fairseq once, neither the tools nor the plugin, then forks for every process: the child is a fresh one
-in which nothing has happened yet but those imports (importing the plugin spends its time on torch._dynamo). Each line
+in which nothing has happened yet but those imports (torch._dynamo: every optimizer imports it). Each line
 of standard input is a JSON list of processes to run at the same time; the list of their exit statuses is answered on
 standard output.
 """
