@@ -29,4 +29,5 @@ TORCH_LIBRARY(fwp, m) {
       "fold(Tensor keys, Tensor values, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_output) -> (Tensor W, Tensor z)");
   m.def("cpu_capability() -> str");
+  m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -27,7 +27,6 @@ served_elsewhere: Counter[tuple[str, str]] = Counter()
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs(name): needs a backend or device, native or cuda; see FWP_REQUIRE")
     config.addinivalue_line("markers", "slow: takes more than about two seconds; scripts/test.sh --quick leaves it out")
-    config.addinivalue_line("markers", "every_instruction_set: numbers of the compiled CPU kernels")
     if not config.pluginmanager.hasplugin("xdist"):
         config.addinivalue_line("markers", "xdist_group(name): see pytest-xdist")
     else:

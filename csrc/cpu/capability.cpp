@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <string>
@@ -67,25 +68,25 @@ Capability supported() {
 #endif
 }
 
-Capability choose() {
-  const char* variable = std::getenv("FWP_CPU_CAPABILITY");
-  const std::string wanted = variable ? variable : "";
-  const Capability best = supported();
-  if (wanted.empty()) return best;
-  const auto* asked = std::find(std::begin(names), std::end(names), wanted);
-  TORCH_CHECK_VALUE(asked != std::end(names), "FWP_CPU_CAPABILITY is ", wanted,
-                    ", expected default, avx2, avx512 or amx_bf16");
-  return std::min(static_cast<Capability>(asked - names), best);
+Capability named(const std::string& name, const char* who) {
+  const auto* found = std::find(std::begin(names), std::end(names), name);
+  TORCH_CHECK_VALUE(found != std::end(names), who, " is ", name, ", expected default, avx2, avx512 or amx_bf16");
+  return std::min(static_cast<Capability>(found - names), supported());
 }
 
-Capability chosen() {
-  static const Capability capability = choose();
+std::atomic<Capability>& chosen() {
+  static std::atomic<Capability> capability = [] {
+    const char* variable = std::getenv("FWP_CPU_CAPABILITY");
+    return variable && *variable ? named(variable, "FWP_CPU_CAPABILITY") : supported();
+  }();
   return capability;
 }
 
 }  // namespace
 
-const char* capability_name() { return names[static_cast<int>(chosen())]; }
+const char* capability_name() { return names[static_cast<int>(chosen().load())]; }
+
+void choose_capability(const std::string& name) { chosen() = named(name, "the instruction set"); }
 
 #if defined(__x86_64__)
 #define FWP_CHOOSE(function)                                                             \

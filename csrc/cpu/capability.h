@@ -1,6 +1,8 @@
 // Which instruction set's kernels run: the best that the processor has, or a lower one that FWP_CPU_CAPABILITY asks for.
 #pragma once
 
+#include <string>
+
 #include "decode_call.h"
 
 // Whether the compiler knows AMX, and the system is one that is asked for permission to use it.
@@ -13,6 +15,7 @@
 namespace fwp {
 
 const char* capability_name();
+void choose_capability(const std::string& name);  // for the calls that follow; the processor's best, at most
 template <class T> const Kernels<T>& chosen_kernels();
 template <class T> const DecodeKernels<T>& chosen_decode_kernels();
 const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float

@@ -127,6 +127,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
 }
 
 std::string cpu_capability() { return capability_name(); }
+void choose_cpu_capability(std::string name) { choose_capability(name); }
 
 }  // namespace
 
@@ -134,6 +135,9 @@ TORCH_LIBRARY_IMPL(fwp, CPU, m) {
   m.impl("fast_weights", &fast_weights);
   m.impl("fast_weights_backward", &fast_weights_backward);
 }
-TORCH_LIBRARY_IMPL(fwp, CompositeExplicitAutograd, m) { m.impl("cpu_capability", &cpu_capability); }
+TORCH_LIBRARY_IMPL(fwp, CompositeExplicitAutograd, m) {
+  m.impl("cpu_capability", &cpu_capability);
+  m.impl("choose_cpu_capability", &choose_cpu_capability);
+}
 
 }  // namespace fwp

@@ -1,33 +1,40 @@
-"""The numeric tests of a file again, where a lower instruction set of the compiled CPU kernels is forced.
+"""The compiled CPU kernels of every instruction set that this processor has, in one process."""
 
-They carry the marker ``every_instruction_set``.
-"""
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
-import os
-import subprocess
-import sys
-
-import pytest
 import torch
 
-INNER = "FWP_CPU_CAPABILITY" in os.environ
+from fwp_fairseq import _extension
+
+Result = TypeVar("Result")
 
 
-def run_again(file: str, capability: str, *arguments: str) -> None:
-    """In a new process. ``capability``: default, avx2 or avx512; skips what this processor lacks or runs anyway."""
-    environment = os.environ | {"FWP_CPU_CAPABILITY": capability}
-    name = [sys.executable, "-c", "import fwp_fairseq.ops, torch; print(torch.ops.fwp.cpu_capability())"]
-    runs = subprocess.run(name, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-    if runs != capability:
-        pytest.skip(f"this processor has no {capability}")
-    if capability == torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512"):  # the same kernels for these types
-        pytest.skip("the other tests run it")
-    run_marked(file, capability, *arguments)
+def usable() -> list[str]:
+    """The sets that have float32 and float64 kernels of their own, the lowest first; none without compiled kernels."""
+    if not _extension.status().cpu:
+        return []
+    known = ["default", "avx2", "avx512"]
+    best = torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512")  # whose kernels AMX leaves these types to
+    return known[: known.index(best) + 1]
 
 
-def run_marked(file: str, capability: str, *arguments: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", file]
-    command += ["-m", "every_instruction_set", *arguments]
-    environment = os.environ | {"FWP_CPU_CAPABILITY": capability}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]
+@contextmanager
+def chosen(name: str) -> Iterator[None]:
+    """Calls inside run with this instruction set."""
+    before = torch.ops.fwp.cpu_capability()
+    torch.ops.fwp.choose_cpu_capability(name)
+    try:
+        yield
+    finally:
+        torch.ops.fwp.choose_cpu_capability(before)
+
+
+def on_each(compute: Callable[[], Result], names: list[str] | None = None) -> dict[str, Result]:
+    """What ``compute`` returns with each instruction set (default: :func:`usable`), by its name."""
+    found = {}
+    for name in usable() if names is None else names:
+        with chosen(name):
+            found[name] = compute()
+    return found

@@ -9,7 +9,7 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
 from fwp_fairseq.ops import backends
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
-from tests.ops import instruction_sets
+from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
 from tests.requirements import missing
 from tests.tolerances import assert_close
@@ -29,7 +29,23 @@ IMPLEMENTATIONS = [
     "chunked",
     pytest.param("native", marks=pytest.mark.needs("native")),
 ]
+ON_EACH_INSTRUCTION_SET = [
+    "chunked",
+    *(pytest.param(name, marks=pytest.mark.needs("native")) for name in ("default", "avx2", "avx512")),
+]
 HEADS = 2
+
+
+@pytest.fixture
+def implementation(request):
+    """A backend; for the name of an instruction set the compiled one, which uses it."""
+    if request.param == "chunked":
+        yield "chunked"
+        return
+    if request.param not in usable():
+        pytest.skip(f"this processor has no {request.param}")
+    with chosen(request.param):
+        yield "native"
 
 
 def make(rule, map_name="dpfp-3", normalizer="both", backend="chunked", d_key=3, eps=1e-6):
@@ -88,14 +104,28 @@ def decode(decoding, stream, rows, mask=None, together=1):
     return torch.cat(outputs, 1), cache
 
 
-@pytest.mark.every_instruction_set
+def decodes(decoding, *arguments, **options):
+    """:func:`decode` by every instruction set, where the kernels are compiled ones."""
+    if decoding.backend == "native":
+        return list(on_each(lambda: decode(decoding, *arguments, **options)).values())
+    return [decode(decoding, *arguments, **options)]
+
+
+def assert_decodes(decoding, stream, rows, mask=None, together=1):
+    """As the reference operator does; returns a cache that is left."""
+    expected = stream.expected(rows, mask)
+    found = decodes(decoding, stream, rows, mask, together)
+    for out, _ in found:
+        assert_close(out, expected, "operator")
+    return found[-1][1]
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule, map_name, normalizer", covering(RULES, MAPS, NORMALIZERS))
 def test_every_step_through_two_folds(rule, map_name, normalizer, implementation):
     decoding = make(rule, map_name, normalizer, implementation)
     stream, rows = Stream(decoding, 3 * 75), torch.arange(3 * 75).view(3, 75)
-    out, cache = decode(decoding, stream, rows)
-    assert_close(out, stream.expected(rows), "operator")
+    cache = assert_decodes(decoding, stream, rows)
     assert (
         cache.W is not None
         and cache.count == 75 - longest_block(decoding.d_dot(stream.k), cache.keys.shape[-1], 5) - LATER_BLOCK
@@ -108,10 +138,9 @@ def test_strengths_outside_of_0_to_1(rule, implementation):
     decoding = make(rule, normalizer="sum", backend=implementation)
     stream, rows = Stream(decoding, 2 * 50), torch.arange(100).view(2, 50)
     stream.beta[::3], stream.beta[1::5] = 1.5, -0.5
-    assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
+    assert_decodes(decoding, stream, rows)
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
@@ -119,20 +148,18 @@ def test_strengths_outside_of_0_to_1(rule, implementation):
 def test_widths_of_the_kernel(rule, map_name, d_key, d_value):
     decoding = make(rule, map_name, "both", "native", d_key)
     stream, rows = Stream(decoding, 2 * 40, d_key, d_value), torch.arange(80).view(2, 40)
-    assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
+    assert_decodes(decoding, stream, rows)
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [3, 50, 150])
 @pytest.mark.parametrize("rule", RULES)
 def test_several_tokens_at_once(rule, together, implementation):
     decoding = make(rule, backend=implementation)
     stream, rows = Stream(decoding, 2 * 150), torch.arange(300).view(2, 150)
-    assert_close(decode(decoding, stream, rows, together=together)[0], stream.expected(rows), "operator")
+    assert_decodes(decoding, stream, rows, together=together)
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [1, 4])
 @pytest.mark.parametrize("normalizer", ["attention", "both"])
@@ -144,11 +171,10 @@ def test_pads_write_nothing(rule, normalizer, together, implementation):
     mask[0, :3] = True
     for x in (stream.k, stream.v, *(() if stream.beta is None else (stream.beta,))):
         x[rows[mask]] = float("nan")
-    assert_close(decode(decoding, stream, rows, mask, together)[0], stream.expected(rows, mask), "operator")
+    assert_decodes(decoding, stream, rows, mask, together)
 
 
-@pytest.mark.every_instruction_set
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", ON_EACH_INSTRUCTION_SET, indirect=True)
 @pytest.mark.parametrize("rule", RULES)
 def test_any_reordering(rule, implementation):
     """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
@@ -170,8 +196,7 @@ def test_any_reordering(rule, implementation):
             assert_close(out, stream.expected(rows)[:, -1:], "operator")
 
 
-@pytest.mark.every_instruction_set
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", ON_EACH_INSTRUCTION_SET, indirect=True)
 @pytest.mark.parametrize(
     "rule, map_name, sizes", covering(RULES, MAPS, [(0, 3, 5), (20, 3, 5), (20, 32, 64), (50, 3, 5)]), ids=str
 )
@@ -231,7 +256,6 @@ def test_storage_grows_with_the_positions(implementation):
         assert decode(decoding, stream, rows[:, :length])[1].keys.shape[0] == capacity
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("d_key", [16, 64])
@@ -243,7 +267,8 @@ def test_precision_of_float32(map_name, d_key, rule, implementation):
     for name in ("q", "k", "v", "beta"):
         x = getattr(stream, name)
         setattr(stream, name, None if x is None else x.float())
-    assert_close(decode(decoding, stream, rows)[0], expected, "float32")
+    for out, _ in decodes(decoding, stream, rows):
+        assert_close(out, expected, "float32")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -353,7 +378,7 @@ def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
             found.append(together)
         assert_close(*found, "operator")
     with torch.no_grad():
-        assert_close(decode(decoding, stream, rows)[0], stream.expected(rows), "operator")
+        assert_decodes(decoding, stream, rows)
         _, k, v, beta = stream.inputs(rows[:, :20])
         source = decoding.write(k, v, beta, None, torch.arange(2, dtype=torch.int32))
         expected = stream.expected(rows[:, :20], causal=False, queries=q[:, :1])
@@ -453,11 +478,3 @@ def test_threads_change_nothing():
             torch.set_num_threads(before)
 
     assert torch.equal(run(1), run(3))
-
-
-@pytest.mark.needs("native")
-@pytest.mark.slow
-@pytest.mark.skipif(instruction_sets.INNER, reason="this is the inner run")
-@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
-def test_every_instruction_set(capability):
-    instruction_sets.run_again(__file__, capability, "-k", "not chunked")

@@ -4,9 +4,7 @@ The oracle sees the inputs as they are after rounding to bfloat16, so what is me
 """
 
 import itertools
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from tests import naive
 from tests.maps import MAPS
-from tests.ops import instruction_sets
+from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.ops.test_native import LENGTHS, NORMALIZERS, build, call, make_inputs
 from tests.pairs import covering
 
@@ -49,13 +47,18 @@ def forward(rule: str, x: dict[str, Tensor], *, state: bool, **options) -> dict[
     return {name: y for name, y in named.items() if y is not None}
 
 
+def with_and_without_tiles(compute):
+    names = ["avx512", "amx_bf16"] if torch.ops.fwp.cpu_capability() == "amx_bf16" else []
+    return on_each(compute, names).values() if names else [compute()]
+
+
 def compare(rule: str, x: dict[str, Tensor], *, state: bool = False, **options) -> None:
     x = rounded(x)
     expected = forward(rule, {n: y.double() for n, y in x.items()}, state=state, backend="reference", **options)
-    assert_near(expected, forward(rule, x, state=state, backend="native", **options))
+    for found in with_and_without_tiles(lambda: forward(rule, x, state=state, backend="native", **options)):
+        assert_near(expected, found)
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize("rule, features, output", RULES)
 def test_values(rule, features, output, feature_map):
@@ -100,7 +103,6 @@ def test_a_thousand_positions(rule):
     compare(rule, make_inputs(rule, 1000, 1000, B=1, H=1, d_key=16), feature_map=build(("dpfp", {"nu": 2}), 16))
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (17, 33), (24, 15), (33, 65), (128, 200)])
 @pytest.mark.parametrize("name", ["identity", "elu", "dpfp", "favor"])
 def test_widths(name, sizes):
@@ -143,7 +145,6 @@ def with_gradients(rule: str, x: dict[str, Tensor], **options) -> dict[str, Tens
     return {name: y.detach() for name, y in found.items()}
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_gradients(rule):
     for feature_map, causal, state in itertools.product(
@@ -152,10 +153,10 @@ def test_gradients(rule):
         x = rounded(make_inputs(rule, 40, 40, d_key=16, d_value=20, feature_map=feature_map, state=state))
         options = dict(feature_map=build(feature_map, 16), causal=causal, state=state, return_state=state)
         expected = with_gradients(rule, {n: y.double() for n, y in x.items()}, backend="reference", **options)
-        assert_near(expected, with_gradients(rule, x, backend="native", **options))
+        for found in with_and_without_tiles(partial(with_gradients, rule, x, backend="native", **options)):
+            assert_near(expected, found)
 
 
-@pytest.mark.every_instruction_set
 def test_strides_are_free():
     phi = build(("dpfp", {"nu": 2}), 7)
     x = rounded(make_inputs("delta", 40, 40))
@@ -245,7 +246,6 @@ def raw_arguments(state: bool) -> tuple:
     return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("state", [False, True])
 def test_opcheck(state):
     # Not the gradients' comparison: it adds the state's float32 to the output's bfloat16.
@@ -268,23 +268,15 @@ def test_mixed_types_are_computed_in_float32():
     assert torch.equal(found["out"], expected["out"].bfloat16()) and torch.equal(found["state.W"], expected["state.W"])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(instruction_sets.INNER, reason="this is the inner run")
 def test_without_tiles_bfloat16_is_computed_in_float32():
-    """In a process where the level below is forced: float32's results, rounded; and the checks of this file."""
-    environment = os.environ | {"FWP_CPU_CAPABILITY": "avx512"}
-    script = """
-import torch
-from tests.ops.test_native_bf16 import build, forward, make_inputs, rounded
-assert torch.ops.fwp.cpu_capability() != "amx_bf16"
-x = rounded(make_inputs("delta", 40, 40))
-options = dict(state=False, backend="native", feature_map=build(("dpfp", {"nu": 2}), 7))
-found, expected = (forward("delta", y, **options) for y in (x, {n: y.float() for n, y in x.items()}))
-assert torch.equal(found["out"], expected["out"].bfloat16()) and torch.equal(found["state.W"], expected["state.W"])
-"""
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    instruction_sets.run_marked(__file__, "avx512")
+    """float32's results, rounded."""
+    x = rounded(make_inputs("delta", 40, 40))
+    options = dict(state=False, backend="native", feature_map=build(("dpfp", {"nu": 2}), 7))
+    for name in usable():
+        with chosen(name):
+            found, expected = (forward("delta", y, **options) for y in (x, {n: y.float() for n, y in x.items()}))
+        assert torch.equal(found["out"], expected["out"].bfloat16())
+        assert torch.equal(found["state.W"], expected["state.W"])
 
 
 def test_tiles_run_where_the_processor_has_them():
