@@ -34,12 +34,12 @@ def test_documented_commands(tools, documented):
     train, train_another, generate = documented
     before = set(tools.folder.iterdir())
     tools.command(*train, "optimization.max_update=2").ok()
-    tools.command(*train_another, "optimization.max_update=2").ok()
+    tools.run("hydra_train", *train_another[1:], "optimization.max_update=2").ok()
     assert {path.name for path in set(tools.folder.iterdir()) - before} == {"runs"}
     found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob(f"{OUT}/**/checkpoint_last.pt")}
     assert found == {f"{OUT}/checkpoints", f"{OUT}/++model.dropout=0.2/checkpoints"}
     assert tools.load(f"{OUT}/++model.dropout=0.2/checkpoints/checkpoint_last.pt")["cfg"]["model"]["dropout"] == 0.2
-    assert len(tools.command(*generate).ok().translations()) == 40
+    assert len(tools.run("generate", *generate[1:]).ok().translations()) == 40
 
     tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()
     state, by_arch = (tools.load(f"{name}/checkpoint_last.pt") for name in (f"{OUT}/checkpoints", "by-arch"))

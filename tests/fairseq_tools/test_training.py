@@ -82,18 +82,21 @@ def test_resumed_run_is_bit_identical(tools, name, begun_with):
 
 def test_finished_training_is_left_alone(tools, tmp_path):
     """Killed behind the last save, as a recipe finds it: checkpoints whole, log without its end, no marker."""
-    data, *flags = map(str, tools.training)
-    command = ["fairseq-train", str(tools.folder / data), *flags, *map(str, tools.attention["favor"])]
-    command += ["--save-dir", str(tmp_path / "checkpoints"), "--max-update", "4", "--disable-validation"]
-
-    def train() -> dict:
-        return training.train(tmp_path, command, TrainingDisplay(training.progress(command), False), print)
-
-    assert train()["updates"] == 4
+    flags = [*tools.attention["favor"], "--max-update", 4, "--disable-validation"]
+    first = tools.train(tmp_path / "checkpoints", *flags).ok()
     log, saved = tmp_path / "train.log", {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
-    text = log.read_text("utf-8")
-    log.write_text(text[: text.index("Saved checkpoint")], encoding="utf-8")
-    assert train()["updates"] == 4
+    log.write_text(first.out[: first.out.index("Saved checkpoint")], encoding="utf-8")
+    command = [
+        "fairseq-train",
+        tools.folder / "bin",
+        *tools.training[1:],
+        "--save-dir",
+        tmp_path / "checkpoints",
+        *flags,
+    ]
+    command = [str(argument) for argument in command]
+    found = training.train(tmp_path, command, TrainingDisplay(training.progress(command), False), print)
+    assert found["updates"] == 4
     assert "before its first update due to num_updates: 4 >= max_update: 4" in log.read_text("utf-8")
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == saved
 

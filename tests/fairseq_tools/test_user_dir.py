@@ -44,12 +44,21 @@ def package(tmp_path_factory):
     return folder / "real/fwp_fairseq"
 
 
-@pytest.mark.parametrize("first", ["", EARLY, "import fairseq\nimport fwp_fairseq.ops"], ids=["never", "first", "last"])
-def test_models_and_tasks_are_registered(package, first):
+def _script(package, first):
     linked = package.parents[1] / "link/fwp_fairseq"
-    script = SCRIPT.format(first=first, folders=[str(package), "fwp_fairseq/", str(linked), str(package)])
+    return SCRIPT.format(first=first, folders=[str(package), "fwp_fairseq/", str(linked), str(package)])
+
+
+@pytest.mark.parametrize("first", ["", "import fairseq\nimport fwp_fairseq.ops"], ids=["never", "last"])
+def test_models_and_tasks_are_registered(tools, package, first):
+    inside = f"import os, sys; os.chdir({str(package.parent)!r}); sys.path.insert(0, '')\n"
+    tools.python(inside + _script(package, first)).ok()
+
+
+def test_models_and_tasks_are_registered_although_operators_came_first(package):
+    """In a process from nothing, where fairseq is not imported either."""
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=package.parent, capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", _script(package, EARLY)], cwd=package.parent, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
 
@@ -65,4 +74,4 @@ def test_the_folder_that_fwp_path_prints(tools):
     printed = tools.command("fwp", "path").ok().out.strip()
     arguments = [printed if argument == tools.user_dir[1] else argument for argument in tools.training]
     assert arguments.count(printed) == 1
-    tools.command("fairseq-train", *arguments, "--max-update", 1, "--no-save", "--disable-validation").ok()
+    tools.run("train", *arguments, "--max-update", 1, "--no-save", "--disable-validation").ok()
