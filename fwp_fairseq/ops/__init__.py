@@ -1,4 +1,4 @@
-"""The shared operator: three update rules over the same fast weights, and decoding with them step by step."""
+"""The fast-weight operators: three update rules, and decoding with them step by step."""
 
 from .call import RULES, FastWeights
 from .decoding import Cache, Decoding

@@ -1,4 +1,4 @@
-"""Which backend serves a call, and why not the others."""
+"""Chooses the backend that serves a call, and reports why others cannot."""
 
 import logging
 from contextlib import nullcontext
@@ -17,20 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """What a module that computes the operator offers."""
+    """The interface of a module that computes the operators."""
 
     def unsupported_reasons(self, call: Call) -> list[str]:
-        """Why it cannot serve the call; empty when it can."""
+        """Why the backend cannot serve the call; empty when it can."""
 
     def run(self, call: Call) -> tuple[Tensor, FastWeights | None]:
         """``(out, state)``, as the operators of :mod:`.fast_weights` return them."""
 
 
-# In order of preference; ``auto`` never picks the reference, which serves as the oracle.
+# In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
 BACKENDS: dict[str, Backend] = {"native": native, "chunked": chunked, "reference": reference}
 CHOICES = ("auto", *sorted(BACKENDS))
 
-# Calls served in this process, by backend and device; the test run reports it.
+# Number of calls served in this process, by backend and device; the test suite reports it at its end.
 served: dict[tuple[str, str], int] = {}
 
 
@@ -41,14 +41,17 @@ def count(backend: str, x: Tensor) -> None:
 
 @constant
 def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
-    """Once a reason. A library that is missing or broken is a warning, which is seen where nobody set up logging."""
+    """Logs each fallback once. A missing or broken library is a warning, which shows even if logging is not set up."""
     missing = tuple(_extension.status().reasons.values())
     level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
     logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
 
 
 def choose(what: str, backend: str, candidates: dict, *call) -> str:
-    """The named backend, or for ``auto`` the first of the candidates that serves; each is asked for its reasons."""
+    """Returns the named backend, or for ``auto`` the first candidate that can serve the call.
+
+    Raises NotImplementedError, with every reason, when the named backend or no candidate can serve it.
+    """
     if backend != "auto":
         reasons = candidates[backend].unsupported_reasons(*call)
         if reasons:
@@ -74,9 +77,12 @@ def run(call: Call, backend: str) -> tuple[Tensor, FastWeights | None]:
 
 
 def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:
-    """Per backend, in order of preference, why it cannot serve a usual call of ``operator`` (``"sum_rule"``, ...)."""
+    """Lists, in order of preference, each backend and why it cannot serve a usual call of ``operator``.
+
+    ``operator`` is ``"sum_rule"``, ``"delta_rule"`` or ``"gated_rule"``; a backend that serves it has no reasons.
+    """
     rule = operator.removesuffix("_rule")
-    # The question needs no memory on a GPU, nor the GPU itself.
+    # With fake tensors this needs no memory on a GPU, nor the GPU itself.
     with nullcontext() if device == "cpu" else FakeTensorMode():
         x = torch.zeros(1, 1, 1, 2, device=device)
         beta = None if rule == "sum" else torch.zeros(1, 1, 1, device=device)

@@ -1,4 +1,4 @@
-"""What every backend is given: one checked call of the operator."""
+"""The checked arguments of one call of an operator, as every backend receives them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Rule = Literal["sum", "delta", "gated"]
 
 
 class FastWeights(NamedTuple):
-    """The state between two calls.
+    """The state that one call of an operator hands to the next.
 
     Attributes:
         W: ``(B, H, d_dot, d_value)``; ``W[b, h, i, j]`` is W[j, i] of the paper.
@@ -24,13 +24,13 @@ class FastWeights(NamedTuple):
 
 
 def state_type(dtype: torch.dtype) -> torch.dtype:
-    """Of phi, sums and states for inputs of this type: float32 for half precision, else the same."""
+    """The type of phi, sums and states for inputs of ``dtype``: float32 for half precision, else the same."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the operator after the checks of :mod:`.fast_weights`; shapes as documented there."""
+    """One call of an operator after the checks of :mod:`.fast_weights`, which documents the shapes."""
 
     rule: Rule
     q: Tensor
@@ -52,7 +52,7 @@ class Call:
         return state_type(self.v.dtype)
 
     def features(self, x: Tensor) -> Tensor:
-        """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), as a map with heads has it."""
+        """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), the layout that maps expect."""
         x = x.to(self.dtype)
         return x if self.feature_map is None else self.feature_map(x).to(self.dtype)
 

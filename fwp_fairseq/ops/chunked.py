@@ -1,7 +1,7 @@
-"""The operator in matrix products, pure PyTorch: fast without a compiler, on any device.
+"""The operators as matrix products in pure PyTorch: fast without a compiler, on any device.
 
-Time is cut into chunks. Inside a chunk every rule is one masked Gram matrix (rows are time; M holds the mask and, for
-the gated rule, the decay between writing and reading):
+Time is cut into chunks. Inside a chunk every rule becomes one masked Gram matrix. Rows are positions, and M holds the
+mask and, for the gated rule, the decay between writing and reading:
 
     Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
     W = total W0 + (K * e)^T U
@@ -9,9 +9,9 @@ the gated rule, the decay between writing and reading):
     sum, gated  U = V
     delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
 
-(Yang et al. 2024 for the delta rule's triangular system.) The rows of U are what the time loop writes. Feature sums are
-divided out of the small Gram matrices, never out of the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one
-chunk, O(L d_dot d_value) over many; memory without the states of each step.
+The delta rule's triangular system is that of Yang et al. 2024. The rows of U are the vectors that the loop over time
+would write. Normalising by feature sums divides the small Gram matrices, never the wide features. Cost per head:
+O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value) over many. The states of single steps are never stored.
 """
 
 import torch
@@ -21,14 +21,14 @@ from torch import Tensor
 from .call import Call, FastWeights, divide
 from .products import products_between, running_products
 
-# A Gram matrix costs less than the state up to about this many positions (d_dot 256, d_value 64), and longer inputs are
-# cut into chunks of half of it.
+# Up to about this many positions a Gram matrix costs less than the state (d_dot 256, d_value 64). Longer inputs are cut
+# into chunks of CHUNK positions.
 LONGEST_SINGLE_CHUNK = 128
 CHUNK = 64
 
 
 def unsupported_reasons(call: Call) -> list[str]:
-    """Serves everything."""
+    """Returns no reasons: this backend serves every call."""
     return []
 
 
@@ -54,7 +54,7 @@ class _Features:
         return x if self.scale is None else x * self.scale
 
     def dot(self, other: "_Features") -> Tensor:
-        """All inner products, ``(B, H, L, L')``."""
+        """All inner products with ``other``, ``(B, H, L, L')``."""
         gram = self.scaled(self.phi @ other.phi.mT)
         return gram if other.scale is None else gram * other.scale.mT
 
@@ -62,17 +62,20 @@ class _Features:
         return self.scaled(self.phi @ W)
 
     def written(self, u: Tensor) -> Tensor:
-        """sum over rows of phi u^T, ``(B, H, d_dot, columns of u)``."""
+        """The sum over positions of phi u^T, ``(B, H, d_dot, columns of u)``."""
         return self.phi.mT @ self.scaled(u)
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """(B, L, H, d) -> (B, H, L, d), contiguous, so that the wide features come out ready for batched products."""
+    """(B, L, H, d) -> (B, H, L, d), contiguous, so that the features made of it suit batched matrix products."""
     return x.transpose(1, 2).contiguous()
 
 
 class _Chunk:
-    """A stretch of keys, and what reading after each or all of them needs. Row vectors have shape ``(B, H, L, 1)``."""
+    """One chunk of keys, values and strengths, and the quantities that reading needs.
+
+    A number per position has shape ``(B, H, L, 1)``. ``keep`` is 0 at pads and 1 elsewhere, or None without pads.
+    """
 
     def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, call: Call):
         self.k, self.v, self.beta, self.keep = k, v, beta, keep
@@ -80,15 +83,14 @@ class _Chunk:
         self.kept_share = 1 - beta if call.rule == "gated" else None
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
-        """U: the vectors that are written, before decay."""
+        """U: the vectors that are written, before decay; W and z are the state before the chunk."""
         if self.call.rule != "delta":
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
         rate = self.beta
         if self.call.normalize_output:
-            seen = self._seen(gram, z)
-            rate = divide(rate, seen + self.call.eps)
+            rate = divide(rate, self._denominators(gram, z) + self.call.eps)
         target = self.beta * self.v
         if W is not None:
             target = target - rate * self.k.read(W)
@@ -96,31 +98,32 @@ class _Chunk:
             return target
         return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
 
-    def _seen(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
-        """z_{t-1}.k_t."""
-        seen = torch.zeros_like(self.beta)
+    def _denominators(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
+        """z_{t-1}.k_t for every position t."""
+        total = torch.zeros_like(self.beta)
         if gram is not None:
-            seen = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
-        return seen if z is None else seen + self.k.read(z[..., None])
+            total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
+        return total if z is None else total + self.k.read(z[..., None])
 
     def weights(self) -> Tensor | None:
-        """e, ``(B, H, L, 1)``: how much of each write is left at the end of the chunk; None for all of it."""
+        """e, ``(B, H, L, 1)``: the share of each write that is left at the end of the chunk; None if all is left."""
         if self.kept_share is None:
             return self.keep
         later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
         return running_products(later.flip(2), 2).flip(2) * self.beta
 
     def causal_weights(self) -> Tensor | None:
-        """M below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None for ones."""
+        """M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
         if self.kept_share is None:
             return None if self.keep is None else self.keep.mT
         return products_between(self.kept_share[..., 0]) * self.beta.mT
 
     def decay(self) -> Tensor | None:
-        """How much of the state before the chunk is left after each position; None for all of it."""
+        """The share of the earlier state that is left after each position; None if all is left."""
         return None if self.kept_share is None else running_products(self.kept_share, 2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The state after the chunk, given the vectors u that it writes and the state before."""
         weights = self.weights()
         new_W = self.k.written(u if weights is None else u * weights)
         new_z = None
@@ -136,7 +139,7 @@ class _Chunk:
 
 
 def _read_gram(q: _Features, chunk: _Chunk, u: Tensor, W: Tensor | None, z: Tensor | None, causal: bool) -> Tensor:
-    """Reads without building the state: after each position of the chunk (causal), or after all of them."""
+    """Reads with q without building the state: after each position of the chunk if causal, else after all of them."""
     call = chunk.call
     gram = q.dot(chunk.k)
     weights = chunk.causal_weights() if causal else chunk.weights()
@@ -173,7 +176,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     if beta is not None:
         beta = beta.to(call.dtype)[..., None]
     if call.key_padding_mask is not None:
-        # ``keep`` takes pads out of the Gram matrix; zeroing what they hold keeps even a NaN there from spreading.
+        # ``keep`` removes pads from the Gram matrix. Their keys and values are zeroed too, lest a NaN there spread.
         padded = call.key_padding_mask[:, :, None, None]
         raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
         beta = None if beta is None else beta.masked_fill(padded, 0)

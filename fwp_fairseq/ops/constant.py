@@ -5,9 +5,10 @@ from functools import cache, wraps
 
 
 def constant(function: Callable) -> Callable:
-    """Its result by its arguments, computed once a process; to ``torch.compile`` a constant of the graph.
+    """Decorates a function whose result depends on its arguments alone.
 
-    The cache stands inside: the compiler looks through ``functools.cache`` into the function.
+    The result for given arguments is computed once per process, and ``torch.compile`` treats it as a constant of the
+    graph. ``functools.cache`` is inside the returned function, because the compiler would look through it otherwise.
     """
     known = cache(function)
 
@@ -15,7 +16,7 @@ def constant(function: Callable) -> Callable:
     def found(*arguments):
         return known(*arguments)
 
-    # All that torch.compiler.assume_constant_result does, without importing the compiler, half of this package's start.
+    # torch.compiler.assume_constant_result does this too, but imports the compiler: half of this package's import time.
     found._dynamo_marked_constant = True
     found.cache_clear = known.cache_clear
     return found

@@ -1,22 +1,23 @@
-"""Decoding step by step without moving a state per step: recent positions are kept as they were written.
+"""Decodes step by step from a cache of recent positions, which is cheaper than updating the state at every step.
 
-At the length of a sentence the state (d_dot x d_value numbers a head) is larger than the keys and values that it
-replaces. So a :class:`Cache` keeps, per position of the current *block*, the key k_j and the vector u_j that the rule
-wrote with it (v_j; delta: beta_j (v_j - what k_j held); gated: v_j and its beta_j), beside the state (W, z) of all
-blocks before:
+At the length of a sentence the state (d_dot x d_value numbers per head) is larger than the keys and values that went
+into it. A :class:`Cache` therefore keeps, for each position j of the current *block*, the key k_j and the vector u_j
+that the rule wrote with it: v_j for the sum rule, beta_j (v_j - what k_j held) for the delta rule, v_j with its beta_j
+for the gated rule. It also holds the state (W, z) of all earlier blocks. A query reads
 
-    out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  where normalised
+    out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  if the output is normalised
 
-with q = phi(q_t), k_j = phi(k_j), features divided by their sums where the rule asks for it, w_j = g = 1, and for the
-gated rule w_j = beta_j times the product of all later 1 - beta, g that product over the block. Equal to the operators
-of :mod:`.fast_weights` to rounding; ``backend="reference"`` has no such form and decodes by the operator itself.
+with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
+for the gated rule: there w_j is beta_j times the product of all later 1 - beta, and g is that product over the block.
+Results equal those of the operators of :mod:`.fast_weights` up to rounding. ``backend="reference"`` has no such form
+and decodes by the operator itself.
 
-A full block is folded into the state, so memory is bounded however long the decoding. Which side is cheaper is one
-rule, :func:`longest_block`.
+A full block is folded into the state, so memory stays bounded however long the output grows. :func:`longest_block`
+decides how long a block may be.
 
-Hypotheses are rows of tables: ``ancestors[r, j]`` says in which row of storage position j of row r was written,
-``rows[r]`` which row of the state (or of a source that several rows share) it reads. Reordering composes these tables
-and moves nothing else.
+Hypotheses are rows of tables: position j of row r is stored in row ``ancestors[r, j]`` of the block, and row r reads
+row ``rows[r]`` of the state, or of a source that several rows share. Reordering hypotheses composes these tables and
+moves nothing else.
 """
 
 from dataclasses import dataclass
@@ -33,16 +34,16 @@ from .call import FastWeights, Rule, state_type
 
 
 class DecodingBackend(Protocol):
-    """What a module that decodes offers; ``decoding`` is the :class:`Decoding` that asks."""
+    """The interface of a module that decodes; ``decoding`` is the :class:`Decoding` that calls it."""
 
     def unsupported_reasons(self, decoding, x: Tensor) -> list[str]:
-        """Why it cannot serve this site with keys like x; empty when it can."""
+        """Why the backend cannot serve this site with keys like x; empty when it can."""
 
     def cached_type(self, x: Tensor) -> torch.dtype:
         """The type of a cache for keys like x."""
 
     def decode(self, decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
-        """Writes k, v and beta behind the block, if given, and reads q after each; ``cache.count`` stays."""
+        """Appends k, v and beta to the block, if given, and reads with q after each; leaves ``cache.count`` alone."""
 
     def fold(self, decoding, cache) -> FastWeights | tuple[Tensor, Tensor | None]:
         """The state (W, z) after the block, a row for every hypothesis."""
@@ -57,32 +58,35 @@ _FIRST_CAPACITY = 16
 
 
 def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
-    """Positions up to which keys and written vectors are cheaper to read than the state, within 32..128.
+    """The number of positions up to which a block is cheaper to read than the state, within 32..128.
 
-    They cost d_cached + d_value numbers a position, the state d_dot d_value: with raw keys of d_value numbers the two
-    sides meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.
+    A block costs d_cached + d_value numbers per position, the state d_dot d_value. With raw keys of d_value numbers the
+    two costs meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.
     """
     return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), _LONGEST_BLOCK)
 
 
-def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x if x.dtype == dtype else x.to(dtype)  # a call that does nothing costs as much as a small operation
+def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    # A call of ``to`` that changes nothing costs as much as a small kernel.
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 @dataclass
 class Cache:
-    """What was written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
+    """Everything written so far. R rows (hypotheses) read from N rows of storage; C is the capacity of the block.
 
     Attributes:
-        keys: (C, N, H, d_cached): the normalised features; where phi(c x) = c^n phi(x) and x is narrower, the key
-            times the n-th root of what normalises its features, of which phi is then the normalised features.
+        keys: (C, N, H, d_cached), the normalised features; or, if phi(c x) = c^n phi(x) and keys are narrower than
+            features, the keys, scaled by the n-th root of the factor that normalises their features, so that phi of a
+            stored key gives its normalised features.
         values: (C, N, H, d_value), the vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, else None.
-        ancestors: (R, C) int32, or None where position j of row r is that of ``rows[r]``: a shared source.
-        rows: (R,) int32.
-        count: positions in the block.
-        W, z: the state of the blocks before, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
-        projection: (d_key, m) of FAVOR+, else None.
+        ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
+            where that row is ``rows[r]`` at every position.
+        rows: (R,) int32, the row of the state or of the shared source that each hypothesis reads.
+        count: number of positions in the block.
+        W, z: the state of the earlier blocks, (N', H, d_dot, d_value) and (N', H, d_dot), or None.
+        projection: FAVOR+'s (d_key, m) matrix, else None.
     """
 
     keys: Tensor
@@ -96,7 +100,7 @@ class Cache:
     projection: Tensor | None = None
 
     def reorder(self, order: Tensor) -> None:
-        """Row i becomes the old row order[i]; any length."""
+        """Makes row i the old row order[i]; ``order`` may have any length."""
         if self.ancestors is not None:
             self.ancestors = self.ancestors.index_select(0, order)
         if self.ancestors is None or self.W is not None:
@@ -104,18 +108,18 @@ class Cache:
 
     @property
     def size(self) -> int:
-        """Numbers held."""
+        """How many numbers the cache holds."""
         tensors = (self.keys, self.values, self.strengths, self.ancestors, self.rows, self.W, self.z)
         return sum(x.numel() for x in tensors if x is not None)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """One attention site that decodes: what stays the same from step to step. Options as in :mod:`.fast_weights`.
+    """The options of one attention site that decodes, the same at every step; see :mod:`.fast_weights` for each.
 
-    Inputs are (rows, positions, heads, width) and nothing is differentiated. Half precision is computed in float32; it
-    is cached so too, but for the CUDA kernels, whose time is that of reading the cache: they keep it as it is, and
-    states in float32. A cache is continued once: steps write into its tensors.
+    Inputs are (rows, positions, heads, width), and nothing is differentiated. Half-precision inputs are computed and
+    cached in float32. The CUDA kernels, which spend their time reading the cache, keep keys and values in half
+    precision and only states in float32. Steps write into the tensors of a cache, so it can be continued only once.
     """
 
     rule: Rule
@@ -134,12 +138,12 @@ class Decoding:
         beta: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        """Writes the T positions of k, v (R, T, H, d) one after the other, and reads each with q after its write.
+        """Writes the T positions of k, v (R, T, H, d) one after the other, and reads with q after each write.
 
-        Returns out (R, T, H, d_value) in v's dtype and the continued cache; the first step is given None.
+        Returns out (R, T, H, d_value) in v's dtype and the continued cache. ``cache`` is None in the first step.
 
-        Cost a position, row and head: n (d_dot + d_value) products and n (d_cached + d_value) numbers read for n
-        positions in the block, plus d_dot d_value of each once there is a state.
+        Cost per position, row and head, with n positions in the block: n (d_dot + d_value) products and
+        n (d_cached + d_value) numbers read; once there is a state, d_dot d_value more of each.
         """
         dtype = v.dtype
         if cache is not None:
@@ -176,9 +180,9 @@ class Decoding:
         key_padding_mask: Tensor | None,
         rows: Tensor,
     ) -> Cache:
-        """Writes a source k, v (N, S, H, d) as a whole, to be read by row r from source ``rows[r]`` (R, int32).
+        """Writes whole sources k, v (N, S, H, d) into a new cache; row r will read source ``rows[r]`` (R, int32).
 
-        Sources up to :func:`longest_block` stay keys and written vectors, longer ones become a state.
+        Sources of up to :func:`longest_block` positions are kept as a block; longer ones become a state.
         """
         implementation, (k, v), beta = self._prepared(None, (k, v), beta)
         sources = k.shape[1]
@@ -188,14 +192,14 @@ class Decoding:
         else:
             cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
-            # The queries do not matter: written vectors do not depend on them.
+            # Any queries will do: the written vectors do not depend on them.
             implementation.decode(self, cache, k, k, v, beta, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
         return cache
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
-        """out (R, T, H, d_value), in q's dtype, of q (R, T, H, d_key) after everything in the cache."""
+        """Reads everything in the cache with q (R, T, H, d_key); returns out (R, T, H, d_value) in q's dtype."""
         implementation, (x,), _ = self._prepared(cache.keys.dtype, (q,), None)
         return implementation.decode(self, cache, x).to(q.dtype)
 
@@ -207,7 +211,7 @@ class Decoding:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether the cache holds keys, of which phi makes the features when they are read; else the features."""
+        """Whether the cache holds keys, whose features are computed when they are read, instead of features."""
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
@@ -217,14 +221,19 @@ class Decoding:
         return x if phi is None else phi(x.transpose(1, 2)).transpose(1, 2).to(x.dtype)
 
     def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
-        """Who serves and what it is given: inputs in the cache's type (None: there is no cache yet), beta as states."""
+        """Chooses the implementation, and converts the inputs to the type of the cache and beta to that of states.
+
+        ``dtype`` is the cache's type, or None if there is no cache yet.
+        """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
-        first = _as(inputs[0], widest)
+        first = _to_dtype(inputs[0], widest)
         name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)
         count(name, first)
         implementation = IMPLEMENTATIONS[name]
         dtype = dtype or implementation.cached_type(first)
-        return implementation, [_as(x, dtype) for x in inputs], None if beta is None else _as(beta, state_type(dtype))
+        if beta is not None:
+            beta = _to_dtype(beta, state_type(dtype))
+        return implementation, [_to_dtype(x, dtype) for x in inputs], beta
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
@@ -239,7 +248,10 @@ class Decoding:
         )
 
     def _make_room(self, cache: Cache, wanted: int, rows: int, implementation: DecodingBackend) -> int:
-        """Room for some of the wanted positions of so many rows: how many fit before the block is full."""
+        """Makes room in the block for ``rows`` rows; returns how many of the wanted positions fit before it is full.
+
+        A block that is full already is folded into the state first.
+        """
         capacity, stored, _, d_cached = cache.keys.shape
         d_value = cache.values.shape[-1]
         if cache.W is None:
@@ -261,7 +273,7 @@ class Decoding:
 
     @staticmethod
     def _resize(cache: Cache, capacity: int, rows: int) -> None:
-        """New storage for so many positions and rows, with the positions of the block in it."""
+        """Moves the block into new storage for ``capacity`` positions of ``rows`` rows."""
 
         def resized(x: Tensor) -> Tensor:
             larger = x.new_empty(capacity, rows, *x.shape[2:])

@@ -1,7 +1,7 @@
 """A decoding step in plain PyTorch, on any device; see :mod:`.decoding` for what it computes.
 
-Cost besides that of the step: a copy of the block's keys and vectors, gathered through the table of ancestors, and
-their features, d_dot wide.
+In addition to the cost of the step, every step copies the block's keys and vectors, gathered through the table of
+ancestors, and computes the features of these keys, d_dot numbers each.
 """
 
 from functools import wraps
@@ -14,7 +14,7 @@ from .call import divide, state_type
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
-    """Serves everything."""
+    """Returns no reasons: this backend serves every call."""
     return []
 
 
@@ -23,7 +23,7 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 
 def _normalized(decoding, x: Tensor) -> tuple[Tensor, Tensor]:
-    """phi(x) of x (R, T, H, d_key), normalised where the rule asks for it, and what the cache keeps of it."""
+    """phi(x) of x (R, T, H, d_key), normalised if the site normalises features, and what the cache keeps for it."""
     phi = decoding.features(x)
     kept = x
     if decoding.normalize_features:
@@ -36,7 +36,7 @@ def _normalized(decoding, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Block:
-    """What R rows read: (R, n, H, ...) gathered from the block, and the state's rows."""
+    """The n positions of the block as R rows read them, gathered to (R, n, H, ...), and these rows of the state."""
 
     def __init__(self, decoding, cache):
         self.decoding = decoding
@@ -65,7 +65,7 @@ class _Block:
             self.weights, self.left = strengths * later[:, 1:], later[:, 0]
 
     def read(self, phi: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Numerator (R, H, d_value) and denominator (R, H, 1) for phi (R, H, d_dot), of everything in the cache."""
+        """Reads everything in the cache with phi (R, H, d_dot): numerator (R, H, d_value), denominator (R, H, 1)."""
         products = torch.einsum("rhd,rnhd->rnh", phi, self.phi)
         if self.weights is not None:
             products = products * self.weights
@@ -93,7 +93,7 @@ def _without_autocast(function):
 
 @_without_autocast
 def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
-    """As ``fwp::decode`` of csrc/fast_weights.cpp."""
+    """Writes and reads as ``fwp::decode`` of csrc/fast_weights.cpp does."""
     if k is None:
         block = _Block(decoding, cache)
         phi_q, _ = _normalized(decoding, q)
@@ -135,7 +135,7 @@ def _stacked(outputs: list[Tensor], q: Tensor, cache) -> Tensor:
 
 @_without_autocast
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
-    """As ``fwp::fold`` of csrc/fast_weights.cpp: the state after the block, with a row for every hypothesis."""
+    """The state after the block, a row for every hypothesis, as ``fwp::fold`` of csrc/fast_weights.cpp returns it."""
     block = _Block(decoding, cache)
     phi = block.phi if block.weights is None else block.phi * block.weights[..., None]
     W = torch.einsum("rnhi,rnhj->rhij", phi, block.values)

@@ -1,4 +1,4 @@
-"""A decoding step by the compiled operators ``torch.ops.fwp.decode`` and ``fold``: fake kernels and calls."""
+"""A decoding step by the compiled operators ``torch.ops.fwp.decode`` and ``fold``, with their fake kernels."""
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         return [_STATUS.reasons["cpu"]]
     if not _BUILT:
         return ["the compiled library is older than this source; install again"]
-    reasons, device = transforms.reasons(), x.device.type
+    reasons, device = transforms.unsupported_reasons(), x.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library does not decode {device} tensors")
     if x.dtype not in _TYPES:
@@ -46,7 +46,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(decoding.feature_map).__name__}")
     if device == "cuda" and not reasons:
-        reasons = native_cuda.reasons_not_to_decode(decoding.rule, x, name, decoding.d_dot(x))
+        reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
     return reasons
 
 

@@ -1,6 +1,6 @@
-"""The public operators: checks, documentation, choice of backend.
+"""The public operators: they check their arguments and hand the call to a backend.
 
-Shapes, for all three (B batch rows, T targets, S sources, H heads):
+Shapes, the same for all three (B batch rows, T targets, S sources, H heads):
 
     q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
     k     (B, S, H, d_key)        keys, likewise
@@ -9,19 +9,21 @@ Shapes, for all three (B batch rows, T targets, S sources, H heads):
     out   (B, T, H, d_value)      in v's dtype
     state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
 
-Strides are free but for the last dimension, so fairseq's (T, B, C) enters as a view.
+All dimensions but the last may have any stride, so fairseq's (T, B, C) tensors can be passed as views.
 
-Zero denominators: ``eps`` is added to every denominator and nowhere else. Where the sum is exactly zero all the same
-(eps = 0.0, or sparse DPFP features that miss everything written so far), the quotient is defined as 0, with gradient 0.
-No value of beta is refused: a look at the data would wait for a GPU and break a compiled graph. Outside of [0, 1] every
-backend computes the equations as they stand, with the same result; each rule says below what they mean there.
+Zero denominators: ``eps`` is added to every denominator and nowhere else. A denominator can still be exactly zero
+(eps = 0.0, or sparse DPFP features that share nothing with what was written so far); the quotient is then defined as 0,
+with gradient 0.
 
-Derivatives: every backend has gradients; ``native`` has no second ones. Forward mode (``torch.autograd.forward_ad``)
-and the transforms of ``torch.func`` are served by ``chunked`` and ``reference``, of which ``auto`` takes the first; an
-explicit ``native`` refuses them.
+Values of beta: none is refused, because looking at the data would wait for a GPU and break a compiled graph. Outside of
+[0, 1] every backend computes the equations as they stand, with the same result; each rule below says what this means.
 
-A NaN or infinity at a padded key reaches nothing. Elsewhere it reaches the outputs that depend on it; the matrix
-products of ``chunked`` may carry it to other positions of the same batch row and head too, never further.
+Derivatives: every backend has gradients; ``native`` has no second derivatives. Forward mode
+(``torch.autograd.forward_ad``) and the transforms of ``torch.func`` are supported by ``chunked``, which ``auto`` then
+takes, and by ``reference``; an explicit ``native`` refuses them.
+
+NaN and infinity: at a padded key they reach nothing. Elsewhere they reach the outputs that depend on them; the matrix
+products of ``chunked`` may also carry them to other positions of the same batch row and head, never further.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,10 @@ def _shape(x: Tensor) -> tuple[int, ...]:
 
 
 def _check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device: torch.device | None = None) -> None:
-    """Of a floating point type where dims are given, on the device where one is given."""
+    """Raises ValueError unless x is a tensor; of ``dims`` dimensions and a floating point type, and on ``device``.
+
+    The last two checks are left out where ``dims`` or ``device`` is None.
+    """
     if not isinstance(x, Tensor):
         _fail(operator, name, "None" if x is None else f"of type {type(x).__name__}", "a tensor")
     if dims is not None and x.dim() != dims:
@@ -155,31 +160,32 @@ def sum_rule(
     backend: str = "auto",
     return_state: bool | None = None,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Linear attention: every association is added.
+    """Computes linear attention: every association of a key and a value is added to the fast weights.
 
     W_s = W_{s-1} + v_s phi(k_s)^T and z_s = z_{s-1} + phi(k_s); y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
     (Schlag et al. 2021, Eq. 17-19; Katharopoulos et al. 2020).
 
     Args:
-        q, k, v: see the head of this module for shapes.
-        feature_map: phi, applied to q and k here; None when they are features already.
-        causal: position t reads after its own write (needs T = S); False: everything is written first, then every
-            query reads the final weights.
+        q, k, v: queries, keys and values; the head of this module gives their shapes.
+        feature_map: phi, which is applied to q and k; None when they are features already.
+        causal: if True, position t reads after its own write, which needs T = S; if False, everything is written first
+            and every query reads the final weights.
         key_padding_mask: (B, S), bool, True at pads, on either side; a padded position writes nothing.
-        normalize_features: divide phi(q) and phi(k) by their sum + eps (Sec. 4.2).
-        normalize_output: divide by the accumulated keys as above; False: y_t = W_t phi(q_t).
+        normalize_features: whether phi(q) and phi(k) are divided by their sum + eps (Sec. 4.2).
+        normalize_output: whether outputs are divided by the accumulated keys as above; if False, y_t = W_t phi(q_t).
         eps: added to every denominator and nowhere else.
         initial_state: FastWeights, or a plain pair with None for an unused z; never modified.
-        backend: auto, reference, chunked or native; an explicit one that cannot serve raises NotImplementedError.
-        return_state: whether a state is returned; None: where an initial one is given. Building the state of a short
-            call costs more than its outputs: d_dot d_value numbers a head, and up to 8 times the time at 32 positions.
+        backend: auto, reference, chunked or native.
+        return_state: whether the final state is returned; None means only if an initial state is given. Building the
+            state of a short call costs more than its outputs: d_dot d_value numbers per head, and at 32 positions up to
+            8 times the time.
 
     Returns:
-        ``(out, state)``, the state None where none is returned.
+        ``(out, state)``; the state is None unless it is returned.
 
     Raises:
-        ValueError: a tensor of the wrong shape, type or device, or causal with T != S; the message names it.
-        NotImplementedError: the explicit backend cannot serve these inputs; the message lists every reason.
+        ValueError: a tensor has the wrong shape, type or device, or causal with T != S; the message names it.
+        NotImplementedError: a backend other than auto cannot serve these inputs; the message lists every reason.
 
     Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value) beyond.
     """
@@ -206,20 +212,21 @@ def delta_rule(
     backend: str = "auto",
     return_state: bool | None = None,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Delta rule: what the key held before is replaced, by the share beta.
+    """Computes the delta rule: each write moves the value stored for its key towards the new one, by the share beta.
 
     W_s = W_{s-1} + beta_s (v_s - W_{s-1} phi(k_s)) phi(k_s)^T; y_t = W_t phi(q_t) (Schlag et al. 2021, Eq. 24-25).
     With ``normalize_output`` the retrieved old value is W_{s-1} phi(k_s) / (z_{s-1} . phi(k_s) + eps), zero for the
-    first key of a sequence, and y_t is divided by z_t . phi(q_t) + eps (Eq. 26-28); z adds up phi(k), not beta phi(k).
+    first key of a sequence, and y_t is divided by z_t . phi(q_t) + eps (Eq. 26-28); z sums phi(k), not beta phi(k).
 
-    The paper's default: features divided by their sum (without it the rule diverges), output not normalised.
+    The defaults are the paper's: features are divided by their sum (without that the rule diverges), outputs are not
+    normalised.
 
     Args:
         beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces what the key held. Above 1 the
-            old value is overshot and changes its sign: with features of length 1 or less, as normalised ones are, it is
-            not amplified up to beta = 2, and is beyond, as below 0.
-        others: as for :func:`sum_rule`, which also lists returns, errors and cost; the delta rule adds one triangular
-            system of the chunk's length per head.
+            write overshoots, and what is left of the old value has the opposite sign. With features of length 1 or
+            less, which normalised features have, the old value is amplified only if beta is above 2 or below 0.
+        others: as for :func:`sum_rule`, which also describes returns, errors and cost; the delta rule adds one
+            triangular system of the chunk's length per head.
     """
     return _call(
         "delta", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
@@ -244,16 +251,16 @@ def gated_rule(
     backend: str = "auto",
     return_state: bool | None = None,
 ) -> tuple[Tensor, FastWeights | None]:
-    """Gated rule of Peng et al. 2021: everything old decays, whatever the key.
+    """Computes the gated rule of Peng et al. 2021: each write makes all earlier content decay, whatever its key.
 
     W_s = (1 - beta_s) W_{s-1} + beta_s v_s phi(k_s)^T, z likewise; y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
     (Schlag et al. 2021, Eq. 52, which leaves z out: ``normalize_output=False``).
 
     Args:
-        beta: (B, S, H), the share that is written, 1 - g of Peng et al., after the sigmoid; 1 forgets everything
-            before. Between 1 and 2 the old weights shrink and change their sign with every write, outside of [0, 2]
-            they grow; the output is then no mean of values any more.
-        others: as for :func:`sum_rule`, which also lists returns, errors and cost.
+        beta: (B, S, H), the share that is written, after the sigmoid (1 - g of Peng et al.); 1 forgets everything
+            before. Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2]
+            they grow. Outside of [0, 1] the output is no longer a mean of values.
+        others: as for :func:`sum_rule`, which also describes returns, errors and cost.
     """
     return _call(
         "gated", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,

@@ -1,7 +1,8 @@
-"""The compiled operators of ``csrc/``: phi applied on the fly, phi and Gram matrices recomputed in the backward.
+"""The compiled operators of ``csrc/``, which compute phi on the fly.
 
-``torch.ops.fwp.fast_weights`` and ``fast_weights_backward`` get their fake kernels and autograd here, once, when this
-module is imported and the library loads. Saved for the backward: the inputs, nothing else.
+If the library loads, importing this module registers the fake kernels and the autograd formula of
+``torch.ops.fwp.fast_weights`` and ``fast_weights_backward``. Only the inputs are saved for the backward, which computes
+phi and the Gram matrices again.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def kernel_of(feature_map) -> str | None:
-    """The map's name in the compiled library, None where that does not know it."""
+    """The map's name in the compiled library, or None if the library does not implement it."""
     return "identity" if feature_map is None else getattr(feature_map, "kernel", None)
 
 
@@ -27,7 +28,7 @@ def kernel_options(feature_map) -> KernelOptions:
 
 
 def new_rows(x: Tensor, width: int) -> Tensor:
-    """As ``new_rows`` of csrc/cpu/operators.cpp."""
+    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/cpu/operators.cpp allocates it."""
     batch, length, heads = x.shape[:3]
     if x.stride(1) > x.stride(0):
         return x.new_empty(length, batch, heads, width).transpose(0, 1)
@@ -35,7 +36,7 @@ def new_rows(x: Tensor, width: int) -> Tensor:
 
 
 class _Inputs(NamedTuple):
-    """Tensor arguments of ``fwp::fast_weights``, in the order of its schema."""
+    """The tensor arguments of ``fwp::fast_weights``, in the order of its schema."""
 
     q: Tensor
     k: Tensor
@@ -48,7 +49,7 @@ class _Inputs(NamedTuple):
 
 
 class _Options(NamedTuple):
-    """Its other arguments, which follow; those of the backward are the same but for the last."""
+    """The arguments of ``fwp::fast_weights`` that follow the tensors; the backward takes all but the last."""
 
     rule: str
     feature_map: str
@@ -101,7 +102,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
     q, k, v, beta, W, z = found
     gradients = _Inputs(q, k, v, beta, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
-    # What was not given comes back empty.
+    # The gradient of an input that was not given is an empty tensor.
     given = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
     return *given, *(None for _ in options)
 
@@ -128,7 +129,7 @@ def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
-    reasons, device = transforms.reasons(), call.v.device.type
+    reasons, device = transforms.unsupported_reasons(), call.v.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no kernel for {device} tensors")
     if call.v.dtype not in _FLOATING:

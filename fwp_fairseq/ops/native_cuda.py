@@ -1,4 +1,4 @@
-"""What the CUDA kernels of ``csrc/cuda`` cannot serve, and what they take as it is."""
+"""Decides which calls the CUDA kernels of ``csrc/cuda`` can serve, and in which type they take their inputs."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def input_type(call: Call) -> torch.dtype:
-    """In which type q, k and v are handed over: half precision as it is, where all three share it."""
+    """The type in which q, k and v are passed to the kernels: their own if they share one, else float32 or wider."""
     types = {x.dtype for x in (call.q, call.k, call.v)}
     return call.v.dtype if len(types) == 1 else call.dtype
 
@@ -23,7 +23,7 @@ def _refusal(operator: str, *sizes) -> str:
 
 
 def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
-    """What is the same for the operator and for decoding."""
+    """The reasons against a call that apply to the operators and to decoding alike."""
     status = _extension.status()
     if not status.cuda:
         return [f"CUDA kernels {status.reasons['cuda']}"]
@@ -40,7 +40,7 @@ def _index(device: torch.device) -> int:
 
 
 def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
-    """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` by its name."""
+    """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` is the name of the map."""
     reasons = _reasons(call.rule, call.v.dtype)
     if not reasons and torch.cuda.is_available():
         given = (call.q, call.k, call.v, call.beta, *(call.initial_state or ()))
@@ -55,8 +55,8 @@ def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     return reasons
 
 
-def reasons_not_to_decode(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
-    """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` by its name."""
+def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
+    """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` is the map's name."""
     reasons = _reasons(rule, x.dtype)
     if not reasons and torch.cuda.is_available():
         refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)

@@ -1,14 +1,14 @@
-"""The definition of the operator: plain loops over time, any dtype, differentiated by autograd.
+"""The definition of the operators: plain loops over time, in any dtype, differentiated by autograd.
 
-This is the oracle of every other backend, so it does nothing clever and shares nothing with them but the check of its
-inputs. Equations are those of Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
+All other backends are tested against this one, so it does nothing clever, and shares with them only the checks of the
+arguments. Equations are those of Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
     gated  W <- (1 - beta) W + beta v k^T    z <- (1 - beta) z + beta k    Eq. 52 (Peng et al. 2021)
     read   y = W q, or W q / (z.q + eps) when normalised
 
-Cost: O(S d_dot d_value) per head and, under autograd, as much memory. For checking, not for training.
+Cost: O(S d_dot d_value) per head and, under autograd, as much memory. It is meant for checking, not for training.
 """
 
 import torch
@@ -18,7 +18,7 @@ from .call import Call, FastWeights, divide
 
 
 def unsupported_reasons(call: Call) -> list[str]:
-    """Serves everything."""
+    """Returns no reasons: this backend serves every call."""
     return []
 
 
@@ -40,7 +40,7 @@ def _outer(k: Tensor, u: Tensor) -> Tensor:
 
 
 def _retrieve(W: Tensor, z: Tensor, x: Tensor, call: Call) -> Tensor:
-    """What the fast weights hold for x; nothing accumulated for x (z.x + eps = 0) reads as 0."""
+    """Reads the fast weights with x; the result is 0 where nothing was accumulated for x (z.x + eps = 0)."""
     y = _apply(W, x)
     if call.normalize_output:
         y = divide(y, (z * x).sum(-1, keepdim=True) + call.eps)
@@ -60,7 +60,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, raw_beta = call.k, call.v, call.beta
     if call.key_padding_mask is not None:
-        # Not for the values, which the loop below keeps: a NaN at a pad would come back through the gradients.
+        # The loop below skips pads anyway; they are zeroed because a NaN there would come back through the gradients.
         pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
         raw_beta = None if raw_beta is None else raw_beta.masked_fill(pads, 0)

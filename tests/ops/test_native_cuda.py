@@ -27,12 +27,12 @@ def test_reasons(monkeypatch):
     assert native_cuda.unsupported_reasons(call(length=5000), "identity") == []
 
 
-def test_reasons_not_to_decode(monkeypatch):
+def test_decoding_unsupported_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
 
     def reasons(rule="delta", dtype=torch.bfloat16):
-        return native_cuda.reasons_not_to_decode(rule, call(dtype=dtype).k, "identity", 4)
+        return native_cuda.decoding_unsupported_reasons(rule, call(dtype=dtype).k, "identity", 4)
 
     assert reasons() == reasons("sum", torch.float32) == []
     assert reasons("gated") == ["the CUDA kernels have no gated rule"]
@@ -51,7 +51,7 @@ def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dty
 def test_a_missing_library_is_the_reason():
     for reasons in (
         native_cuda.unsupported_reasons(call(), "identity"),
-        native_cuda.reasons_not_to_decode("delta", call().k, "identity", 4),
+        native_cuda.decoding_unsupported_reasons("delta", call().k, "identity", 4),
     ):
         (reason,) = reasons
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")
