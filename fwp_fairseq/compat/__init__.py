@@ -1,6 +1,6 @@
-"""What today's torch, numpy and omegaconf need of fairseq, and faults of its own that every user would meet.
+"""Changes fairseq so that it works with today's torch, numpy and omegaconf, and mends faults that every user meets.
 
-Imported before the models; has effects, exports nothing.
+It is imported before the models for its effects, and exports nothing.
 """
 
 from . import (
@@ -23,17 +23,17 @@ literals.replace_eval()
 numpy_names.restore()
 checkpoints.make_saving_atomic()
 checkpoints.make_copies_atomic()
-checkpoints.name_unreadable()
-checkpoints.say_why_unfit()
-dictionaries.remember()
+checkpoints.name_unreadable_files()
+checkpoints.explain_misfits()
+dictionaries.check_in_checkpoints()
 resuming.keep_batches()
-resuming.leave_finished_alone()
+resuming.stop_finished_trainings()
 data_position.count_batches_of_all_processes()
 divergence.watch_gradients_of_every_output()
-divergence.say_in_the_last_line()
-moving_average.keep_integers_out()
-architectures.fill_by_name()
+divergence.report_divergence()
+moving_average.skip_integer_buffers()
+architectures.fill_hydra_models()
 processes.follow_launchers()
-processes.communicate_on_a_cpu()
-processes.name_reasons()
+processes.train_on_cpu()
+processes.explain_failures()
 startup_warnings.silence()

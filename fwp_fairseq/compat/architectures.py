@@ -1,4 +1,4 @@
-"""An architecture's name in a Hydra configuration means what it means to --arch."""
+"""Makes an architecture's name in a Hydra configuration mean what it means to --arch."""
 
 import argparse
 from dataclasses import fields
@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
-    """``cfg`` with the values of the architecture that it names, below its own."""
+    """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
     given = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
     args = argparse.Namespace(**given)
     models.ARCH_CONFIG_REGISTRY[cfg._name](args)
@@ -19,18 +19,18 @@ def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
         if value is None or value == given.get(option.name):
             continue
         kind = utils.interpret_dc_type(option.type)
-        # fairseq's own architectures give numbers where options are declared as truth values, and the reverse.
+        # fairseq's own architectures set numbers for options that are declared as booleans, and the reverse.
         filled[option.name] = kind(value) if kind in (bool, int, float) else value
     filled._set_parent(cfg._get_parent())
     return filled
 
 
-def fill_by_name() -> None:
-    """fairseq-hydra-train looks up the model of ``model: {_name: ARCHITECTURE}`` and takes that model's own defaults.
+def fill_hydra_models() -> None:
+    """Fills in the values of the architecture that ``model: {_name: ARCHITECTURE}`` names.
 
-    The values of the architecture have to come before these are merged in: afterwards nothing tells them from what the
-    user gave. fairseq merges where it adds the defaults of the chosen dataclasses, by a function that it looks
-    up there.
+    fairseq-hydra-train takes only the model from this name, with the model's own defaults. The architecture's values
+    have to be filled in before fairseq merges those defaults (in ``merge_with_parent``), because afterwards they cannot
+    be told from values that the user gave.
     """
     merge = utils.merge_with_parent
     if getattr(merge, "fills_architectures", False):

@@ -1,6 +1,6 @@
-"""Checkpoints are written atomically, and errors about them name the file and the reason.
+"""Writes fairseq's checkpoints atomically, and makes errors about them name the file and the reason.
 
-A disk that fills up leaves the previous checkpoint whole, and nothing half written.
+When the disk is full, the previous checkpoint stays intact, and no unfinished file remains.
 """
 
 import os
@@ -22,7 +22,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def make_saving_atomic() -> None:
-    """fairseq repeats a failed save behind the bytes already written, and leaves its unfinished file behind."""
+    """Saves checkpoints to a temporary file that is then renamed.
+
+    fairseq repeats a failed save by appending to what it has already written, and leaves the unfinished file there.
+    """
     save = checkpoint_utils.torch_persistent_save
     if getattr(save, "atomic", False):
         return
@@ -54,7 +57,10 @@ def make_saving_atomic() -> None:
 
 
 def make_copies_atomic() -> None:
-    """checkpoint_last.pt and checkpoint_best.pt are copies of a finished save; fairseq copies over the old file."""
+    """Copies a saved checkpoint to checkpoint_last.pt and checkpoint_best.pt by way of a temporary file.
+
+    fairseq copies onto the old file, which an interruption leaves damaged.
+    """
     manager = checkpoint_utils.PathManager
     if getattr(manager.copy, "atomic", False):
         return
@@ -76,7 +82,8 @@ def make_copies_atomic() -> None:
     manager.copy = staticmethod(copy_then_rename)
 
 
-def name_unreadable() -> None:
+def name_unreadable_files() -> None:
+    """Names the file in the error about a checkpoint that cannot be read."""
     load = checkpoint_utils.load_checkpoint_to_cpu
     if getattr(load, "names_file", False):
         return
@@ -94,8 +101,11 @@ def name_unreadable() -> None:
     checkpoint_utils.load_checkpoint_to_cpu = load_and_name
 
 
-def say_why_unfit() -> None:
-    """fairseq answers every failure with "please ensure that the architectures match"."""
+def explain_misfits() -> None:
+    """States the reason when a checkpoint does not fit the model.
+
+    fairseq answers every such failure with "please ensure that the architectures match".
+    """
     load = Trainer.load_checkpoint
     if getattr(load, "says_why", False):
         return

@@ -1,4 +1,4 @@
-"""A checkpoint remembers the dictionaries it was trained with: the parameters know only how many entries there were."""
+"""Saves digests of the dictionaries in checkpoints: the parameters tell only how many entries there were."""
 
 import contextlib
 import hashlib
@@ -11,13 +11,15 @@ from fairseq.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-KEY = "dictionaries"  # in fairseq's own place for what a task remembers, which fairseq without the plugin reads too
+KEY = "dictionaries"  # an entry of the state that fairseq saves for the task; fairseq without the plugin reads it too
 _KINDS = {"src_dict": "source ", "tgt_dict": "target ", "dictionary": ""}
 
 
 def _describe(task: FairseqTask) -> dict[str, str]:
-    """Number and digest of the entries, in their order, of each dictionary that translation or language modelling has.
-    Others are left alone: those of a multilingual task depend on the language pair that is chosen."""
+    """The number of entries and a digest of them for each dictionary of a translation or language-modelling task.
+
+    Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
+    """
     found = {}
     for name in _KINDS:
         dictionary = getattr(task, name, None)
@@ -28,7 +30,7 @@ def _describe(task: FairseqTask) -> dict[str, str]:
 
 
 def _difference(task: FairseqTask, remembered: object) -> str | None:
-    """What is wrong with the task's dictionaries, if anything; a checkpoint that remembers none fits all."""
+    """How the task's dictionaries differ from those of the checkpoint, or None; a checkpoint without any fits all."""
     if not isinstance(remembered, dict):
         return None
     for name, now in _describe(task).items():
@@ -40,8 +42,8 @@ def _difference(task: FairseqTask, remembered: object) -> str | None:
     return None
 
 
-def remember() -> None:
-    """Checkpoints hold the dictionaries' digests; one that is opened with others is refused with ValueError."""
+def check_in_checkpoints() -> None:
+    """Saves the dictionaries' digests in checkpoints, and raises ValueError when one is opened with others."""
     state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
     if getattr(state_dict, "remembers_dictionaries", False):
         return
@@ -52,7 +54,7 @@ def remember() -> None:
     def check_and_load(self, state):
         state = dict(state)
         if problem := _difference(self, state.pop(KEY, None)):
-            raise ValueError(f"{problem}; give the folder of data that holds its own")
+            raise ValueError(f"{problem}; give the data folder that it was trained on")
         load_state_dict(self, state)
 
     state_and_dictionaries.remembers_dictionaries = True
@@ -61,7 +63,8 @@ def remember() -> None:
 
 
 @contextlib.contextmanager
-def _each_checkpoint(check):
+def _checking_loads(check):
+    """Applies ``check`` to every checkpoint that fairseq loads within the block."""
     load = checkpoint_utils.load_checkpoint_to_cpu
 
     def load_and_check(*args, **kwargs):
@@ -77,8 +80,11 @@ def _each_checkpoint(check):
 
 
 def _check_when_training() -> None:
-    """fairseq-train does not read what a task remembers. Parameters alone (--reset-optimizer, --finetune-from-model)
-    may well go to other words: that is said, and done."""
+    """Checks the dictionaries in fairseq-train too, which does not load the task's state.
+
+    When only the parameters are loaded (--reset-optimizer, --finetune-from-model), other dictionaries may be intended,
+    so a difference is a warning only.
+    """
     load = Trainer.load_checkpoint
 
     def load_and_check(self, filename, reset_optimizer=False, *args, **kwargs):
@@ -91,7 +97,7 @@ def _check_when_training() -> None:
             if problem:
                 logger.warning(f"{filename}: {problem}")
 
-        with _each_checkpoint(check):
+        with _checking_loads(check):
             return load(self, filename, reset_optimizer, *args, **kwargs)
 
     Trainer.load_checkpoint = load_and_check

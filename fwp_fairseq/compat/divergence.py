@@ -1,4 +1,4 @@
-"""A training that becomes NaN, or ends knowing less than when it began, says so in its last line."""
+"""Reports, in the last line of the output, a training that became NaN or ended worse than it began."""
 
 import atexit
 import logging
@@ -12,8 +12,8 @@ from fairseq.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 _REMEDY = "Lower --lr, lengthen --warmup-updates, or set --clip-norm"
-_LAST = 10  # updates whose mean loss counts as the last
-_FEWEST = 2 * _LAST  # a shorter training is none to judge
+_LAST = 10  # the final loss is the mean over this many last updates
+_FEWEST = 2 * _LAST  # a training of fewer updates is too short to judge
 
 
 def _tensors(output):
@@ -25,8 +25,11 @@ def _tensors(output):
 
 
 def watch_gradients_of_every_output() -> None:
-    """torch has no backward hooks for a module that returns no tensor at its top level, as fairseq's encoders do:
-    looking for the origin of a NaN by them dies of StopIteration."""
+    """Makes fairseq's search for the origin of a NaN work with modules whose outputs are nested.
+
+    The search uses torch's backward hooks, which fail with StopIteration for a module that returns no tensor at the top
+    level of its output, such as fairseq's encoders.
+    """
     if getattr(NanDetector.add_hooks, "watches_every_output", False):
         return
 
@@ -46,26 +49,27 @@ def watch_gradients_of_every_output() -> None:
 
 
 class _Course:
-    """First and last losses of a session, in bits a token: what a model that guesses loses is known."""
+    """The first and last losses of a session, in bits per token, and the loss of guessing among ``entries`` words."""
 
     def __init__(self, entries: int | None):
         self.guessing = math.log2(entries) if entries else 0.0
         self.first, self.last, self.updates, self.update = None, deque(maxlen=_LAST), 0, 0
 
     def add(self, update: int, loss: float) -> None:
-        if update == self.update:  # an attempt within an attempt has added it
+        if update == self.update:  # fairseq may run a step within a step; the inner one has added it
             return
         self.first = loss if self.first is None else self.first
         self.last.append(loss)
         self.updates, self.update = self.updates + 1, update
 
     def problem(self) -> str | None:
+        """Why the training counts as diverged, or None."""
         mean = sum(self.last) / len(self.last) if self.last else 0.0
         if not math.isfinite(mean):
             return f"the training diverged: its last losses are not finite. {_REMEDY}"
         if self.updates >= _FEWEST and mean > max(self.first, self.guessing):
             return (
-                f"the training diverged: its last {_LAST} losses are {mean:.2f} bits a token in the mean, the first "
+                f"the training diverged: the mean of its last {_LAST} losses is {mean:.2f} bits per token, the first "
                 f"was {self.first:.2f}, and guessing loses {self.guessing:.2f}. {_REMEDY}"
             )
         return None
@@ -78,7 +82,7 @@ class _Course:
 def _new_course(trainer: Trainer) -> _Course:
     try:
         entries = len(trainer.task.target_dictionary)
-    except (NotImplementedError, TypeError):  # a task without one
+    except (NotImplementedError, TypeError):  # the task has no target dictionary
         entries = None
     course = _Course(entries)
     if trainer.is_data_parallel_master:
@@ -86,9 +90,12 @@ def _new_course(trainer: Trainer) -> _Course:
     return course
 
 
-def say_in_the_last_line() -> None:
-    """A diverged training is warned of when its process ends, its exit status stays 0: it did what it was told to, and
-    a short one may be meant to. NaN or infinite gradients are an error, whose message names the update and the cure."""
+def report_divergence() -> None:
+    """Warns of a diverged training when its process ends, and improves the error about NaN or infinite gradients.
+
+    After the warning the exit status is still 0, because the training did what it was told to, and a short one may be
+    meant to end like this. The error about gradients names the update and the remedies.
+    """
     train_step = Trainer.train_step
     if getattr(train_step, "says_why", False):
         return
@@ -100,7 +107,7 @@ def say_in_the_last_line() -> None:
             found = train_step(self, *args, **kwargs)
         except FloatingPointError as error:
             atexit.unregister(self._course.conclude)
-            if error.__cause__ is not None:  # said already
+            if error.__cause__ is not None:  # an inner step has reported it
                 raise
             reason = " ".join(str(error).strip("- \n").split())
             raise FloatingPointError(

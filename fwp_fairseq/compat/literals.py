@@ -1,4 +1,4 @@
-"""fairseq reads some options by ``eval``, those that a checkpoint holds too; here they cannot run code."""
+"""Replaces the ``eval`` by which fairseq reads some options, so that those in a checkpoint cannot run code."""
 
 import ast
 import operator
@@ -26,14 +26,16 @@ def _value(node: ast.expr):
     if repeated and len(left) * right > _LONGEST:
         raise ValueError(f"more than {_LONGEST} elements")
     if type(node.op) not in _OPERATORS or not (numbers or joined or repeated):
-        raise ValueError("an operation that is none of numbers or lists")
+        raise ValueError("not an operation on numbers or lists")
     return _OPERATORS[type(node.op)](left, right)
 
 
 def evaluate(text: str):
-    """The value of Python's literals, sums and products of numbers, and sums and repetitions of lists:
-    ``0.25``, ``(0.9, 0.98)``, ``[(512, 3)] * 20``. Raises ValueError for anything else, without running it, and
-    TypeError for what is no text, as ``eval`` does."""
+    """Evaluates Python's literals, arithmetic on numbers, and sums and repetitions of lists.
+
+    Examples: ``0.25``, ``(0.9, 0.98)``, ``[(512, 3)] * 20``. Raises ValueError for any other text, without running it,
+    and TypeError, as ``eval`` does, if ``text`` is not a string.
+    """
     if not isinstance(text, str):
         raise TypeError(f"expected text, actual {type(text).__name__}")
     try:
@@ -44,7 +46,7 @@ def evaluate(text: str):
 
 
 def replace_eval() -> None:
-    """In fairseq's modules the name ``eval`` means :func:`evaluate`; importing fairseq has imported all of them."""
+    """Makes ``eval`` mean :func:`evaluate` in all modules of fairseq, which importing fairseq has imported."""
     for name, module in list(sys.modules.items()):
         if name.startswith("fairseq.") and module is not None:
             module.eval = evaluate

@@ -1,9 +1,9 @@
-"""The moving average of parameters (--store-ema) leaves integer buffers alone."""
+"""Keeps integer buffers out of the moving average of parameters (--store-ema)."""
 
 from fairseq.models.ema.ema import EMA
 
 
-def keep_integers_out() -> None:
+def skip_integer_buffers() -> None:
     initialize = EMA.__init__
     if getattr(initialize, "keeps_integers", False):
         return

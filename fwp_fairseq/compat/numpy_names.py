@@ -1,4 +1,4 @@
-"""numpy >= 1.24 and 2 dropped names that fairseq still uses."""
+"""Restores names that fairseq still uses and that numpy dropped in 1.24 and 2."""
 
 import types
 
@@ -14,7 +14,7 @@ def restore() -> None:
             setattr(np, name, alias)
 
     def get_buckets(sizes, num_buckets):
-        # numpy 2 has no percentile(interpolation=) any more; --num-batch-buckets needs it.
+        # fairseq's version, for --num-batch-buckets, uses percentile(interpolation=), which numpy 2 no longer has.
         return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
 
     data_utils.get_buckets = bucket_pad_length_dataset.get_buckets = get_buckets

@@ -1,4 +1,4 @@
-"""Training in several processes: what launchers say counts, a CPU will do, and a lost process is named."""
+"""Mends training in several processes: launchers are obeyed, CPUs work, and errors name a lost process."""
 
 import logging
 import os
@@ -16,10 +16,10 @@ _LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Con
 
 
 def follow_launchers() -> None:
-    """torchrun's number of processes counts, not the number of GPUs; torchrun and srun serve a CPU too.
+    """Takes the number of processes from torchrun, and lets torchrun and srun start processes on a CPU.
 
-    fairseq's default of --distributed-world-size is the number of GPUs, 1 on a CPU; where that is 1 it does not look at
-    torchrun's variables at all, and the processes become trainings of their own that overwrite each other.
+    By default fairseq's --distributed-world-size is the number of GPUs, or 1 on a CPU. If it is 1, fairseq ignores
+    torchrun's variables, and the processes become separate trainings that overwrite each other's checkpoints.
     """
     infer = distributed_utils.infer_init_method
     if getattr(infer, "follows_launchers", False):
@@ -51,14 +51,14 @@ def follow_launchers() -> None:
     def slurm_without_gpus(cfg, *arguments):
         found = slurm(cfg, *arguments)
         if not torch.cuda.device_count():
-            cfg.device_id = 0  # else fairseq selects a GPU of this number
+            cfg.device_id = 0  # otherwise fairseq selects the GPU of the process's number
         return found
 
     distributed_utils._infer_slurm_init = slurm_without_gpus
 
 
-def communicate_on_a_cpu() -> None:
-    """On a CPU, gloo in the place of nccl, fairseq's default, and torch's DistributedDataParallel without a GPU."""
+def train_on_cpu() -> None:
+    """On a CPU, replaces fairseq's default backend nccl by gloo, and passes no GPU to DistributedDataParallel."""
     init = distributed_utils.distributed_init
     if getattr(init, "serves_cpu", False):
         return
@@ -83,9 +83,12 @@ def communicate_on_a_cpu() -> None:
     distributed_fairseq_model.DistributedDataParallel = ddp_where_the_model_is
 
 
-def name_reasons() -> None:
-    """A process whose partner is gone ends at its next exchange, with an error about a socket; torch says in a page of
-    text that a parameter was not used."""
+def explain_failures() -> None:
+    """Replaces torch's errors about a lost process and about unused parameters by short ones that say what to do.
+
+    A process whose partner is gone fails at their next exchange with an error about a socket. About a parameter that
+    was not used, torch prints a page of text.
+    """
     call = distributed_utils.call_main
     if getattr(call, "names_reasons", False):
         return
@@ -103,8 +106,8 @@ def name_reasons() -> None:
             if found is None:
                 raise
             raise RuntimeError(
-                f"rank {rank} lost another process of this training ({found[0]}): see what that one said last. Started "
-                "again, all processes together, the training continues from its last checkpoint"
+                f"rank {rank} lost another process of this training ({found[0]}): see the last output of that process. "
+                "When all processes are started again, the training continues from its last checkpoint"
             ) from error
 
     call_or_say_why.names_reasons = True

@@ -1,4 +1,4 @@
-"""An interrupted training goes on as if nothing had happened, and a finished one stays as it is."""
+"""Makes a resumed training equal to an uninterrupted one, and lets a finished one make no further update."""
 
 import inspect
 import logging
@@ -8,19 +8,19 @@ from fairseq.tasks import FairseqTask
 
 logger = logging.getLogger(__name__)
 
-# fairseq_cli.train takes 0 for no limit, and begins no epoch beyond any other number.
+# A --max-epoch beyond which fairseq_cli.train begins no epoch at all; 0 would mean no limit.
 _NO_EPOCH = -1
 
 
 def keep_batches() -> None:
-    """Every session of a training has the batches of the first.
+    """Gives every session of a training the batches of its first session.
 
-    fairseq puts sentences of equal length together at random, seeded by --seed and the epoch in which the session
-    began, and keeps these batches for the session's later epochs. A training resumed behind its first epoch would have
-    others; in the middle of an epoch some sentences would come twice and others not at all. Here the batches are those
-    of epoch 1 whenever the session began, so that checkpoints written without this are continued rightly too. Batches
-    that are made anew for each epoch (--update-epoch-batch-itr True, sharded data, tasks that ask for it) depend on
-    nothing but the epoch, and stay fairseq's.
+    fairseq groups sentences of equal length at random, seeded by --seed and the epoch in which the session began, and
+    keeps these batches for the session's later epochs. A training that is resumed after its first epoch would get
+    other batches, and in the middle of an epoch it would see some sentences twice and others not at all. With this
+    change the batches are always those of epoch 1, so that checkpoints written without it are resumed correctly too.
+    Batches that fairseq makes anew for each epoch (--update-epoch-batch-itr True, sharded data, tasks that require it)
+    depend on the epoch alone and are left as they are.
     """
     get_batch_iterator = FairseqTask.get_batch_iterator
     if getattr(get_batch_iterator, "keeps_batches", False):
@@ -48,7 +48,7 @@ def keep_batches() -> None:
 
 
 def _finished(trainer) -> str | None:
-    """Why this training has nothing left to do, if so; what it is told from is equal on all workers."""
+    """Why this training has nothing left to do, or None; all workers come to the same answer."""
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < (limits.max_update or 0) <= updates:
         return f"num_updates: {updates} >= max_update: {limits.max_update}"
@@ -58,9 +58,11 @@ def _finished(trainer) -> str | None:
     return None
 
 
-def leave_finished_alone() -> None:
-    """fairseq looks at --max-update and --stop-time-hours behind an update only, and so makes one more update of a
-    training that has reached them."""
+def stop_finished_trainings() -> None:
+    """Stops a resumed training that has reached --max-update or --stop-time-hours before it makes another update.
+
+    fairseq checks these limits only after an update, and so makes one update too many.
+    """
     load = checkpoint_utils.load_checkpoint
     if getattr(load, "leaves_finished_alone", False):
         return

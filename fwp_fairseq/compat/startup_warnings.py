@@ -1,4 +1,4 @@
-"""Start-up warnings about fairseq's own internals, nothing that a user could act on."""
+"""Silences start-up warnings about fairseq's own internals, on which a user cannot act."""
 
 import warnings
 
