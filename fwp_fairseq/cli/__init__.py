@@ -1,4 +1,4 @@
-"""The ``fwp`` command. One file a subcommand, each with ``add_arguments(parser)`` and ``run(args) -> int``."""
+"""The ``fwp`` command. Each subcommand is one file with ``add_arguments(parser)`` and ``run(args) -> int``."""
 
 import argparse
 import importlib
@@ -9,7 +9,7 @@ from .. import __version__
 from ..files import end_on_signals
 from .errors import CommandError, UsageError
 
-# Only the module of the chosen subcommand is imported: converting a width must not need fairseq.
+# Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
     "d-dot": "convert between d_dot and nu or m",
     "info": "what is installed, what is built, which backend serves what",
@@ -54,13 +54,13 @@ def _run(name: str, arguments: list[str]) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
-    if argv is None:  # a program of its own, not a call of one
+    if argv is None:  # this is the process of the command, not a call from another program
         end_on_signals("fwp")
     try:
         status = _run(name, arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # `fwp archs | head`: not an error, and Python must not complain again while exiting
+    except BrokenPipeError:  # as in `fwp archs | head`; no error, and Python must not report it again while exiting
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UsageError, CommandError, OSError) as error:

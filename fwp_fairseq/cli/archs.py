@@ -1,6 +1,6 @@
-"""Lists the architectures of this plugin, or every model flag of one with its default there.
+"""Lists the architectures of this plugin, or every model flag of one architecture with its default.
 
-fairseq-train --arch NAME --help cannot show the latter: it stops before it knows the architecture.
+fairseq-train --arch NAME --help cannot show those defaults: it prints its help before it reads the architecture.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from .plugin import import_plugin
 
 def add_arguments(parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show the flags of this one (any of fairseq's too)")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def plain(value):
@@ -35,12 +35,12 @@ def _parser(arch: str) -> argparse.ArgumentParser:
 
 
 def actions(arch: str) -> list[argparse.Action]:
-    """The model's flags, as the parser of fairseq-train has them."""
+    """The model's flags, as fairseq-train's parser defines them."""
     return _parser(arch)._actions
 
 
 def options(arch: str, words: list[str]) -> dict:
-    """Model option to its value under the architecture and these flags, as fairseq-train computes it.
+    """The value of every model option for an architecture and the flags in ``words``, as fairseq-train computes them.
 
     Raises ValueError for a flag that the parser refuses.
     """
@@ -60,7 +60,7 @@ def options(arch: str, words: list[str]) -> dict:
 
 
 def defaults(arch: str) -> dict:
-    """:func:`options` when no flag is given."""
+    """The value of every model option when no flag is given."""
     return options(arch, [])
 
 
@@ -69,7 +69,7 @@ def flag_name(action: argparse.Action) -> str:
 
 
 def flags(arch: str) -> list[dict]:
-    """Every model flag: ``flag``, ``default``, ``choices``, ``help``."""
+    """Describes every model flag by its ``flag``, ``default``, ``choices`` and ``help``."""
     values = defaults(arch)
     return [
         {
@@ -83,13 +83,16 @@ def flags(arch: str) -> list[dict]:
 
 
 def _joined(values) -> str:
-    """One value where all agree, else all of them, in order."""
+    """One value if all agree, else all of them, separated by slashes."""
     texts = [str(value) for value in values]
     return texts[0] if len(set(texts)) == 1 else "/".join(texts)
 
 
 def summary(arch: str) -> dict[str, str]:
-    """What tells architectures apart; values that differ between encoder and decoder, or sites, with slashes."""
+    """One row of the list of architectures.
+
+    Values that differ between encoder and decoder, or between sites, are separated by slashes.
+    """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     from ..config import site_config, site_maps

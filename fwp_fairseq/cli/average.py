@@ -1,10 +1,10 @@
-"""Averages the parameters of checkpoints of one training into a new checkpoint, without optimizer state.
+"""Averages the parameters of checkpoints of one training into a new checkpoint without optimizer state.
 
   fwp average --inputs checkpoints/checkpoint{8,9,10}.pt --output checkpoints/average.pt
   fwp average --checkpoint-dir checkpoints --last 5 --output checkpoints/average.pt
 
---last takes epoch checkpoints (checkpointN.pt), or update checkpoints (checkpoint_E_U.pt) where there are none.
-Everything but the parameters is that of the newest (last) input.
+--last takes epoch checkpoints (checkpointN.pt), or update checkpoints (checkpoint_E_U.pt) if there are no others.
+Everything but the parameters is taken from the newest (last) input.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from .errors import CommandError, UsageError
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
-# Options that change the training or the speed, not what the parameters mean.
+# Options that change the training or the speed, but not the function that the parameters define.
 _HARMLESS = re.compile(
     r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend"
 )
@@ -69,7 +69,10 @@ def _model_options(state: dict) -> dict:
 
 
 def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:
-    """Raises CommandError unless both are checkpoints of one model; ``first``: its options and parameters."""
+    """Raises CommandError unless both are checkpoints of one model.
+
+    ``first`` holds the options and parameters of the checkpoint at ``first_path``.
+    """
     options, expected = _model_options(state), first["options"]
     for name in sorted(options.keys() | expected.keys()):
         if options.get(name) != expected.get(name):
@@ -90,17 +93,20 @@ def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) 
         if _is_constant(name, tensor) and not torch.equal(tensor, other):
             raise CommandError(
                 f"{path}: {name} differs from {first_path}; it is constant within one training, so these checkpoints "
-                "are of different trainings"
+                "come from different trainings"
             )
 
 
 def _is_constant(name: str, tensor: torch.Tensor) -> bool:
-    """Counters and the like, and FAVOR+'s random directions: an average of two of those is not random directions."""
+    """Whether the entry is kept, not averaged: integers such as counters, and FAVOR+'s random directions.
+
+    The average of two sets of random directions is not a set of random directions.
+    """
     return not tensor.is_floating_point() or name.endswith(".projection")
 
 
 def average(paths: list[Path]) -> dict:
-    """The state of the last checkpoint with the mean parameters of all, summed in float64; imports no plugin."""
+    """Returns the last checkpoint with the mean parameters of all, summed in float64; does not import the plugin."""
     sums: dict[str, torch.Tensor] = {}
     first: dict = {}
     for number, path in enumerate(paths, 1):
@@ -123,7 +129,7 @@ def average(paths: list[Path]) -> dict:
 
 
 def _refuse_incomplete(path: Path, state: dict) -> None:
-    """Of the plugin's own models: how others are built is not known here."""
+    """Raises CommandError if a parameter is missing; checks the plugin's own models only, which it can build."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     options = dict((state.get("cfg") or {}).get("model") or {})

@@ -1,16 +1,17 @@
-"""Scores translations with sacreBLEU, against raw references, and prints each score with its signature.
+"""Scores translations with sacreBLEU against raw references, and prints each score with its signature.
 
   fwp bleu --hypotheses runs/a/generate-test.txt --references test.de --metrics bleu chrf ter --confidence
   fwp bleu --hypotheses a.txt --references test.zh --tokenize zh --metrics bleu chrf --chrf-word-order 2
   fwp bleu --hypotheses a.txt b.txt c.txt --references test.de --paired-bs
 
---hypotheses is plain detokenised text, or what fairseq-generate wrote (detected by its H- and D- lines): then the
-D- lines are taken, the H- lines where there are none, in the order of their ids, and SentencePiece's pieces are joined.
-The references are raw text, one line a sentence, or .gz of it; never fairseq's T- lines, which show <<unk>>.
-The flags of a metric are sacreBLEU's own, and so are their defaults (BLEU: cased, 13a).
+--hypotheses is plain detokenised text, or the output of fairseq-generate, which is detected by its H- and D- lines. Of
+such output the D- lines are scored, or the H- lines if there are no D- lines, in the order of their ids, and
+SentencePiece's pieces are joined. The references are raw text, one sentence per line, or a .gz file of it. Do not use
+fairseq's T- lines, which show <<unk>>. The flags of a metric are sacreBLEU's own, and so are their defaults (BLEU:
+cased, 13a).
 
-Several systems are compared by one of sacreBLEU's paired tests, of which the first is the baseline; a p-value is that
-of the hypothesis that a system and the baseline are equally good, * marks those below 0.05.
+Several systems are compared by one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
+that of the hypothesis that a system and the baseline are equally good; * marks those below 0.05.
 """
 
 import json
@@ -24,7 +25,7 @@ _SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's own
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--hypotheses", required=True, nargs="+", metavar="FILE", help="one file a system")
+    parser.add_argument("--hypotheses", required=True, nargs="+", metavar="FILE", help="one file per system")
     parser.add_argument("--references", required=True, metavar="FILE")
     parser.add_argument("--metrics", "-m", nargs="+", choices=["bleu", "chrf", "ter"], default=["bleu"])
     parser.add_argument(
@@ -32,51 +33,60 @@ def add_arguments(parser) -> None:
         nargs="?",
         const="de",
         metavar="LANGUAGE",
-        help="besides, tokenised BLEU with compounds split, as papers on WMT14 reported; the language is that of "
-        "Moses's tokenizer (default: de)",
+        help="also print tokenised BLEU with compounds split, as papers on WMT14 reported; LANGUAGE selects the rules "
+        "of Moses's tokenizer (default: de)",
     )
     parser.add_argument("--remove-bpe", action="store_true", help="join the pieces of subword-nmt (word@@ )")
     parser.add_argument(
-        "--confidence", action="store_true", help="also mean and 95%% confidence interval, by bootstrap resampling"
+        "--confidence",
+        action="store_true",
+        help="also print the mean and 95%% confidence interval, by bootstrap resampling",
     )
-    parser.add_argument("--confidence-n", type=int, default=1000, metavar="N", help="its resamples (default: 1000)")
+    parser.add_argument(
+        "--confidence-n", type=int, default=1000, metavar="N", help="bootstrap resamples (default: 1000)"
+    )
     paired = parser.add_mutually_exclusive_group()
     paired.add_argument("--paired-bs", action="store_true", help="compare with the first by paired bootstrap")
     paired.add_argument("--paired-ar", action="store_true", help="compare with the first by approximate randomization")
-    parser.add_argument("--paired-n", type=int, metavar="N", help="its samples (default: 1000 of bs, 10000 of ar)")
-    parser.add_argument("--seed", type=int, default=12345, metavar="N", help="of the resampling (default: 12345)")
+    parser.add_argument("--paired-n", type=int, metavar="N", help="samples of the test (default: bs 1000, ar 10000)")
+    parser.add_argument("--seed", type=int, default=12345, metavar="N", help="resampling seed (default: 12345)")
     _add_metric_arguments(parser)
     parser.add_argument("--width", "-w", type=int, default=2, metavar="N", help="decimals (default: 2)")
-    parser.add_argument("--json", action="store_true", help="for machines: sacreBLEU's own JSON")
+    parser.add_argument("--json", action="store_true", help="print sacreBLEU's own JSON")
 
 
 def _add_metric_arguments(parser) -> None:
-    """Spelt as by sacreBLEU, ``dest`` the metric and the argument of its class; sacreBLEU has the defaults."""
+    """Adds sacreBLEU's flags, spelt as sacreBLEU does, and without defaults, which are sacreBLEU's too.
+
+    Each ``dest`` is the name of the metric followed by the argument of its class.
+    """
     bleu = parser.add_argument_group("BLEU")
     bleu.add_argument("--tokenize", "-tok", dest="bleu_tokenize", metavar="NAME", help="13a, intl, zh, char, none, ...")
-    bleu.add_argument("--lowercase", "-lc", dest="bleu_lowercase", **_FLAG, help="upper and lower case are alike")
+    bleu.add_argument("--lowercase", "-lc", dest="bleu_lowercase", **_FLAG, help="ignore case")
     bleu.add_argument("--smooth-method", "-s", dest="bleu_smooth_method", choices=["none", "floor", "add-k", "exp"])
     bleu.add_argument("--smooth-value", "-sv", dest="bleu_smooth_value", type=float, metavar="X", help="floor, add-k")
-    bleu.add_argument("--force", dest="bleu_force", **_FLAG, help="no warning that the text looks tokenised")
+    bleu.add_argument("--force", dest="bleu_force", **_FLAG, help="do not warn about tokenised text")
     chrf = parser.add_argument_group("chrF")
-    chrf.add_argument("--chrf-char-order", "-cc", type=int, metavar="N", help="length of character n-grams")
-    chrf.add_argument("--chrf-word-order", "-cw", type=int, metavar="N", help="of word n-grams; 2 is chrF++")
+    chrf.add_argument("--chrf-char-order", "-cc", type=int, metavar="N", help="largest order of character n-grams")
+    chrf.add_argument(
+        "--chrf-word-order", "-cw", type=int, metavar="N", help="largest order of word n-grams; 2 is chrF++"
+    )
     chrf.add_argument("--chrf-beta", type=int, metavar="N", help="weight of recall")
-    chrf.add_argument("--chrf-whitespace", **_FLAG, help="whitespace is a character")
-    chrf.add_argument("--chrf-lowercase", **_FLAG, help="upper and lower case are alike")
-    chrf.add_argument("--chrf-eps-smoothing", **_FLAG, help="smoothing of chrF++.py, NLTK and Moses")
+    chrf.add_argument("--chrf-whitespace", **_FLAG, help="count whitespace as characters")
+    chrf.add_argument("--chrf-lowercase", **_FLAG, help="ignore case")
+    chrf.add_argument("--chrf-eps-smoothing", **_FLAG, help="smooth as chrF++.py, NLTK and Moses do")
     ter = parser.add_argument_group("TER")
-    ter.add_argument("--ter-case-sensitive", **_FLAG, help="upper and lower case differ")
-    ter.add_argument("--ter-asian-support", **_FLAG, help="Asian characters are words")
-    ter.add_argument("--ter-no-punct", **_FLAG, help="without punctuation")
-    ter.add_argument("--ter-normalized", **_FLAG, help="normalised and tokenised first")
+    ter.add_argument("--ter-case-sensitive", **_FLAG, help="respect case")
+    ter.add_argument("--ter-asian-support", **_FLAG, help="treat Asian characters as words")
+    ter.add_argument("--ter-no-punct", **_FLAG, help="remove punctuation")
+    ter.add_argument("--ter-normalized", **_FLAG, help="normalise and tokenise first")
 
 
 _FLAG = {"action": "store_true", "default": None}
 
 
 def _options(args, metric: str) -> dict:
-    """The arguments of the metric's class that were given."""
+    """The arguments of the metric's class that the user gave."""
     prefix = f"{metric}_"
     given = {name.removeprefix(prefix): value for name, value in vars(args).items() if name.startswith(prefix)}
     return {name: value for name, value in given.items() if value is not None}
@@ -93,7 +103,7 @@ def _metrics(args) -> dict:
     for name in args.metrics:
         try:
             found[name] = classes[name](**_options(args, name))
-        except (ImportError, RuntimeError, OSError) as error:  # a tokenizer of another package, or one to be downloaded
+        except (ImportError, RuntimeError, OSError) as error:  # the tokenizer needs another package or a download
             raise CommandError(f"{'--tokenize ' * (name == 'bleu')}{args.bleu_tokenize or name}: {error}") from None
     if args.compound_split is not None:
         try:
@@ -108,7 +118,7 @@ def _metrics(args) -> dict:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """sacreBLEU takes its seed from the environment only."""
+    """Sets sacreBLEU's seed, which it takes from the environment only, within the block."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:
@@ -119,7 +129,8 @@ def _seeded(seed: int) -> Iterator[None]:
             os.environ["SACREBLEU_SEED"] = before
 
 
-def _refuse_nonsense(args) -> None:
+def _check_arguments(args) -> None:
+    """Raises UsageError for flags that contradict each other, have no effect, or are out of range."""
     paired = args.paired_bs or args.paired_ar
     if paired and len(args.hypotheses) < 2:
         raise UsageError("--paired-bs and --paired-ar compare systems: give --hypotheses two files or more")
@@ -129,8 +140,8 @@ def _refuse_nonsense(args) -> None:
         if value is not None and value < least:
             raise UsageError(f"{flag} {value}: expected {least} or more")
     for metric in ("bleu", "chrf", "ter"):
-        if metric not in args.metrics and (useless := _options(args, metric)):
-            name = next(iter(useless)).replace("_", "-")
+        if metric not in args.metrics and (unused := _options(args, metric)):
+            name = next(iter(unused)).replace("_", "-")
             flag = f"--{name}" if metric == "bleu" else f"--{metric}-{name}"
             raise UsageError(f"{flag} goes with --metrics {metric}")
     if args.bleu_smooth_value is not None and args.bleu_smooth_method not in ("floor", "add-k"):
@@ -148,7 +159,7 @@ def _refuse_nonsense(args) -> None:
 
 
 def _scored(args, systems: dict[str, list[str]], references: list[str]) -> list[dict]:
-    """One entry a system: its name, and each score in sacreBLEU's text and JSON."""
+    """One entry per system: its name, and each score in sacreBLEU's text and JSON."""
     found = []
     for name, hypotheses in systems.items():
         texts, values = [], []
@@ -163,7 +174,7 @@ def _scored(args, systems: dict[str, list[str]], references: list[str]) -> list[
 
 
 def _compared(args, systems: dict[str, list[str]], references: list[str]) -> list[dict]:
-    """One entry a system, the baseline first: its name and, by name of the metric, what the paired test found."""
+    """One entry per system, the baseline first: its name, and for each metric the result of the paired test."""
     from sacrebleu.significance import PairedTest
 
     kind = "bs" if args.paired_bs else "ar"
@@ -185,7 +196,7 @@ def _compared(args, systems: dict[str, list[str]], references: list[str]) -> lis
 
 
 def _plain(result) -> dict:
-    # numpy's numbers, which JSON does not know
+    # Converts numpy's numbers, which json cannot write.
     return {field: None if value is None else float(value) for field, value in vars(result).items()}
 
 
@@ -206,8 +217,8 @@ def _text_of_comparison(found: list[dict], width: int) -> str:
 
 
 def run(args) -> int:
-    _refuse_nonsense(args)
-    _metrics(args)  # what is not installed is said before anything is read
+    _check_arguments(args)
+    _metrics(args)  # reports a missing package before any file is read
     from .translations import lines, translations
 
     references = [line.rstrip() for line in lines(args.references)]

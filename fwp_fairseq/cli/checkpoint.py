@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq as files: read safely, written completely or not at all."""
+"""Reads fairseq's checkpoints safely, and writes them completely or not at all."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ def refuse_output(output: Path, inputs: list[Path]) -> None:
 
 
 def load(path: Path, mmap: bool = False) -> dict:
-    """On the CPU, without running what is pickled in it; ``mmap``: nothing is read of tensors that nobody looks at."""
+    """Loads a checkpoint on the CPU, without running pickled code; with ``mmap``, tensors are read only when used."""
     if not path.is_file():
         raise CommandError(f"{path}: no such checkpoint")
     try:
@@ -32,7 +32,7 @@ def load(path: Path, mmap: bool = False) -> dict:
 
 
 def drop_training_state(state: dict) -> None:
-    """The optimizer's state, and moving averages, which fairseq would prefer to the parameters when asked."""
+    """Removes the optimizer's state, and the moving averages that fairseq can load in place of the parameters."""
     state.pop("last_optimizer_state", None)
     for moving_average in ("ema", "ema_fp32_params"):
         state.get("extra_state", {}).pop(moving_average, None)

@@ -1,8 +1,8 @@
-"""The tokenised BLEU that papers on WMT14 English-German reported between 2017 and 2021.
+"""Computes the tokenised BLEU that papers on WMT14 English-German reported between 2017 and 2021.
 
-The recipe is that of fairseq's scripts/compound_split_bleu.sh: text tokenised by Moses, a hyphen between two words cut
-out as a token of its own, ##AT##-##AT##, and multi-bleu's score, which has no smoothing. It is not comparable with
-sacreBLEU: cutting compounds adds n-grams that are easy to get right.
+It follows fairseq's scripts/compound_split_bleu.sh: text is tokenised by Moses, a hyphen between two words becomes a
+token of its own, ##AT##-##AT##, and the score is that of multi-bleu, which has no smoothing. It is not comparable with
+sacreBLEU's score: splitting compounds adds n-grams that are easy to get right.
 """
 
 import re
@@ -14,14 +14,14 @@ from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 
 NAME = "BLEU-compound-split"
-# For any other, sacremoses takes the abbreviations of English without a word.
+# For any other language sacremoses silently uses the abbreviations of English.
 LANGUAGES = sorted(set(NonbreakingPrefixes().available_langs.values()))
 
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class CompoundSplit(BaseTokenizer):
-    """Moses's tokens with hyphens cut out; as in the recipe, every other hyphen of a-b-c only where b is one letter."""
+    """Tokenises with Moses and splits at hyphens; as in fairseq's script, a-b-c is split once if b is one letter."""
 
     def __init__(self, language: str):
         self.language = language

@@ -2,14 +2,15 @@
 
   fwp convert --input softmax/checkpoint_best.pt --output dpfp.pt --fwp-feature-map dpfp --fwp-d-dot 256
 
-Feature maps have no trained parameters so far, so every parameter that both models have is kept as it is. New write
-strengths (delta and gated rule) and random features (FAVOR+) are drawn as for a new model. The input is a checkpoint of
-this plugin, or of fairseq's own transformer or transformer_lm, which becomes fwp_transformer or fwp_lm of its sizes.
-A flag that is not given keeps its value in the checkpoint. The optimizer's state is dropped: train on with
---finetune-from-model, or with --restore-file and --reset-optimizer, and with the model flags that are printed, which
-give every option of the converted model that does not follow the task's.
+The input is a checkpoint of this plugin, or of fairseq's own transformer or transformer_lm, which becomes a
+fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is. The parameters of
+write strengths (delta and gated rule) and random features (FAVOR+) that are new are drawn as for a new model. A flag
+that is not given keeps its value in the checkpoint.
 
-The converted model computes another function than the one that was trained: expect to fine-tune it.
+The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
+the printed model flags, which set every option of the converted model that is not taken from the task.
+
+The converted model does not compute the same function as the trained one: expect to fine-tune it.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _SITES = {
     ("decoder", "self_attn"): "decoder",
     ("decoder", "encoder_attn"): "cross",
 }
-# fairseq's models, and those of this plugin that have all of their parameters under the same names.
+# The models that can be converted, each with the model of this plugin that has all of its parameters by the same names.
 _FAMILIES = {
     "fwp_transformer": "fwp_transformer",
     "fwp_lm": "fwp_lm",
@@ -47,19 +48,19 @@ def add_arguments(parser) -> None:
 
     from ..config import FastWeightConfig
 
-    parser.add_argument("--input", required=True, type=Path, metavar="CKPT", help="is not changed")
+    parser.add_argument("--input", required=True, type=Path, metavar="CKPT", help="the checkpoint; it is not changed")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="the new checkpoint")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn anew (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of new parameters (default: 1)")
     parser.add_argument(
         "--reset",
         action="store_true",
-        help="do not keep attention flags of the checkpoint: those not given are defaults",
+        help="forget the checkpoint's attention flags: those not given have their defaults",
     )
     ours = parser.add_argument_group("attention, as for fairseq-train")
     gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)
 
 
-def _names() -> list[str]:
+def _attention_options() -> list[str]:
     from ..config import FastWeightConfig
 
     return [name for name in FastWeightConfig.__dataclass_fields__ if name.startswith("fwp_")]
@@ -76,7 +77,7 @@ def _plain(options) -> dict:
 
 
 def _architectures(path: Path, options: dict) -> tuple[str, str]:
-    """(the checkpoint's architecture, the converted one's)."""
+    """Returns (the checkpoint's architecture, the converted model's architecture)."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     old = options.get("_name") or options.get("arch")
@@ -91,11 +92,11 @@ def _architectures(path: Path, options: dict) -> tuple[str, str]:
 
 
 def _model_options(cfg: dict, old: str, new: str) -> dict:
-    """Every option of the converted model's configuration; without attention flags where the checkpoint has none."""
+    """Every option of the converted model, except attention flags that the checkpoint does not have."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     options = cfg["model"]
-    if isinstance(options, argparse.Namespace):  # as fairseq does with such a model when it is loaded
+    if isinstance(options, argparse.Namespace):  # a legacy model, whose defaults fairseq too fills in when it loads it
         options = argparse.Namespace(**vars(options))
         ARCH_CONFIG_REGISTRY[old](options)
     given = _plain(options)
@@ -115,20 +116,20 @@ def _model_options(cfg: dict, old: str, new: str) -> dict:
 def _default_flags() -> dict:
     from ..config import FastWeightConfig
 
-    return {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _names()}
+    return {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _attention_options()}
 
 
 def _attention_flags(before: dict, args) -> dict:
-    """The converted model's, from the checkpoint's and those given."""
+    """The converted model's attention flags: those given, else the checkpoint's, else the defaults."""
     kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     return _default_flags() | kept | {name: value for name, value in given.items() if value is not None}
 
 
 def _attentions(parameters: dict, options: dict, seed: int) -> dict:
-    """Prefix of its parameters to a new module, for every attention that has fast weights.
+    """Builds a new module for every attention with fast weights; the keys are the prefixes of their parameters.
 
-    Raises ValueError, naming the flags, for a choice that the model cannot have.
+    Raises ValueError for options that the model cannot have; the message names the flags.
     """
     from ..config import check_flags, site_config
     from ..modules import FastWeightAttention
@@ -157,12 +158,12 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
 
 
 def _own_parameters(parameters: dict, attentions: dict) -> dict:
-    """What fast weights add to the parameters of stock attention: kept where the checkpoint has it, else new."""
+    """The parameters that stock attention does not have, from the checkpoint if it has them, else new."""
     found = {}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
         features = [name for name in new if name.startswith(f"{prefix}feature_map.")]
-        # All or none: random features belong to the seed that is saved beside them.
+        # All are kept or none, because random features belong to the seed that is saved with them.
         same = all(name in parameters and parameters[name].shape == new[name].shape for name in features)
         for name, tensor in new.items():
             if name in features:
@@ -172,7 +173,8 @@ def _own_parameters(parameters: dict, attentions: dict) -> dict:
     return found
 
 
-def _seen(parameters: dict) -> str:
+def _description(parameters: dict) -> str:
+    """The attention options that the checkpoint describes; "softmax" for a stock model."""
     from ..models import attention_flags
 
     codes = parameters.get(attention_flags.BUFFER)
@@ -183,12 +185,13 @@ def _seen(parameters: dict) -> str:
 
 
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
-    """Flags and parameters, old -> new, a line each; parameters of all layers together."""
+    """One line for each changed flag and each kind of new or dropped parameter, all layers together."""
     found = [
         f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
     ]
-    if _seen(parameters) != _seen(converted):
-        found.append(f"attention: [{_seen(parameters)}] -> [{_seen(converted)}]")
+    was, now = _description(parameters), _description(converted)
+    if was != now:
+        found.append(f"attention: [{was}] -> [{now}]")
     new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
     dropped = [name for name in parameters if name not in converted]
     for title, names in (("new", new), ("dropped", dropped)):
@@ -197,22 +200,23 @@ def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> li
     return found
 
 
-def _words(action: argparse.Action, value) -> list[str]:
-    """The flag that gives the option this value; empty where none does."""
+def _flag_words(action: argparse.Action, value) -> list[str]:
+    """The command-line words that set the option to this value; empty if no flag can."""
     if action.nargs == 0:
         return [archs.flag_name(action)] if value == action.const else []
     return [] if value is None else [archs.flag_name(action), str(value)]
 
 
 def _same(given, value, action: argparse.Action) -> bool:
-    """Whether the parser's value is the checkpoint's, which may hold the text of what the parser makes a list."""
+    """Whether the parser's value equals the checkpoint's, which may be the text of a list that the parser makes."""
     return given == (action.type(value) if isinstance(value, str) and action.type else value)
 
 
 def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
-    """Model flags that come closest to these options under an architecture, and those that it gives all the same.
+    """Finds the model flags that give the ``wanted`` options under an architecture.
 
-    What one flag means for another option (a preset's width for its map) shows only once it is given, hence the loop.
+    Also returns the options, with their values, that differ from the wanted ones despite these flags. One flag can
+    change the default of another option (a preset's width depends on its map), hence the loop.
     """
     actions = {action.dest: action for action in archs.actions(arch)}
     words: list[str] = []
@@ -222,7 +226,7 @@ def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
         different = {
             name: given[name] for name, value in wanted.items() if not _same(given[name], value, actions[name])
         }
-        new = {name: _words(actions[name], wanted[name]) for name in different if name in open_to_flags}
+        new = {name: _flag_words(actions[name], wanted[name]) for name in different if name in open_to_flags}
         if not any(new.values()):
             return words, different
         words += [word for found in new.values() for word in found]
@@ -230,15 +234,15 @@ def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
 
 
 def _training_flags(options: dict, path: Path) -> list[str]:
-    """The model flags, ``--arch`` first, with which fairseq-train builds the model of exactly these options.
+    """The model flags, ``--arch`` first, with which fairseq-train builds a model with exactly these options.
 
-    The architecture is that of the options, or the model's own where that one presets what no flag undoes.
+    The architecture is that of the options, unless it sets something that no flag can undo; then it is the model's own.
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     chosen = options["_name"]
     usual = archs.defaults(chosen)
-    # What follows another option (of the task, say) is not a flag of the model.
+    # An option that takes its value from another one (of the task, say) is not a flag of the model.
     wanted = {
         name: value
         for name, value in options.items()
@@ -259,7 +263,7 @@ def _training_flags(options: dict, path: Path) -> list[str]:
 
 
 def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
-    """The converted checkpoint, what changed, a line each, and the flags to train it on; ``state`` is used up."""
+    """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
 
     from ..models import attention_flags
@@ -267,12 +271,12 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     if not state.get("cfg"):
         if not state.get("args"):
             raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
-        state = _upgrade_state_dict(state)  # of a fairseq before its 0.10: makes cfg from args
+        state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
     cfg = _plain(state["cfg"])
     old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
     options = _model_options(cfg, old_arch, same_sizes)
-    trained = {name: options[name] for name in _names() if name in options} or {"fwp_feature_map": "softmax"}
-    before = _default_flags() | trained
+    trained = {name: options[name] for name in _attention_options() if name in options}
+    before = _default_flags() | (trained or {"fwp_feature_map": "softmax"})
     after = _attention_flags(before, args)
 
     parameters = state["model"]
@@ -285,7 +289,7 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         attentions = _attentions(parameters, options, args.seed)
     except ValueError as error:
         raise CommandError(
-            f"{error} (flags that were not given are the checkpoint's own; --reset forgets those)"
+            f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
     own = _own_parameters(parameters, attentions)
     model = torch.nn.ModuleList(attentions.values())
@@ -296,7 +300,7 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
 
     changes = _changes(before, after, parameters, converted)
     if not changes and old_arch == same_sizes:
-        raise CommandError(f"--input {args.input} has this attention already: [{_seen(parameters)}]")
+        raise CommandError(f"--input {args.input} has this attention already: [{_description(parameters)}]")
     flags = _training_flags(options, args.input)
     options["_name"] = new_arch = flags[1]
     if old_arch != new_arch:

@@ -24,7 +24,7 @@ def add_arguments(parser) -> None:
     for name, text in PARAMETERS.items():
         given.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
     given.add_argument("--table", action="store_true", help="print Table 6 of the paper")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _owner(parameter: str) -> str:

@@ -1,4 +1,4 @@
-"""What a subcommand raises; the message is printed as one line."""
+"""The exceptions that a subcommand raises; ``fwp`` prints their message as one line."""
 
 
 class CommandError(Exception):

@@ -1,10 +1,10 @@
-"""What is installed, what was built, and which backend serves which operator, with reasons."""
+"""Reports what is installed and built, and which backend serves which operator, with reasons."""
 
 import json
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args) -> int:

@@ -1,4 +1,4 @@
-"""What the parameters in a checkpoint must be: finite numbers, and those of the model that its options describe."""
+"""Checks that a checkpoint's parameters are finite, and that they are those of the model that its options describe."""
 
 import re
 from argparse import Namespace
@@ -8,13 +8,13 @@ import torch
 
 from .errors import CommandError
 
-# Sinusoidal positions save a number that nobody ever wrote; versions are those of old layouts.
+# Entries that are no parameters: an uninitialised number that sinusoidal positions save, and layout versions.
 _NO_PARAMETER = re.compile(r".*\._float_tensor|.*\.version")
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
 
 
 def refuse_not_finite(path: Path, parameters: dict) -> None:
-    """Raises CommandError naming the first parameter that holds NaN or infinity, or is no tensor."""
+    """Raises CommandError for the first parameter that holds NaN or infinity or is not a tensor."""
     for name, tensor in parameters.items():
         if not isinstance(tensor, torch.Tensor):
             raise CommandError(f"{path}: {name} is of type {type(tensor).__name__}, expected a tensor")
@@ -26,7 +26,7 @@ def refuse_not_finite(path: Path, parameters: dict) -> None:
 
 
 class _Dictionary:
-    """As much of a dictionary as a model is built from."""
+    """The part of a dictionary that building a model needs."""
 
     def __init__(self, words: int):
         self.words = words
@@ -42,10 +42,10 @@ class _Dictionary:
 
 
 def refuse_other_parameters(path: Path, parameters: dict, options: dict) -> None:
-    """Raises CommandError naming the first parameter that a model of these options has and the checkpoint has not, or
-    has in another shape.
+    """Raises CommandError if the checkpoint lacks a parameter of a model with these options, or has another shape.
 
-    The model is built without memory, and its dictionaries are as large as the checkpoint's embeddings.
+    The model is built on the meta device, without memory, and its dictionaries are as large as the checkpoint's
+    embeddings.
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
     from omegaconf import OmegaConf

@@ -18,7 +18,7 @@ def import_plugin() -> None:
 
     Raises CommandError with the install commands when there is no fairseq, or one that cannot be imported.
     """
-    logging.disable(logging.INFO)  # fairseq's notes about itself would stand beside our one line of error
+    logging.disable(logging.INFO)  # an error is to be one line, without fairseq's own log messages around it
     try:
         _import()
     finally:

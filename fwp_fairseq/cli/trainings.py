@@ -1,4 +1,4 @@
-"""Trainings of one's own as records: what checkpoints, logs and translations in a folder tell of them."""
+"""Makes records of a user's own trainings from the checkpoints, logs and translations in a folder."""
 
 import argparse
 import hashlib
@@ -12,29 +12,30 @@ from ..tables.trainings import FIELDS
 from .checkpoint import load
 from .translations import lines, translations
 
-# What fairseq-train and fairseq-generate print, with any --log-format.
+# Lines that fairseq-train and fairseq-generate print, with any --log-format.
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
 _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
-# Of a checkpoint's configuration: what makes two trainings one but for the seed.
+# The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
 _ELSEWHERE = ("common", "checkpoint", "distributed_training")
 _HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend"}
 
 
 def records_of(folder: Path, references: Path | None = None) -> list[dict]:
-    """A record of every save-dir at any depth of ``folder``; CommandError for a checkpoint that cannot be read.
+    """Returns a record of every save-dir at any depth of ``folder``.
 
-    With ``references`` sacreBLEU scores what is translated there, else BLEU is what fairseq-generate says.
+    With ``references``, sacreBLEU scores the translations found there; else BLEU is the score that fairseq-generate
+    printed. Raises CommandError for a checkpoint that cannot be read.
     """
-    folder = folder.resolve()  # of `checkpoints` the run has a name then
+    folder = folder.resolve()  # so that the run has a name even if the folder is given as `checkpoints`
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
     save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
     found = [_training(save_dir, folder, expected) for save_dir in save_dirs if not _has_record(run_of(save_dir))]
     known = set()
     for record in found:
-        if (record["recipe"], record["seed"]) in known:  # the same once more is a row of its own
+        if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
         known.add((record["recipe"], record["seed"]))
     return found
@@ -46,7 +47,7 @@ def _has_record(run: Path) -> bool:
 
 
 def run_of(save_dir: Path) -> Path:
-    """The folder of the training: by custom, its checkpoints lie in a folder of their own there."""
+    """The folder of the training, which is the parent of a save-dir named "checkpoints"."""
     return save_dir.parent if save_dir.name == "checkpoints" else save_dir
 
 
@@ -61,9 +62,9 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     date = datetime.fromtimestamp(checkpoint.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     return (
         dict.fromkeys(FIELDS)
-        | _of_checkpoint(load(checkpoint, mmap=True))
-        | _of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")])
-        | _of_translations(_outputs(run, save_dir), references)
+        | _fields_of_checkpoint(load(checkpoint, mmap=True))
+        | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")])
+        | _fields_of_translations(_outputs(run, save_dir), references)
         | {"table": "trainings", "name": run.name if name == "." else name, "environment": {"date": date}}
     )
 
@@ -72,12 +73,12 @@ def _plain(section) -> dict:
     return vars(section) if isinstance(section, argparse.Namespace) else dict(section or {})
 
 
-def _of_checkpoint(state: dict) -> dict:
+def _fields_of_checkpoint(state: dict) -> dict:
     cfg = {name: _plain(section) for name, section in (state.get("cfg") or {}).items() if name != "_name"}
     extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
     model = cfg.get("model") or _plain(state.get("args"))
     cfg |= {"model": model}
-    # fairseq's own Transformer holds every option of the command line among those of the model.
+    # The model section of fairseq's own Transformer repeats every option of the command line.
     others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     seconds, best = extra.get("previous_training_time"), extra.get("best")
@@ -95,14 +96,14 @@ def _of_checkpoint(state: dict) -> dict:
 
 
 def _parameters(model: dict) -> int:
-    """Without buffers; what is shared counts once."""
+    """The number of parameters, without buffers; shared parameters count once."""
     buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.")
     own = {x.untyped_storage().data_ptr(): x.numel() for name, x in model.items() if not buffers.search(name)}
     return sum(own.values())
 
 
 def _attention(model: dict, has_encoder: bool) -> dict:
-    """Of all sites where they are alike; a checkpoint of fairseq's own models is softmax attention."""
+    """The attention, once if all sites are alike, else per site; fairseq's own models have softmax attention."""
     from ..models import attention_flags
 
     codes = model.get(attention_flags.BUFFER)
@@ -128,8 +129,8 @@ def _text(paths: Iterable[Path]) -> Iterable[str]:
                 yield from file
 
 
-def _of_logs(paths: list[Path]) -> dict:
-    """The best of all validations."""
+def _fields_of_logs(paths: list[Path]) -> dict:
+    """The best loss and BLEU of all validations."""
     found: dict[str, list[float]] = {"loss": [], "bleu": []}
     for line in _text(paths):
         if match := _VALIDATION.search(line):
@@ -141,11 +142,11 @@ def _of_logs(paths: list[Path]) -> dict:
 
 
 def _numbers(text: str) -> dict[str, float]:
-    """JSON, or `epoch 001 | valid on 'valid' subset | loss 3.21 | ...`."""
+    """Parses the numbers in a line of JSON, or of the form `epoch 001 | valid on 'valid' subset | loss 3.21 | ...`."""
     if text.startswith("{"):
         try:
             pairs = json.loads(text).items()
-        except ValueError:  # two processes wrote at once
+        except ValueError:  # a line into which two processes wrote at once
             return {}
     else:
         pairs = (part.strip().rpartition(" ")[::2] for part in text.split("|"))
@@ -159,14 +160,14 @@ def _numbers(text: str) -> dict[str, float]:
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:
-    """In the folder of the training or in one of its own there, which is no other training."""
+    """fairseq-generate's outputs in the folder of the training, or in a subfolder that is not another training."""
     folders = {run, save_dir}
     folders |= {path for path in run.iterdir() if path.is_dir() and not any(path.glob("checkpoint*.pt"))}
     return [path for folder in folders for kind in ("generate-*.txt", "gen*.out") for path in folder.glob(kind)]
 
 
-def _of_translations(paths: list[Path], references: list[str] | None) -> dict:
-    """Of the newest that has a score, or that is of the references."""
+def _fields_of_translations(paths: list[Path], references: list[str] | None) -> dict:
+    """The score and speed of the newest translations that have a score, or that translate the references' test set."""
     found: dict = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         speed = None
@@ -184,7 +185,7 @@ def _scored(path: Path, references: list[str]) -> dict | None:
     from sacrebleu.metrics import BLEU
 
     hypotheses = [line.rstrip() for line in translations(str(path))]
-    if len(hypotheses) != len(references):  # of another test set
+    if len(hypotheses) != len(references):  # translations of another test set
         return None
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score

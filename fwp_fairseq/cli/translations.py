@@ -1,4 +1,4 @@
-"""Reads translations: plain text, or the output of fairseq-generate."""
+"""Reads translations from plain text or from the output of fairseq-generate."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def _join_sentencepiece(texts: list[str]) -> list[str]:
 
 
 def _generated(found_lines: list[str], path: str) -> list[str]:
-    """The D- lines ordered by id, the H- lines where there are none; nothing when it is not such an output."""
+    """The D- lines in the order of their ids, or the H- lines if there are none; empty for any other text."""
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for line in found_lines:
         if match := _GENERATED.fullmatch(line):
@@ -47,11 +47,11 @@ def _generated(found_lines: list[str], path: str) -> list[str]:
 
 
 def translations(path: str, remove_bpe: bool = False) -> list[str]:
-    """One translation a sentence, in the order of the test set.
+    """Returns the translation of each sentence, in the order of the test set.
 
-    Of a fairseq-generate output SentencePiece's pieces are joined; plain text is taken as it is. ``remove_bpe`` joins
-    pieces of subword-nmt and of SentencePiece in both. Raises CommandError when ids are missing or occur twice, or when
-    subword-nmt's marks of a fairseq-generate output would be scored.
+    In the output of fairseq-generate, SentencePiece's pieces are joined; plain text is taken as it is. ``remove_bpe``
+    joins pieces of subword-nmt and of SentencePiece in both. Raises CommandError when ids are missing or occur twice,
+    or when the output of fairseq-generate holds subword-nmt's pieces and ``remove_bpe`` is False.
     """
     plain = lines(path)
     texts = _generated(plain, path)

@@ -373,7 +373,7 @@ def test_attention_flags_that_are_no_text(save, refused, tmp_path):
     state["model"]["attention_flags"] = torch.tensor([300, 7])
     torch.save(state, path)
     message = refused(1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
-    assert "damaged: its entry attention_flags is no text" in message
+    assert "damaged: its entry attention_flags is not text" in message
 
 
 @pytest.mark.parametrize(
