@@ -1,4 +1,4 @@
-"""Finds and loads the compiled libraries beside this file; remembers why not. Never raises."""
+"""Loads the compiled libraries beside this file, or records why one cannot be loaded. Never raises."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ PARTS = ("cpu", "cuda")
 
 
 class ExtensionStatus(NamedTuple):
-    """What is loaded (``libraries``: part to path), and for every other part the reason (``reasons``: part to text)."""
+    """The loaded libraries (part to path), and for every other part the reason why it is not loaded (part to text)."""
 
     libraries: dict[str, Path]
     reasons: dict[str, str]
@@ -40,9 +40,10 @@ class ExtensionStatus(NamedTuple):
 
 
 def build_record(folder: Path = Path(__file__).parent) -> dict | None:
-    """What ``setup.py`` wrote about its build: target, built, sha256, kept, reasons, torch, compiler, nvcc; or None.
+    """Reads the record that ``setup.py`` wrote about its build; None where there is none.
 
-    ``kept``: libraries of an earlier build that this one could not replace, part to the torch that they are for.
+    Its entries: target, built, sha256, kept, reasons, torch, compiler, nvcc. ``kept`` lists the libraries of an earlier
+    build that this one could not replace: each part with the version of torch that it was built for.
     """
     try:
         record = json.loads((folder / "_build.json").read_text())
@@ -56,12 +57,12 @@ def _version(text: str) -> str:
 
 
 def digest(library: Path) -> str:
-    """``setup.py`` writes the same into the record."""
+    """The SHA-256 of the file, as ``setup.py`` writes it into the record."""
     return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _damage(library: Path, expected: str | None) -> str | None:
-    """What is wrong with the file, found without loading it: of a truncated one Python would die."""
+    """Why the file must not be loaded, or None. It is not loaded to find out: a truncated library kills the process."""
     if expected is None:
         return "no _build.json beside it names this file"
     try:
@@ -76,7 +77,7 @@ def _damage(library: Path, expected: str | None) -> str | None:
 
 
 def load(folder: Path) -> ExtensionStatus:
-    """Loads the libraries of ``folder``; see :func:`status`."""
+    """Loads the libraries in ``folder`` and returns which ones loaded; :func:`status` does it for this package."""
     record = build_record(folder) or {}
     libraries: dict[str, Path] = {}
     reasons: dict[str, str] = {}
@@ -105,5 +106,5 @@ def load(folder: Path) -> ExtensionStatus:
 
 @cache
 def status() -> ExtensionStatus:
-    """Loads the compiled libraries on the first call; afterwards what that call found."""
+    """Loads the compiled libraries on the first call; later calls return the result of the first."""
     return load(Path(__file__).parent)

@@ -1,15 +1,15 @@
-"""What fairseq finds of this package when it was imported before fairseq reads --user-dir."""
+"""Registers models and tasks with fairseq's --user-dir even when this package was imported earlier."""
 
 import os
 import sys
 
 
 class UserDir(list):
-    """The ``__path__`` of a package that fairseq takes for its --user-dir.
+    """A package's ``__path__`` that imports the tasks and models when fairseq looks up its user directory in it.
 
-    ``fairseq.utils.import_user_module`` imports a user directory's tasks and models only where the package has not been
-    imported yet. Otherwise (``from fwp_fairseq import ops`` came first) it asks whether the directory is in the
-    package's ``__path__`` and leaves both out, so the answer to that question registers them.
+    ``fairseq.utils.import_user_module`` imports the tasks and models of a user directory only if the package has not
+    been imported yet. After ``from fwp_fairseq import ops``, for example, it only checks that the directory is in the
+    package's ``__path__``, so this class imports them during that check.
     """
 
     def __init__(self, path, package: str):

@@ -1,4 +1,4 @@
-"""The only list of attention flags, and what they mean at each of the three sites."""
+"""Defines the attention flags, and resolves them into the configuration of each of the three attention sites."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
@@ -10,10 +10,10 @@ from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
 SITES = ("encoder", "decoder", "cross")
-_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer")  # those that a site may have of its own
+_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer")  # each of them can be set for one site alone
 
-# Optional[X], not X | None, throughout: fairseq's parser reads types by their printed form.
-# Features given by the caller make no sense as a flag.
+# This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
+# The identity map is for callers of the operators who compute features themselves; it makes no sense as a flag.
 _MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
 _titles = ", ".join(f"{name} ({cls.title})" for name, cls in _MAPS.items())
 _widths = "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
@@ -22,7 +22,7 @@ UpdateRuleChoice = ChoiceEnum(list(RULES))
 NormalizerChoice = ChoiceEnum(["auto", "attention", "sum", "both", "none"])
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
-# (normalize_features, normalize_output); auto is the paper's choice for the rule.
+# Name to (normalize_features, normalize_output). "auto" means the normaliser that the paper uses with the update rule.
 _NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 _PAPERS_NORMALIZER = {"sum": "attention", "delta": "sum", "gated": "attention"}
 
@@ -40,7 +40,7 @@ class FastWeightConfig(FairseqDataclass):
         default="dpfp",
         metadata={
             "help": f"feature map phi at all three attention sites: {_titles}, or softmax for stock attention. "
-            "--attention-dropout has no weights to act on in the fast-weight sites and is applied to the values read"
+            "Fast weights have no attention weights to drop: there --attention-dropout acts on the values read"
         },
     )
     fwp_d_dot: Optional[int] = field(
@@ -51,14 +51,14 @@ class FastWeightConfig(FairseqDataclass):
         default="sum",
         metadata={
             "help": "how a key-value pair enters the fast weights: sum (linear attention), delta (replaces what the "
-            "key held, with a learned strength), gated (everything old decays)"
+            "key held, with a learned strength), gated (all earlier content decays)"
         },
     )
     fwp_normalizer: NormalizerChoice = field(
         default="auto",
         metadata={
-            "help": "attention (divide by accumulated keys), sum (features divided by their sum), both, none; auto: "
-            "the paper's for the rule, i.e. sum for delta, attention otherwise"
+            "help": "attention (divide by the accumulated keys), sum (divide features by their sum), both, none; "
+            "auto: the paper's choice for the update rule, sum for delta and attention otherwise"
         },
     )
     fwp_backend: BackendChoice = field(
@@ -80,7 +80,7 @@ class FastWeightConfig(FairseqDataclass):
 
 
 class SiteConfig(NamedTuple):
-    """What the flags say of one site; ``feature_map`` "softmax" means stock attention and leaves the rest unused."""
+    """The options of one site. With ``feature_map`` "softmax" it has stock attention, and the others are unused."""
 
     feature_map: str
     d_dot: int | None
@@ -124,18 +124,19 @@ def _common(cfg, option: str):
 
 
 def _map_flag(cfg, site: str) -> str:
-    """The flag that says which map the site has."""
+    """The flag that determines the site's feature map: its own if given, else the common one."""
     return _flag("fwp_feature_map" if _value(cfg, f"fwp_{site}_feature_map") is None else f"fwp_{site}_feature_map")
 
 
-def _useless(flag: str, value, option: str, map_flags: str) -> ValueError:
+def _softmax_conflict(flag: str, value, option: str, map_flags: str) -> ValueError:
+    """The error for a fast-weight option whose sites all have softmax attention."""
     return ValueError(
         f"{flag} {value} contradicts {map_flags} softmax: stock attention has no {option}; drop one of the two"
     )
 
 
 def absent_sites(cfg) -> dict[str, str]:
-    """The sites that a model of these options lacks, each with what takes it away; of :data:`SITES`."""
+    """The sites of :data:`SITES` that a model with these options does not have, each with the reason."""
     if not hasattr(cfg, "encoder_layers"):
         return dict.fromkeys(("encoder", "cross"), "a language model")
     absent = {}
@@ -149,20 +150,20 @@ def absent_sites(cfg) -> dict[str, str]:
 
 
 def site_maps(cfg) -> dict[str, str]:
-    """Site to feature map ("softmax" is one here), for every site that a model of these options has."""
+    """The feature map ("softmax" included) of every site that a model with these options has."""
     common, absent = _common(cfg, "feature_map"), absent_sites(cfg)
     return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent}
 
 
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:
-    """The choices at one site (``encoder``, ``decoder`` or ``cross``), the common ones where it has none of its own.
+    """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``): its own where given, else the common.
 
     Args:
         cfg: anything with the attributes of :class:`FastWeightConfig`.
         d_key: width of a head at this site.
 
     Raises:
-        ValueError: a width that the map cannot have, or flags that contradict each other; the message names them.
+        ValueError: the feature map cannot have this width, or flags contradict each other; the message names the flags.
     """
     own = {option: _value(cfg, f"fwp_{site}_{option}") for option in _OPTIONS}
     chosen = {option: _common(cfg, option) if value is None else value for option, value in own.items()}
@@ -171,7 +172,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     if found.is_softmax:
         for option in _OPTIONS[1:]:
             if own[option] is not None:
-                raise _useless(_flag(f"fwp_{site}_{option}"), own[option], option, map_flag)
+                raise _softmax_conflict(_flag(f"fwp_{site}_{option}"), own[option], option, map_flag)
     elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
@@ -184,8 +185,10 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
 
 
 def check_flags(cfg) -> None:
-    """Refuses flags that a model of these options cannot honour: those of a site that it does not have, and common ones
-    where every site is softmax."""
+    """Raises ValueError for a flag that would have no effect.
+
+    Such a flag belongs to a site that the model does not have, or it sets a common option while every site is softmax.
+    """
     for site, cause in absent_sites(cfg).items():
         for option in _OPTIONS:
             value = _value(cfg, f"fwp_{site}_{option}")
@@ -201,4 +204,4 @@ def check_flags(cfg) -> None:
     for option in (*_OPTIONS[1:], "backend"):
         value = _common(cfg, option)
         if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
-            raise _useless(_flag(f"fwp_{option}"), value, option, map_flags)
+            raise _softmax_conflict(_flag(f"fwp_{option}"), value, option, map_flags)

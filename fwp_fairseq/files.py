@@ -1,4 +1,4 @@
-"""Files that are either complete or not there: written beside, then renamed. Standard library only."""
+"""Writes files atomically: into a temporary file in the same folder, then renamed. Standard library only."""
 
 import contextlib
 import fcntl
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-# Nothing interrupts a process that waits for the disk: waits are to be short.
+# A process cannot be interrupted while it waits for the disk, so it writes this many bytes at a time.
 SYNC_EVERY = 32 * 2**20
 
 _unfinished: set[Path] = set()
 
 
 class _Synced(io.FileIO):
-    """On disk but for its last SYNC_EVERY bytes."""
+    """A file that is flushed to the disk after every SYNC_EVERY bytes."""
 
     waiting = 0
 
@@ -34,7 +34,7 @@ class _Synced(io.FileIO):
 
 
 def _lock(file: io.FileIO, wait: bool) -> bool:
-    """A lock ends with its process, however that ends."""
+    """Locks the file until it is closed or the process ends; returns whether it succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:  # it is locked, or this file system has no locks
@@ -43,18 +43,19 @@ def _lock(file: io.FileIO, wait: bool) -> bool:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Of writers that were killed."""
+    """Removes the temporary files that killed writers of ``target`` left behind."""
     for path in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
         with contextlib.suppress(OSError), io.FileIO(path, "r+") as file:
             if _lock(file, wait=False):
                 path.unlink()
 
 
-def _beside(target: Path) -> tuple[Path, _Synced]:
+def _locked_temporary(target: Path) -> tuple[Path, _Synced]:
+    """Creates and locks a temporary file in the folder of ``target``."""
     while True:
         path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         file = _Synced(path, "x")
-        # Another writer may have taken it for a leftover before it was locked.
+        # Another writer may have removed it as a leftover before it was locked.
         if not _lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
             return path, file
         file.close()
@@ -62,10 +63,10 @@ def _beside(target: Path) -> tuple[Path, _Synced]:
 
 @contextlib.contextmanager
 def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of ``path`` when the block ends, and leaves no trace when it raises.
+    """Opens a binary file that replaces ``path`` when the block ends, and is removed when the block raises.
 
-    It has the mode of the file that it replaces, or that of any new file. What a killed writer of the same path left
-    beside it is removed. Raises OSError, also where ``path`` is something else than a regular file.
+    It keeps the mode of the file that it replaces. Temporary files that killed writers of the same path left behind are
+    removed. Raises OSError if writing fails or ``path`` exists and is not a regular file.
     """
     target = Path(path).resolve()
     mode = None
@@ -74,7 +75,7 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
             raise OSError(f"{path}: expected a regular file")
         mode = stat.S_IMODE(target.stat().st_mode)
     _remove_leftovers(target)
-    unfinished, raw = _beside(target)
+    unfinished, raw = _locked_temporary(target)
     _unfinished.add(unfinished)
     try:
         with io.BufferedWriter(raw, 2**20) as file:
@@ -83,7 +84,7 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.replace(unfinished, target)  # while it is locked
+            os.replace(unfinished, target)  # still locked here
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -92,15 +93,16 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
-    """Raises OSError; ``path`` has its old content then."""
+    """Replaces the content of ``path``. Raises OSError when that fails; ``path`` then keeps its old content."""
     with replaced(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())
 
 
 def end_on_signals(program: str) -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP end the process at once, and nothing unfinished stays.
+    """Makes SIGINT, SIGTERM and SIGHUP remove unfinished files and end the process at once.
 
-    As exceptions they can get lost: torch.save replaces one by an error of its own. Ignored signals stay ignored.
+    Raising exceptions instead is not reliable: torch.save replaces them by errors of its own. Signals that the process
+    ignores stay ignored.
     """
 
     def end(number, frame):

@@ -1,4 +1,4 @@
-"""What is installed, what was built, and which backend serves what and why not."""
+"""Reports what is installed and built, and which backend serves which operator."""
 
 import os
 import platform
@@ -48,7 +48,7 @@ def _libraries() -> dict[str, str]:
 
 
 def _backends(operator: str, device: str) -> dict:
-    """``chosen``: what backend="auto" picks; ``reasons``: backend to why it cannot serve (empty: it can)."""
+    """The backend that "auto" picks (``chosen``), and why each other cannot serve (``reasons``, empty if it can)."""
     if device == "cuda" and not torch.cuda.is_available():
         return {"chosen": None, "reasons": {"all": ["no CUDA device is visible to torch"]}}
     report = backend_report(operator, device)
@@ -56,7 +56,7 @@ def _backends(operator: str, device: str) -> dict:
 
 
 def collect() -> dict:
-    """Everything that ``fwp info`` prints, as plain JSON types."""
+    """Collects everything that ``fwp info`` prints, as plain JSON types."""
     return {
         "versions": _versions(),
         "machine": _machine(),
@@ -87,7 +87,7 @@ def _build_rows(record: dict | None) -> dict[str, str]:
 
 
 def text(info: dict) -> str:
-    """The report for people."""
+    """Formats the result of :func:`collect` for reading."""
     lines = _section("versions", info["versions"]) + _section("machine", info["machine"])
     lines += _section("build", _build_rows(info["build"])) + _section("compiled libraries", info["libraries"])
     serves = {}

@@ -1,4 +1,4 @@
-"""Feature maps phi: R^d_key -> R^d_dot. A new map is one file and its name in ``FEATURE_MAPS``."""
+"""Feature maps phi: R^d_key -> R^d_dot. To add one, write its file and list its class in ``FEATURE_MAPS``."""
 
 from .dpfp import Dpfp
 from .elu import Elu
@@ -9,7 +9,7 @@ from .relu import Relu
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Identity)}
 
-# Names of what sets a map's width, with their help texts: nu, m.
+# The parameters that set the width of a map (nu, m), with their help texts.
 PARAMETERS: dict[str, str] = {}
 for _map in FEATURE_MAPS.values():
     PARAMETERS |= _map.parameters_help
@@ -34,7 +34,7 @@ def _find(name: str, d_key: int) -> type[FeatureMap]:
 
 
 def _given(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
-    """The parameters that were given, refused where the map has no such parameter."""
+    """The parameters that are not None; ValueError for one that the map does not have."""
     given = {key: value for key, value in parameters.items() if value is not None}
     for key, value in given.items():
         if key not in cls.parameters_help:
@@ -43,7 +43,7 @@ def _given(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
 
 
 def width_for(name: str, d_key: int, **parameters: int | None) -> int:
-    """d_dot of a map with the given parameter (``nu`` or ``m``), or its natural width when none is given.
+    """Returns d_dot of a map with the given parameter (``nu`` or ``m``), or its natural width when none is given.
 
     Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
     """
@@ -52,9 +52,9 @@ def width_for(name: str, d_key: int, **parameters: int | None) -> int:
 
 
 def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
-    """The parameter that gives the map this width: ``{"nu": 2}``, ``{"m": 128}`` or ``{}``.
+    """Returns the parameter that gives the map this width: ``{"nu": 2}``, ``{"m": 128}`` or ``{}``.
 
-    Raises ValueError naming the nearest possible widths when none does.
+    Raises ValueError when there is none; the message names the nearest possible widths.
     """
     cls = _find(name, d_key)
     parameters = cls.parameters_for(d_key, d_dot)
@@ -70,19 +70,19 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
 def build_feature_map(
     name: str, d_key: int, d_dot: int | None = None, *, heads: int | None = None, **options
 ) -> FeatureMap:
-    """Builds a feature map from its width, or from its parameter, or with its natural width when neither is given.
+    """Builds a feature map from its width or its parameter, or with its natural width when neither is given.
 
     Args:
         name: a key of ``FEATURE_MAPS``.
         d_key: width of the queries and keys that it will map, per head.
         d_dot: number of features wanted.
-        heads: how many there are, for a map that holds parameters per head; others do not care.
-        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m), and what else it
-            takes (FAVOR+: ``scale``, ``orthogonal``).
+        heads: number of heads; needed only by a map that holds parameters per head.
+        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m), and its further
+            options (FAVOR+: ``scale``, ``orthogonal``).
 
     Raises:
-        ValueError: unknown map, impossible width (with the nearest possible ones), a parameter that the map does not
-            have, a width and a parameter that contradict each other, or no ``heads`` where the map needs them.
+        ValueError: the map is unknown, the width is impossible (the message names the nearest possible ones), the map
+            does not have the parameter, width and parameter contradict each other, or ``heads`` is missing.
     """
     cls = _find(name, d_key)
     known = PARAMETERS | cls.parameters_help

@@ -13,9 +13,9 @@ class Dpfp(FeatureMap):
 
     Block j (j = 1..nu, concatenated) is r * roll(r, +j): feature i of block j is r_i r_{i-j}, indices modulo 2 d_key.
     This is Listing 1 of the paper and both official implementations. Eq. 37 prints the offset as r_i r_{i+nu}: read
-    with nu as a running index it is the same set of products in another order, so no inner product changes.
+    with nu as a running index, that is the same set of products in another order, so no inner product changes.
 
-    Features are never negative, about a quarter of them is non-zero, and scaling x by c scales them by c^2. Offsets of
+    Features are never negative, about a quarter of them are non-zero, and scaling x by c scales them by c^2. Offsets of
     d_key and above add nothing new (offset d_key is identically zero), so useful nu end at d_key - 1; the paper's
     range, 1..2 d_key - 1, is accepted. Cost: nu passes over 2 d_key numbers a row.
     """

@@ -9,8 +9,8 @@ from .feature_map import FeatureMap
 class Elu(FeatureMap):
     """phi(x) = elu(x) + 1, that is x + 1 for x > 0 and exp(x) elsewhere; d_dot = d_key, every feature positive.
 
-    Schlag et al. 2021, Eq. 30. Not homogeneous: scaling q by d_key^-1/2 first, as softmax attention does, would be
-    another model; nothing is scaled here.
+    Schlag et al. 2021, Eq. 30. The map is not homogeneous, so scaling q by d_key^-1/2, as softmax attention does, would
+    give another model; nothing is scaled here.
     """
 
     name = "elu"

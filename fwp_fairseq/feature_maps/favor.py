@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .feature_map import FeatureMap, KernelOptions
 
-# Features above exp(30) are clipped: sums of products of two features then stay inside float32, whatever comes in.
+# Features above exp(30) are clipped, so that sums of products of two features stay within float32 for every input.
 _LARGEST_EXPONENT = 30.0
 
 
@@ -17,7 +17,7 @@ def _gaussian(m: int, d_key: int, generator: torch.Generator) -> Tensor:
 
 
 def draw_projection(m: int, d_key: int, generator: torch.Generator, orthogonal: bool = True) -> Tensor:
-    """An (m, d_key) matrix, float32, on the CPU; every row by itself is distributed as N(0, I).
+    """Draws an (m, d_key) matrix, float32, on the CPU; each row by itself is distributed as N(0, I).
 
     ``orthogonal`` makes the rows of each block of d_key orthogonal to each other (Choromanski et al. 2021, Sec. 2.4),
     which lowers the variance of the estimated kernel; each row keeps the length of an independent Gaussian row.
@@ -28,7 +28,7 @@ def draw_projection(m: int, d_key: int, generator: torch.Generator, orthogonal: 
     for first in range(0, m, d_key):
         rows = min(d_key, m - first)
         directions, triangle = torch.linalg.qr(_gaussian(d_key, d_key, generator))
-        # QR leaves the signs to the library; with a positive diagonal the directions are uniform and reproducible.
+        # QR is unique up to signs only; with a positive diagonal the directions are uniform and reproducible.
         directions = directions * triangle.diagonal().sign()
         lengths = _gaussian(rows, d_key, generator).norm(dim=1, keepdim=True)
         blocks.append(lengths * directions.T[:rows])
@@ -40,16 +40,16 @@ class Favor(FeatureMap):
 
     Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: scale = d_key^-1/4 makes phi(q).phi(k) an unbiased
     estimate of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the
-    temperature out (``scale=1.0``), which underflows for keys of ordinary size; it is the one deliberate difference.
-    The paper draws the rows of R from N(0, I); here they are orthogonal in blocks besides, as in Choromanski et al. and
-    in the official code (``orthogonal=False`` for independent rows).
+    temperature out (``scale=1.0``), which underflows for keys of ordinary size; this is the one deliberate difference.
+    The paper draws the rows of R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al.
+    and in the official code (``orthogonal=False`` for independent rows).
 
-    Evaluated in log space in float32 or wider. No maximum is subtracted: over the keys of a sequence it would let the
-    future into the past, and the same sentence would decode differently step by step.
+    Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
+    of a sequence would leak the future into the past, and a sentence would decode differently step by step.
 
-    ``projection`` is drawn once, serves evaluation, and is saved with the model in float32 (also by ``.half()``).
-    While training, :meth:`set_num_updates` (fairseq calls it before every update) draws another matrix from the saved
-    seed and the number of updates, so that all workers, a resumed run and recomputed activations see the same one.
+    ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
+    In training, :meth:`set_num_updates` (fairseq calls it before every update) draws another matrix from the saved
+    seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same one.
     """
 
     name = "favor"
@@ -69,7 +69,7 @@ class Favor(FeatureMap):
         self.register_buffer("training_projection", self.projection.clone(), persistent=False)
 
     def _draw(self, num_updates: int) -> Tensor:
-        if self.seed.is_meta:  # without a seed there is nothing but a shape
+        if self.seed.is_meta:  # a model on the meta device has shapes only, and no seed to draw from
             return self.seed.new_empty(self.m, self.d_key, dtype=torch.float32)
         generator = torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63)
         return draw_projection(self.m, self.d_key, generator, self.orthogonal)
@@ -103,7 +103,7 @@ class Favor(FeatureMap):
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        """m = d_key ln(d_key), the size that the theory of random features asks for (Schlag et al. 2021, Sec. 5.2)."""
+        """m = d_key ln(d_key), the size that the theory of random features requires (Schlag et al. 2021, Sec. 5.2)."""
         return {"m": max(1, int(d_key * math.log(d_key)))}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What every feature map phi: R^d_key -> R^d_dot offers, and what it may promise."""
+"""The base class of the feature maps phi: R^d_key -> R^d_dot."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -7,7 +7,12 @@ from torch import Tensor, nn
 
 
 class KernelOptions(NamedTuple):
-    """What the compiled operators are given of a map beside its name: FAVOR+'s (m, d_key), and x' = input_scale x."""
+    """What the compiled operators need to know of a map besides its name.
+
+    Attributes:
+        projection: FAVOR+'s (m, d_key) matrix, else None.
+        input_scale: the factor by which inputs are multiplied first, x' = input_scale x.
+    """
 
     projection: Tensor | None = None
     input_scale: float = 1.0
@@ -21,18 +26,18 @@ class FeatureMap(nn.Module):
     class methods :meth:`parameters_for`, :meth:`width_for`, :meth:`natural_parameters` and :meth:`nearest_widths`.
 
     Attributes:
-        name: of the flags and of ``FEATURE_MAPS``.
-        title: as a reader knows it, for help texts.
+        name: the map's name in flags and in ``FEATURE_MAPS``.
+        title: the name that a reader knows, for help texts.
         widths: d_dot as a formula, for help texts.
-        parameters_help: names and help texts of what sets the width (nu, m), if anything does.
-        per_head: holds parameters for every head, and is built with ``heads``.
-        learned: holds parameters that are trained.
-        homogeneity: n where phi(c x) = c^n phi(x) for every c > 0; decoding then keeps keys instead of features.
-        non_negative: no feature is ever below 0, as normalisers expect.
-        kernel: the map's name in the compiled operators; None where they do not have it.
+        parameters_help: the parameters that set the width (nu, m), with their help texts.
+        per_head: whether the map holds parameters for every head, and is built with ``heads``.
+        learned: whether the map holds parameters that are trained.
+        homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
+        non_negative: whether features are never below 0, as normalisers expect.
+        kernel: the map's name in the compiled operators; None if they do not implement it.
 
-    The last four are promises of the class that makes them: a subclass that repeats none makes none, because it may
-    compute something else.
+    The last four are promises of the class that states them. A subclass does not inherit them, because it may compute
+    something else; it has to state them again.
     """
 
     name: str
@@ -57,11 +62,11 @@ class FeatureMap(nn.Module):
         self.d_dot = d_dot
 
     def features(self, x: Tensor) -> Tensor:
-        """phi(x) for x of float32 or wider, of shape (..., d_key); in the operators (..., H, L, d_key), always."""
+        """phi(x) for x in float32 or wider, of shape (..., d_key). The operators always pass (..., H, L, d_key)."""
         raise NotImplementedError
 
     def kernel_options(self) -> KernelOptions:
-        """For the compiled operators, where ``kernel`` names one."""
+        """Options for the compiled operators; used only if ``kernel`` is set."""
         return KernelOptions()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,7 +82,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        """The parameter (nu, m or none) used when no width is asked for."""
+        """The parameter (nu, m or none) that is used when no width is requested."""
         return {}
 
     @classmethod
@@ -92,5 +97,5 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        """The possible widths next to an impossible one, below first."""
+        """The possible widths nearest to an impossible one, in ascending order."""
         return [d_key]

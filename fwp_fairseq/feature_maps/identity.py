@@ -1,4 +1,4 @@
-"""Features given by the caller."""
+"""The identity map, for features that the caller has computed."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from .feature_map import FeatureMap
 
 
 class Identity(FeatureMap):
-    """phi(x) = x; d_dot = d_key. The caller answers for the sign: normalisers expect features that are not negative."""
+    """phi(x) = x; d_dot = d_key. Normalisers expect features that are not negative; the caller must see to that."""
 
     name = "identity"
     title = "none"

@@ -9,8 +9,8 @@ from .feature_map import FeatureMap
 class Relu(FeatureMap):
     """phi(x) = max(x, 0); d_dot = d_key.
 
-    Kasai et al. 2021 ("Finetuning Pretrained Transformers into RNNs") without their additional projection before it. A
-    query may have no feature in common with any key, and then reads 0.
+    This is the map of Kasai et al. 2021 ("Finetuning Pretrained Transformers into RNNs") without the learned projection
+    that they apply first. A query that has no non-zero feature in common with any key reads 0.
     """
 
     name = "relu"

@@ -1,3 +1,3 @@
 """Models and architectures; importing a module of this package registers them with fairseq."""
 
-from .. import compat  # noqa: F401  (before any model: its effects are what the models need)
+from .. import compat  # noqa: F401  (imported before any model, because importing it mends fairseq)

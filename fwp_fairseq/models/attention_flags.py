@@ -1,4 +1,4 @@
-"""A checkpoint remembers the attention it was trained with: most choices leave no trace in the weights."""
+"""Saves the attention options in checkpoints, because most of them cannot be told from the weights."""
 
 import logging
 
@@ -13,7 +13,7 @@ BUFFER = "attention_flags"
 
 
 def _describe(model: nn.Module) -> str:
-    """The choices at every site that has fast weights, once each, in the order of the model."""
+    """The options of each kind of site that has fast weights, sorted by site; "softmax" if there is none."""
     found = {
         f"{module.site}: {module.config.describe(module.head_dim)}"
         for module in model.modules()
@@ -23,27 +23,28 @@ def _describe(model: nn.Module) -> str:
 
 
 def _encode(text: str) -> Tensor:
-    # int64, not bytes: tools that average checkpoints sum buffers before they divide.
+    # int64, not uint8: tools that average checkpoints sum buffers before they divide, which would overflow.
     return torch.tensor(list(text.encode()), dtype=torch.int64)
 
 
 def text_of(codes: Tensor) -> str:
-    """The description that a checkpoint holds; ValueError where its entry is no such text."""
+    """Decodes the description that a checkpoint holds; ValueError if its entry is not such a text."""
     try:
         return bytes(codes.tolist()).decode()
     except (TypeError, ValueError):
-        raise ValueError(f"the checkpoint is damaged: its entry {BUFFER} is no text") from None
+        raise ValueError(f"the checkpoint is damaged: its entry {BUFFER} is not text") from None
 
 
 def remember(model: nn.Module) -> None:
-    """Adds the description of the model's attention to what its checkpoints hold."""
+    """Adds a buffer with the description of the model's attention, which is saved with its parameters."""
     model.register_buffer(BUFFER, _encode(_describe(model)))
 
 
 def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
-    """Refuses a checkpoint trained with other attention flags; ValueError names both.
+    """Raises ValueError for a checkpoint trained with other attention flags; the message names both.
 
-    A checkpoint without the entry (a stock fairseq model, whose parameters have the same names) is taken for softmax.
+    A checkpoint without the entry is of a stock fairseq model, whose parameters have the same names: its attention is
+    softmax.
     """
     mine = getattr(model, BUFFER)
     theirs = state_dict.setdefault(BUFFER, _encode("softmax"))
@@ -52,7 +53,7 @@ def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     was, now = text_of(theirs), text_of(mine)
     message = (
         f"the checkpoint was trained with other attention flags: checkpoint has [{was}], this model has [{now}]; "
-        "fwp convert reopens a checkpoint with others"
+        "fwp convert reopens a checkpoint with other flags"
     )
     logger.error(message)
     raise ValueError(message)

@@ -1,4 +1,4 @@
-"""The language model of fairseq's Transformer with fast weights: a decoder without cross-attention."""
+"""fairseq's Transformer language model with fast weights: a decoder without cross-attention."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,8 @@ class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-# fairseq registers an empty architecture under the name of a dataclass model, whose defaults need no filling.
+# fairseq registers an empty architecture under the name of each dataclass model. The dataclass has all the defaults, so
+# this one only has to allow bfloat16.
 ARCH_CONFIG_REGISTRY["fwp_lm"] = allow_bfloat16
 
 
@@ -64,7 +65,7 @@ def _wikitext103(args, width: int) -> None:
     allow_bfloat16(args)
     fill_defaults(args, **values)
     pre_norm = getattr(args, "decoder_normalize_before", False)
-    stock.base_lm_architecture(args)  # switches to pre-norm whatever was asked
+    stock.base_lm_architecture(args)  # always sets pre-norm
     args.decoder_normalize_before = pre_norm
 
 

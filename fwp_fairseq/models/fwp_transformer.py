@@ -1,7 +1,7 @@
-"""The Transformer of fairseq with fast-weight attention at any of its three sites.
+"""fairseq's Transformer with fast-weight attention at any of its three sites.
 
-Only fairseq's ``build_*`` hooks are overridden. Two dataclasses hold the same flags because fairseq wants a flat one on
-the command line and in checkpoints, and a nested one inside the model.
+Only fairseq's ``build_*`` hooks are overridden. Two dataclasses hold the same flags, because fairseq needs a flat one
+on the command line and in checkpoints, and a nested one inside the model.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from .retained_dropout import RetainsDropout
 
 _SAME_AS_EMBEDDING = -1
 
-# Where the flat name needs another type or default than the nested one: lists that build_model splits by itself, widths
-# that follow another flag, lengths, which are options of the task.
+# Flat options whose type or default differs from that of the nested ones: lists that build_model splits by itself,
+# widths that follow another flag, and lengths, which are options of the task.
 _FLAT_OVERRIDES = {
     "encoder_layers_to_keep": (Optional[str], None),
     "decoder_layers_to_keep": (Optional[str], None),
@@ -43,7 +43,7 @@ _FLAT_OVERRIDES = {
 
 
 def _flat_fields(config: type, prefix: str = ""):
-    """fairseq's nested transformer options under their flat command-line names."""
+    """Yields fairseq's nested transformer options under their flat command-line names."""
     for option in fields(config):
         name = prefix + option.name
         if option.name.startswith("_"):
@@ -52,8 +52,8 @@ def _flat_fields(config: type, prefix: str = ""):
             yield from _flat_fields(option.type, f"{name}_")
             continue
         kind, default = _FLAT_OVERRIDES.get(name, (option.type, option.default))
-        # fairseq makes flags of the options that have a help text. One for a length would hide the task's own, and with
-        # it the default of a task without a dataclass.
+        # fairseq makes a flag of every option that has a help text. A flag for a length would hide the task's own flag,
+        # and with it the default of a task without a dataclass.
         tasks_own = isinstance(default, str) and default.startswith("${task.")
         yield name, kind, field(default=default, metadata={} if tasks_own else dict(option.metadata))
 
@@ -68,11 +68,11 @@ FwpTransformerConfig = make_dataclass(
 
 @dataclass
 class NestedConfig(FastWeightConfig, TransformerConfig):
-    """What the model itself reads: fairseq's nested options and the attention flags."""
+    """fairseq's nested options and the attention flags, as the model reads them."""
 
     @classmethod
     def from_flat(cls, cfg) -> "NestedConfig":
-        """From the flat configuration, given as a DictConfig, a dataclass or a Namespace."""
+        """Converts the flat configuration, given as a DictConfig, a dataclass or a Namespace."""
         if isinstance(cfg, cls):
             return cfg
         if isinstance(cfg, DictConfig):
@@ -87,7 +87,7 @@ class NestedConfig(FastWeightConfig, TransformerConfig):
 def _attention(
     layer: nn.Module, embed_dim: int, heads: int, cfg: NestedConfig, site: str, source_dim: int | None = None
 ):
-    """The attention of a site, or None where its flags say softmax."""
+    """Builds the attention of a site; None if its flags choose softmax."""
     config = site_config(cfg, site, embed_dim // heads)
     if config.is_softmax:
         return None
@@ -104,7 +104,7 @@ def _attention(
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer, kept off the fused inference path of fairseq 0.12.2, which bypasses the attention."""
+    """fairseq's encoder layer without the fused inference path of fairseq 0.12.2, which would bypass our attention."""
 
     def __init__(self, cfg, return_fc: bool = False):
         super().__init__(cfg, return_fc)
@@ -129,7 +129,7 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer."""
+    """fairseq's decoder layer with our attention at both of its sites."""
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         attention = _attention(self, embed_dim, cfg.decoder.attention_heads, cfg, "decoder")
@@ -149,7 +149,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
 
 
 def _wrap(layer: nn.Module, cfg) -> nn.Module:
-    """Gradient checkpointing and sharding, as fairseq does around its own layers."""
+    """Adds gradient checkpointing and sharding, as fairseq does for its own layers."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
@@ -165,7 +165,7 @@ class FwpDecoder(TransformerDecoderBase):
         return _wrap(FwpDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """None where no layer would read it: a (T, T) mask would make memory quadratic in the length."""
+        """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""
         if any(not isinstance(layer.self_attn, FastWeightAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
@@ -181,7 +181,7 @@ class FwpTransformer(RetainsDropout, TransformerModelBase):
 
     @classmethod
     def add_args(cls, parser):
-        # Without defaults: those of the chosen --arch must be able to fill the gaps.
+        # The parser must not set defaults: the chosen --arch fills in the options that were not given.
         gen_parser_from_dataclass(parser, FwpTransformerConfig(), delete_default=True)
 
     @classmethod

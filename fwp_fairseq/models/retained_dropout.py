@@ -1,4 +1,4 @@
-"""--retain-dropout-modules: the dropouts that stay on while decoding, by fairseq's class names as well as by ours."""
+"""Lets --retain-dropout-modules (dropout that stays on while decoding) name fairseq's classes as well as ours."""
 
 import re
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ _THEIRS = {
 
 
 def _names(module_name: str) -> set[str]:
-    """What a user may call the class of this name; fairseq has each with and without "Base"."""
+    """The names that a user may give for this class; fairseq has each of its classes with and without "Base"."""
     theirs = _THEIRS.get(module_name)
     return {module_name} | ({theirs, f"{theirs}Base"} if theirs else set())
 
 
 def _resolve(model: nn.Module, asked: str | Iterable[str]) -> list[str]:
-    """The names under which the dropouts of ``model`` know the modules asked for.
+    """Translates the names in ``asked`` into those by which the dropouts of ``model`` know their modules.
 
-    fairseq leaves what the command line says in one text, whichever way its names are separated.
-    ValueError for a name that no dropout of the model answers to: it would be off without a word.
+    ``asked`` may be one text with the names separated in any way, because fairseq does not split it. Raises ValueError
+    for a name that no dropout of the model has, since that dropout would silently stay off.
     """
     wanted = set(re.findall(r"\w+", asked) if isinstance(asked, str) else asked)
     known = {
@@ -43,7 +43,7 @@ def _resolve(model: nn.Module, asked: str | Iterable[str]) -> list[str]:
 
 
 class RetainsDropout:
-    """Mixed into the models, before fairseq's class."""
+    """A mixin of the models; it comes before fairseq's class among their bases."""
 
     def make_generation_fast_(self, **kwargs) -> None:
         if kwargs.get("retain_dropout_modules"):

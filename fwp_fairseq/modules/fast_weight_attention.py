@@ -17,27 +17,27 @@ _EPS = 1e-6
 
 
 class FastWeightAttention(FairseqIncrementalState, nn.Module):
-    """Multi-head attention by fast weights, in place of ``fairseq.modules.MultiheadAttention``.
+    """Multi-head attention with fast weights, a replacement for ``fairseq.modules.MultiheadAttention``.
 
-    Same call, same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj with bias); delta and gated
-    rules add ``beta_proj``, one write strength per head and source position, read from what is written (the keys'
-    input). Nothing is scaled by d_key^-1/2.
+    It is called in the same way, and has the same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj
+    with bias). The delta and gated rules add ``beta_proj``, which computes one write strength per head and source
+    position from the input of the keys. Queries are not scaled by d_key^-1/2.
 
-    By site: ``encoder`` writes every position, then reads (padding on either side allowed); ``decoder`` is causal;
-    ``cross`` writes the source once and only reads afterwards. Where fairseq asks a decoder for full context
-    alignment, this module stays causal.
+    The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
+    causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
+    afterwards.
 
-    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, a reordering of hypotheses moves indices
-    only, and hypotheses of one sentence share its source. With the backend ``reference``, and under autograd, which
-    the lazy form does not support, every step goes through the operator with the state of each hypothesis instead.
+    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only, and
+    hypotheses of one sentence share its source. The lazy form does not support autograd or the backend ``reference``;
+    with these, every step calls the operator with the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
-        num_heads: heads; d_key = d_value = embed_dim / num_heads.
+        num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         site: ``encoder``, ``decoder`` or ``cross``.
-        config: the choices at this site.
-        source_dim: width of what is written, embed_dim by default.
-        dropout: acts on the values read, since there are no attention weights to drop.
+        config: the options of this site.
+        source_dim: width of the keys' input; embed_dim by default.
+        dropout: dropout on the values read, since there are no attention weights to drop.
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
     """
 
@@ -74,12 +74,12 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         def linear(width: int) -> nn.Module:
             return quant_noise(nn.Linear(width, embed_dim), q_noise, qn_block_size)
 
-        # In the order of fairseq's own module, so that a seed initialises both alike.
+        # Created in the order of fairseq's own module, so that the same seed initialises both alike.
         self.k_proj = linear(self.source_dim)
         self.v_proj = linear(self.source_dim)
         self.q_proj = linear(embed_dim)
         self.out_proj = linear(embed_dim)
-        # The paper's delta rule has no bias; Peng et al.'s gate has one.
+        # The write strength of the paper's delta rule has no bias; the gate of Peng et al. has one.
         self.beta_proj = (
             None
             if config.update_rule == "sum"
@@ -89,14 +89,14 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        # fairseq's choice: smaller weights where the three projections could be one matrix.
+        # As in fairseq: smaller weights if the three projections have the same input width.
         gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
         for projection in (self.k_proj, self.v_proj, self.q_proj):
             nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
         if self.beta_proj is not None:
-            # As in the paper's code: half of every pair is written at the start.
+            # As in the paper's code: beta is about a half at the start of training.
             nn.init.normal_(self.beta_proj.weight, std=0.02)
             if self.beta_proj.bias is not None:
                 nn.init.zeros_(self.beta_proj.bias)
@@ -114,20 +114,20 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """fairseq's attention call: time first.
+        """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
 
         Args:
             query: (T, B, embed_dim).
-            key: (S, B, source_dim), what is written; ignored by cross-attention once the source is in the state.
-            value: as in fairseq always the same tensor as key.
+            key: (S, B, source_dim), the input of keys and values; ignored by cross-attention once it is written.
+            value: ignored; fairseq always passes the same tensor as key.
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
-            need_weights: return (B, T, S) weights averaged over heads. They are the linear kernel's own normalised
-                products phi(q).phi(k), computed in evaluation only, and not for a decoder that decodes step by step,
-                which keeps no keys.
-            static_kv: the keys never change (cross-attention).
-            attn_mask: the future mask of a causal decoder, which this module applies itself.
-            need_head_weights: return (H, B, T, S) instead.
+            need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
+                phi(q).phi(k). They are computed in evaluation only, and not by a decoder that decodes step by step,
+                because it keeps no keys.
+            static_kv: whether the keys never change (cross-attention).
+            attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.
+            need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).
 
         Returns:
             ``(out, weights)``, out (T, B, embed_dim).
@@ -246,7 +246,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         )
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
-        """phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
+        """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.feature_map(x.transpose(1, 2)) for x in (q, k))
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
@@ -258,7 +258,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         return weights if per_head else weights.mean(0)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """fairseq calls this before decoding; without --print-alignment nobody reads the weights."""
+        """Prepares for decoding. Without --print-alignment (``need_attn``) nobody reads the attention weights."""
         self.need_weights_at_inference = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:

@@ -1,9 +1,9 @@
-"""What attention keeps between two decoding steps, in fairseq's store of incremental state.
+"""Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
-A buffer is a flat dict, in one of two forms. Lazy: ``cache``, an :class:`ops.Cache`. State (``--fwp-backend
-reference``, or under autograd): ``W`` and ``z``, a row for each hypothesis. Cross-attention that must report weights
-adds ``k`` and ``key_padding_mask``, the raw keys of the sources; a lazy cache says which hypothesis reads which of
-them.
+A module's buffer is a flat dict in one of two forms. In lazy decoding it holds ``cache``, an :class:`ops.Cache`. With
+``--fwp-backend reference`` or under autograd it holds ``W`` and ``z``, a row for each hypothesis. Cross-attention that
+has to report weights adds ``k`` and ``key_padding_mask``, the raw keys of the sources and their mask; in lazy decoding
+``cache.rows`` tells which hypothesis reads which source.
 """
 
 import torch
@@ -16,7 +16,7 @@ _KEY = "attn_state"
 
 
 def load(module: FairseqIncrementalState, incremental_state: dict | None) -> dict[str, Tensor | Cache]:
-    """The module's buffer; empty before the first step."""
+    """Returns the module's buffer, which is empty before the first step."""
     return module.get_incremental_state(incremental_state, _KEY) or {}
 
 
@@ -25,7 +25,7 @@ def store(module: FairseqIncrementalState, incremental_state: dict, buffer: dict
 
 
 def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order: Tensor) -> dict:
-    """Makes row i the old row new_order[i]: hypotheses swap, finished sentences leave, beams multiply."""
+    """Makes row i the old row new_order[i]. Beam search swaps, repeats and drops hypotheses in this way."""
     buffer = load(module, incremental_state)
     if "cache" in buffer:
         buffer["cache"].reorder(new_order)
@@ -36,20 +36,20 @@ def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order:
 
 
 def source(k: Tensor, key_padding_mask: Tensor | None) -> dict[str, Tensor]:
-    """What a buffer keeps of a source for its weights."""
+    """The part of a buffer from which attention weights are computed."""
     return {"k": k} | ({} if key_padding_mask is None else {"key_padding_mask": key_padding_mask})
 
 
 def distinct_sources(key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Sources without the copies that beam search makes of them before the first step.
+    """Removes the copies of each source that beam search makes before the first step.
 
     Args:
-        key: (S, R, C), rows of a sentence beside each other.
+        key: (S, R, C), the copies of a sentence next to each other.
         key_padding_mask: (R, S) or None.
 
     Returns:
-        ``(key, key_padding_mask, rows)``: what is left, (S, N, C) and (N, S), and which of it each of the R rows is,
-        int32.
+        ``(key, key_padding_mask, rows)``: the N distinct sources, (S, N, C) and (N, S), and for each of the R rows the
+        index of its source, int32.
     """
     new = torch.ones(key.shape[1], dtype=torch.bool, device=key.device)
     new[1:] = (key[:, 1:] != key[:, :-1]).flatten(2).any(2).any(0)

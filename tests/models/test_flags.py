@@ -138,7 +138,7 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
 def test_flags_that_are_no_text_are_a_damaged_checkpoint(codes):
     model = build()
     state = model.state_dict() | {BUFFER: torch.tensor(codes)}
-    with pytest.raises(ValueError, match=r"^the checkpoint is damaged: its entry attention_flags is no text$"):
+    with pytest.raises(ValueError, match=r"^the checkpoint is damaged: its entry attention_flags is not text$"):
         model.load_state_dict(state)
 
 
