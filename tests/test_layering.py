@@ -32,6 +32,19 @@ ALLOWED = {
 FAIRSEQ = {"_user_dir", "config", "modules", "models", "tasks", "compat", "cli", "info"}
 
 
+def _figure() -> str:
+    """Draws the layers in Mermaid's language, with an arrow for each permitted import that no other path implies."""
+    parts = {_part(file) for file in FILES} - {"__init__", "__main__", "_user_dir"}
+    below = {part: (parts - {part} if ALLOWED[part] is None else ALLOWED[part] & parts) for part in parts}
+    lines = ["```mermaid", "graph TD"]
+    for part in sorted(parts, key=lambda part: (-len(below[part]), part)):
+        direct = sorted(other for other in below[part] if not any(other in below[between] for between in below[part]))
+        if direct:
+            lines.append(f"    {part} --> {' & '.join(direct)}")
+    lines += ["    classDef fairseq stroke-width:4px", f"    class {','.join(sorted(FAIRSEQ & parts))} fairseq", "```"]
+    return "\n".join(lines)
+
+
 def _part(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -66,6 +79,11 @@ def test_arrows_point_downwards(file):
     if part not in FAIRSEQ:
         assert not any(name.split(".")[0] == "fairseq" for name in imported)
     assert not any(name.split(".")[0] in ("scripts", "tests", "benchmarks") for name in imported)
+
+
+def test_the_figure_shows_the_layers():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert _figure() in text, f"CONTRIBUTING.md has another figure of the layers than this one:\n{_figure()}"
 
 
 def test_the_naive_implementation_is_independent():
