@@ -1,4 +1,4 @@
-"""Commands as argument lists: how they are put together, read, run and printed."""
+"""Builds, reads and prints commands that are kept as argument lists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TRAIN_MODULE = "fairseq_cli.train"
 
 
 def _python() -> str:
-    """The running interpreter; from the repository root where it lies below that, so that lines are short."""
+    """The path of the running interpreter, relative to the repository root if it lies in there."""
     path = Path(sys.executable)
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-# Modules rather than console scripts: conda, `pip install --user` and clusters put scripts into different folders, and
-# a script on the PATH may be that of another environment.
+# The tools are run as modules, not as console scripts: conda, `pip install --user` and clusters put scripts into
+# different folders, and a script on the PATH may belong to another environment.
 PYTHON = _python()
 TOOLS = {
     "fairseq-preprocess": [PYTHON, "-m", "fairseq_cli.preprocess"],
@@ -30,15 +30,16 @@ TOOLS = {
 
 
 def as_run(command: list[str]) -> list[str]:
-    """The command with its tool, which stands first, by the running interpreter: in the repository root it works as is.
+    """Replaces the tool's name at the head of the command by its call with the running interpreter.
 
-    Recipes keep commands with the tool's name, so that a folder made in one environment goes on in another.
+    The result works in the repository root. Recipes store commands with the tool's name, so that a folder made in one
+    environment can be continued in another.
     """
     return [*TOOLS.get(command[0], command[:1]), *command[1:]]
 
 
 def printed(command: list[str]) -> str:
-    """As it is run, for a shell; one flag a line when it is long."""
+    """Formats the command, as it is run, for a shell; a long command has one flag per line."""
     command = as_run(command)
     flat = shlex.join(command)
     if len(flat) <= 100:
@@ -52,7 +53,7 @@ def printed(command: list[str]) -> str:
 
 
 def flags_of(command: list[str]) -> dict[str, str]:
-    """Flag to value, of the last occurrence; what stands before the first flag has the key ''."""
+    """Maps each flag to its last value; the words before the first flag have the key ''."""
     flags: dict[str, list[str]] = {"": []}
     key = ""
     for word in command:
@@ -65,7 +66,7 @@ def flags_of(command: list[str]) -> dict[str, str]:
 
 
 def words_of(flags: dict) -> list[str]:
-    """The arguments for these flags; a flag whose value is True stands alone, one whose value is None is left out."""
+    """The arguments for these flags; True gives the flag without a value, None leaves it out."""
     words = []
     for flag, value in flags.items():
         if value is not None:

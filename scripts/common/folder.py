@@ -1,4 +1,4 @@
-"""What a folder remembers between calls: the configuration it was made with, and which steps are finished."""
+"""A recipe's folder, which stores the configuration it was made with and which steps are finished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RecipeError(Exception):
 
 
 def refuse_path(path: Path) -> None:
-    """Raises RecipeError for a path that fairseq would not take as it stands."""
+    """Raises RecipeError for a path with a character that fairseq interprets."""
     for text in (":", ",", "${"):
         if text in str(path):
             raise RecipeError(
@@ -26,7 +26,7 @@ def refuse_path(path: Path) -> None:
 
 
 class _Report(dict):
-    """What a finished step reported; a key that is not there is the marker's fault."""
+    """The result of a finished step. A missing key means that the marker file is damaged: RecipeError."""
 
     def __init__(self, values: dict, marker: Path):
         super().__init__(values)
@@ -37,11 +37,11 @@ class _Report(dict):
 
 
 def _damaged(marker: Path, problem: str) -> RecipeError:
-    return RecipeError(f"{marker}: {problem}; remove this file, and the same command does its step again")
+    return RecipeError(f"{marker}: {problem}; remove this file and the same command will do its step again")
 
 
 class Folder:
-    """A step is finished when its marker says so with the same inputs, and what it made is still there."""
+    """A folder with marker files. A step is finished if its marker has the same inputs and its outputs exist."""
 
     def __init__(self, path: Path, steps: tuple[str, ...]):
         refuse_path(path)
@@ -50,7 +50,7 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(self, wait: bool = False) -> Iterator[None]:
-        """One command at a time works in the folder. While another one does: waits, and says so, or RecipeError."""
+        """Locks the folder for one command. If another holds it, waits with a message, or raises RecipeError."""
         with open(self.path / ".lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,12 +59,15 @@ class Folder:
                     raise RecipeError(
                         f"{self.path} is in use by another command; wait for it, or choose another --name or --out"
                     ) from None
-                print(f"waiting for another command that is at work in {self.path}", flush=True)
+                print(f"waiting for another command that is using {self.path}", flush=True)
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def claim(self, configuration: dict) -> None:
-        """Takes a new folder for this configuration; refuses one that was made with another, naming what differs."""
+        """Stores the configuration in a new folder.
+
+        Raises RecipeError, naming the differences, if the folder was made with another configuration.
+        """
         file = self.path / "config.json"
         there = self._read(file)
         if there is None:
@@ -78,12 +81,12 @@ class Folder:
         if different:
             lines = "\n".join(different)
             raise RecipeError(
-                f"{self.path} was made with other settings (expected: now, actual: in the folder):\n{lines}\n"
+                f"{self.path} was made with other settings (expected: of this call, actual: of the folder):\n{lines}\n"
                 f"Remove {self.path}, or choose another folder with --name or --out."
             )
 
     def result(self, step: str, inputs: object, outputs: list[Path]) -> dict | None:
-        """What the finished step reported, or None when it has to be done."""
+        """The result of a finished step, or None if the step has to be done."""
         file = self._marker(step)
         marker = self._read(file)
         if marker is None:
@@ -95,11 +98,12 @@ class Folder:
         return _Report(marker["result"], file)
 
     def begin(self, step: str) -> None:
-        """Forgets this step and those that build on it."""
+        """Removes the markers of this step and of all later ones."""
         for later in self.steps[self.steps.index(step) :]:
             self._marker(later).unlink(missing_ok=True)
 
     def finish(self, step: str, inputs: object, result: dict) -> dict:
+        """Marks the step as finished and returns its result."""
         write_atomically(self._marker(step), json.dumps({"inputs": inputs, "result": result}, indent=2) + "\n")
         return result
 
@@ -115,5 +119,5 @@ class Folder:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise RecipeError(f"{path} is no JSON object; remove {path.parent} and start again")
+            raise RecipeError(f"{path} is not a JSON object; remove {path.parent} and start again")
         return found

@@ -1,4 +1,4 @@
-"""Signals that end a recipe: they become exceptions, and never in the middle of something that would swallow them."""
+"""Turns the signals that end a recipe into exceptions, but not inside code that would swallow these."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-# Of the main thread: Python runs handlers in no other.
+# Both belong to the main thread, because Python runs signal handlers in no other.
 _depth = 0
 _waiting: BaseException | None = None
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGHUP: unlike Ctrl-C on a terminal, the tool has not received it."""
+    """SIGTERM or SIGHUP was received. Unlike Ctrl-C on a terminal, it did not reach the running tool too."""
 
 
 INTERRUPTIONS = (KeyboardInterrupt, Stopped)
 
 
 def stop_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP raise Stopped, SIGINT raises KeyboardInterrupt unless it is ignored (nohup)."""
+    """Makes SIGTERM and SIGHUP raise Stopped, and SIGINT KeyboardInterrupt unless it is ignored (nohup)."""
 
     def stop(number, frame):
         global _waiting
@@ -37,19 +37,19 @@ def stop_on_signals() -> None:
 
 
 def status(interruption: BaseException, how_to_go_on: str) -> int:
-    """The exit status of a program that one of INTERRUPTIONS ended; says so."""
+    """Prints that the program was stopped, and returns its exit status; ``interruption`` is one of INTERRUPTIONS."""
     global _depth
-    _depth += 1  # it is ending: later signals change nothing
+    _depth += 1  # the program is ending, so later signals are ignored
     print(f"\nstopped; the same command {how_to_go_on}", file=sys.stderr)
     return 128 + (signal.SIGINT if isinstance(interruption, KeyboardInterrupt) else signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def held() -> Iterator[Callable[[], None]]:
-    """Exceptions of signals wait for the end of the block, or for a call of the function that it gives.
+    """Delays exceptions of signals to the end of the block, or to the next call of the function that it yields.
 
-    Raised anywhere they can get lost: an import drops one that hits a callback of its locks, and tqdm's locks replace
-    it by an AttributeError. In other threads than the main one there is nothing to hold.
+    Exceptions raised in the middle of other code can get lost: an import drops one that hits a callback of its locks,
+    and tqdm's locks replace it by an AttributeError. Outside of the main thread this does nothing.
     """
     global _depth
     if threading.current_thread() is not threading.main_thread():

@@ -1,6 +1,7 @@
-"""What the recipes need of the environment they run in: `python -m scripts.common.packages` says whether it is there.
+"""Checks that the environment has the packages that the recipes need: `python -m scripts.common.packages`.
 
-Prints the interpreter when nothing is missing, else what is, with status 1. Standard library only.
+The command prints the interpreter if nothing is missing; otherwise it prints what is missing and ends with status 1.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ NEEDED = ("torch", "fairseq", "fairseq_cli", "sacrebleu", "sacremoses", "sentenc
 
 
 def missing() -> list[str]:
-    """The packages that cannot be found; they are not imported, which takes seconds."""
+    """The packages that cannot be found. They are only looked up, because importing them takes seconds."""
     old = [] if sys.version_info >= (3, 10) else ["Python 3.10 or newer"]
     return old + [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 def require() -> None:
-    """Raises RecipeError naming the interpreter and what it lacks."""
+    """Raises RecipeError if a package is missing; the message names the interpreter and the missing packages."""
     if found := missing():
         raise RecipeError(
             f"{sys.executable} lacks {', '.join(found)}. Install them (README, Install into your own environment), run "
-            "with the interpreter of an environment that has them, or make .venv by scripts/environment.sh"
+            "with the interpreter of an environment that has them, or make .venv with scripts/environment.sh"
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs the tools as processes: output into a log file, its end shown on failure, a clean stop on Ctrl-C."""
+"""Runs the tools as processes: logs their output, shows its end on failure, and stops them cleanly on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .folder import RecipeError
 from .interruption import held
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-TAIL, WIDTH = 30, 300  # fairseq prints its whole configuration as one line
+TAIL, WIDTH = 30, 300  # lines and columns shown on failure; fairseq prints its whole configuration as one line
 
 
 def cores() -> int:
-    """Cores that this process may use: its affinity, and the container's quota where there is one."""
+    """The number of cores that this process may use, by its affinity and the container's quota, if there is one."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -36,24 +36,25 @@ def cores() -> int:
 
 
 def environment(jobs: int = 1) -> dict[str, str]:
-    """Variables of one of `jobs` processes that share the machine; those that are set already win."""
-    # Matrices this small gain nothing from more than 8 threads.
+    """The environment variables for one of `jobs` processes on this machine; variables that are set already win."""
+    # The matrices of these models are too small to gain from more than 8 threads.
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, min(8, cores() // jobs)))
-    # Threads that spin while they wait make training 4 times slower when something else uses the cores too, and
-    # threads that sleep at once a fifth slower when nothing does: spin briefly.
+    # Threads that spin for long while they wait make training 4 times slower if something else uses the cores too;
+    # threads that sleep at once make it a fifth slower if nothing does. So they spin briefly.
     spin = {} if "OMP_WAIT_POLICY" in os.environ else {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "20000")}
-    # Otherwise glibc hands every large tensor back to the kernel and asks for it again, a fifth of the training's time.
+    # Otherwise glibc returns the memory of every large tensor to the kernel and requests it again, which takes a fifth
+    # of the training's time.
     keep = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
     return {**spin, **keep, **os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
 
 
 class Usage(NamedTuple):
     seconds: float
-    peak_mib: float  # of resident memory, the largest of its processes
+    peak_mib: float  # peak of resident memory, of the largest of the command's processes
 
 
 def _die_with_parent() -> None:
-    """On Linux: no tool goes on alone, in a folder that the next call works in, when its caller is killed."""
+    """On Linux, makes a tool die with its caller, so that it cannot go on in a folder that the next call uses."""
     if sys.platform == "linux":
         PR_SET_PDEATHSIG = 1
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -68,10 +69,10 @@ def run(
 ) -> Usage:
     """Runs `command` in the repository root and appends its output to `log`.
 
-    `on_line` sees every line, `on_tick` is called about twice a second; what they raise ends the command. `variables`
-    replaces `environment()`. Raises RecipeError when it fails, KeyboardInterrupt when SIGINT ended it: Ctrl-C reaches
-    both, and the command may be gone before this process hears of it. Linux: call it from a thread that outlives the
-    command.
+    `on_line` is called with every line, `on_tick` about twice a second when there is no output; an exception in them
+    ends the command. `variables` replaces `environment()`. Raises RecipeError if the command fails, and
+    KeyboardInterrupt if SIGINT ended it, because Ctrl-C reaches both processes and the command may end first. On Linux,
+    call this function from a thread that outlives the command.
     """
     begin = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL)
@@ -136,11 +137,12 @@ def _wait(process: subprocess.Popen):
 
 
 def _end(process: subprocess.Popen, was_interrupted: bool) -> None:
+    """Ends the process: by SIGTERM unless Ctrl-C has reached it, and after 20 seconds by SIGTERM, then SIGKILL."""
     if not was_interrupted:
         process.terminate()
     for end in (process.terminate, process.kill):
         try:
-            # On Ctrl-C it is ending already, and perhaps saving a checkpoint.
+            # After Ctrl-C the process is ending already, and may be saving a checkpoint.
             process.wait(timeout=20)
             return
         except subprocess.TimeoutExpired:

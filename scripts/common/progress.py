@@ -1,4 +1,4 @@
-"""Reads what fairseq-train logs with --log-format json, and shows how far training and decoding are."""
+"""Reads fairseq-train's log (--log-format json), and displays the progress of training and decoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WALL = {"train_inner": "wall", "train": "train_wall"}  # seconds since the sessi
 
 
 def parse(line: str) -> tuple[str, dict[str, float]] | None:
-    """(train_inner, train or valid; its numbers) of a line that holds such a record, else None."""
+    """Returns the kind (train_inner, train or valid) and the numbers of a line with such a record, else None."""
     match = _RECORD.search(line)
     if match is None:
         return None
@@ -38,9 +38,9 @@ def parse(line: str) -> tuple[str, dict[str, float]] | None:
 
 
 def summary(lines: Iterable[str]) -> dict:
-    """Of a whole log: parameters, updates, first and last training loss, best validation loss and BLEU.
+    """Summarises a log: parameters, updates, first and last training loss, best validation loss and BLEU.
 
-    None where unknown. `seconds`: of training and validating in all sessions, killed ones included.
+    Unknown entries are None. `seconds` is the time of training and validating in all sessions, killed ones included.
     """
     found = dict.fromkeys(("parameters", "updates", "first_loss", "last_loss", "valid_loss", "valid_bleu"))
     sessions = [0.0]
@@ -58,7 +58,7 @@ def summary(lines: Iterable[str]) -> dict:
         elif kind == "train" and "train_num_updates" in numbers:
             found["updates"] = int(numbers["train_num_updates"])
         elif kind == "valid" and math.isfinite(numbers.get("valid_loss", math.nan)):
-            # Killed behind its last save, it has no later record.
+            # A training that was killed after its last save has no later record of its updates.
             found["updates"] = int(numbers.get("valid_num_updates", found["updates"] or 0)) or None
             found["valid_loss"] = min(numbers["valid_loss"], found["valid_loss"] or math.inf)
             if "valid_bleu" in numbers:
@@ -67,7 +67,7 @@ def summary(lines: Iterable[str]) -> dict:
 
 
 def loss_problem(found: dict) -> str | None:
-    """What is wrong with the losses of a short training, if anything."""
+    """Why the losses of a short training are wrong, or None."""
     first, last = found["first_loss"], found["last_loss"]
     if first is None or last is None:
         return "the training logged no loss"
@@ -83,9 +83,9 @@ def duration(seconds: float) -> str:
 
 
 class TrainingProgress:
-    """Counts updates over the whole training, those of earlier sessions included.
+    """Counts the updates of a whole training, including those of earlier sessions.
 
-    The total is unknown until the first record: fairseq logs how many epochs (with fraction) an update count is.
+    With `max_epoch`, the total is unknown until the first record, which relates updates to (fractions of) epochs.
     """
 
     def __init__(self, max_epoch: int | None = None, max_update: int | None = None, clock=time.monotonic):
@@ -97,7 +97,7 @@ class TrainingProgress:
         self.begin: tuple[float, int] | None = None
 
     def feed(self, line: str) -> str | None:
-        """Takes a log line; returns the kind of record that it held."""
+        """Reads a line of the log; returns the kind of its record, or None."""
         parsed = parse(line)
         if parsed is None:
             return None
@@ -118,7 +118,7 @@ class TrainingProgress:
         return kind
 
     def remaining(self) -> float | None:
-        """Seconds, at the speed of this session."""
+        """The remaining seconds at the speed of this session, or None while it is unknown."""
         if self.begin is None or self.total is None or self.updates <= self.begin[1]:
             return None
         elapsed = self.clock() - self.begin[0]
@@ -126,7 +126,7 @@ class TrainingProgress:
 
 
 def write_above_bars(text: str) -> None:
-    """A line of standard output, whatever bars are shown."""
+    """Prints a line to standard output, above the progress bars if there are any."""
     with held():
         from tqdm import tqdm
 
@@ -137,7 +137,7 @@ def write_above_bars(text: str) -> None:
 def new_bar(total: int | None, unit: str, description: str, position: int | None = None):
     size: dict[str, object] = {"dynamic_ncols": True}
     if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
-        # Some terminals (of containers) say that they have no rows or columns, and tqdm then shows nothing.
+        # Some terminals (in containers) report 0 rows or columns, and tqdm then shows nothing.
         size = {"ncols": 100, "nrows": 20}
     with held():
         from tqdm import tqdm
@@ -146,9 +146,9 @@ def new_bar(total: int | None, unit: str, description: str, position: int | None
 
 
 class TrainingDisplay:
-    """A bar over all updates on a terminal; elsewhere one line an epoch.
+    """Shows a bar over all updates on a terminal, and elsewhere prints one line per epoch.
 
-    Several at a time: each has a `name`, and the `position` of its bar below the others.
+    For several trainings at a time, each has a `name`, and its bar a `position` below the others.
     """
 
     def __init__(self, progress: TrainingProgress, terminal: bool, name: str = "", position: int | None = None):
@@ -192,7 +192,7 @@ class TrainingDisplay:
 
 
 class DecodingDisplay:
-    """Counts the sentences in the file that fairseq-generate writes: it reports no other progress there."""
+    """Shows the number of sentences in fairseq-generate's output file, which is the only progress it reports."""
 
     def __init__(self, path: Path, total: int, terminal: bool):
         self.path, self.total, self.position, self.count, self.rest = path, total, 0, 0, b""

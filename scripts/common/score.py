@@ -1,4 +1,4 @@
-"""Runs `fwp bleu` and reads what it printed."""
+"""Runs `fwp bleu` and reads its output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .folder import RecipeError
 
 
 def bleu(command: list[str], log: Path, **options) -> list[dict]:
-    """One {"bleu": score, "signature": sacreBLEU's} for every score that `command` asks for. Raises RecipeError."""
+    """Runs `command` and returns the "bleu" and sacreBLEU's "signature" of each score. Raises RecipeError."""
     log.unlink(missing_ok=True)
     process.run([*command, "--json"], log, **options)
     output = log.read_text(encoding="utf-8")

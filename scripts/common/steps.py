@@ -1,4 +1,4 @@
-"""Steps of a recipe: done once, and said so the next time."""
+"""Runs the steps of a recipe, except those that are finished."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .progress import duration
 
 
 class Steps:
-    """Does the steps of a folder that are not finished, and says so of the others."""
+    """Does the unfinished steps of a folder, and prints a line for each step."""
 
     def __init__(self, total: int):
         self.total, self.number = total, 0
@@ -20,7 +20,7 @@ class Steps:
         head = f"[{self.number}/{self.total}] {title}"
         result = folder.result(step, inputs, outputs)
         if result is not None:
-            print(f"{head}: done before, kept", flush=True)
+            print(f"{head}: already done", flush=True)
             return result
         print(head, flush=True)
         if command:

@@ -1,4 +1,4 @@
-"""Runs fairseq-train until its limit, from where an earlier call left it."""
+"""Runs fairseq-train to its limit, starting where an earlier call stopped."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def progress(command: list[str]) -> TrainingProgress:
 
 
 def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable[[str], object], **options) -> dict:
-    """The summary of run/train.log, which holds all sessions; checkpoints lie in run/checkpoints.
+    """Trains, and returns the summary of run/train.log, the log of all sessions; checkpoints are in run/checkpoints.
 
-    Raises RecipeError when the training fails, and when the log knows nothing of the one that made the checkpoints.
+    Raises RecipeError if the training fails, or if there are checkpoints but no log of the training that made them.
     """
     checkpoints, log = run / "checkpoints", run / "train.log"
     try:
         if not (checkpoints / "checkpoint_last.pt").exists():
             log.unlink(missing_ok=True)
         elif not log.exists() or _summary(log)["updates"] is None:
-            # Before fairseq-train appends to it: it would say nothing of a training that is finished.
+            # Checked before fairseq-train appends to the log; for a finished training it would log no update.
             raise RecipeError(
                 f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is "
                 f"nothing to report of it: put the output of that training into {log}, or remove {run} to train again"

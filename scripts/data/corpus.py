@@ -1,4 +1,4 @@
-"""The text side: raw corpus, joint SentencePiece BPE, and the corpus in its pieces. Made anew it is byte-identical."""
+"""Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import multi30k
 
 VOCABULARY = 4000
 SENTENCEPIECE = "spm.model"
-SMOKE_SENTENCES = 100  # the first ones of the test set, as a test set of their own
+SMOKE_SENTENCES = 100  # the size of the smoke test set, the first sentences of the test set
 STEPS = ("text", "preprocess")
 
 
@@ -29,7 +29,10 @@ def outputs(data: Path) -> list[Path]:
 
 
 def prepare(steps: Steps, data: Path) -> None:
-    """Text, pieces and binarised corpus in `data`; waits for a process that is making them. RecipeError, DataError."""
+    """Makes text, pieces and binarised corpus in `data`; waits if another process is making them.
+
+    Raises RecipeError or DataError.
+    """
     folder = Folder(data, STEPS)
     with folder.locked(wait=True):
         folder.claim(configuration())
@@ -56,7 +59,7 @@ def preprocess(data: Path) -> list[str]:
 
 
 def make(data: Path, say=print) -> dict:
-    """Raises DataError when the corpus cannot be had."""
+    """Makes the raw corpus, the BPE model and the corpus in pieces; DataError if the corpus cannot be provided."""
     raw = data / "raw"
     multi30k.provide(raw, say)
     for language in multi30k.LANGUAGES:
@@ -69,7 +72,7 @@ def make(data: Path, say=print) -> dict:
 
 
 def _lines(path: Path) -> list[str]:
-    # Not splitlines(): only \n ends a sentence.
+    # str.splitlines would also split at other characters, but only \n ends a sentence.
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
@@ -77,7 +80,7 @@ def _learn(raw: Path) -> bytes:
     import sentencepiece
 
     model = io.BytesIO()
-    # Sentences and model pass through memory because the model would otherwise hold the names of its files.
+    # Sentences and model are passed in memory, because otherwise the model would contain the names of its files.
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]),
         model_writer=model,

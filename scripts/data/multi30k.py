@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Provide the raw text of Multi30k English-German (29 000 training pairs, test_2016_flickr).
+"""Provides the raw text of Multi30k English-German (29 000 training pairs, test_2016_flickr).
 
-Every file is verified against a pinned checksum of its uncompressed content before it appears in the output folder,
-whichever source it came from. Needs the standard library only.
+Every file, from whichever source, is verified against a pinned checksum of its uncompressed content before it is
+written to the output folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 SPLITS = {"train": 29000, "val": 1014, "test_2016_flickr": 1000}
 LANGUAGES = ("en", "de")
 
-# Of the uncompressed text: the bytes of a .gz file depend on who packed it.
+# Checksums of the uncompressed text, because the bytes of a .gz file depend on the program that packed it.
 SHA256 = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
@@ -47,14 +47,14 @@ class DataError(Exception):
 
 
 def corpus_folder() -> Path:
-    """Where the compressed files are looked for first: $FWP_DATA/multi30k, else ../shared/data/multi30k."""
+    """The folder that is searched first for the compressed files: $FWP_DATA/multi30k, else ../shared/data/multi30k."""
     return Path(os.environ.get("FWP_DATA") or ROOT / DEFAULT_DATA) / "multi30k"
 
 
 def provide(destination: Path, say: Callable[[str], None] = print, attempts: int = 4, pause: float = 2.0) -> list[str]:
-    """Write every text of SHA256 into `destination` and return the names that had to be fetched.
+    """Writes every text of SHA256 into `destination` and returns the names of those that had to be fetched.
 
-    A text that is there already with the right checksum is kept, so an interrupted call continues. Raises DataError.
+    A text that exists there with the right checksum is kept, so an interrupted call can be continued. Raises DataError.
     """
     destination.mkdir(parents=True, exist_ok=True)
     folder = corpus_folder()
@@ -86,7 +86,7 @@ def _unpack(packed: bytes, checksum: str, source: str) -> bytes:
     if actual != checksum:
         raise DataError(
             f"{source}: sha256 of the uncompressed text: expected {checksum}, actual {actual}. "
-            "This is not the Multi30k file this project was measured with; nothing was written for it."
+            "This is not the Multi30k file with which this project was measured; it was not written."
         )
     return text
 

@@ -1,4 +1,4 @@
-"""The quickstart from corpus to BLEU; scripts/quickstart.sh prepares the environment and starts this."""
+"""Runs the quickstart from corpus to BLEU; scripts/quickstart.sh prepares the environment and starts this program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = Path("benchmarks/results/quickstart.jsonl")
 
 
 def device(cpu: bool) -> list[str]:
-    """One GPU at most: on several, fairseq would multiply the batch."""
+    """The flags that select the device: a CPU or one GPU, because on several fairseq would multiply the batch."""
     with interruption.held():
         import torch
 
@@ -152,7 +152,7 @@ logs          {run}/train.log, {run}/generate.log
 
 
 def output_folder(given: Path | None) -> Path:
-    """Relative to the repository root where possible, so that the commands that are printed can be copied."""
+    """The output folder, relative to the repository root if possible, so that printed commands can be copied."""
     if given is None:
         return Path("runs/quickstart")
     path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / given))

@@ -15,7 +15,7 @@ def train(
 ) -> list[str]:
     average = settings.SMOKE_AVERAGE_LAST if smoke else settings.AVERAGE_LAST
     theirs = flags_of(more)
-    # Another feature map has other widths.
+    # With another feature map the default width may be impossible, so neither default is used.
     chosen = settings.MODEL | ({} if "--fwp-feature-map" in theirs else settings.ATTENTION[attention])
     chosen |= settings.TRAINING | (settings.SMOKE_TRAINING if smoke else {})
     return [

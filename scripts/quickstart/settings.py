@@ -1,4 +1,4 @@
-"""Every number of the quickstart. A run folder remembers the command that was made from them."""
+"""All numbers of the quickstart. A run folder stores the command that was made from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ATTENTION = {
     "baseline": {"--fwp-feature-map": "softmax"},
 }
 
-# With fairseq's default of 8, a last batch of fewer sentences is left out: of validation, and of what is translated.
+# With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of the translations.
 WHOLE = {"--required-batch-size-multiple": 1}
 
 TRAINING = {
     "--optimizer": "adam",
     "--adam-betas": "(0.9, 0.98)",
     "--lr": 3e-3,
-    # Linearly down to zero: worth more than an inverse square root when a training is this short.
+    # A linear decay to zero gives better results than an inverse square root when a training is this short.
     "--lr-scheduler": "polynomial_decay",
     "--warmup-updates": 400,
     "--total-num-update": 2000,
@@ -41,9 +41,9 @@ DECODING = {
     **WHOLE,
 }
 
-# --smoke: what differs from the above. An untrained model never ends a sentence, hence the short limit.
+# The settings that differ with --smoke. An untrained model never ends a sentence, hence the short maximal length.
 SMOKE_AVERAGE_LAST = 1
-# It ends within an epoch, hence a checkpoint by updates for `fwp average` to find.
+# The smoke training ends within its first epoch, so it saves by updates, for `fwp average` to find a checkpoint.
 SMOKE_TRAINING = {
     "--warmup-updates": 10,
     "--max-tokens": 1000,

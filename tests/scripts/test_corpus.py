@@ -57,7 +57,7 @@ def test_two_at_a_time_make_it_once(made_up, tmp_path, monkeypatch, capsys):
     go_on.set()
     for one in both:
         one.join(30)
-    assert capsys.readouterr().out.count("done before, kept") == 2
+    assert capsys.readouterr().out.count("already done") == 2
 
 
 def test_pieces_are_lines_of_the_text(made_up, tmp_path):

@@ -137,7 +137,7 @@ def test_second_run_does_nothing_and_says_so(root, capsys):
     calls(root)
     capsys.readouterr()
     assert run() == 0
-    assert calls(root) == [] and capsys.readouterr().out.count("done before, kept") == 12
+    assert calls(root) == [] and capsys.readouterr().out.count("already done") == 12
 
 
 def test_measuring_again_trains_nothing(root):

@@ -89,4 +89,4 @@ def test_a_command_can_wait_for_the_folder(folder, capsys):
         order.append("first")
     second.join(10)
     assert order == ["first", "second"]
-    assert capsys.readouterr().out == f"waiting for another command that is at work in {folder.path}\n"
+    assert capsys.readouterr().out == f"waiting for another command that is using {folder.path}\n"

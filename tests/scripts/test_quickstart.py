@@ -70,7 +70,7 @@ def test_second_run_does_nothing_and_says_so(root, capsys):
     capsys.readouterr()
     assert quickstart.main([]) == 0
     output = capsys.readouterr().out
-    assert calls(root) == [] and output.count("done before, kept") == 6 and "31.40" in output
+    assert calls(root) == [] and output.count("already done") == 6 and "31.40" in output
 
 
 def test_data_is_shared_by_the_variants(root):

@@ -106,7 +106,7 @@ def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatc
     for archive in server.iterdir():
         archive.unlink()
     prepare.prepare(options(out))
-    assert capsys.readouterr().out.count("done before, kept") == len(prepare.STEPS)
+    assert capsys.readouterr().out.count("already done") == len(prepare.STEPS)
     with pytest.raises(RecipeError, match="news commentary: expected v9, actual v12"):
         prepare.prepare(options(out, "--news-commentary", "v9"))
 

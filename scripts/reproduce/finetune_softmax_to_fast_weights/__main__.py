@@ -1,4 +1,4 @@
-"""From a softmax checkpoint to a fine-tuned one with fast weights, measured at every stage."""
+"""Converts a softmax checkpoint to fast weights and fine-tunes it; measures the model at every stage."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .commands import Recipe
 STAGES = ("softmax", "converted", "finetuned")
 MODELS = ("convert", "train")
 MEASUREMENTS = ("generate", "bleu", "long")
-_TOTAL = len(MODELS) + len(STAGES) * len(MEASUREMENTS) - 1  # of the converted model no long outputs
+_TOTAL = len(MODELS) + len(STAGES) * len(MEASUREMENTS) - 1  # the converted model gets no long outputs
 _SPEED = re.compile(r"Translated ([\d,]+) sentences .* \(([\d.]+) sentences/s, [\d.]+ tokens/s\)")
 _TIME = re.compile(r"translation time: ([\d.]+)")
 
 
 def softmax_of(options) -> Path:
-    """--checkpoint, or that of the quickstart's baseline, which is trained where there is none."""
+    """Returns --checkpoint, or the checkpoint of the quickstart's baseline, which is trained if there is none."""
     if options.checkpoint is not None:
         corpus.prepare(Steps(len(corpus.STEPS)), options.out / "data")
         return options.checkpoint
@@ -43,15 +43,16 @@ def softmax_of(options) -> Path:
     return options.out / theirs.name / "checkpoints/average.pt"
 
 
-def _surroundings() -> dict:
+def _conditions() -> dict:
+    """The threads and the environment of a measurement."""
     from fwp_fairseq import records
 
     return {"threads": int(process.environment()["OMP_NUM_THREADS"]), "environment": records.environment()}
 
 
 def decode(command: list[str], log: Path, output: Path, expected: int) -> dict:
-    """fairseq-generate's own speed, without its start, and the largest memory of the process."""
-    surroundings = _surroundings()
+    """Translates the test set; returns fairseq-generate's speed, without its start, and the process's peak memory."""
+    conditions = _conditions()
     shutil.rmtree(output.parent, ignore_errors=True)
     log.unlink(missing_ok=True)
     display = DecodingDisplay(output, expected, on_terminal())
@@ -63,11 +64,11 @@ def decode(command: list[str], log: Path, output: Path, expected: int) -> dict:
     sentences = int(found[1].replace(",", "")) if found else 0
     if sentences != expected:
         raise RecipeError(f"{output}: expected {expected} translations, actual {sentences}; see {log}")
-    return {"sentences_per_second": float(found[2]), "peak_mib": round(used.peak_mib), **surroundings}
+    return {"sentences_per_second": float(found[2]), "peak_mib": round(used.peak_mib), **conditions}
 
 
 def decode_long(command: list[str], log: Path, sentences: int, length: int) -> dict:
-    """The same with fairseq-interactive, which takes what sentences it is given."""
+    """Makes outputs of ``length`` tokens with fairseq-interactive; returns its speed and the process's peak memory."""
     log.unlink(missing_ok=True)
     used = process.run(command, log)
     text = log.read_text(encoding="utf-8")
@@ -82,7 +83,7 @@ def decode_long(command: list[str], log: Path, sentences: int, length: int) -> d
 
 
 def convert(recipe: Recipe) -> dict:
-    """What fwp convert says: the attention, and the model's flags for the training."""
+    """Runs fwp convert; returns the attention and the model's training flags, which it prints."""
     log = recipe.converted.parent / "convert.log"
     log.unlink(missing_ok=True)
     process.run(commands.convert(recipe), log)
@@ -95,7 +96,7 @@ def convert(recipe: Recipe) -> dict:
 
 
 def _content(checkpoint: Path) -> str:
-    """Another checkpoint of the same name makes other results."""
+    """Identifies a checkpoint by name, size and time, because one of the same name may have other content."""
     status = checkpoint.stat()
     return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
 
@@ -124,13 +125,13 @@ def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bo
             *("long", f"{number} outputs of {length} tokens", commands.generate_long(recipe, checkpoint), []),
             lambda command: decode_long(command, folder.path / "long.log", number, length),
         )
-    if recipe.device != ("--cpu",):  # the process's own memory says nothing of a GPU's
+    if recipe.device != ("--cpu",):  # the memory of the process says nothing about that of a GPU
         found |= {"peak_mib": None, "long_peak_mib": None}
     return found
 
 
-def do(options, recipe: Recipe) -> list[dict]:
-    """Every step that is not finished; returns a record a stage."""
+def run_stages(options, recipe: Recipe) -> list[dict]:
+    """Does every unfinished step; returns one record per stage."""
     folder = Folder(recipe.path, MODELS)
     steps = Steps(_TOTAL)
     with folder.locked():
@@ -223,7 +224,7 @@ def run(options) -> None:
         smoke=options.smoke,
         device=tuple(device),
     )
-    found = do(options, recipe)
+    found = run_stages(options, recipe)
     conclude(recipe, found)
     if options.record:
         file = process.ROOT / RECORDS

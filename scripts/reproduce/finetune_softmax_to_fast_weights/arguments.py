@@ -1,4 +1,4 @@
-"""The command line of run.sh. Standard library only: it is checked before anything is installed."""
+"""The command line of run.sh. Standard library only, because it is checked before anything is installed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CONVERSION = ["--fwp-feature-map", "dpfp", "--fwp-d-dot", "192"]
 DESCRIPTION = f"""\
 Turns a trained softmax model into one that decodes in constant memory: converts its checkpoint to fast weights (fwp
 convert) and fine-tunes it for a short time. Reports BLEU on Multi30k test_2016_flickr before, right after the
-conversion and after the fine-tuning, and decoding speed and memory before and after, on the test set and with long
-outputs.
+conversion and after the fine-tuning, and the speed and memory of decoding before and after, on the test set and with
+long outputs.
 
   run.sh                                            DPFP, d_dot 192, at all three sites: the quickstart's attention
   run.sh --name decoder -- --fwp-feature-map dpfp --fwp-d-dot 192 --fwp-encoder-feature-map softmax
   run.sh --name delta -- --fwp-feature-map dpfp --fwp-d-dot 96 --fwp-update-rule delta
 
-What stands after -- goes to fwp convert instead of {" ".join(CONVERSION)}. The softmax model is that of
-scripts/quickstart.sh --baseline, which is trained first where there is none (16 minutes on 2 CPU cores), or
---checkpoint. The same command continues what was interrupted."""
+The flags after -- are passed to fwp convert instead of {" ".join(CONVERSION)}. The softmax model is
+--checkpoint, or that of scripts/quickstart.sh --baseline, which is trained first if there is none (16 minutes on 2 CPU
+cores). The same command continues after an interruption."""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -36,15 +36,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="of a model of the quickstart's dictionary")
-    parser.add_argument("--updates", type=int, metavar="N", help=f"of the fine-tuning (default: {UPDATES})")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of training and conversion (default: 1)")
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU that is there")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {OUT}, which it shares with the quickstart")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a model with the quickstart's dictionary")
+    parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="for training and conversion (default: 1)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {OUT}, shared with the quickstart")
     parser.add_argument("--name", metavar="NAME", help="folder below --out (default: finetune)")
-    parser.add_argument("--smoke", action="store_true", help="the same steps in a minute, for no result")
+    parser.add_argument("--smoke", action="store_true", help="do the same steps in a minute; no real result")
     parser.add_argument(
-        "--record", action="store_true", help=f"also append to {RECORDS}; refused when the working tree has changes"
+        "--record", action="store_true", help=f"also append to {RECORDS}; refused if the working tree has changes"
     )
     split = argv.index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
@@ -57,7 +57,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name) or options.name == "data":
         parser.error(f"--name {options.name}: expected letters, digits, '.', '_', '-', and not 'data'")
     if options.record and options.smoke:
-        parser.error("--record and --smoke: a smoke run is no result")
+        parser.error("--record and --smoke: a smoke run is not a result")
     options.conversion = options.conversion or CONVERSION
     if options.updates is None:
         options.updates = 30 if options.smoke else UPDATES

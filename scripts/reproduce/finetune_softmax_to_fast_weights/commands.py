@@ -9,11 +9,11 @@ from scripts.common.commands import USER_DIR, words_of
 from scripts.data import corpus
 from scripts.quickstart import settings
 
-# As many updates as wanted, at a third of the quickstart's rate; otherwise as there.
+# The settings that differ from the quickstart's: a third of its learning rate, and a shorter warm-up.
 _TRAINING = {"--lr": 1e-3, "--warmup-updates": 40, "--log-interval": 10}
-# Logged losses are means of the updates since the one before: single ones differ more than a short training gains.
+# Losses are logged as means over several updates, because single ones vary more than a short training gains.
 _SMOKE_TRAINING = {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True}
-# Every hypothesis of exactly this length: where a state of constant size should pay.
+# The length to which long outputs are forced, at which a state of constant size should be an advantage.
 LONG, SMOKE_LONG = 1000, 30
 LONG_SENTENCES = 10
 
@@ -46,7 +46,7 @@ class Recipe:
 
     @property
     def sources(self) -> Path:
-        """Of the long outputs."""
+        """The source sentences of the long outputs."""
         return self.path / "long.en"
 
     @property
@@ -65,7 +65,7 @@ def convert(recipe: Recipe) -> list[str]:
 
 
 def train(recipe: Recipe, model: list[str]) -> list[str]:
-    """`model`: what fwp convert says that the training must be given."""
+    """The training command; `model` holds the flags that fwp convert printed."""
     limits = {"--total-num-update": recipe.updates, "--max-update": recipe.updates}
     return [
         *("fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),
