@@ -1,6 +1,6 @@
-"""Programs that measure: ``python -m benchmarks.attention``, ``.training``, ``.decoding``; see docs/kernels.md."""
+"""Benchmarks: ``python -m benchmarks.attention``, ``.training``, ``.decoding``; see docs/kernels.md."""
 
 import os
 
-# Read when torch loads its threads: spinning for long while waiting costs more than it saves when cores are shared.
+# Set before torch starts its threads. On shared cores, long spinning of waiting threads costs more than it saves.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")

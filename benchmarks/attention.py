@@ -1,8 +1,9 @@
-"""Times the operator against softmax attention and other implementations: `python -m benchmarks.attention`.
+"""Times the operators against softmax attention and other implementations: `python -m benchmarks.attention`.
 
-CPU: one thread, CPU time, minimum of repeats, measured in turn in one process. GPU: CUDA graphs over inputs larger than
-the cache. phi is included, except for peers that are given features (naive loop: included; idiap, fla: not). Nothing is
-timed before its values and gradients agree with the reference in float64; the exit status is 1 when ours do not.
+On a CPU, all implementations take turns in one process with one thread, and the minimum of their CPU times counts. On a
+GPU, CUDA graphs over inputs larger than the cache are timed. The time of phi is included, except for idiap and fla,
+which are given features. An implementation is timed only after its values and gradients agree with the reference in
+float64; the exit status is 1 if ours do not.
 """
 
 import sys
@@ -15,7 +16,7 @@ from .clock import Call, Calls, Times, fastest
 from .implementations import IMPLEMENTATIONS, Implementation, inputs
 from .program import Session, parser
 
-# Inputs of the calls of a CUDA graph together: several times the 50 MB cache of an H100 or H200.
+# Total size of the inputs of all calls of a CUDA graph: several times the 50 MB cache of an H100 or H200.
 _GRAPH_BYTES, _MOST_COPIES = 256 << 20, 64
 
 
@@ -36,7 +37,7 @@ def _call(implementation: Implementation, case: Case, device: str, seed: int) ->
 
 
 def measure(case: Case, device: str, seconds: float, implementations: dict[str, Implementation]) -> dict:
-    """``seconds``, ``clocks``, ``errors`` and, for what was not timed, ``refused``: each by name of implementation."""
+    """Returns ``seconds``, ``clocks``, ``errors`` and the reasons of those not timed, ``refused``, each by name."""
     errors, refused = {}, {}
     for name, implementation in implementations.items():
         reason = implementation.obstacle(case, device)
@@ -58,7 +59,7 @@ def measure(case: Case, device: str, seconds: float, implementations: dict[str, 
 
 
 def compared(seconds: dict[str, float], limits: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """(ours over each of the others, factor above each limit; at most 1 where it is met)."""
+    """Returns the ratios of our time to each of the others, and of these ratios to their limits (at most 1 if met)."""
     ours = seconds.get("ours")
     if ours is None:
         return {}, {}
@@ -68,7 +69,7 @@ def compared(seconds: dict[str, float], limits: dict[str, float]) -> tuple[dict[
 
 
 def applicable(case: Case, where: str, capability: str | None) -> dict[str, float]:
-    """The targets of the case that mean anything on this machine: seconds are of an H200, bfloat16 on a CPU of AMX."""
+    """The targets of the case that apply to this machine: seconds apply to an H200, bfloat16 on a CPU to AMX."""
     if case.dtype == "bfloat16" and capability not in (None, "amx_bf16"):
         return {}
     return {name: limit for name, limit in case.limits.items() if name != "seconds" or "H200" in where}

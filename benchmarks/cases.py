@@ -1,14 +1,14 @@
-"""What benchmarks.attention measures, and the targets: ratios of time to another implementation, or seconds."""
+"""The cases of benchmarks.attention and their targets: ratios to another implementation's time, or seconds."""
 
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 HEADS, WIDTH = 8, 64  # of a head: d_key = d_value
 RULES = ("sum", "delta")
-# Steps over which the decode step is averaged, so that growth of caches and folding of blocks are paid for.
+# The number of decoding steps whose mean is taken, so that growing the cache and folding blocks are included.
 STEPS = 32
 
-# Forward, float32 and bfloat16: B*H, length, d_dot, largest ratio to softmax (sum, delta).
+# Forward, float32 and bfloat16: B*H, length, d_dot, and the largest permitted ratio to softmax (sum, delta).
 _CPU_FLOAT32 = (
     (256, 32, 64, 0.8, 1.1),
     (256, 32, 256, 1.5, 2.1),
@@ -25,11 +25,11 @@ _CPU_BFLOAT16 = (
     (64, 128, 256, 1.1, 1.7),
     (64, 128, 512, 1.5, 2.2),
 )
-# Forward + backward may be this much above the forward's ratio.
+# The permitted ratio of forward + backward is larger than that of the forward by this.
 _BACKWARD = 1.3
-# Against the peers up to 128 tokens. Naive loop and idiap's kernels are given features: their phi is not counted.
+# Against other implementations, up to 128 tokens.
 _CPU_PEERS = {"torch": 1 / 5, "naive": 1 / 20, "idiap": 1 / 6}
-# History, d_dot, largest ratio to softmax: B*H = 640.
+# Decoding with B*H = 640: history, d_dot, largest permitted ratio to softmax.
 _CPU_DECODE = ((32, 64, 0.9), (32, 256, 1.5), (32, 512, 2.2), (128, 256, 1.4), (1024, 256, 0.1))
 _REORDER = 0.05  # of a step
 
@@ -45,9 +45,12 @@ _H200_BANDWIDTH = 4.3e12  # bytes/s
 
 @dataclass(frozen=True)
 class Case:
-    """``part``: forward, both (forward + backward), decode (``length`` is the history) or reorder.
+    """A case to time.
 
-    ``limits``: largest ratio to another implementation, by its name; ``step`` is a decode step, ``seconds`` absolute.
+    Attributes:
+        part: forward, both (forward + backward), decode (``length`` is the history) or reorder.
+        limits: the largest permitted ratio to other implementations, by name; ``step`` stands for a decoding step, and
+            ``seconds`` for an absolute time.
     """
 
     part: str
@@ -67,7 +70,7 @@ class Case:
         return "elu" if self.d_dot == WIDTH else "dpfp"
 
     def small(self) -> "Case":
-        """One batch row of it, for the gate: more than two chunks where the case is longer than one."""
+        """The case with one batch row, for the check; it has more than two chunks if the case has more than one."""
         return replace(self, rows=HEADS, length=min(self.length, 320))
 
 
@@ -86,7 +89,7 @@ def _cpu() -> list[Case]:
 
 
 def byte_floor(case: Case) -> float:
-    """Seconds an H200 needs to move what the case must read and write once: q, k, v, beta, out; then gradients too."""
+    """The seconds in which an H200 can read and write once each what the case needs: q, k, v, beta, out, gradients."""
     size = 4 if case.dtype == "float32" else 2
     forward = 4 * WIDTH * size + size
     backward = 7 * WIDTH * size + 2 * size  # q, k, v, grad_out read, three gradients written; beta and its gradient
@@ -112,7 +115,7 @@ def _gpu_limits(case: Case) -> dict[str, float]:
 
 
 def _importance(case: Case) -> int:
-    """Where time is up, the last cases are left out: those with targets come first, in this order."""
+    """The rank of the case. When the time is up the last cases are left out, so cases with targets come first."""
     if case.part == "reorder" or not case.limits:
         return 5
     if case.dtype != "bfloat16":

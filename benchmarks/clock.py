@@ -1,4 +1,4 @@
-"""Smallest times of several calls, measured in turn."""
+"""Measures several calls in turn, and keeps the smallest time of each."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _MOST_REPEATS = 300
 
 
 class Call:
-    """What is timed. ``before()``, which is not, precedes each repeat; ``count`` units are done by one call."""
+    """A call to time. ``before()`` runs before each repeat and is not timed; one call does ``count`` units."""
 
     count = 1
 
@@ -38,7 +38,7 @@ def _cpu(call: Call) -> Callable[[], float]:
 
 
 def _graph(calls: list[Call]) -> Callable[[], float]:
-    """The calls one after the other in one CUDA graph, so that launches cost nobody anything; seconds for each."""
+    """Times all calls in one CUDA graph, which makes launches free; gives the seconds per call."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -66,7 +66,7 @@ def _graph(calls: list[Call]) -> Callable[[], float]:
 
 
 def _events(calls: list[Call]) -> Callable[[], float]:
-    """As :func:`_graph` for what cannot be captured: launches are in it where they take longer than the work."""
+    """Like :func:`_graph` for calls that cannot be captured; launches count where they take longer than the work."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:
@@ -83,7 +83,7 @@ def _events(calls: list[Call]) -> Callable[[], float]:
 
 
 class Times(NamedTuple):
-    """By name; ``clocks`` says how: cpu, graph or events."""
+    """Times by name; ``clocks`` tells how each was measured: cpu, graph or events."""
 
     seconds: dict[str, float]
     clocks: dict[str, str]
@@ -100,10 +100,10 @@ def _timer(calls: list[Call], device: str) -> tuple[Callable[[], float], str]:
 
 
 def fastest(calls: Calls, device: str, seconds: float) -> Times:
-    """Smallest seconds of each name's unit, measured in turn for about ``seconds`` each.
+    """Measures the calls of each name in turn for about ``seconds`` each; returns the smallest seconds per unit.
 
-    On the CPU the time of this thread, of the first call of each list; on a GPU that of a CUDA graph of the whole
-    list, whose calls should have inputs of their own, more than the cache holds.
+    On the CPU this is the time of this thread for the first call of each list. On a GPU it is the time of a CUDA graph
+    of the whole list, whose calls should have different inputs that together exceed the cache.
     """
     made = {name: _timer(given, device) for name, given in calls.items()}
     timers = {name: timer for name, (timer, _) in made.items()}

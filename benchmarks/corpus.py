@@ -1,4 +1,4 @@
-"""Sentences of the corpora in $FWP_DATA as fairseq's own data sets, and documents made by concatenating them."""
+"""Loads the corpora in $FWP_DATA as fairseq data sets of sentences, or of documents made by concatenating these."""
 
 import gzip
 import io
@@ -11,9 +11,9 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 
 ROOT = Path(__file__).resolve().parents[1]
-# Data to the files it is made of (plus .en.gz and .de.gz) and the vocabulary learnt on them.
+# The name of a data set to its files (without .en.gz and .de.gz) and the size of the vocabulary learnt on them.
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
-# Exactly so many target tokens, and at most as many source tokens.
+# Documents: exactly this number of target tokens, and at most as many source tokens.
 DOCUMENTS = {str(length): length for length in (64, 128, 256, 512, 1024, 2048)}
 _PAIRS = 10_000
 
@@ -38,7 +38,7 @@ def _pieces(lines: list[str], vocabulary: int) -> sentencepiece.SentencePiecePro
 
 @cache
 def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
-    """Size of the joint vocabulary, and the pieces of each pair."""
+    """Returns the size of the joint vocabulary, and the pieces of each pair."""
     prefix, vocabulary = SENTENCES[name]
     folder = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
     sides = [_lines(folder / f"{prefix}.{language}.gz") for language in ("en", "de")]
@@ -48,7 +48,7 @@ def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
 
 
 def _documents(pairs: list, length: int) -> list:
-    """Pairs concatenated until the target is long enough, and cut; one place is left for the end of sentence."""
+    """Concatenates pairs until the target is long enough, and cuts them; leaves room for the end of sentence."""
     found, source, target = [], [], []
     for one, other in pairs:
         source, target = source + one, target + other
@@ -59,7 +59,7 @@ def _documents(pairs: list, length: int) -> list:
 
 
 def dictionary(size: int) -> Dictionary:
-    """fairseq's special symbols and ``size`` others."""
+    """A dictionary of fairseq's special symbols and ``size`` others."""
     found = Dictionary()
     for number in range(size):
         found.add_symbol(f"piece{number}")
@@ -67,9 +67,9 @@ def dictionary(size: int) -> Dictionary:
 
 
 def load(data: str, vocabulary: int | None = None) -> tuple[Dictionary, LanguagePairDataset]:
-    """The data set named ``data``, with unused words up to ``vocabulary``.
+    """Loads the data set named ``data``, with unused words added up to ``vocabulary``.
 
-    The words are SentencePiece BPE learnt on the same 10 000 pairs. SystemExit names a file that is not there.
+    The words are SentencePiece BPE pieces learnt on the same 10 000 pairs. Raises SystemExit for a missing file.
     """
     size, pairs = _pairs(data if data in SENTENCES else "wmt")
     if data in DOCUMENTS:

@@ -1,7 +1,7 @@
-"""A decoder's step with a history, and the reordering of hypotheses between two steps.
+"""Times a decoder's step with a history, and the reordering of hypotheses between two steps.
 
-The time of a step is the mean over :data:`.cases.STEPS` steps around the history, so that growth of caches and folding
-of blocks are in it; every step writes a key and a value of its own.
+The time of a step is the mean over :data:`.cases.STEPS` steps around the history, which includes growing the cache and
+folding blocks. Every step writes a new key and value.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,11 @@ from .implementations import IMPLEMENTATIONS, inputs, phi
 
 @dataclass(frozen=True)
 class Decoder:
-    """``begin(case, x)`` writes all positions of x and gives the state; ``step(case, state, x)`` writes and reads one
-    position, (out, state); ``reorder(state, order)`` gives the state whose row i was order[i]."""
+    """An implementation of decoding.
+
+    ``begin(case, x)`` writes all positions of x and returns the state. ``step(case, state, x)`` writes and reads one
+    position and returns (out, state). ``reorder(state, order)`` returns the state whose row i is the old row order[i].
+    """
 
     begin: Callable
     step: Callable
@@ -69,7 +72,7 @@ def _by_state(case: Case, state, x: dict[str, Tensor]):
 
 
 def _state() -> Decoder:
-    """The textbook's step: the whole state is read, written, and moved when hypotheses are reordered."""
+    """The textbook's way to decode: the whole state is read, written, and moved when hypotheses are reordered."""
     return Decoder(
         begin=lambda case, x: _by_state(case, None, x)[1],
         step=_by_state,
@@ -79,7 +82,7 @@ def _state() -> Decoder:
 
 
 class _Keys:
-    """fairseq's cache of keys and values for softmax attention, with room for what comes."""
+    """fairseq's cache of keys and values for softmax attention, with room for later positions."""
 
     def __init__(self, case: Case, x: dict[str, Tensor]):
         rows, self.count = x["k"].shape[:2]
@@ -108,14 +111,14 @@ DECODERS = {"ours": _ours(), "softmax": _softmax(), "state": _state()}
 
 
 def _inputs(case: Case, device: str) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """Everything written before, and each of the steps."""
+    """The inputs of the history, and those of each step."""
     before = max(case.length - STEPS // 2, 0)
     x = inputs(replace(case, length=before + STEPS), device)
     return _at(x, slice(before)), [_at(x, slice(t, t + 1)) for t in range(before, before + STEPS)]
 
 
 def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
-    """The error of the steps of two hypotheses after the second has taken the first one's place; or Refused."""
+    """Returns the error of steps with two hypotheses after the second has replaced the first; raises Refused."""
     small = replace(case, rows=2 * HEADS)
     history, steps = _inputs(small, device)
     order = torch.tensor([1, 1], device=device)
@@ -140,7 +143,7 @@ def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
 
 
 class _Steps(Call):
-    """The steps of a case, from a state that is made anew before each repeat."""
+    """The steps of a case; before each repeat their state is made anew."""
 
     def __init__(self, decoder: Decoder, case: Case, device: str):
         self.decoder, self.case, self.count = decoder, case, STEPS
@@ -157,7 +160,7 @@ class _Steps(Call):
 
 
 class _Reorder(Call):
-    """One reordering, as beam search asks for: hypotheses of a sentence take each other's places."""
+    """One reordering as in beam search: the hypotheses of each sentence exchange their places."""
 
     def __init__(self, decoder: Decoder, case: Case, device: str):
         self.decoder = decoder
@@ -174,7 +177,7 @@ class _Reorder(Call):
 
 
 def measure(case: Case, device: str, seconds: float, names: list[str]) -> dict:
-    """As ``benchmarks.attention.measure``; for a reordering, ``step`` is the time of our step."""
+    """Measures like ``benchmarks.attention.measure``; for a reordering, ``step`` is the time of our step."""
     errors, refused, calls = {}, {}, {}
     for name in (name for name in DECODERS if name in {"ours", "state", *names}):
         try:

@@ -1,9 +1,9 @@
-"""Tokens per second of beam search with whole models beside fairseq's own Transformer: `python -m benchmarks.decoding`.
+"""Measures tokens per second of beam search with our models and fairseq's Transformer: `python -m benchmarks.decoding`.
 
-As fairseq-generate does it: the task's iterator, generator and inference step, beam 4. The models are untrained, and
-every hypothesis of a batch gets as many tokens as its references have on average, so that all models do the same steps.
-Hypotheses' scores must agree with those by the reference in float64 before anything is timed; the exit status is 1 when
-they do not.
+It decodes as fairseq-generate does, with the task's iterator, generator and inference step, and beam 4. The models are
+untrained, and every hypothesis of a batch gets as many tokens as its references have on average, so that all models do
+the same steps. A model is timed only after the scores of its hypotheses agree with those of the reference in float64;
+the exit status is 1 if they do not.
 """
 
 import sys
@@ -40,7 +40,7 @@ def _dtype(device: str) -> torch.dtype:
 
 
 def searching(task, case: ModelCase, row: str, model):
-    """``search(sample, length)``: fairseq's hypotheses, all of ``length`` tokens and the end of sentence."""
+    """Returns ``search(sample, length)``, which gives fairseq's hypotheses of ``length`` tokens and end of sentence."""
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)

@@ -1,7 +1,7 @@
-"""Speed and memory of beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
+"""Measures beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
 
-Four documents, beam 4, at every length, so that what a model keeps of each hypothesis shows; all else is as in
-:mod:`benchmarks.decoding`, the check before the timing included.
+Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. All else,
+including the check before timing, is as in :mod:`benchmarks.decoding`.
 """
 
 import sys
@@ -17,7 +17,7 @@ _ROWS = ("dpfp256", "delta256", "elu")
 
 
 def _cases(size: str) -> list[ModelCase]:
-    # Short documents are timed more often: their time is smaller than the clock's chance.
+    # Short documents are timed more often, because chance weighs more in their short times.
     return [
         ModelCase(size, data, SENTENCES * length, 1, max(1, 1024 // length), _ROWS)
         for data, length in DOCUMENTS.items()

@@ -1,4 +1,4 @@
-"""Nothing is timed before its values and gradients agree with the reference in float64."""
+"""Checks values and gradients of an implementation against the reference in float64 before it is timed."""
 
 import math
 from dataclasses import replace
@@ -12,7 +12,7 @@ from .implementations import Implementation, Prepared, inputs
 
 
 class Refused(Exception):
-    """The implementation must not be timed."""
+    """The implementation must not be timed; the message tells why."""
 
 
 class Tolerance(NamedTuple):
@@ -20,16 +20,16 @@ class Tolerance(NamedTuple):
     gradients: float
 
 
-# Largest difference over the largest magnitude, as promised for the CPU.
+# Permitted errors on the CPU: the largest difference over the largest magnitude.
 LARGEST = {
     "float32": Tolerance(1e-6, 1e-5),
     "bfloat16": Tolerance(5e-3, 5e-3),
     "float16": Tolerance(1e-3, 1e-3),
 }
-# Root mean square of the difference over that of the values, as promised for half precision on a GPU, besides what
-# rounding the exact result to the output's type costs.
+# Permitted errors for half precision on a GPU: root mean square of the difference over that of the values, in addition
+# to the error of rounding the exact result to the output's type.
 _RMS = Tolerance(6e-4, 2e-3)
-# A peer only has to be the same function.
+# Permitted errors of other implementations, which only have to compute the same function.
 PEERS = {
     "float32": Tolerance(1e-4, 1e-3),
     "bfloat16": Tolerance(3e-2, 1e-1),
@@ -38,7 +38,7 @@ PEERS = {
 
 
 def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor | None = None) -> dict[str, Tensor]:
-    """``out`` of run(**tensors) and the gradients of all tensors."""
+    """Returns ``out`` of run(**tensors) and the gradients of all tensors."""
     tensors = {name: y.detach().requires_grad_() for name, y in tensors.items()}
     out = run(**tensors)
     grad_out = torch.ones_like(out) if grad_out is None else grad_out
@@ -59,9 +59,9 @@ def _swap(x: Tensor) -> Tensor:
 
 
 def check(name: str, implementation: Implementation, case: Case, device: str) -> dict[str, float]:
-    """The error of ``out`` and of each gradient on one batch row of the case.
+    """Returns the error of ``out`` and of each gradient on one batch row of the case.
 
-    Raises Refused when one is larger than it may be, or is not a number, or when the implementation fails.
+    Raises Refused if an error is larger than permitted or NaN, or if the implementation fails.
     """
     small = case.small()
     try:
@@ -98,6 +98,6 @@ def _expected(implementation: Implementation, case: Case, prepared: Prepared, gr
     return _last[1]
 
 
-# What the oracle was asked last, and its answer: cases and implementations that follow one another ask the same, and a
-# long one takes seconds.
+# The last inputs and results of the reference. Successive cases and implementations often need the same results, and a
+# long case takes seconds.
 _last: list = []

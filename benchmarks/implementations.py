@@ -1,4 +1,7 @@
-"""Ours and the peers, each as a function of its own layout. A peer that is not there says why; none is a dependency."""
+"""Our implementations and others, each as a function of tensors in its own layout.
+
+The others are not dependencies; one that is not installed gives the reason.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from .cases import HEADS, WIDTH, Case
 
 
 class Prepared(NamedTuple):
-    """``run(**tensors)`` is what is timed; (B, H, T, d) where ``heads_first``, else (B, T, H, d)."""
+    """The timed call is ``run(**tensors)``; tensors are (B, H, T, d) if ``heads_first``, else (B, T, H, d)."""
 
     run: Callable[..., Tensor]
     tensors: dict[str, Tensor]
@@ -24,9 +27,10 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Implementation:
-    """``prepare`` is not timed. ``oracle`` computes the same from the same tensors, (B, T, H, d), in float64.
+    """An implementation to time.
 
-    ``ours``: held to the tolerances that are promised; a peer only has to be the same function.
+    ``prepare`` makes the call, and is not timed. ``oracle`` computes the same from the same tensors, (B, T, H, d), in
+    float64. ``ours`` tells whether our tolerances apply; other implementations only have to compute the same function.
     """
 
     prepare: Callable[[Case, dict[str, Tensor]], Prepared]
@@ -36,7 +40,7 @@ class Implementation:
 
 
 def inputs(case: Case, device: str, seed: int = 0) -> dict[str, Tensor]:
-    """q, k, v as fairseq has them, (T, B, C) seen as (B, T, H, d); beta after the sigmoid."""
+    """q, k and v in fairseq's layout, (T, B, C) viewed as (B, T, H, d), and beta after the sigmoid."""
     drawn = {"generator": torch.Generator(device).manual_seed(seed + case.rows * case.length), "device": device}
     batch, dtype = case.rows // HEADS, getattr(torch, case.dtype)
     x = {name: torch.randn(case.length, batch, HEADS * WIDTH, **drawn) for name in ("q", "k", "v")}
@@ -51,7 +55,7 @@ def phi(case: Case) -> feature_maps.FeatureMap:
 
 
 def _operator(case: Case, backend: str, feature_map, **options) -> Callable[..., Tensor]:
-    """The decoder's call: causal, the paper's normaliser for the rule, no state wanted."""
+    """The operator as a decoder calls it: causal, with the paper's normaliser for the rule, without a state."""
     options |= {"feature_map": feature_map, "backend": backend, "return_state": False}
     if case.rule == "sum":
         return lambda q, k, v, beta=None: ops.sum_rule(q, k, v, **options)[0]
@@ -76,7 +80,7 @@ def _backend(name: str, ours: bool = False, obstacle=lambda case, device: None) 
 
 
 def _features(case: Case, x: dict[str, Tensor]) -> dict[str, Tensor]:
-    """q and k mapped, and divided by their sums where the rule wants it."""
+    """The features of q and k, divided by their sums if the rule requires it."""
     found = dict(_given(case, x))
     for name in ("q", "k"):
         mapped = phi(case)(x[name].float())
@@ -102,7 +106,7 @@ def _softmax_oracle(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _idiap(case: Case, x: dict[str, Tensor]) -> Prepared:
-    """Its CausalLinearAttention after the feature map: the sums of keys in torch, the rest in its kernel."""
+    """idiap's CausalLinearAttention after its feature map: sums of keys in torch, the rest in its kernel."""
     from fast_transformers.causal_product import causal_dot_product
 
     def run(q, k, v):
@@ -122,7 +126,7 @@ def _idiap_obstacle(case: Case, device: str) -> str | None:
 
 
 def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
-    """Given features: its own DPFP map is another function (negative coordinates are lost)."""
+    """flash-linear-attention on our features, because its own DPFP map loses negative coordinates."""
     if case.rule == "sum":
         from fla.ops.linear_attn import chunk_linear_attn
 
@@ -140,7 +144,7 @@ def _fla_obstacle(case: Case, device: str) -> str | None:
 
 def _naive_obstacle(case: Case, device: str) -> str | None:
     if device == "cuda":
-        return "left out on a GPU: dozens of launches a position"
+        return "left out on a GPU: dozens of launches per position"
     return "left out beyond 128 positions: minutes" if case.length > 128 else None
 
 

@@ -1,4 +1,4 @@
-"""Before a model is timed: it computes what the same weights compute by the reference, in float64."""
+"""Checks, before a model is timed, that it computes the same as the reference with its weights in float64."""
 
 import torch
 from fairseq.utils import move_to_cuda
@@ -7,7 +7,7 @@ from torch import nn
 from .gate import Refused
 from .models import ModelCase, build_model, configuration
 
-# Relative errors of the loss and of the whole gradient; of a hypothesis' score, which is a mean log probability.
+# Permitted relative errors of the loss and the whole gradient, and of a hypothesis's score, a mean log probability.
 _LOSS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 _GRADIENT = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 3e-2}
 _SCORE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
@@ -17,7 +17,7 @@ _LAYERS = ("--encoder-layers", 1, "--decoder-layers", 1)
 
 
 def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
-    """The model with every operator by the reference, on the CPU."""
+    """Builds the model on the CPU, with the backend reference for every operator."""
     backend = [] if row == "softmax" else ["--fwp-backend", "reference"]
     found = build_model(task, case.size, row, *_LAYERS, *backend)
     found.load_state_dict(model.state_dict())
@@ -25,7 +25,7 @@ def reference(task, case: ModelCase, row: str, model: nn.Module) -> nn.Module:
 
 
 def small_sample(task) -> dict:
-    """A few sentences, cut."""
+    """A batch of a few sentences, cut short."""
     dataset = task.dataset("train")
     cut = []
     for number in range(_SENTENCES):
@@ -50,7 +50,7 @@ def _refuse_above(what: str, error: float, limit: float) -> None:
 
 
 def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
-    """Raises Refused unless loss and gradient of a small batch are right, without dropout."""
+    """Raises Refused unless the loss and gradient of a small batch, without dropout, are right."""
     model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     criterion = task.build_criterion(configuration(case.size, row).criterion)
     sample = small_sample(task)
@@ -64,7 +64,7 @@ def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dt
     of_loss, of_gradient = errors(model, move_to_cuda(sample) if device == "cuda" else sample)
     limit = _GRADIENT[dtype]
     if of_gradient > limit:
-        # Rounding alone may switch a ReLU, and the gradient jumps: the reference in the same type tells.
+        # Rounding alone may switch a ReLU, which makes the gradient jump; the reference in the same type shows this.
         limit = max(limit, 2 * errors(reference(task, case, row, model).to(dtype), sample)[1])
     _refuse_above(f"{row}, {case.name}: error of the loss", of_loss, _LOSS[dtype])
     _refuse_above(f"{row}, {case.name}: error of the gradient", of_gradient, limit)
@@ -73,7 +73,7 @@ def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dt
 def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate) -> None:
     """Raises Refused unless the scores of all hypotheses of a small batch are right.
 
-    ``generate(model, sample)`` gives fairseq's hypotheses.
+    ``generate(model, sample)`` returns fairseq's hypotheses.
     """
     model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     exact = reference(task, case, row, model).double()

@@ -1,4 +1,4 @@
-"""Whole fairseq models, stock and ours, of equal size; fairseq's own task, trainer, criterion and generator."""
+"""Builds fairseq models, stock and ours, of equal size, with fairseq's own task and data."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ _MINI = [
     *("--encoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
     *("--encoder-attention-heads", 2, "--decoder-layers", 1, "--decoder-attention-heads", 2),
 ]
-# Size to architecture without its prefix, flags, width of a head, smallest vocabulary.
+# Each size: the architecture without its prefix, flags, width of a head, smallest vocabulary.
 SIZES = {
     "mini": ("transformer", _MINI, 16, None),
     "tiny": ("transformer", _TINY, 48, None),
     "base": ("transformer", [], 64, None),
     "big": ("transformer_vaswani_wmt_en_de_big", [], 64, 32768),
 }
-# Name of a row to feature map, update rule, d_dot, backend; softmax is fairseq's own transformer. Where time is up, the
-# last are left out.
+# Each row of a table: feature map, update rule, d_dot, backend; softmax is fairseq's own transformer. When the time is
+# up, the last rows are left out.
 ATTENTION: dict[str, tuple] = {
     "softmax": ("softmax", None, None, None),
     "dpfp256": ("dpfp", "sum", 256, "auto"),
@@ -53,7 +53,7 @@ _COMMON = [
 
 @dataclass(frozen=True)
 class ModelCase:
-    """One size of model on one kind of data. ``limits``: smallest ratio of speed to stock, by row."""
+    """One size of model on one kind of data. ``limits`` holds the smallest permitted speed over stock's, by row."""
 
     size: str
     data: str
@@ -69,7 +69,7 @@ class ModelCase:
 
 
 def d_dot(size: str, row: str) -> int | None:
-    """The row's width; where heads of this width cannot have it, the next that they can."""
+    """The row's d_dot, or the next larger one if it is impossible with heads of this size's width."""
     feature_map, _, wanted, _ = ATTENTION[row]
     step = 2 * SIZES[size][2] if feature_map == "dpfp" else 1
     return None if wanted is None else -(-wanted // step) * step
@@ -83,7 +83,7 @@ def _parsed(*flags: str):
 
 
 def configuration(size: str, row: str, *more: object):
-    """fairseq's configuration, as its command line would make it."""
+    """Makes fairseq's configuration as its command line would."""
     architecture, flags, _, _ = SIZES[size]
     feature_map, rule, _, backend = ATTENTION[row]
     chosen: list[object] = [*_COMMON, *flags, "--arch", architecture if rule is None else f"fwp_{architecture}"]
@@ -103,7 +103,7 @@ def build_task(case: ModelCase) -> TranslationTask:
 
 
 def batches(task: TranslationTask, case: ModelCase, device: str) -> list[dict]:
-    """The first ones of a shuffled epoch, batched by fairseq."""
+    """The first batches of a shuffled epoch, made by fairseq."""
     epoch = task.get_batch_iterator(
         task.dataset("train"), max_tokens=case.max_tokens, max_positions=(2048, 2048), seed=1, num_workers=0,
         required_batch_size_multiple=1,
@@ -118,7 +118,7 @@ def build_model(task: TranslationTask, size: str, row: str, *more: object, seed:
 
 
 def fields(case: ModelCase, row: str) -> dict:
-    """What a record says about the row of a case."""
+    """The fields of a record that describe the row of a case."""
     feature_map, rule, _, backend = ATTENTION[row]
     return {
         "size": case.size, "data": case.data, "max_tokens": case.max_tokens, "batches": case.batches,

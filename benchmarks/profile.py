@@ -1,10 +1,10 @@
-"""Where the time of a model on the CPU goes, by what its operators do."""
+"""Divides the time of a model on the CPU by the kinds of its operators."""
 
 from collections.abc import Callable
 
 from torch.profiler import ProfilerActivity, profile
 
-# The first whose part of a name occurs in the operator's; what is left is "rest".
+# An operator belongs to the first kind of which one of these parts occurs in its name, else to "rest".
 _KINDS = {
     "attention": ("fwp", "bmm", "scaled_dot_product", "flash_attention", "::_softmax"),
     "moving caches": ("index_select", "::cat", "::copy_", "::clone"),
@@ -19,14 +19,14 @@ _COUNTED = ("aten::", "fwp::", "mkldnn", "GeneratedBackwardFor_fwp")
 
 
 def kind_of(event: str) -> str | None:
-    """None for what is no operator."""
+    """The kind of an operator; None if the event is not an operator."""
     if not event.startswith(_COUNTED):
         return None
     return next((kind for kind, parts in _KINDS.items() if any(part in event for part in parts)), "rest")
 
 
 def shares(run: Callable[[], object]) -> dict[str, float]:
-    """Share of each kind in the time that the operators of ``run()`` take themselves; Python between them has none."""
+    """The share of each kind in the time of the operators of ``run()``; the time of Python between them is left out."""
     with profile(activities=[ProfilerActivity.CPU]) as found:
         run()
     spent = dict.fromkeys([*_KINDS, "rest"], 0.0)

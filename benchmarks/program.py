@@ -1,4 +1,4 @@
-"""What the programs share: options, deadline, records."""
+"""The options, deadline and records that all benchmark programs have."""
 
 import argparse
 import os
@@ -16,17 +16,17 @@ def parser(documentation: str) -> argparse.ArgumentParser:
     found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     found.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
     found.add_argument("--list", action="store_true", help="print the names of the cases and end")
-    found.add_argument("--time-limit", type=float, metavar="SECONDS", help="begin nothing further after so long")
+    found.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no further case after this time")
     found.add_argument(
-        "--record", type=Path, metavar="DIR", help="append records to DIR, e.g. benchmarks/results; not without commit"
+        "--record", type=Path, metavar="DIR", help="append records to DIR, e.g. benchmarks/results; needs a commit"
     )
     return found
 
 
 class Session:
-    """One run of a program: which cases it does, until when, and where the records go.
+    """One run of a program: its cases, its deadline and its records.
 
-    Raises SystemExit, naming flag, expected and actual, for options that cannot be served.
+    Raises SystemExit for options that cannot be served; the message names flag, expected and actual value.
     """
 
     def __init__(self, name: str, arguments: argparse.Namespace, clock=time.monotonic):
@@ -44,12 +44,12 @@ class Session:
 
     @property
     def where(self) -> str:
-        """The machine, as tables name it."""
+        """The name of the machine in tables."""
         gpu = self.environment["gpu"] if self.arguments.device == "cuda" else None
         return gpu or self.environment["cpu"]
 
     def chosen(self, cases: list) -> list:
-        """Those that --only selects; ends the program after printing them for --list."""
+        """Returns the cases that --only selects; with --list prints them and ends the program."""
         found = [case for case in cases if re.search(self.arguments.only or "", case.name)]
         if self.arguments.list:
             print("\n".join(case.name for case in found))
@@ -64,7 +64,7 @@ class Session:
         return limit is not None and self.clock() - self.begin > share * limit
 
     def until_deadline(self, cases: list):
-        """The cases one after the other; what is left when time is up is named."""
+        """Yields the cases one after the other; when the time is up, prints the names of those that are left out."""
         for number, case in enumerate(cases):
             if self.late():
                 left = ", ".join(other.name for other in cases[number:])
@@ -73,7 +73,7 @@ class Session:
             yield case
 
     def record(self, **fields) -> None:
-        """Appends to the program's own file; ``table`` is the program's name unless given."""
+        """Appends a record to the program's file; ``table`` is the program's name unless it is given."""
         if self.arguments.record:
             record = {
                 "table": self.name,
@@ -86,7 +86,7 @@ class Session:
             records.append(self.arguments.record / f"{self.name}.jsonl", record)
 
     def status(self) -> int:
-        """Of the program: 1 when a check failed."""
+        """The exit status of the program: 1 if a check failed, else 0."""
         for failure in self.failed:
             print(f"FAILED: {failure}", flush=True)
         return 1 if self.failed else 0

@@ -1,8 +1,8 @@
-"""Words per second of training whole models beside fairseq's own Transformer: `python -m benchmarks.training`.
+"""Measures words per second in training our models and fairseq's Transformer: `python -m benchmarks.training`.
 
-fairseq's trainer does whole updates, of every model in turn on the same batches; the smallest time of a batch counts.
-Words are target tokens, as in fairseq's log. Loss and gradient must agree with the reference in float64 before anything
-is timed; the exit status is 1 when they do not.
+fairseq's trainer does whole updates of every model in turn on the same batches; the smallest time of each batch counts.
+Words are target tokens, as in fairseq's log. A model is timed only after its loss and gradient agree with the reference
+in float64; the exit status is 1 if they do not.
 """
 
 import sys

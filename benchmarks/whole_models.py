@@ -1,4 +1,4 @@
-"""What training and decoding share: models in turn on the same batches, beside fairseq's own Transformer."""
+"""Times models, fairseq's Transformer among them, in turn on the same batches, in training or decoding."""
 
 import argparse
 import gc
@@ -25,10 +25,10 @@ from .program import Session, parser
 
 @dataclass(frozen=True)
 class Work:
-    """What is timed.
+    """The work to time.
 
-    ``check(task, case, row, device)`` raises Refused where the model is wrong. ``prepare`` of the same gives
-    ``run(sample)``, whose result is the count of ``unit``. ``repeats`` on one batch reach the peak of memory.
+    ``check(task, case, row, device)`` raises Refused if the model is wrong. ``prepare``, with the same arguments,
+    returns ``run(sample)``, whose result counts ``unit``. ``repeats`` runs on one batch reach the peak of memory.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _clock(device: str) -> str:
 
 
 def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float, int]:
-    """CPU time of this thread with one thread, wall time with several or on a GPU; and what was counted."""
+    """Returns the time of ``run`` and its count: CPU time with one thread, wall time with several or on a GPU."""
     now = time.thread_time if _clock(device) == "cpu" else time.perf_counter
     if device == "cuda":
         torch.cuda.synchronize()
@@ -56,8 +56,11 @@ def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float
 
 
 class Measured(NamedTuple):
-    """By row, but for ``counts``: the sum over the batches of the smallest seconds; of the operators' time the share of
-    each kind; on a GPU the bytes at most on the largest batch; why a row was not timed."""
+    """The results, each by row except ``counts``.
+
+    These are the smallest seconds, summed over the batches; the share of each kind of operator in their time; on a GPU
+    the peak of memory on the largest batch, in bytes; and the reasons why rows were not timed.
+    """
 
     seconds: dict[str, float]
     counts: dict[str, int]
@@ -66,12 +69,12 @@ class Measured(NamedTuple):
     refused: dict[str, str]
 
 
-# Of a time limit: when no further row is prepared.
+# The share of the time limit after which no further row is prepared.
 _PREPARING = 0.5
 
 
 def _warm(work: Work, task, case: ModelCase, row: str, device: str, samples: list[dict]) -> Callable[[dict], int]:
-    """``work.prepare``, and the repeats on the largest batch."""
+    """Prepares the work, and runs its repeats on the largest batch."""
     run = work.prepare(task, case, row, device)
     largest = max(samples, key=lambda sample: sample["target"].numel())
     for _ in range(work.repeats):
@@ -80,7 +83,7 @@ def _warm(work: Work, task, case: ModelCase, row: str, device: str, samples: lis
 
 
 def _warm_with_peak(work: Work, task, case: ModelCase, row: str, samples: list[dict]) -> tuple[Callable, int]:
-    """And the bytes that torch allocated for it on the GPU at most, beside what was there."""
+    """Does the same as :func:`_warm`, and also returns the most bytes that torch allocated for it on the GPU."""
     gc.collect()  # models refer to themselves
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -90,7 +93,7 @@ def _warm_with_peak(work: Work, task, case: ModelCase, row: str, samples: list[d
 
 
 def _turns(samples: list[dict], rounds: int, late: Callable[[], bool]) -> Iterator[tuple[int, dict]]:
-    """The batches by number, round after round; after the first round while there is time."""
+    """Yields the batches with their numbers, round after round; after the first round only while there is time."""
     for done in range(rounds):
         for turn in enumerate(samples):
             if done and late():
@@ -101,8 +104,11 @@ def _turns(samples: list[dict], rounds: int, late: Callable[[], bool]) -> Iterat
 def measure(
     work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool, late=lambda share=1.0: False
 ) -> Measured:
-    """``late(share)`` says whether this share of the time is over. Rows that are not prepared by half of it are left
-    out, the first is not; every batch is timed once at least."""
+    """Measures the rows in turn on the same batches.
+
+    ``late(share)`` tells whether this share of the time limit is over. Rows that are not prepared after half of it are
+    left out, except the first; every batch is timed at least once.
+    """
     task = models.build_task(case)
     samples = models.batches(task, case, device)
     runs, peaks, refused = {}, {}, {}
@@ -151,7 +157,7 @@ def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
 
 
 def peak_memory(work: Work, case: ModelCase, row: str) -> int:
-    """Resident bytes at most on the largest batch, on the CPU in a process of its own."""
+    """Returns the peak of resident memory on the largest batch, in bytes, on the CPU and in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_alone, work, case, row, torch.get_num_threads()).result()
 
@@ -160,12 +166,12 @@ def _options(documentation: str) -> argparse.ArgumentParser:
     found = parser(documentation)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found.add_argument(
-        "--threads", type=int, default=min(2, usable), help="on the CPU; with 1, CPU time is taken (default: 2)"
+        "--threads", type=int, default=min(2, usable), help="threads on the CPU; with 1, CPU time counts (default: 2)"
     )
-    found.add_argument("--rows", metavar="NAMES", help=f"besides softmax; some of {','.join(list(ATTENTION)[1:])}")
+    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
-    found.add_argument("--no-memory", action="store_true", help="leave out the peak of memory: a process for each row")
-    found.add_argument("--profile", action="store_true", help="what the operators' time goes to, on the CPU")
+    found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
+    found.add_argument("--profile", action="store_true", help="also divide the time by kinds of operators (CPU)")
     return found
 
 
