@@ -1,5 +1,5 @@
-"""Draws the paper's Figures 2 to 5 from the records: end losses over the number of keys, ours over those that the
-authors published, and learning curves. The same records give the same files, byte for byte."""
+"""Draws the paper's Figures 2 to 5 from the records: final losses over the number of keys, with those that the authors
+published, and learning curves. The same records always give the same files."""
 
 import argparse
 import hashlib
@@ -20,7 +20,7 @@ from .grid import ROOT
 from .model import Variant
 from .training import EVALUATE_EVERY, SOLVED
 
-LEAST_LOSS = 1e-4  # what is lower, down to zero, is drawn here
+LEAST_LOSS = 1e-4  # lower losses, down to zero, are drawn at this value
 OURS, THEIRS, MARK = "#0b6bb5", "#d2691e", "#8a8a8a"
 MODELS = {1: setting1.MODELS, 2: setting2.MODELS}
 TITLES = {
@@ -37,7 +37,7 @@ def _title(model: str) -> str:
 
 
 def _panels(models: tuple[str, ...], **options):
-    """A figure with a panel for each model, in two rows."""
+    """Makes a figure with a panel for each model, in two rows."""
     columns = -(-len(models) // 2)
     figure = Figure(figsize=(2.75 * columns, 5.8), layout="constrained")
     panels = list(figure.subplots(2, columns, squeeze=False, **options).flat)
@@ -47,7 +47,7 @@ def _panels(models: tuple[str, ...], **options):
 
 
 def end_losses(setting: int, records: list[dict]) -> Figure:
-    """Best evaluation loss over S, a panel a model. Several seeds: the line is their median."""
+    """Draws the best evaluation loss over S, in one panel per model; with several seeds the line is their median."""
     figure, panels = _panels(MODELS[setting], sharex=True)
     for model, axes in panels.items():
         theirs = sorted((S, cell.loss) for (name, S), cell in PUBLISHED[setting].items() if name == model)
@@ -87,13 +87,13 @@ def end_losses(setting: int, records: list[dict]) -> Figure:
 
 
 def _curve_size(records: list[dict]) -> int | None:
-    """The number of keys that most models have a record for; the largest of several."""
+    """The number of keys for which most models have a record; if there are several, the largest."""
     models = {S: {record["model"] for record in records if record["S"] == S} for S in {r["S"] for r in records}}
     return max(models, key=lambda S: (len(models[S]), S), default=None)
 
 
 def learning_curves(setting: int, records: list[dict], S: int | None = None) -> Figure:
-    """Evaluation loss over the steps of every model with S keys, the first seed of each."""
+    """Draws the evaluation loss over the steps for every model with S keys, the first seed of each."""
     S = _curve_size(records) if S is None else S
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -126,7 +126,7 @@ def _finish(figure: Figure, title: str) -> None:
 
 
 def digest(figure: Figure) -> str:
-    """Of the points that are drawn; written into the file, to compare it with records whatever matplotlib drew it."""
+    """A digest of the points that are drawn, independent of the version of matplotlib; the file contains it."""
     drawn = [
         [axes.get_title(), [[str(line.get_label()), line.get_xydata().round(9).tolist()] for line in axes.lines]]
         for axes in figure.axes
@@ -136,14 +136,14 @@ def digest(figure: Figure) -> str:
 
 def _save(figure: Figure, path: Path) -> None:
     described = {"Description": digest(figure)}
-    # Without a salt and with a date, every run would name the parts of an SVG anew.
+    # Without a fixed salt and with a date, every run would write a different SVG.
     with matplotlib.rc_context({"svg.hashsalt": "fwp_fairseq", "svg.fonttype": "none"}):
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None, **described})
     figure.savefig(path.with_suffix(".png"), dpi=150, metadata={"Software": None, **described})
 
 
 def figures(records: list[dict]) -> dict[str, Figure]:
-    """Two for each setting that has records, by the names of their files."""
+    """Draws two figures for each setting that has records; the keys are the names of their files."""
     found = {}
     for setting, name in ((1, "capacity"), (2, "update-rules")):
         chosen = [record for record in records if record["setting"] == setting]

@@ -9,13 +9,13 @@ from fwp_fairseq import ops
 def fast_weight_memory(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, backend: str = "auto") -> Tensor:
     """Writes every pair, then reads; between two writes the weights are shrunk to a norm of at most 1.
 
-    W_1 = beta_1 v_1 k_1^T, then W_s = (W_{s-1} + beta_s (v_s - W_{s-1} k_s) k_s^T) / max(1, |that|_F), and
-    y_t = LayerNorm(W q_t) without affine parameters, eps 1e-5: the baseline "fwm" of Schlag, Irie and Schmidhuber 2021,
-    who take q and k through tanh or DPFP. A write is the delta rule's, features not normalised, with a carried state;
-    a read is the sum rule's with nothing to write.
+    W_1 = beta_1 v_1 k_1^T; A_s = W_{s-1} + beta_s (v_s - W_{s-1} k_s) k_s^T and W_s = A_s / max(1, |A_s|_F); and
+    y_t = LayerNorm(W q_t) without affine parameters, eps 1e-5. This is the baseline "fwm" of Schlag, Irie and
+    Schmidhuber 2021, who map q and k by tanh or DPFP. A write is one call of the delta rule, without normalised
+    features, with a carried state. A read is one call of the sum rule that writes nothing.
 
-    The shrinking depends on the weights themselves, so there is no chunked form: S calls, and under autograd memory for
-    S states of (B, H, d_dot, d_value).
+    The shrinking depends on the weights themselves, so there is no chunked form. Cost: S calls, and under autograd
+    memory for S states of (B, H, d_dot, d_value).
 
     Args:
         q: (B, T, H, d_dot), features.

@@ -1,4 +1,4 @@
-"""The command line of both settings: which points, which of them are done, progress, records."""
+"""The program of both settings: reads the command line, trains the points that are not recorded, and records them."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ UNKNOWN_STEPS = 3000
 
 
 def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range, quick: dict[str, tuple[int, ...]]):
-    """The parsed command line; ``points`` holds the grid that it means, what takes least time first."""
+    """Parses the command line; ``points`` of the result holds the selected grid, the quickest points first."""
     setting = int(prog[-1])
     parser = argparse.ArgumentParser(
         prog=f"{prog}.py",
@@ -39,10 +39,10 @@ def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range
         "--models", nargs="+", choices=models, metavar="MODEL", help=f"only these (all: {' '.join(models)})"
     )
     parser.add_argument("--sizes", nargs="+", type=int, metavar="S", help=f"numbers of keys (default: {_text(sizes)})")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of initialisation and data (default 1)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="points at a time, a thread each (default 1)")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda when it is there")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="of the operators (default auto)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of initialisation and data (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="points at a time (default 1)")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda if available")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="backend of the operators (default auto)")
     out = Path("runs/synthetic") / prog
     parser.add_argument("--out", type=Path, default=ROOT / out, metavar="DIR", help=f"default: {out}")
     parser.add_argument(
@@ -83,8 +83,10 @@ def _expected_steps(point: Point) -> int:
 
 
 def work(point: Point) -> float:
-    """Roughly the milliseconds of CPU time that a point takes if it trains as long as the authors' did: for the
-    remaining time, and to do first what is done soon."""
+    """Estimates the milliseconds of CPU time that a point takes if it trains as long as the authors' did.
+
+    The estimate serves to order the points, the quickest first, and to predict the remaining time.
+    """
     variant, L, rows = Variant.of(point.model), 2 * point.S if point.replace else point.S, point.batch / 32
     phi = variant.build_feature_map()
     d_dot = D_KEY if phi is None else phi.d_dot
@@ -109,7 +111,7 @@ def _done(path: Path) -> set[Point]:
 
 
 class _Progress:
-    """One line for each finished point, and one a minute for those that are running."""
+    """Prints a line for each finished point, and one per minute for those that are running."""
 
     def __init__(self, points: list[Point]):
         self.work = {point: work(point) for point in points}
@@ -118,7 +120,7 @@ class _Progress:
         self.begin = self.said = time.monotonic()
 
     def _left(self) -> str:
-        """At the speed of this session; a running point counts by its steps."""
+        """The remaining time at the speed of this session, as text; running points count by their steps."""
         done = sum(self.work[point] for point in self.done)
         done += sum(
             min(0.9, event.steps / _expected_steps(point)) * self.work[point] for point, event in self.running.items()
@@ -167,7 +169,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs the points that have no record yet; 0, or 1 and a line that says why not."""
+    """Runs the points that have no record yet; returns 0, or prints the error and returns 1."""
     interruption.stop_on_signals()
     try:
         with Folder(options.out, ()).locked():

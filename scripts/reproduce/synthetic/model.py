@@ -1,4 +1,4 @@
-"""The retrieval model: a trained map from pairs to keys around one of the project's operators."""
+"""The retrieval model: one of the project's operators, with trained projections that make its keys and queries."""
 
 import math
 from typing import NamedTuple
@@ -16,7 +16,7 @@ D_KEY = 64
 
 
 class Variant(NamedTuple):
-    """Feature map and update rule of a model, e.g. ``Variant("dpfp", 2, "delta")``; softmax attention has no rule."""
+    """The feature map and update rule of a model, e.g. ``Variant("dpfp", 2, "delta")``; softmax has no rule."""
 
     feature_map: str
     parameter: int | None
@@ -24,7 +24,7 @@ class Variant(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> "Variant":
-        """From a name such as ``softmax``, ``elu-sum``, ``dpfp2-delta``, ``favor64-sum``, ``tanh-fwm``."""
+        """Parses a name such as ``softmax``, ``elu-sum``, ``dpfp2-delta``, ``favor64-sum`` or ``tanh-fwm``."""
         feature_map, _, rule = name.partition("-")
         letters = feature_map.rstrip("0123456789")
         parameter = int(feature_map[len(letters) :]) if letters != feature_map else None
@@ -34,7 +34,7 @@ class Variant(NamedTuple):
         if self.feature_map in ("softmax", "tanh"):
             return None
         if self.feature_map == "favor":
-            # The paper's FAVOR+ has no temperature; see the feature map for what that does.
+            # The paper's FAVOR+ has no temperature; the docstring of the feature map describes the effect.
             return build_feature_map("favor", D_KEY, m=self.parameter, scale=1.0)
         return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)
 
@@ -42,14 +42,14 @@ class Variant(NamedTuple):
 class RetrievalModel(nn.Module):
     """k_i = W_k [onehot(v_i); e(k_i)] + b, beta_i = sigmoid(W_b [onehot(v_i); e(k_i)] + b), q = W_q e(query) + b.
 
-    Values are the fixed one-hot vectors, which also come out: L writes, then T reads, (B, L) and (B, T) -> (B, T, S).
+    Values are fixed one-hot vectors. L pairs are written, then T queries read them: (B, L) and (B, T) -> (B, T, S).
     Sizes and initialisation are the authors'. Products with one-hot vectors are looked up instead of multiplied, and
-    W_k e(k) is computed once for each of the S keys instead of once a position. The authors' embedding has S rows more,
-    which no key refers to.
+    W_k e(k) is computed once for each of the S keys instead of once per position. The authors' embedding has S more
+    rows, to which no key refers.
 
     Args:
         S: number of keys, and of values.
-        backend: of the operators; see :mod:`fwp_fairseq.ops`.
+        backend: backend of the operators; see :mod:`fwp_fairseq.ops`.
     """
 
     def __init__(self, variant: Variant, S: int, backend: str = "auto"):
@@ -91,7 +91,7 @@ class RetrievalModel(nn.Module):
             phi = torch.tanh if self.phi is None else self.phi
             return fast_weight_memory(phi(q), phi(k), v, beta, backend=self.backend)
         if isinstance(self.phi, Favor):
-            # A new matrix at every call, in the evaluation too, as in the authors' code.
+            # As in the authors' code, every call draws a new matrix, also in evaluation.
             self.phi.train().set_num_updates(self._draws)
             self._draws += 1
         operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[rule]

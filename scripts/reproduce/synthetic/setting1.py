@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Capacity: S keys without replacement, written by the sum rule, under eight feature maps.
+"""Measures capacity: S keys drawn without replacement are written by the sum rule, with eight feature maps.
 
-Trains one model for each feature map and number of keys S until its evaluation loss is at most 0.001 or stays the same
-for 1100 steps (Schlag et al. 2021, Sec. 6.1.1 and Figure 2)."""
+Trains one model for each feature map and number of keys S, until its evaluation loss is at most 0.001 or has not
+improved for 1100 steps (Schlag et al. 2021, Sec. 6.1.1 and Figure 2)."""
 
 import sys
 from pathlib import Path

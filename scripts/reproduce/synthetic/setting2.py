@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Update rules: pairs drawn with replacement, twice as many as there are keys, so that a key gets a new value.
+"""Compares update rules: 2S pairs are drawn from S keys with replacement, so that keys get new values.
 
-Trains one model for each feature map, update rule and number of keys S until its evaluation loss is at most 0.001 or
-stays the same for 1100 steps (Schlag et al. 2021, Sec. 6.1.2 and Figure 3). fwm is the fast weight memory of Schlag,
-Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, of which the paper has no result."""
+Trains one model for each feature map, update rule and number of keys S, until its evaluation loss is at most 0.001 or
+has not improved for 1100 steps (Schlag et al. 2021, Sec. 6.1.2 and Figure 3). fwm is the fast weight memory of Schlag,
+Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, for which the paper has no result."""
 
 import sys
 from pathlib import Path

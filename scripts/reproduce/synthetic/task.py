@@ -1,7 +1,7 @@
-"""Associative retrieval (Schlag et al. 2021, Sec. 6.1): key-value pairs go by, then the value of one key is asked for.
+"""Associative retrieval (Schlag et al. 2021, Sec. 6.1): a model reads key-value pairs, then returns a key's value.
 
-Keys and values are the numbers 0..S-1. Setting 1 draws both without replacement, L = S; setting 2 draws both with
-replacement, L = 2S, so a key comes back with another value and the last one counts.
+Keys and values are the numbers 0..S-1. Setting 1 draws both without replacement, L = S. Setting 2 draws both with
+replacement, L = 2S, so that keys occur again with other values; the last value of a key counts.
 """
 
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MOST_QUERIES = 200  # of one sequence in the evaluation, as in the authors' code
+MOST_QUERIES = 200  # for one sequence in the evaluation, as in the authors' code
 
 
 class Sequences(NamedTuple):
-    """``keys``, ``values`` (B, L); ``queries``, ``answers`` (B, T): what each queried key was last written with."""
+    """``keys`` and ``values``, (B, L); ``queries`` and ``answers``, the last value of each queried key, (B, T)."""
 
     keys: Tensor
     values: Tensor
@@ -37,7 +37,7 @@ def _answers(keys: Tensor, values: Tensor, queries: Tensor) -> Tensor:
 
 
 def training_batch(rows: int, S: int, replace: bool, generator: torch.Generator) -> Sequences:
-    """One query a sequence: the key at a position drawn uniformly, so a key that came often is asked for often."""
+    """Draws sequences with one query each: the key at a uniformly drawn position, so frequent keys are more likely."""
     length = 2 * S if replace else S
     keys, values = (_draw(rows, length, S, replace, generator) for _ in range(2))
     queries = keys.gather(1, torch.randint(length, (rows, 1), generator=generator))
@@ -45,9 +45,9 @@ def training_batch(rows: int, S: int, replace: bool, generator: torch.Generator)
 
 
 def evaluation_sequence(S: int, replace: bool, generator: torch.Generator) -> Sequences:
-    """One sequence and a query for each distinct key in it, in ascending order, the first 200 of them.
+    """Draws one sequence with a query for each distinct key in it, in ascending order, at most 200 of them.
 
-    Length S in both settings: the authors' code scores setting 2 on half the length that it trains on.
+    Its length is S in both settings, because the authors' code evaluates setting 2 on half of the training length.
     """
     keys, values = (_draw(1, S, S, replace, generator) for _ in range(2))
     queries = keys.unique()[None, :MOST_QUERIES]

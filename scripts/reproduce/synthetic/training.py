@@ -19,7 +19,7 @@ EVALUATE_EVERY, EVALUATION_SEQUENCES, PATIENCE, MAX_STEPS = 100, 20, 11, 100_000
 
 @dataclass(frozen=True)
 class Point:
-    """One run. ``model`` is a name as :class:`.model.Variant` reads it; ``S`` the number of keys and of values."""
+    """One run. ``model`` is a name that :class:`.model.Variant` parses; ``S`` is the number of keys and of values."""
 
     setting: int
     model: str
@@ -32,7 +32,7 @@ class Point:
 
     @property
     def batch(self) -> int:
-        """The authors gave the fast weight memory with tanh a larger batch and a smaller step than all the others."""
+        """The batch size; the authors gave the fast weight memory with tanh a larger one, and a smaller step."""
         return 128 if self.model == "tanh-fwm" else 32
 
     @property
@@ -44,7 +44,7 @@ class Point:
 
 
 def _losses(model: RetrievalModel, sequences: task.Sequences) -> Tensor:
-    """0.5 |one-hot answer - output|^2 of every query, flat."""
+    """Returns 0.5 |one-hot answer - output|^2 for every query, as a vector."""
     out = model(sequences.keys, sequences.values, sequences.queries)
     answer = torch.zeros_like(out).scatter_(2, sequences.answers[..., None], 1.0)
     return (out - answer).square().sum(-1).flatten() / 2
@@ -52,8 +52,10 @@ def _losses(model: RetrievalModel, sequences: task.Sequences) -> Tensor:
 
 @torch.no_grad()
 def evaluate(model: RetrievalModel, point: Point, generator: torch.Generator) -> float:
-    """Mean over the batches of 20 sequences, a batch being up to ``point.batch`` queries of one of them: a short last
-    batch counts as much as a full one, as in the authors' code."""
+    """Returns the mean loss over the batches of 20 sequences; a batch is up to ``point.batch`` queries of a sequence.
+
+    As in the authors' code, a short last batch counts as much as a full one.
+    """
     device = next(model.parameters()).device
     means = []
     for _ in range(EVALUATION_SEQUENCES):
@@ -63,7 +65,7 @@ def evaluate(model: RetrievalModel, point: Point, generator: torch.Generator) ->
 
 
 def evaluations(point: Point, device: str, backend: str) -> Iterator[float]:
-    """Trains without end and gives the evaluation loss every 100 steps; all is drawn on the CPU, from the seed."""
+    """Trains without end and yields the evaluation loss every 100 steps; draws everything on the CPU, from the seed."""
     torch.manual_seed(point.seed)
     model = RetrievalModel(Variant.of(point.model), point.S, backend).to(device)
     generator = torch.Generator().manual_seed(point.seed)
@@ -85,10 +87,10 @@ def train(
     max_steps: int = MAX_STEPS,
     report: Callable[[int, float], None] = lambda steps, loss: None,
 ) -> dict:
-    """Runs the point and returns its record, but for the environment.
+    """Runs the point and returns its record, without the environment.
 
-    It ends when the evaluation loss is at most 0.001, after 11 evaluations in a row without a new best one (a NaN is
-    none), or after ``max_steps``. ``report`` is told the steps and the loss of each evaluation.
+    It ends when the evaluation loss is at most 0.001, after 11 evaluations in a row without a new best loss (NaN is
+    never a new best), or after ``max_steps``. ``report`` is called with the steps and the loss of each evaluation.
     """
     begin, used = time.monotonic(), time.process_time()
     served = dict(backends.served)

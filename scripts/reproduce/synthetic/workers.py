@@ -1,4 +1,4 @@
-"""Trains points in processes of one thread each; what they do comes back as events."""
+"""Trains points in processes of one thread each, which report their progress as events."""
 
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ _CHECK_SECONDS = 1.0
 
 
 class Event(NamedTuple):
-    """An evaluation of a point after ``steps`` steps, or its end: then ``record`` is there."""
+    """An evaluation of a point after ``steps`` steps, or its end, in which case ``record`` is set."""
 
     point: Point
     steps: int
@@ -30,8 +30,8 @@ def _work(points, events, parent: int, device: str, backend: str) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    # FAVOR+ without temperature underflows: on denormal numbers it is 10 times slower, and no product of two of them
-    # differs from zero.
+    # FAVOR+ without temperature underflows to denormal numbers, with which it is 10 times slower. The product of any
+    # two of them is zero, so they are flushed to zero.
     torch.set_flush_denormal(True)
     for point in iter(points.get, None):
 
@@ -45,9 +45,9 @@ def _work(points, events, parent: int, device: str, backend: str) -> None:
 
 
 def train_all(points: list[Point], jobs: int, device: str, backend: str) -> Iterator[Event | None]:
-    """Events of all points, in the order they happen, and None when nothing has happened for a second.
+    """Trains all points; yields their events in the order in which they happen, and None after a second without any.
 
-    Raises WorkerError when a process dies. Leaving the iteration stops the processes.
+    Raises WorkerError if a process dies. Leaving the iteration stops the processes.
     """
     context = multiprocessing.get_context("spawn")
     todo, events = context.Queue(), context.Queue()
@@ -61,7 +61,7 @@ def train_all(points: list[Point], jobs: int, device: str, backend: str) -> Iter
             worker.start()
         missing = len(points)
         while missing:
-            # Before the queue is looked at: what a worker sent before it died must not be taken for lost.
+            # Checked before the queue is read, so that events that a worker sent before it died are not lost.
             dead = [worker.exitcode for worker in workers if worker.exitcode]
             try:
                 event = events.get(timeout=_CHECK_SECONDS)
