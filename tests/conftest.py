@@ -1,6 +1,6 @@
-"""Seeds, threads and hypothesis profiles; the last lines of a run say which backends really served it, on which device.
+"""Sets seeds, threads and hypothesis profiles, and reports at the end which backends served the tests on which device.
 
-``FWP_REQUIRE=native,cuda`` turns a skip for lack of one of them into a failure.
+``FWP_REQUIRE=native,cuda`` makes tests fail that would be skipped for lack of one of these.
 """
 
 import gc
@@ -20,7 +20,7 @@ hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Calls served, by backend and device, in the processes that ran tests for this one (pytest-xdist).
+# Number of calls served, by backend and device, in pytest-xdist's worker processes.
 served_elsewhere: Counter[tuple[str, str]] = Counter()
 
 
@@ -38,10 +38,12 @@ def pytest_configure(config):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of a rule on a backend that does not have it. Those that share a fixture of their file run in one
-    process."""
+    """Deselects tests of a rule on a backend that does not have it, and groups tests for pytest-xdist.
+
+    Tests of one group, which share a costly fixture of their file, run in one process.
+    """
     kept, left_out = [], []
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
@@ -56,7 +58,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What is imported stays: the collector need not go through it again and again."""
+    """Excludes everything imported so far from garbage collection, which would visit it again and again."""
     gc.collect()
     gc.freeze()
 
@@ -79,7 +81,7 @@ def _seed():
 
 
 class Workers:
-    """What pytest-xdist's processes say at their end."""
+    """Collects the counts that pytest-xdist's processes report when they end."""
 
     def pytest_testnodedown(self, node, error):
         for backend, device, calls in getattr(node, "workeroutput", {}).get("served", ()):

@@ -1,3 +1,3 @@
-"""The feature maps that compiled kernels are tested with, by name and parameters; None is the identity."""
+"""The feature maps with which compiled kernels are tested: name to parameters; None is the identity."""
 
 MAPS = [None, ("elu", {}), ("relu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]

@@ -1,7 +1,7 @@
-"""The operator once more, in numpy and plain loops, from the equations of the papers alone.
+"""An independent implementation of the operators in numpy and plain loops, written from the papers' equations alone.
 
-Nothing here comes from, or is shared with, the package under test. Weights are those of the paper, (d_value, d_dot),
-and are transposed only on the way in and out.
+It shares nothing with the package under test. Weights have the paper's layout, (d_value, d_dot), and are transposed
+only on the way in and out.
 """
 
 import math

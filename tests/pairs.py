@@ -1,14 +1,14 @@
-"""Few of many combinations: grids of tests that cover what goes together instead of everything."""
+"""Makes small grids of tests that cover every pair (or triple) of options instead of every combination."""
 
 import itertools
 from collections.abc import Iterable
 
 
 def covering(*axes: Iterable, strength: int = 2) -> list[tuple]:
-    """Combinations of one value an axis such that any ``strength`` values of different axes occur together in one.
+    """Returns combinations, of one value per axis, in which any ``strength`` values of different axes occur together.
 
-    Always the same ones: each step takes the first combination, in the order of the product, that has most of what is
-    still missing. Cost: the size of the product for each combination that is taken.
+    The result is deterministic: each step takes the first combination, in the order of the product, that covers most
+    of what is still missing. Cost: the size of the product for each combination that is taken.
     """
     axes = tuple(tuple(axis) for axis in axes)
     chosen = list(itertools.combinations(range(len(axes)), strength))

@@ -1,4 +1,4 @@
-"""Which backends this machine can run, and which of them the caller insists on (``FWP_REQUIRE=native,cuda``)."""
+"""Tells which backends this machine can run, and which of them must not be skipped (``FWP_REQUIRE=native,cuda``)."""
 
 import os
 
@@ -18,12 +18,12 @@ def _reasons(backend: str, rule: str) -> list[str]:
 
 
 def serves(backend: str, rule: str) -> bool:
-    """Whether the backend has this rule at all, on the CPU."""
+    """Whether the backend has this rule on the CPU."""
     return not _reasons(backend, rule)
 
 
 def missing(name: str) -> str | None:
-    """Why tests that need ``native`` or ``cuda`` cannot run; None when they can, if not for every rule."""
+    """Why tests that need ``native`` or ``cuda`` cannot run; None if they can for at least one rule."""
     if name == "cuda":
         return None if torch.cuda.is_available() else "torch sees no CUDA device"
     if any(serves(name, rule) for rule in RULES):
@@ -31,6 +31,6 @@ def missing(name: str) -> str | None:
     return "; ".join(dict.fromkeys(reason for rule in RULES for reason in _reasons(name, rule)))
 
 
-# The backends that the operator tests compare with the naive implementation; conftest.py leaves out the rules that one
-# of them does not have.
+# The backends that the operator tests compare with the naive implementation. conftest.py deselects the tests of rules
+# that a backend does not have.
 TESTED = ("reference", "chunked", *(() if missing("native") else ("native",)))

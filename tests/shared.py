@@ -1,4 +1,4 @@
-"""What the processes of one run of tests make once and share, see pytest-xdist."""
+"""Lets the processes of one test run (pytest-xdist) make costly things once and share them."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ def folder(factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Others that want the lock wait, also those of other runs; it goes with the process that holds it."""
+    """Holds a lock, for which processes of other runs wait too; it is released when its process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -26,7 +26,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def once(path: Path, make: Callable[[], object]) -> object:
-    """What ``make`` returned to the first process that asked for this file, read from it as JSON."""
+    """Returns the result of ``make``, which only the first process calls and stores in this file as JSON."""
     with locked(path.with_suffix(".lock")):
         if not path.exists():
             content = json.dumps(make())

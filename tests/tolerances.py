@@ -1,4 +1,4 @@
-"""Every tolerance of the suite, with its reason. Errors are measured against max(1, largest expected magnitude)."""
+"""All tolerances of the suite, with their reasons. Errors are relative to max(1, largest expected magnitude)."""
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ TOLERANCES = {
 
 
 def error(actual, expected) -> float:
-    """Largest absolute difference over max(1, largest expected magnitude); infinite when only one side is finite."""
+    """The largest absolute difference over max(1, largest expected magnitude); infinite if only one side is finite."""
     actual, expected = (np.asarray(x.detach() if isinstance(x, torch.Tensor) else x) for x in (actual, expected))
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
     if not expected.size:

@@ -1,4 +1,4 @@
-"""Runs the command as its user does, in this process or in a new one."""
+"""Runs the `fwp` command as its user does, in this process or in a new one."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ class Result(NamedTuple):
 
 @pytest.fixture
 def fwp(capsys):
-    """``fwp("d-dot", "--nu", "2")`` in this process."""
+    """Runs ``fwp("d-dot", "--nu", "2")`` in this process."""
 
     def run(*arguments) -> Result:
         capsys.readouterr()
@@ -29,7 +29,7 @@ def fwp(capsys):
 
 @pytest.fixture
 def fwp_process():
-    """The same in a new process."""
+    """Runs the command in a new process."""
 
     def run(*arguments, **options) -> Result:
         command = [sys.executable, "-m", "fwp_fairseq", *map(str, arguments)]
@@ -41,7 +41,7 @@ def fwp_process():
 
 @pytest.fixture
 def refused(fwp):
-    """Runs what must fail; returns the one line of error."""
+    """Runs a command that must fail; returns its one line of error."""
 
     def run(status: int, *arguments) -> str:
         result = fwp(*arguments)

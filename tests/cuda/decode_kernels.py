@@ -15,7 +15,7 @@ from tests.cuda.shim import CUDA, INSTANCES, library
 
 
 class _Call(ctypes.Structure):
-    """As csrc/cuda/kernels/decode_call.h."""
+    """The struct of csrc/cuda/kernels/decode_call.h."""
 
     _fields_ = (
         *((name, c_int) for name in ("rule", "map", "type", "nu", "m")),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.cuda.shim import CUDA, INSTANCES, library
 
-# In the order of their numbers.
+# The names in the order of their numbers in C++.
 _NAMES = (CUDA.parent / "common" / "maps.h").read_text()
 RULES, MAPS = (re.findall(r"EACH\((\w+)\)", line) for line in re.findall(r"#define FWP_\w+\(EACH\) (EACH.*)", _NAMES))
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -32,7 +32,7 @@ _GRADIENTS = ("grad_q", "grad_k", "grad_v", "grad_beta")
 
 
 class _Call(ctypes.Structure):
-    """As csrc/cuda/kernels/call.h."""
+    """The struct of csrc/cuda/kernels/call.h."""
 
     _fields_ = (
         *((name, c_int) for name in ("rule", "map", "type", "nu", "m")),
@@ -63,7 +63,7 @@ def kernels() -> ctypes.CDLL:
 
 
 def slices(call: _Call) -> int:
-    """Blocks of the forward that share a head."""
+    """The number of blocks of the forward that share a head."""
     return kernels().fwp_shim_slices(ctypes.byref(call))
 
 
@@ -77,7 +77,7 @@ def make_call(
     q, k, v, beta=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6, padding=None,
     W=None, z=None,
 ):  # fmt: skip
-    """A call without outputs; ``feature_map`` None or the package's. The caller keeps the tensors alive."""
+    """Makes a call without outputs; ``feature_map`` is None or the package's. The caller keeps the tensors alive."""
     name = "identity" if feature_map is None else feature_map.name
     d_dot = q.shape[-1] if feature_map is None else feature_map.d_dot
     assert beta is None or beta.dtype == torch.float32
@@ -93,29 +93,29 @@ def make_call(
     )  # fmt: skip
 
 
-# Shared memory that a block may have on an H100. With less, 65 to 128 positions are walked in pieces too.
+# The shared memory that a block may have on an H100. With less, 65 to 128 positions are processed in pieces too.
 SHARED_MEMORY = 227 * 1024
 
 
 def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
-    """Room for states of the call's heads, W and z."""
+    """Allocates memory for the states W and z of the call's heads."""
     W = torch.full((*shape, call.batch, call.heads, call.d_dot, call.d_value), float("nan"))
     return W, W[..., 0].clone() if call.normalize_output else None
 
 
 def _fit(call: _Call, *, backward: bool, limit: int) -> None:
-    """Sets, as launch.cpp, what depends on the device."""
+    """Sets the fields of the call that depend on the device, as launch.cpp does."""
     kernels().fwp_shim_fit(ctypes.byref(call), int(backward), limit)
 
 
 def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
-    """Sets the same; whether the call is walked."""
+    """Does the same as :func:`_fit`, and returns whether the call is processed in pieces."""
     _fit(call, backward=backward, limit=limit)
     return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
 
 
 def bytes_needed(call: _Call, *, backward: bool, limit: int) -> int:
-    """Shared memory that a block of the call asks for, of any of its launches."""
+    """The most shared memory that a block requests in any launch of the call."""
     _fit(call, backward=backward, limit=limit)
     return kernels().fwp_shim_bytes(ctypes.byref(call), int(backward))
 
@@ -153,7 +153,7 @@ def backward(
     grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY, W=None, z=None,
     **options,
 ) -> dict:  # fmt: skip
-    """Gradients by name, of what was given."""
+    """Returns the gradients of the given inputs, by name."""
     call = make_call(q, k, v, beta, W=W, z=z, **options)
     found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
     if beta is not None:

@@ -1,7 +1,7 @@
 """Compiles sources of csrc/cuda for the CPU (csrc/cuda/shim) into libraries: kernels, and the glue around them.
 
-The objects stand in build/shim, one a source and state of csrc/cuda: only the first run after a change compiles, and of
-several processes one.
+The objects are kept in build/shim, one per source and state of csrc/cuda. Only the first run after a change compiles
+them, and in it only one of several processes.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ COMPILER = [
     "-Wall",
     "-Wextra",
     "-Wno-unknown-pragmas",
-    # A wide access to an address that is not a multiple of its size ends the process: a GPU does not allow it either.
+    # A wide access to an address that is not a multiple of its size ends the process, because a GPU does not allow it.
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
 ]
@@ -56,7 +56,7 @@ def _compiled(source: Path, flags: list[str], state: str) -> Path:
 
 @cache
 def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
-    """The library of the sources and the shim; those of ``glue`` see torch, and csrc/cuda/shim/include for CUDA."""
+    """Builds the library of the sources and the shim. ``glue`` is compiled with torch and csrc/cuda/shim/include."""
     headers = hashlib.sha256()
     for header in sorted((*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"), *(CUDA.parent / "common").glob("*.h"))):
         headers.update(header.read_bytes())
@@ -67,7 +67,7 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         state.update(" ".join([*COMPILER, *flags]).encode() + b"".join(one.read_bytes() for one in read))
         return _compiled(source, flags, state.hexdigest()[:16])
 
-    # One source for the compiler: reading torch's headers takes longer than all else.
+    # All sources are compiled as one, because reading torch's headers takes longer than everything else.
     together = BUILD / "glue.cpp"
     with locked(BUILD / ".lock"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         if glue:
@@ -88,5 +88,5 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
 
 @cache
 def library(*sources: Path) -> ctypes.CDLL:
-    """Functions with C names."""
+    """Loads a library of functions with C names."""
     return ctypes.CDLL(str(path(*sources)))

@@ -49,7 +49,7 @@ ATTENTION = {
 
 
 def pytest_collection_modifyitems(items):
-    """Every test here is several processes of fairseq."""
+    """Marks every test here as slow, because each runs several processes of fairseq."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slow)
@@ -67,16 +67,16 @@ class Result:
 
     @property
     def error(self) -> str:
-        """The last line of a failure."""
+        """The last line of the output of a failure."""
         assert self.status > 0, f"exit status {self.status}\n{self.out[-3000:]}\n{self.err[-6000:]}"
         return self.err.strip().splitlines()[-1]
 
     def losses(self, key: str = "loss") -> list[float]:
-        """One number an update, or an epoch for keys such as ``valid_loss``."""
+        """One number per update, or per epoch for keys such as ``valid_loss``."""
         return [float(value) for value in re.findall(rf'[{{ ]"{key}": "([^"]+)"', self.out)]
 
     def lines(self, kind: str) -> list[str]:
-        """What fairseq-generate and -interactive print: H-0, D-0, ... in the order of the sentences."""
+        """The lines H-0, H-1, ... or D-0, D-1, ... of fairseq-generate and -interactive, in order of the sentences."""
         found = re.findall(rf"^{kind}-(\d+)\t(.*)$", self.out, re.MULTILINE)
         return [text for _, text in sorted(found, key=lambda pair: int(pair[0]))]
 
@@ -105,11 +105,11 @@ class Tools:
         )
 
     def run(self, tool: str, *arguments, **keywords) -> Result:
-        """One process; ``stdin`` is its text, ``prelude`` Python that it runs before the tool."""
+        """Runs one process; ``stdin`` is its input, and ``prelude`` Python code that it runs before the tool."""
         return self.run_together([(tool, arguments)], **keywords)[0]
 
     def run_together(self, commands: list[tuple], stdin: str = "", prelude: str = "") -> list[Result]:
-        """Processes at the same time; a command may hold a prelude of its own after the arguments."""
+        """Runs processes at the same time; a command may end with a prelude of its own after the arguments."""
         requests = []
         for tool, arguments, *own in commands:
             base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
@@ -131,18 +131,18 @@ class Tools:
         ]
 
     def python(self, code: str) -> Result:
-        """A script, in a process of its own."""
+        """Runs a script in a separate process."""
         return self.run("python", prelude=code)
 
     def train(self, save_dir: str | Path, *arguments, without: tuple = (), data: str = "bin", **keywords) -> Result:
-        """``without``: flags of the usual training, each with one value, that are left out."""
+        """Trains; ``without`` lists flags of the usual training, each with one value, that are left out."""
         usual = [data, *self.training[1:]]
         for flag in without:
             del usual[usual.index(flag) : usual.index(flag) + 2]
         return self.run("train", *usual, "--save-dir", save_dir, *arguments, **keywords)
 
     def generate(self, path: str, *arguments, data: str = "bin", **keywords) -> Result:
-        """Translations of the 40 sentences of ``test``, or of another --gen-subset."""
+        """Translates the 40 sentences of ``test``, or of another --gen-subset."""
         return self.run(
             *("generate", data, *self.user_dir, "--task", "translation", "-s", "en", "-t", "de", "--cpu"),
             *("--path", path, "--batch-size", 16, "--required-batch-size-multiple", 1, "--max-len-b", 30, *arguments),
@@ -150,7 +150,7 @@ class Tools:
         )
 
     def command(self, *arguments) -> Result:
-        """A real process, started from nothing."""
+        """Runs a command in a process that is not forked from the server."""
         bin_folder = Path(sys.executable).parent
         program = bin_folder / arguments[0]
         found = subprocess.run(
@@ -179,10 +179,10 @@ def _read(name: str, number: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory):
-    """The tools, in a folder that holds raw, encoded and binarised text: sets train, valid, test and test1.
+    """The tools, in a folder with raw, encoded and binarised text: sets train, valid, test and test1.
 
-    test is valid again; test1 has two sources of 300 and 600 words, the longest in train has less than 40. Each process
-    that runs tests has such a folder; the text in it, and what is trained for several tests, is that of all of them.
+    test equals valid; test1 has two sources of 300 and 600 words, while the longest in train has less than 40. Each
+    process that runs tests has such a folder; all of them share the text, and the models trained for several tests.
     """
     found = Tools(tmp_path_factory.mktemp("fairseq"), shared.folder(tmp_path_factory) / "fairseq-common")
     shared.once(found.common / "corpus.json", partial(_make_corpus, found))
@@ -224,7 +224,7 @@ def _make_corpus(tools: Tools) -> None:
 
 
 def _trained(tools: Tools, name: str, *arguments) -> Result:
-    """A training that several tests look at, run once; ``name`` is the folder of its checkpoints."""
+    """Runs once a training that several tests use; ``name`` is the folder of its checkpoints."""
     common = tools.common / name
     made = shared.once(common.with_suffix(".json"), lambda: asdict(tools.train(common, *arguments).ok()))
     (tools.folder / name).symlink_to(common)

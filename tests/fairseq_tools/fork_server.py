@@ -1,9 +1,9 @@
-"""Runs fairseq's command-line tools in processes of their own, without paying the seconds of imports each time.
+"""Runs fairseq's command-line tools in separate processes, without the seconds of imports that each would need.
 
-Imports torch and fairseq once, neither the tools nor the plugin, then forks for every process: the child is a fresh one
-in which nothing has happened yet but those imports (torch._dynamo: every optimizer imports it). Each line
-of standard input is a JSON list of processes to run at the same time; the list of their exit statuses is answered on
-standard output.
+The server imports torch and fairseq once, but neither the tools nor the plugin, and then forks for every process. A
+child is like a fresh process with only these imports (torch._dynamo is one, because every optimizer imports it). Each
+line of standard input is a JSON list of processes to run at the same time; the server answers on standard output with
+the list of their exit statuses.
 """
 
 import gc
@@ -30,9 +30,11 @@ def main() -> None:
     for library in ("hydra", "sacrebleu", "sentencepiece", "torch._dynamo", "fairseq.options", "fairseq.trainer"):
         importlib.import_module(library)
     gc.collect()
-    gc.freeze()  # else every child goes through, and copies, all that stands here: two thirds of a short tool's time
+    # Otherwise the garbage collector of every child would visit, and so copy, all objects here, which takes two thirds
+    # of the time of a short tool.
+    gc.freeze()
     logging.root.handlers.clear()  # fairseq logs while it is imported; each tool sets up its own logging before that
-    sys.path.pop(0)  # this folder, which the tools do not see either
+    sys.path.pop(0)  # removes this folder, which the tools do not see when they run by themselves
     for line in sys.stdin:
         children = []
         for request in json.loads(line):

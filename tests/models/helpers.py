@@ -1,4 +1,4 @@
-"""Small models in this process: no task, no files, no command line."""
+"""Builds small models in this process, without a task, files or a command line."""
 
 import argparse
 from types import SimpleNamespace
@@ -32,14 +32,14 @@ PAD = WORDS.pad()
 
 
 def arguments(arch: str, **flags) -> argparse.Namespace:
-    """What the command line would give: flags, then the architecture's values, then fairseq's defaults."""
+    """The options that the command line would give: flags, then the architecture's values, then fairseq's defaults."""
     args = argparse.Namespace(max_source_positions=1024, max_target_positions=1024, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
 
 def build_raw(arch: str = "fwp_transformer", words: Dictionary = WORDS, cls=FwpTransformer, **flags):
-    """A model of the architecture's own sizes."""
+    """A model of the architecture's own size."""
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     args = arguments(arch, **flags)
     return cls.build_model(args, task)
@@ -74,7 +74,7 @@ def prefixes(rows: int, length: int, seed: int = 50) -> torch.Tensor:
 
 
 def loss(model, seed: int = 0) -> torch.Tensor:
-    """Of a fixed ragged batch."""
+    """The loss of a fixed batch of sentences of different lengths."""
     src, lengths = sources([7, 5, 3], seed=seed)
     out, _ = model(src, lengths, prefixes(3, 6, seed))
     return torch.nn.functional.cross_entropy(out.flatten(0, 1), tokens(3, 6, seed + 9).flatten())

@@ -1,4 +1,4 @@
-"""Builds attention modules, and computes their answer from their projections and tests/naive.py."""
+"""Builds attention modules, and computes their expected output from their projections and tests/naive.py."""
 
 import torch
 
@@ -11,7 +11,7 @@ NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, T
 
 
 def build(site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", **options):
-    """In float64 and evaluation mode."""
+    """Builds a module in float64 and evaluation mode."""
     config = SiteConfig(feature_map, d_dot, rule, normalizer, backend)
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:
@@ -24,7 +24,7 @@ def random(length, batch=3, width=EMBED):
 
 
 def ragged(batch=3, length=7, left=False):
-    """Rows of length, length - 2, length - 4, ... real positions."""
+    """A padding mask whose rows have length, length - 2, length - 4, ... real positions."""
     mask = torch.zeros(batch, length, dtype=torch.bool)
     for row in range(1, batch):
         pads = min(2 * row, length - 1)
@@ -46,7 +46,7 @@ def _linear(projection, x):
 
 @torch.no_grad()
 def expected(module, query, key, mask=None):
-    """What the module must give, heads split by hand."""
+    """The expected output of the module, computed with heads split by hand."""
     head = EMBED // HEADS
 
     def split(x):

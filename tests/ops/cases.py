@@ -1,4 +1,4 @@
-"""Inputs of the operator, and their answer according to tests/naive.py."""
+"""Inputs of the operators, with the results that tests/naive.py gives for them."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ D_KEY, D_VALUE = 3, 5
 
 
 def feature_map(name: str, d_key: int = D_KEY):
-    """(the package's map or None, the naive one)."""
+    """Returns the package's map (or None for the identity) and the naive one."""
     if name == "identity":
         return None, naive.identity
     if name == "elu":
@@ -52,7 +52,7 @@ def mask_of(kind: str, batch: int, length: int, generator: torch.Generator):
 
 @dataclass
 class Case:
-    """One call. ``options`` holds the keywords that operator and naive implementation name alike."""
+    """One call. ``options`` holds the keyword arguments that operators and naive implementation have in common."""
 
     rule: str
     tensors: dict[str, torch.Tensor]
@@ -63,9 +63,9 @@ class Case:
     options: dict = field(default_factory=dict)
 
     def run(self, backend: str = "auto", **changes):
-        """(out, W, z) of the package; z None where the output is not normalised.
+        """Returns (out, W, z) of the package; z is None if the output is not normalised.
 
-        A backend that does not have the rule gives way to another (property tests draw both at random).
+        If the backend does not have the rule another one is used, because property tests draw both at random.
         """
         if backend in backends.BACKENDS and not serves(backend, self.rule):
             backend = "auto"
@@ -81,7 +81,7 @@ class Case:
         return (out, *((None, None) if state is None else state))
 
     def expected(self):
-        """The same from tests/naive.py."""
+        """Returns (out, W, z) of tests/naive.py."""
         arrays = [tensor.detach().double().numpy() for tensor in self.tensors.values()]
         W, z = (None, None) if self.state is None else (None if x is None else x.double().numpy() for x in self.state)
         out, W, z = naive.attend(
@@ -118,7 +118,7 @@ def make(
     eps: float = 1e-6,
     seed: int = 0,
 ) -> Case:
-    """A case in float64, laid out as fairseq has it: views of (L, B, C)."""
+    """Makes a case in float64, in fairseq's layout: views of (L, B, C)."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     phi, naive_phi = feature_map(map_name, d_key)

@@ -1,4 +1,4 @@
-"""The compiled CPU kernels of every instruction set that this processor has, in one process."""
+"""Runs the compiled CPU kernels of every instruction set that this processor has, in one process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +12,18 @@ Result = TypeVar("Result")
 
 
 def usable() -> list[str]:
-    """The sets that have float32 and float64 kernels of their own, the lowest first; none without compiled kernels."""
+    """The instruction sets with their own float32 and float64 kernels, lowest first; empty without compiled kernels."""
     if not _extension.status().cpu:
         return []
     known = ["default", "avx2", "avx512"]
-    best = torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512")  # whose kernels AMX leaves these types to
+    # With AMX, the kernels of avx512 serve these two types.
+    best = torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512")
     return known[: known.index(best) + 1]
 
 
 @contextmanager
 def chosen(name: str) -> Iterator[None]:
-    """Calls inside run with this instruction set."""
+    """Makes calls within the block run with this instruction set."""
     before = torch.ops.fwp.cpu_capability()
     torch.ops.fwp.choose_cpu_capability(name)
     try:
@@ -32,7 +33,7 @@ def chosen(name: str) -> Iterator[None]:
 
 
 def on_each(compute: Callable[[], Result], names: list[str] | None = None) -> dict[str, Result]:
-    """What ``compute`` returns with each instruction set (default: :func:`usable`), by its name."""
+    """Returns the results of ``compute`` with each instruction set (default: :func:`usable`), by its name."""
     found = {}
     for name in usable() if names is None else names:
         with chosen(name):

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# `scripts` is no installed package: it is found from the repository root only.
+# `scripts` is not an installed package; Python finds it from the repository root only.
 sys.path.insert(0, str(ROOT))
 
-# Each says in the file `calls` that it ran. The environment variable FAKE steers them, those alone that have FAKE_IN
+# Each tool notes in the file `calls` that it ran. The environment variable FAKE controls the tools that have FAKE_IN
 # among their arguments.
 TOOLS = {
     "fairseq-preprocess": """
@@ -69,7 +69,7 @@ with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], f
 
 @pytest.fixture
 def pretended_tools(tmp_path, monkeypatch):
-    """fairseq's tools and `fwp`, which only pretend: name to the program that runs in its place."""
+    """Replaces fairseq's tools and `fwp` by fakes; returns the program that runs in place of each."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, body in TOOLS.items():
