@@ -1,12 +1,14 @@
-"""Packaging, and the build of the optional compiled kernels.
+"""Packages the project, and builds the optional compiled kernels.
 
-FWP_BUILD=auto (default) compiles what this machine can compile and run, and never fails because of it: CUDA kernels
-only where torch sees a GPU, for that GPU. none compiles nothing; cpu and cuda (which includes cpu) fail when they
-cannot. cuda needs no GPU; TORCH_CUDA_ARCH_LIST says for which devices, else it is those that are there, or DEVICES.
-What is compiled and about how long that takes is printed (pip shows it with -v); what happened is written to
-fwp_fairseq/_build.json, which `fwp info` shows. Compiling needs torch while building: `pip install
---no-build-isolation`. A library of an earlier build that this one cannot replace is kept; a target without it removes
-it.
+FWP_BUILD=auto (default) compiles the kernels that this machine can compile and run, CUDA kernels only if torch sees a
+GPU, and for that GPU; it never fails because of them. FWP_BUILD=none compiles nothing. FWP_BUILD=cpu and FWP_BUILD=cuda
+(which includes cpu) fail if they cannot compile. cuda needs no GPU; TORCH_CUDA_ARCH_LIST selects the devices, which are
+by default those of this machine, or DEVICES if it has none.
+
+The build prints what it compiles and about how long that takes (pip shows this with -v), and writes its result to
+fwp_fairseq/_build.json, which `fwp info` shows. Compiling needs torch during the build: `pip install
+--no-build-isolation`. A library of an earlier build that this one cannot replace is kept, unless the target leaves it
+out.
 """
 
 import hashlib
@@ -25,10 +27,10 @@ from setuptools.command.build_py import build_py
 PACKAGE = Path(__file__).resolve().parent / "fwp_fairseq"
 README = PACKAGE.parent / "README.md"
 PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
-# One library a part: a CUDA library that cannot be compiled or loaded leaves the CPU kernels usable.
+# Each part is a separate library, so that the CPU kernels work even if the CUDA library cannot be compiled or loaded.
 SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/instances/*.cu")}
-DEVICES = "8.0;9.0+PTX"  # without a GPU: A100, H100 and H200, and what comes after them
-SECONDS = {"cpu": 15, "cuda": 40}  # of one processor for a source, and for each device: to say how long it takes
+DEVICES = "8.0;9.0+PTX"  # the default without a GPU: A100, H100, H200 and later devices
+SECONDS = {"cpu": 15, "cuda": 40}  # time of one processor per source (and device), for the estimate
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
 if TARGET not in PARTS:
@@ -47,7 +49,7 @@ def version(command, pattern):
 
 
 def toolkit():
-    """The folder of the CUDA toolkit by nvcc's own account: torch takes that of ``nvcc`` on PATH, perhaps a wrapper."""
+    """The folder of the CUDA toolkit as nvcc reports it; torch would take that of ``nvcc`` on PATH, maybe a wrapper."""
     if shutil.which("nvcc") is None:
         return None
     dry = subprocess.run(["nvcc", "--dryrun", "-c", "any.cu"], capture_output=True, text=True)
@@ -56,7 +58,7 @@ def toolkit():
 
 
 def obstacle(part):
-    """Why the kernels of `part` cannot be compiled here, or None; fills in the record on the way."""
+    """Why the kernels of `part` cannot be compiled here, or None; also writes the tools' versions into the record."""
     if not sources(part):
         return f"there are no sources {' '.join(SOURCES[part])}"
     if not {"CUDA_HOME", "CUDA_PATH"} & os.environ.keys() and (home := toolkit()):
@@ -94,7 +96,7 @@ def obstacle(part):
 
 
 def announce(part):
-    """Says what is compiled, for what, and about how long."""
+    """Prints what is compiled, for which devices, and about how long it takes."""
     from torch.utils.cpp_extension import is_ninja_available
 
     jobs = 1
@@ -113,7 +115,7 @@ def extension(part):
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
     make = {"cpu": CppExtension, "cuda": CUDAExtension}[part]
-    # -g0: distutils asks for debug information otherwise, nine tenths of the library.
+    # -g0: otherwise distutils adds debug information, which would be nine tenths of the library.
     flags = {"cxx": ["-O3", "-g0"], "nvcc": ["-O3"]}
     link = []
     if os.environ.get("FWP_SANITIZE") == "1":  # see scripts/sanitize.sh
@@ -127,12 +129,14 @@ def extension(part):
 
 
 def conclude(folder):
-    """Writes the record of this build, and of the libraries in `folder` that an earlier one left: ``kept``, part to the
-    torch it was built for. Only a target without a part removes its library."""
+    """Writes the record of this build. A library is removed only if the target excludes its part.
+
+    ``kept`` lists the libraries in `folder` that an earlier build left, each part with the torch it was built for.
+    """
     file = folder / "_build.json"
     try:
         earlier = dict(json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):  # there is none, or a damaged one
+    except (OSError, ValueError, TypeError):  # the record is missing or damaged
         earlier = {}
     record["kept"], record["sha256"] = {}, {}
     for part in PARTS["cuda"]:
@@ -213,8 +217,8 @@ setup(
     packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
     package_data={"fwp_fairseq": ["py.typed", "tables/*.json"]},
     python_requires=">=3.10,<3.13",  # those that fairseq-fixed was tried on
-    # No bound on torch: pip would replace the one that is there, whatever its CUDA. fairseq is an extra because
-    # fairseq and fairseq-fixed own the same folder, and pip would overwrite a user's checkout without a word.
+    # No bound on torch, because pip would replace the installed one, whatever its CUDA. fairseq is an extra, because
+    # fairseq and fairseq-fixed own the same folder, and pip would silently overwrite a user's checkout.
     install_requires=["torch", "numpy"],
     extras_require={
         "fairseq": ["fairseq-fixed==0.12.3.1"],

@@ -15,24 +15,24 @@ usage() {
 usage: scripts/environment.sh [--print-python] [--help]
 
 Makes the virtual environment .venv at the repository root with torch, fairseq and this project in it (editable).
-Needs Python 3.10, 3.11 or 3.12, a C++ compiler and a package index; takes 3 to 8 minutes the first time, no time when
-nothing has changed. An interrupted installation is continued.
+Needs Python 3.10, 3.11 or 3.12, a C++ compiler and a package index. Takes 3 to 8 minutes the first time, and no time
+if nothing has changed. Continues an interrupted installation.
 
   --print-python   only print the Python interpreter that would be used
 
 environment variables
   PYTHON           interpreter to make .venv with (default: python3.12, python3.11, python3.10 or python3)
-  FWP_TORCH        torch requirement (default: torch==2.13.0); a torch that is in .venv already is kept
-  FWP_BUILD        kernels to compile: auto (default: for the CPU, and for CUDA where torch sees a GPU), none, cpu, cuda
-Proxies, mirrors and further indexes: pip's own configuration (PIP_INDEX_URL, PIP_FIND_LINKS, ...) is used.
+  FWP_TORCH        torch requirement (default: torch==2.13.0); a torch that .venv already has is kept
+  FWP_BUILD        kernels to compile: auto (default: for the CPU, and for CUDA if torch sees a GPU), none, cpu, cuda
+pip's own configuration (PIP_INDEX_URL, PIP_FIND_LINKS, ...) sets proxies, mirrors and further indexes.
 EOF
 }
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# Prints nothing when the interpreter can serve, else why not. Being there is not enough: a pyenv shim may lead
-# nowhere, and Debian splits venv and the headers (fairseq compiles) into packages of their own.
+# Prints why the interpreter cannot be used, or nothing if it can. An interpreter that exists may still fail: a pyenv
+# shim may lead nowhere, and Debian has separate packages for venv and for the headers, which fairseq compiles with.
 objection() {
   "$1" - 2>/dev/null <<'EOF' || echo "does not run"
 import importlib.util, os, sys, sysconfig
@@ -63,7 +63,7 @@ choose_python() {
   die "no usable Python: expected 3.10, 3.11 or 3.12, found: ${list%; }. Set PYTHON to the one to use."
 }
 
-# What the installation depends on: the same key means that there is nothing to do.
+# Prints a digest of everything that the installation depends on; if it is unchanged, there is nothing to do.
 key() {
   "$venv/bin/python" - "$root" "$torch_wanted" "${FWP_BUILD:-auto}" <<'EOF'
 import hashlib, pathlib, sys
@@ -79,7 +79,7 @@ EOF
 
 up_to_date() { [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(key)" = "$(cat "$stamp")" ]; }
 
-# step TEXT COMMAND...: output goes to the log, whose end is shown when the command fails.
+# step TEXT COMMAND...: runs the command with its output in the log, whose end is shown if the command fails.
 step() {
   local text=$1 begin=$SECONDS
   shift
@@ -95,13 +95,15 @@ step() {
 }
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
-# complete MODULE DISTRIBUTION...: pip writes the metadata last, so a killed installation has none.
+# complete MODULE DISTRIBUTION...: succeeds if the module and the metadata of a distribution are there. pip writes the
+# metadata last, so an installation that was killed has none.
 complete() {
   "$venv/bin/python" -c "import importlib.metadata as m, sys; import $1
 sys.exit(not {d.metadata['Name'] for d in m.distributions()} & set(sys.argv[1:]))" "${@:2}" >/dev/null 2>&1
 }
 
-# Offline or behind a mirror the extra index would only cost pip its retries, hence the question first.
+# Prints the option for torch's index of CPU builds if it can be reached; offline or behind a mirror, pip would only
+# lose time by retrying it.
 cpu_index() {
   [ "$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null || return 0
   "$venv/bin/python" - "$torch_cpu_index/torch/" <<'EOF' >/dev/null 2>&1 && say "--extra-index-url=$torch_cpu_index"
@@ -117,7 +119,7 @@ make_venv() {
     local problem
     problem=$(objection "$venv/bin/python")
     [ -z "$problem" ] || die ".venv cannot be used: expected Python 3.10 to 3.12, actual: $problem. Remove $venv."
-    # The commands in .venv/bin begin with the absolute path they were made for.
+    # The commands in .venv/bin contain the absolute path of the folder for which they were made.
     if [ -f "$venv/bin/activate" ] && ! grep -qF "$venv" "$venv/bin/activate"; then
       die ".venv was made for another folder than $root. Remove $venv and run this again."
     fi
@@ -141,7 +143,7 @@ install() {
   say "$torch" >"$constraint"
   step "numpy, cython, packaging, ninja" pip install -c "$constraint" numpy cython packaging ninja
   # --no-build-isolation: fairseq's setup.py imports torch, and an isolated build would download a CUDA one for it.
-  # CUDA_HOME: with it set the build wants CUDA sources that the package does not contain.
+  # -u CUDA_HOME: if it is set, the build needs CUDA sources that the package does not contain.
   if complete fairseq fairseq-fixed fairseq; then
     say "  fairseq $("$venv/bin/python" -c 'import fairseq; print(fairseq.__version__)' 2>/dev/null) is there and kept"
   else
@@ -149,8 +151,8 @@ install() {
       env -u CUDA_HOME "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
       install -c "$constraint" --no-build-isolation "$fairseq_wanted"
   fi
-  # Without the extra `fairseq`: it would overwrite a fairseq that the user put here.
-  # -v: what is compiled, for which devices and about how long, and what a compiler complains about.
+  # The extra `fairseq` is left out, because it would overwrite a fairseq that the user installed here.
+  # -v shows what is compiled, for which devices and about how long that takes, and the compiler's messages.
   step "this project and its tools (usually 1 to 2 minutes, it compiles)" \
     pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot]"
   step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest, xdist'

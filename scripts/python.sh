@@ -9,15 +9,15 @@ usage() {
   cat <<EOF
 usage: scripts/python.sh [--no-install] [--help]
 
-Prints the Python interpreter that the recipes run with, and says on standard error which environment that is: the
-active one (\$PYTHON, or python or python3 on the PATH) when it has the packages that the recipes need, else .venv at the
-repository root, which scripts/environment.sh makes or brings up to date first.
+Prints the Python interpreter that runs the recipes, and on standard error the name of its environment. This is the
+active environment (\$PYTHON, or python or python3 on the PATH) if it has the packages that the recipes need, else .venv
+at the repository root, which scripts/environment.sh makes or brings up to date first.
 
-  --no-install     make nothing: without such an environment, the interpreter that .venv has or would be made with
+  --no-install     install nothing; if .venv would be needed, print its interpreter, or the one it would be made with
 EOF
 }
 
-# Whether it can serve is scripts/common/packages.py's to say, whose fault is nobody's on a Python that is not ours.
+# Prints the active interpreter if scripts/common/packages.py finds all packages; errors of an unsuitable Python are hidden.
 active() {
   local candidate found
   for candidate in ${PYTHON:+"$PYTHON"} python python3; do
@@ -38,7 +38,7 @@ case ${1:-} in
 esac
 
 cd "$root"
-# A .venv that scripts/environment.sh made is its to keep up to date, also when it is the active one.
+# If the active environment is the .venv that scripts/environment.sh made, that script has to bring it up to date.
 if python=$(active) && ! { [ -f "$venv/fwp-stamp" ] && [ "${python#"$venv/"}" != "$python" ]; }; then
   if [ $install = yes ]; then printf 'environment: the active one, %s\n' "$python" >&2; fi
 elif [ $install = yes ]; then

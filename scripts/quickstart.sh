@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# From nothing to a trained, decoded and scored translation model: see --help.
+# Sets up everything, and trains, decodes and scores a translation model; see --help.
 set -euo pipefail
 
-export FWP_CALLER_FOLDER=$PWD # what a relative --out is relative to
+export FWP_CALLER_FOLDER=$PWD # the folder to which a relative --out refers
 if [ -n "${FWP_DATA:-}" ]; then FWP_DATA=$(realpath -m "$FWP_DATA"); fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# A wrong flag should not cost an installation first.
+# Flags are checked before anything is installed.
 python=$(scripts/environment.sh --print-python)
 "$python" -m scripts.quickstart.arguments "$@"
 for argument in "$@"; do
@@ -18,5 +18,5 @@ for argument in "$@"; do
 done
 
 scripts/environment.sh
-# exec: a signal sent to this script must reach the program that knows how to stop.
+# exec: a signal sent to this script must reach the program that handles it.
 exec .venv/bin/python -m scripts.quickstart "$@"

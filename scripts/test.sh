@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole test suite, in the environment that it sets up itself.
+# Runs the test suite, in an environment that it sets up itself.
 set -euo pipefail
 
 quick=()

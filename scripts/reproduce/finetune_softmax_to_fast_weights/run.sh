@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# From a softmax checkpoint to one with fast weights: see --help.
+# Converts a softmax checkpoint to fast weights and fine-tunes it; see --help.
 set -euo pipefail
 
-export FWP_CALLER_FOLDER=$PWD # what relative paths in the arguments are relative to
+export FWP_CALLER_FOLDER=$PWD # the folder to which relative paths in the arguments refer
 if [ -n "${FWP_DATA:-}" ]; then FWP_DATA=$(realpath -m "$FWP_DATA"); fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 recipe=scripts.reproduce.finetune_softmax_to_fast_weights
 
-# A wrong flag should not cost an installation first.
+# Flags are checked before anything is installed.
 python=$(scripts/python.sh --no-install)
 "$python" -m $recipe.arguments "$@"
 for argument in "$@"; do
@@ -19,5 +19,5 @@ for argument in "$@"; do
 done
 
 python=$(scripts/python.sh)
-# exec: a signal sent to this script must reach the program that knows how to stop.
+# exec: a signal sent to this script must reach the program that handles it.
 exec "$python" -m $recipe "$@"
