@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def jobs(name: str, overrides: list[str]) -> Iterator[tuple[list[str], object]]:
-    """The overrides of each job, and the configuration that fairseq-hydra-train composes from them."""
+    """Returns the overrides of each job, with the configuration that fairseq-hydra-train composes from them."""
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -27,7 +27,7 @@ def jobs(name: str, overrides: list[str]) -> Iterator[tuple[list[str], object]]:
 
     GlobalHydra.instance().clear()
     hydra_init(name)
-    # fairseq-hydra-train names no version, which means this one.
+    # fairseq-hydra-train sets no version_base, which means this version.
     with initialize_config_dir(str(FOLDER), version_base="1.1"):
         plain = [override for override in overrides if override.startswith("hydra")]
         params = compose(name, plain, return_hydra_config=True).hydra.sweeper.params or {}
