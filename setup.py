@@ -215,7 +215,7 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
-    package_data={"fwp_fairseq": ["py.typed", "tables/*.json"]},
+    package_data={"fwp_fairseq": ["py.typed"]},
     python_requires=">=3.10,<3.13",  # those that fairseq-fixed was tried on
     # No bound on torch, because pip would replace the installed one, whatever its CUDA. fairseq is an extra, because
     # fairseq and fairseq-fixed own the same folder, and pip would silently overwrite a user's checkout.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from fwp_fairseq import records
+from scripts.results import records
 
 
 def parser(documentation: str) -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from importlib import metadata
 
 import numpy
 import torch
@@ -10,7 +11,6 @@ import torch
 from . import __version__, _extension
 from .ops.backends import backend_report
 from .ops.call import RULES
-from .records import distribution_version
 
 _DISTRIBUTIONS = {
     "fairseq": ("fairseq-fixed", "fairseq"),
@@ -19,6 +19,16 @@ _DISTRIBUTIONS = {
     "omegaconf": ("omegaconf",),
     "hydra": ("hydra-core",),
 }
+
+
+def distribution_version(*names: str) -> str | None:
+    """Name and version of the first of these distributions that is installed."""
+    for name in names:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def _versions() -> dict[str, str]:

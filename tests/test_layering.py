@@ -22,7 +22,7 @@ ALLOWED = {
     "files": set(),
     "records": set(),
     "tables": set(),
-    "info": {"records", "ops", "feature_maps", "_extension"},
+    "info": {"ops", "feature_maps", "_extension"},
     "models": {"modules", "config", "feature_maps", "ops", "compat", "_extension"},
     "tasks": {"models", "modules", "config", "feature_maps", "ops", "compat", "_extension"},
     "cli": None,
@@ -51,7 +51,7 @@ def _part(file: Path) -> str:
 
 def _imports(file: Path) -> set[str]:
     """Absolute names of every module that the file imports, wherever in it."""
-    package = ["fwp_fairseq", *file.relative_to(PACKAGE).parts[:-1]]
+    package = file.relative_to(ROOT).parts[:-1]
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -84,6 +84,13 @@ def test_arrows_point_downwards(file):
 def test_the_figure_shows_the_layers():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert _figure() in text, f"CONTRIBUTING.md has another figure of the layers than this one:\n{_figure()}"
+
+
+def test_results_need_no_recipe():
+    """Recipes and benchmarks write records by scripts.results; tables of them are made without the recipes."""
+    for file in sorted((ROOT / "scripts/results").glob("*.py")):
+        imported = {name for name in _imports(file) if name.split(".")[0] in ("scripts", "tests", "benchmarks")}
+        assert all(name.startswith("scripts.results") for name in imported), f"{file.name} imports {imported}"
 
 
 def test_the_naive_implementation_is_independent():

@@ -18,7 +18,7 @@ COMMANDS = {
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
     "bleu": "score translations with sacreBLEU",
-    "table": "regenerate the tables of a Markdown file from records",
+    "table": "a table or a plot of your own trainings",
 }
 
 

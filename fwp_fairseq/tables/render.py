@@ -1,11 +1,9 @@
-"""A table as text: Markdown, LaTeX or CSV, and the tables between the markers of a Markdown file."""
+"""A table as text: Markdown, LaTeX or CSV."""
 
 import csv
 import io
-import re
 
-from . import TABLES
-from .table import NONE, NOT_RUN, Grid, Number, grid
+from .table import NONE, NOT_RUN, Grid, Number
 
 
 def markdown(table: Grid) -> str:
@@ -64,19 +62,3 @@ def comma_separated(table: Grid) -> str:
 
 
 FORMATS = {"markdown": markdown, "latex": latex, "csv": comma_separated}
-
-
-def regenerate(text: str, records: list[dict]) -> str:
-    """``text`` with every table between its markers made anew; ValueError for an unknown table or a missing marker."""
-    opened, closed = (re.findall(rf"<!-- {slash}table:(\S+) -->", text) for slash in ("", "/"))
-    if opened != closed:
-        raise ValueError(f"table markers do not pair up: opened {opened}, closed {closed}")
-    for name in opened:
-        if name not in TABLES:
-            raise ValueError(f"unknown table {name!r}, expected one of {', '.join(TABLES)}")
-    return re.sub(
-        r"(<!-- table:(\S+) -->\n).*?(<!-- /table:\2 -->)",
-        lambda match: f"{match[1]}{markdown(grid(TABLES[match[2]], match[2], records))}\n{match[3]}",
-        text,
-        flags=re.DOTALL,
-    )

@@ -75,27 +75,25 @@ def _plot(rows: list[dict]) -> Plot:
 
 _AXES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", "validation loss"))
 
-TABLES = {
-    "trainings": Table(
-        columns={
-            "training": _or_dash("name"),
-            "model": _or_dash("arch"),
-            "attention": lambda r: r["feature_map"],
-            "update rule": _rule,
-            "d_dot": _or_dash("d_dot"),
-            "parameters": number("parameters", ","),
-            "updates": number("updates", ","),
-            "valid loss": number("valid_loss", ".3f"),
-            "valid BLEU": number("valid_bleu", ".2f"),
-            "BLEU": number("bleu", ".2f"),
-            "training, minutes": number("train_seconds", ".1f", 1 / 60),
-            "decoding, sentences/s": number("sentences_per_second", ".1f"),
-            "seeds": _or_dash("seeds"),
-        },
-        key=_key,
-        combine=_combined,
-        note=_note,
-        select={},
-        plot=_plot,
-    ),
-}
+TRAININGS = Table(
+    columns={
+        "training": _or_dash("name"),
+        "model": _or_dash("arch"),
+        "attention": lambda r: r["feature_map"],
+        "update rule": _rule,
+        "d_dot": _or_dash("d_dot"),
+        "parameters": number("parameters", ","),
+        "updates": number("updates", ","),
+        "valid loss": number("valid_loss", ".3f"),
+        "valid BLEU": number("valid_bleu", ".2f"),
+        "BLEU": number("bleu", ".2f"),
+        "training, minutes": number("train_seconds", ".1f", 1 / 60),
+        "decoding, sentences/s": number("sentences_per_second", ".1f"),
+        "seeds": _or_dash("seeds"),
+    },
+    key=_key,
+    combine=_combined,
+    note=_note,
+    select={},
+    plot=_plot,
+)

@@ -54,7 +54,7 @@ def generate(folder: Folder, command: list[str], output: Path, expected: int) ->
 def quickstart(options) -> None:
     print(f"+ {shlex.join(options.command)}", flush=True)
     if options.record:
-        from fwp_fairseq import records
+        from scripts.results import records
 
         records.require_commit()
     smoke, data, run = options.smoke, options.out / "data", options.out / options.name
@@ -101,7 +101,7 @@ def quickstart(options) -> None:
 
 
 def write_record(options, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
-    from fwp_fairseq import records
+    from scripts.results import records
 
     flags = flags_of(command)
     feature_map = flags.get("--fwp-feature-map", "dpfp")

@@ -11,10 +11,10 @@ import torch
 from benchmarks import attention, corpus, decode_step, decoding, gate, models, program, training, whole_models
 from benchmarks.cases import CASES, Case
 from benchmarks.models import ModelCase
-from fwp_fairseq import records
 from fwp_fairseq.ops import backends
-from fwp_fairseq.tables import TABLES
 from fwp_fairseq.tables.table import grid
+from scripts.results import records
+from scripts.results.tables import TABLES
 
 pytestmark = pytest.mark.slow
 

@@ -4,164 +4,17 @@ import json
 
 import pytest
 
-from fwp_fairseq import records
 from fwp_fairseq.tables.plot import described
 
-TEXT = "# Title\n\n<!-- table:quickstart -->\nold\n<!-- /table:quickstart -->\n\nafter\n"
+THEIRS = {
+    "table": "quickstart", "arch": "fwp_transformer_tiny", "feature_map": "dpfp", "update_rule": "sum", "d_dot": 192,
+    "parameters": 2345678, "updates": 4000, "valid_loss": 3.14159, "bleu": 12.25, "seed": 1,
+    "environment": {"date": "2026-01-01"},
+}  # fmt: skip
 
 
-def record(date="2026-01-01", **changes):
-    return {
-        "table": "quickstart",
-        "arch": "fwp_transformer_tiny",
-        "feature_map": "dpfp",
-        "update_rule": "sum",
-        "d_dot": 192,
-        "parameters": 2345678,
-        "updates": 4000,
-        "train_seconds": 630,
-        "decode_seconds": 21.4,
-        "valid_loss": 3.14159,
-        "bleu": 34.567,
-        "signature": "nrefs:1|case:mixed",
-        "seed": 1,
-        "environment": {"date": date, "cpu": "Some CPU", "cores": 2, "gpu": None},
-        **changes,
-    }
-
-
-@pytest.fixture
-def files(tmp_path):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "README.md").write_text(TEXT)
-
-    def arguments(*found):
-        for one in found:
-            records.append(tmp_path / "results" / "quickstart.jsonl", one)
-        return ("table", "--results", tmp_path / "results", "--readme", tmp_path / "README.md")
-
-    arguments.readme = tmp_path / "README.md"
-    return arguments
-
-
-def rows(text):
-    table = text.partition("<!-- table:quickstart -->\n")[2].partition("<!-- /table")[0]
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
-    ]
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
-
-
-def test_row_of_a_record(fwp, files):
-    assert fwp(*files(record())).status == 0
-    text = files.readme.read_text()
-    dpfp, baseline = rows(text)
-    assert (dpfp["BLEU"], dpfp["training, minutes"], dpfp["d_dot"]) == ("34.57", "10.5", "192")
-    assert (dpfp["parameters"], dpfp["valid loss"], dpfp["machine"]) == ("2,345,678", "3.142", "2 × Some CPU")
-    assert baseline["attention"].startswith("softmax") and baseline["BLEU"] == "not run"
-    assert "sacreBLEU signature: `nrefs:1|case:mixed`" in text
-    assert text.startswith("# Title\n\n<!--") and text.endswith("-->\n\nafter\n") and "old" not in text
-
-
-def test_nothing_run(fwp, files):
-    fwp(*files())
-    assert [row["BLEU"] for row in rows(files.readme.read_text())] == ["not run", "not run"]
-
-
-def test_newest_record_of_a_configuration_wins(fwp, files):
-    fwp(*files(record("2026-02-01", bleu=35), record("2026-01-01", bleu=1), record(seed=2, bleu=33)))
-    assert [row["BLEU"] for row in rows(files.readme.read_text())] == ["35.00", "33.00", "not run"]
-
-
-def test_what_a_run_could_not_tell_is_a_dash(fwp, files):
-    assert fwp(*files(record(valid_loss=None, d_dot=None))).status == 0
-    row = rows(files.readme.read_text())[0]
-    assert (row["valid loss"], row["d_dot"]) == ("–", "natural")
-
-
-def test_other_tables_records_are_left_out(fwp, files):
-    fwp(*files({"table": "speed", "bleu": 99}, {"bleu": 98}))
-    assert "9" not in "".join(row["BLEU"] for row in rows(files.readme.read_text()))
-
-
-def test_check_changes_nothing_and_notices(fwp, refused, files):
-    arguments = files(record())
-    assert "README.md" in refused(1, *arguments, "--check")
-    assert files.readme.read_text() == TEXT
-    assert fwp(*arguments).status == 0
-    assert fwp(*arguments, "--check").status == 0
-    files(record("2026-03-01", bleu=36))
-    refused(1, *arguments, "--check")
-
-
-def test_a_text_with_backslashes_is_kept(fwp, files):
-    fwp(*files(record(signature=r"a\1b\g<0>")))
-    assert r"`a\1b\g<0>`" in files.readme.read_text()
-
-
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        (TEXT.replace("/table:quickstart", "/table:other"), "other"),
-        (TEXT.replace("<!-- /table:quickstart -->", ""), "pair"),
-        (TEXT.replace("quickstart", "unheard-of"), "unheard-of"),
-    ],
-)
-def test_markers_that_make_no_sense(refused, files, text, named):
-    files.readme.write_text(text)
-    assert named in refused(1, *files(record()))
-    assert files.readme.read_text() == text
-
-
-def test_record_that_lacks_a_field_is_named(refused, files):
-    broken = record()
-    del broken["bleu"]
-    assert "bleu" in refused(1, *files(broken))
-    assert files.readme.read_text() == TEXT
-
-
-def test_damaged_record_file_is_named(refused, files, tmp_path):
-    arguments = files()
-    (tmp_path / "results" / "quickstart.jsonl").write_text('{"table": "quicks')
-    assert "quickstart.jsonl:1" in refused(1, *arguments)
-
-
-def test_missing_files(refused, files, tmp_path):
-    assert "nowhere" in refused(1, "table", "--results", tmp_path / "nowhere", "--readme", files.readme)
-    assert "no.md" in refused(1, "table", "--results", tmp_path / "results", "--readme", tmp_path / "no.md")
-
-
-def test_failed_write_leaves_the_file(refused, files, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    path = files.readme
-    with monkeypatch.context() as patch:
-        patch.setattr("fwp_fairseq.cli.table.read", lambda *folders: [record()])
-        assert "No space left" in refused(1, *files())
-    assert path.read_text() == TEXT
-    assert sorted(p.name for p in path.parent.iterdir()) == ["README.md", "results"]
-
-
-def test_one_table_as_text(fwp, files):
-    arguments = files(record())[:3]
-    markdown = fwp(arguments[0], "quickstart", *arguments[1:])
-    assert markdown.status == 0 and "| 34.57 |" in markdown.out
-    assert r"\begin{tabular}" in fwp(arguments[0], "quickstart", *arguments[1:], "--format", "latex").out
-    assert "2345678" in fwp(arguments[0], "quickstart", *arguments[1:], "--format", "csv").out
-
-
-def test_run_folders_are_records_too(fwp, files, tmp_path):
-    run = tmp_path / "runs" / "quickstart" / "dpfp"
-    run.mkdir(parents=True)
-    (run / "record.json").write_text(json.dumps(record(bleu=12.25), indent=2))
-    found = fwp("table", "quickstart", "--results", tmp_path / "results", tmp_path / "runs")
-    assert "| 12.25 |" in found.out
-
-
-def test_records_of_ones_own_become_a_table_and_a_plot(fwp, refused, files, tmp_path):
-    """A file of records, with what is known of each training; this project's records are rows too."""
+def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
+    """A file of records, with what is known of each training; records of other kinds are rows or left out."""
     lines = [
         {"name": "base", "feature_map": "softmax", "updates": 10, "bleu": 27},
         {
@@ -187,7 +40,8 @@ def test_records_of_ones_own_become_a_table_and_a_plot(fwp, refused, files, tmp_
     lines[1]["bleu"], lines[2]["bleu"] = 25, 26
     own = tmp_path / "own.jsonl"
     own.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    files(record(bleu=12.25))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "quickstart.jsonl").write_text(json.dumps(THEIRS))
     found = fwp("table", "trainings", "--results", own, tmp_path / "results", "--format", "csv").out
     softmax, dpfp, theirs = csv.DictReader(io.StringIO(found))
     assert (softmax["training"], softmax["BLEU"], softmax["valid loss"], softmax["seeds"]) == ("base", "27.0", "", "")
@@ -201,40 +55,20 @@ def test_records_of_ones_own_become_a_table_and_a_plot(fwp, refused, files, tmp_
     assert "to draw, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
 
 
-def test_output_is_written_and_checked(fwp, refused, files, tmp_path):
-    arguments = ("table", "quickstart", *files(record())[1:3], "--output", tmp_path / "table.md")
+def test_output_is_written_and_checked(fwp, refused, tmp_path):
+    own, output = tmp_path / "own.jsonl", tmp_path / "table.md"
+    own.write_text('{"feature_map": "softmax", "updates": 10, "bleu": 12.25}\n')
+    arguments = ("table", "--results", own, "--output", output)
     assert fwp(*arguments).status == 0
-    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
+    assert "| 12.25 |" in output.read_text()
     assert fwp(*arguments, "--check").status == 0
-    files(record("2026-03-01", bleu=36))
+    own.write_text('{"feature_map": "softmax", "updates": 10, "bleu": 36}\n')
     assert "table.md" in refused(1, *arguments, "--check")
-    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
 
 
-def test_plot_is_written_and_checked(fwp, refused, tmp_path):
-    pytest.importorskip("matplotlib")
-    results = tmp_path / "results"
-    results.mkdir()
-    files = [tmp_path / "plot.png", tmp_path / "plot.svg", tmp_path / "plot.pdf"]
-    arguments = ("table", "bleu_vs_d_dot-multi30k", "--results", results, "--plot", *files)
-    found = fwp(*arguments)
-    assert found.status == 0 and found.out == ""
-    before = [path.read_bytes() for path in files]
-    assert before[0].startswith(b"\x89PNG") and b"favor, paper" in before[1] and before[2].startswith(b"%PDF")
-    assert fwp(*arguments, "--check").status == 0
-    files[1].write_bytes(before[1].replace(b"25.3", b"26.3"))
-    assert "plot.svg" in refused(1, *arguments, "--check")
-    files[2].write_bytes(before[2].replace(b"25.3", b"26.3"))
-    assert fwp(*arguments).status == 0 and [path.read_bytes() for path in files] == before
-
-
-def test_calls_that_make_no_sense(refused, files):
-    arguments = files()
-    assert "--readme" in refused(2, *arguments[:3])
-    assert "--readme" in refused(2, "table", "quickstart", *arguments[1:])
-    assert "unheard-of" in refused(2, "table", "unheard-of", *arguments[1:3])
-    assert "--check" in refused(2, "table", "quickstart", *arguments[1:3], "--check")
-    assert "no plot" in refused(2, "table", "quickstart", *arguments[1:3], "--plot", "x.png")
-    assert ".png or .svg or .pdf" in refused(2, "table", "bleu_vs_d_dot-wmt14", *arguments[1:3], "--plot", "x.jpg")
-    assert "--references" in refused(2, "table", "quickstart", *arguments[1:3], "--references", "x")
-    assert "--plot needs the NAME" in refused(2, *arguments, "--plot", "x.png")
+def test_calls_that_make_no_sense(refused, tmp_path):
+    results = ("--results", tmp_path)
+    assert "'quickstart'" in refused(2, "table", "quickstart", *results)
+    assert "--check needs a file" in refused(2, "table", *results, "--check")
+    assert ".png or .svg or .pdf" in refused(2, "table", *results, "--plot", "x.jpg")
+    assert "nowhere" in refused(1, "table", "--results", tmp_path / "nowhere")

@@ -180,7 +180,7 @@ def test_another_conversion_or_checkpoint_in_the_same_folder_is_refused(root, ca
 
 
 def test_records_are_appended_once(root, monkeypatch, capsys):
-    from fwp_fairseq import records
+    from scripts.results import records
 
     environment = records.environment()
     monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": True})

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from fwp_fairseq.cli.plugin import import_plugin
-from scripts.hydra import jobs
-from scripts.reproduce.wmt14_bleu_vs_d_dot import commands, presets, rows
+from scripts.hydra import attention, jobs
+from scripts.reproduce.wmt14_bleu_vs_d_dot import commands, presets
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
+from scripts.results import rows
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +101,7 @@ def test_files_of_rows_are_the_rows():
         }
         for row in rows.ROWS
     }
+
+
+def test_files_of_rows_are_as_they_are_generated():
+    assert {path: path.read_text() for path in attention.files()} == attention.files()

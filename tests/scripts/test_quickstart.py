@@ -81,7 +81,7 @@ def test_data_is_shared_by_the_variants(root):
 
 
 def test_record_is_appended_on_request(root, monkeypatch, capsys):
-    from fwp_fairseq import records
+    from scripts.results import records
 
     environment = records.environment()
     for dirty in (True, None):

@@ -17,8 +17,9 @@ from scripts.common import interruption, process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus
-from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, job, presets, reproduce, rows, sweep
+from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, job, presets, reproduce, sweep
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
+from scripts.results import rows
 
 ROOT = process.ROOT
 
@@ -271,7 +272,7 @@ def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
 
 
 def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatch, capsys):
-    from fwp_fairseq import records
+    from scripts.results import records
 
     multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
     assert reproduce.main(multi30k) == 0
@@ -292,7 +293,7 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
 
 
 def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, monkeypatch):
-    from fwp_fairseq import records
+    from scripts.results import records
 
     environment = records.environment()
     monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
@@ -374,7 +375,7 @@ def test_list_and_dry_run_change_nothing(root, capsys):
 
 
 def test_list_shows_what_is_done_here_and_what_the_project_has(root, monkeypatch, capsys):
-    from fwp_fairseq import records
+    from scripts.results import records
 
     environment = records.environment()
     monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})

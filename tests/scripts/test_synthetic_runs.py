@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq import records
 from fwp_fairseq.tables.plot import described
 from scripts.common.folder import Folder
 from scripts.reproduce.synthetic import drawing, grid, setting1, setting2, workers
 from scripts.reproduce.synthetic.training import Point
+from scripts.results import records
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "scripts.reproduce.synthetic.setting1"]

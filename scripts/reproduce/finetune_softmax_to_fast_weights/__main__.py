@@ -45,7 +45,7 @@ def softmax_of(options) -> Path:
 
 def _conditions() -> dict:
     """The threads and the environment of a measurement."""
-    from fwp_fairseq import records
+    from scripts.results import records
 
     return {"threads": int(process.environment()["OMP_NUM_THREADS"]), "environment": records.environment()}
 
@@ -191,8 +191,8 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
 
 
 def conclude(recipe: Recipe, found: list[dict]) -> None:
-    from fwp_fairseq.tables import TABLES
     from fwp_fairseq.tables.table import grid
+    from scripts.results.tables import TABLES
 
     table = grid(TABLES["finetune"], "finetune", found)
     lines = [table.headings, *([str(cell) for cell in row] for row in table.rows)]
@@ -204,7 +204,7 @@ def conclude(recipe: Recipe, found: list[dict]) -> None:
 
 
 def run(options) -> None:
-    from fwp_fairseq import records
+    from scripts.results import records
 
     print(f"+ {shlex.join(options.command)}", flush=True)
     if options.record:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fwp_fairseq.feature_maps import Favor
 from fwp_fairseq.records import read
-from fwp_fairseq.tables.synthetic_published import PUBLISHED
+from scripts.results.synthetic_published import PUBLISHED
 
 from . import setting1, setting2
 from .grid import ROOT

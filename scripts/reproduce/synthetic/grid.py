@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from fwp_fairseq import records
 from fwp_fairseq.ops.backends import CHOICES as BACKENDS
-from fwp_fairseq.tables.synthetic_published import published
 from scripts.common import interruption
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import duration
+from scripts.results import records
+from scripts.results.synthetic_published import published
 
 from .model import D_KEY, Variant
 from .training import EVALUATE_EVERY, PATIENCE, Point

@@ -9,9 +9,9 @@ from pathlib import Path
 from scripts.common.commands import PYTHON, TRAIN_MODULE, USER_DIR, flags_of, words_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus as multi30k
+from scripts.results.rows import Row
 
 from .presets import Preset
-from .rows import Row
 
 # How a training is spread over processes; the result is the same up to rounding.
 SPREAD = ("--max-tokens", "--update-freq", "--distributed-world-size", "--distributed-port", "--cpu", "--num-workers")

@@ -38,7 +38,7 @@ def key(record: dict) -> tuple:
 
 def recorded(path: Path) -> set[tuple]:
     """Keys of the records in one file. Raises ValueError naming a line that is no record."""
-    from fwp_fairseq import records
+    from scripts.results import records
 
     return {key(record) for record in records.read_file(path)} if path.is_file() else set()
 
@@ -48,7 +48,7 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
 
     Raises RecipeError when a tool fails or another process works on the same run.
     """
-    from fwp_fairseq import records
+    from scripts.results import records
 
     def say(text: str) -> None:
         around.say(f"{run.name}: {text}")

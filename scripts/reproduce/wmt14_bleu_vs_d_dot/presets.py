@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .rows import BY_NAME, ROWS, Row
+from scripts.results.rows import BY_NAME, ROWS, Row
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out: of validation, and of what is translated.
 _WHOLE = {"--required-batch-size-multiple": 1}

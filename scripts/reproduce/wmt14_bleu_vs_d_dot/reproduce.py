@@ -14,12 +14,12 @@ from scripts.common.folder import RecipeError, refuse_path
 from scripts.common.progress import on_terminal, write_above_bars
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
+from scripts.results.rows import D_KEY
 
 from . import commands, job
 from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Devices, Run
 from .presets import WMT14
-from .rows import D_KEY
 from .sweep import shares, sweep
 
 
@@ -96,7 +96,7 @@ def reproduce(options) -> int:
                 print(printed(command))
         return 0
     if options.record:
-        from fwp_fairseq import records
+        from scripts.results import records
 
         records.require_commit()
     say = write_above_bars

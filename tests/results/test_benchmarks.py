@@ -1,6 +1,6 @@
 """Tables of whole models: which runs are rows, and that a profile hides nothing of them."""
 
-from fwp_fairseq.tables.benchmarks import TABLES
+from scripts.results.benchmarks import TABLES
 
 _KINDS = ("attention", "moving caches", "linear layers", "optimizer", "output and search", "rest")
 

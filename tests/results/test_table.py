@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 
-from fwp_fairseq.tables import TABLES
 from fwp_fairseq.tables.render import comma_separated, latex, markdown
 from fwp_fairseq.tables.table import Table, grid, number, over_seeds
+from scripts.results.tables import TABLES
 
 TABLE = Table(
     columns={

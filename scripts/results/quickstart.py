@@ -1,6 +1,6 @@
 """What scripts/quickstart.sh --record found."""
 
-from .table import Table, d_dot, machine, number, signatures, update_rule
+from fwp_fairseq.tables.table import Table, d_dot, machine, number, signatures, update_rule
 
 TABLES = {
     "quickstart": Table(

@@ -5,10 +5,10 @@ import statistics
 
 import pytest
 
-from fwp_fairseq.tables import TABLES
-from fwp_fairseq.tables.paper import published
 from fwp_fairseq.tables.plot import described, description, draw
 from fwp_fairseq.tables.table import grid, run_rows
+from scripts.results.paper import published
+from scripts.results.tables import TABLES
 
 NAME = "bleu_vs_d_dot-multi30k"
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from fwp_fairseq.tables.table import NONE, NOT_RUN, Table
+
 from .synthetic_published import PUBLISHED, Published, published
-from .table import NONE, NOT_RUN, Table
 
 SOLVED = 0.001
 GRID_STEP = 20

@@ -1,4 +1,4 @@
-"""The rows of the table, most telling first."""
+"""The rows of BLEU against d_dot, most telling first: what is trained, and what its table and Hydra's files list."""
 
 from __future__ import annotations
 

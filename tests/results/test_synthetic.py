@@ -1,9 +1,9 @@
 """The tables of the synthetic task, from made-up records and the authors' published losses."""
 
-from fwp_fairseq.tables import TABLES
-from fwp_fairseq.tables.synthetic_published import PUBLISHED, Published, published
 from fwp_fairseq.tables.table import NOT_RUN, grid
 from scripts.reproduce.synthetic import setting2
+from scripts.results.synthetic_published import PUBLISHED, Published, published
+from scripts.results.tables import TABLES
 
 
 def record(model, S, loss, setting=1, seed=1, solved=None):

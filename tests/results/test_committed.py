@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.records import read
-from fwp_fairseq.tables import TABLES
 from fwp_fairseq.tables.plot import described, description
-from fwp_fairseq.tables.render import regenerate
 from fwp_fairseq.tables.table import run_rows
+from scripts.results.pages import regenerate
+from scripts.results.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from .plot import Plot, Series
-from .table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
+from fwp_fairseq.tables.plot import Plot, Series
+from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
 
 
 def parts(records: list[dict]) -> dict:

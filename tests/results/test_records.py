@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from fwp_fairseq import records
+from scripts.results import records
 
 
 def test_append_then_read(tmp_path):
@@ -84,7 +84,7 @@ def test_full_disk_leaves_earlier_records(tmp_path):
 def test_parallel_runs_do_not_interleave(tmp_path):
     path = tmp_path / "a.jsonl"
     code = (
-        "import sys; from fwp_fairseq.records import append\n"
+        "import sys; from scripts.results.records import append\n"
         "for i in range(50): append(sys.argv[1], {'run': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
     )
     runs = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
@@ -121,7 +121,7 @@ def _git(folder, *arguments):
 def test_commit_and_dirty(tmp_path, monkeypatch):
     package = tmp_path / "package"
     package.mkdir()
-    (package / "records.py").write_text("")
+    (package / "__init__.py").write_text("")
     monkeypatch.setattr(records, "PACKAGE", package)
     assert records._checkout() == {"commit": None, "dirty": None}
     monkeypatch.setenv("FWP_COMMIT", "0123456789" * 4)
@@ -142,5 +142,5 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
     (tmp_path / "docs" / "figures").mkdir(parents=True)
     (tmp_path / "docs" / "figures" / "a.svg").write_text("plot")
     assert records._checkout()["dirty"] is False, "what records generate is not a change of the code"
-    (package / "records.py").write_text("changed")
+    (package / "__init__.py").write_text("changed")
     assert records._checkout()["dirty"] is True

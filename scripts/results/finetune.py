@@ -1,6 +1,6 @@
 """What scripts/reproduce/finetune_softmax_to_fast_weights/run.sh --record found."""
 
-from .table import Table, machine, number, signatures
+from fwp_fairseq.tables.table import Table, machine, number, signatures
 
 _TITLES = {"softmax": "softmax, as trained", "converted": "converted", "finetuned": "fine-tuned"}
 

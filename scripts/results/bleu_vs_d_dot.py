@@ -1,16 +1,20 @@
 """BLEU against d_dot, what scripts/reproduce/wmt14_bleu_vs_d_dot records, beside Table 1 of the paper."""
 
-from .paper import published
-from .plot import Line, Plot, Series
-from .table import NONE, Number, Table, d_dot, machine, number, over_seeds, update_rule
+from itertools import product
 
+from fwp_fairseq.tables.plot import Line, Plot, Series
+from fwp_fairseq.tables.table import NONE, Number, Table, d_dot, machine, number, over_seeds, update_rule
+
+from .paper import published
+from .rows import ROWS
+
+# Softmax, then the rules, and the maps of each in the order of the paper, by width.
+_MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
+_RULES = (None, "sum", "delta")
+_IN_ORDER = sorted(ROWS, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0))
 _EXPECTED = [
-    {"feature_map": "softmax"},
-    {"feature_map": "elu", "update_rule": "sum", "d_dot": 64},
-    *({"feature_map": "favor", "update_rule": "sum", "d_dot": width} for width in (64, 256, 384, 512)),
-    *({"feature_map": "dpfp", "update_rule": "sum", "d_dot": width} for width in (256, 384, 512)),
-    {"feature_map": "elu", "update_rule": "delta", "d_dot": 64},
-    *({"feature_map": "dpfp", "update_rule": "delta", "d_dot": width} for width in (256, 512)),
+    {name: value for name in ("feature_map", "update_rule", "d_dot") if (value := getattr(row, name)) is not None}
+    for row in _IN_ORDER
 ]
 _MEANS = (
     *("valid_loss", "valid_bleu", "bleu", "bleu_compound_split"),
@@ -69,15 +73,14 @@ def _plot(where: str, same_test_set: bool):
         theirs = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
         shift = softmax[0].y - theirs if softmax and not same_test_set else 0.0
         found = []
-        for rule in ("sum", "delta"):
-            for name in ("elu", "favor", "dpfp"):
-                points = {
-                    row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
-                    for row in rows
-                    if (row["feature_map"], row["update_rule"]) == (name, rule)
-                }
-                found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
-        for name in ("elu", "favor", "dpfp"):
+        for rule, name in product(_RULES[1:], _MAPS[1:]):
+            points = {
+                row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
+                for row in rows
+                if (row["feature_map"], row["update_rule"]) == (name, rule)
+            }
+            found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
+        for name in _MAPS[1:]:
             points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
             found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True))
         return Plot(

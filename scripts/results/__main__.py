@@ -1,0 +1,96 @@
+"""Makes the tables and figures of this repository from its records.
+
+  python -m scripts.results                    all of them: the tables of every Markdown file, the plots of docs/figures
+  python -m scripts.results --check            changes nothing, and fails where a file is not what the records say
+  python -m scripts.results quickstart --format latex
+  python -m scripts.results bleu_vs_d_dot-multi30k --plot docs/figures/bleu_vs_d_dot-multi30k.svg
+  python -m scripts.results --readme README.md
+
+In a Markdown file a table NAME stands between <!-- table:NAME --> and <!-- /table:NAME -->; what is between is
+replaced. A plot is of the table that its file is named after. Your own trainings: `fwp table`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fwp_fairseq.cli import Parser
+from fwp_fairseq.cli.errors import CommandError, UsageError
+from fwp_fairseq.cli.table import add_output_arguments, refuse_plots, show, write, write_plot
+from fwp_fairseq.records import read
+from fwp_fairseq.tables.table import run_rows
+
+from .pages import regenerate
+from .records import FOLDER, ROOT
+from .tables import TABLES
+
+FIGURES = ROOT / "docs/figures"
+
+
+def pages() -> list[Path]:
+    """The Markdown files of the repository."""
+    return sorted(path for glob in ("*.md", "docs/*.md", "scripts/**/*.md") for path in ROOT.glob(glob))
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m scripts.results", description=__doc__, formatter_class=layout)
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"the table to print: {', '.join(TABLES)}")
+    parser.add_argument(
+        "--results",
+        default=[FOLDER],
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help=".jsonl records, or folders of them or of runs (default: benchmarks/results)",
+    )
+    add_output_arguments(parser)
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="only the tables of this Markdown file")
+    args = parser.parse_args(argv)
+    if args.name is not None and args.name not in TABLES:
+        raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
+    if args.name is None:
+        for flag, value in (("--output", args.output), ("--plot", args.plot)):
+            if value is not None:
+                raise UsageError(f"{flag} needs the NAME of a table")
+    elif args.readme is not None:
+        raise UsageError("expected either the NAME of a table or --readme FILE")
+    elif args.check and args.output is None and args.plot is None:
+        raise UsageError("--check needs a file: --output, --plot or --readme, or no NAME")
+    else:
+        refuse_plots(args, args.name, TABLES[args.name])
+    return args
+
+
+def _write_page(path: Path, records: list[dict], check: bool) -> None:
+    if not path.is_file():
+        raise CommandError(f"--readme {path}: no such file")
+    write(path, regenerate(path.read_text(encoding="utf-8"), records).encode(), check)
+
+
+def _run(args: argparse.Namespace) -> None:
+    records = read(*args.results)
+    if args.name is not None:
+        show(args, args.name, TABLES[args.name], records)
+    elif args.readme is not None:
+        _write_page(args.readme, records, args.check)
+    else:
+        for path in pages():
+            _write_page(path, records, args.check)
+        for path in sorted(FIGURES.iterdir()):
+            table = TABLES[path.stem]
+            write_plot(path, table.plot(run_rows(table, path.stem, records)), args.check)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0, 1 when something failed, 2 when the call makes no sense."""
+    try:
+        _run(_arguments(argv))
+    except (UsageError, CommandError, OSError, ValueError) as error:
+        print(f"scripts.results: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
