@@ -52,24 +52,30 @@ def refuse_plots(args, name: str, table) -> None:
         raise UsageError(f"--plot: table {name} has no plot")
 
 
-def write(path: Path, content: bytes, check: bool, same=lambda old, new: old == new) -> None:
+def write(path: Path, content: bytes, check: bool) -> None:
     """Leaves a file alone that says this already; with ``check``, every file."""
-    if path.is_file() and same(path.read_bytes(), content):
-        return
-    if check:
-        raise CommandError(f"{path} is not what the records say: run the same command without --check")
-    write_atomically(path, content)
+    if not path.is_file() or path.read_bytes() != content:
+        _refuse_change(path, check)
+        write_atomically(path, content)
 
 
 def write_plot(path: Path, plot, check: bool) -> None:
-    from ..tables.plot import described, draw
+    """As :func:`write`, by what is written in the file: another matplotlib draws the same in other bytes."""
+    from ..tables.plot import described, description, draw
 
+    if path.is_file() and described(path.read_bytes()) == description(plot):
+        return
+    _refuse_change(path, check)
     try:
         content = draw(plot, path.suffix[1:])
     except ImportError as error:
         raise CommandError(f"--plot: {error}; pip install matplotlib") from None
-    # Another matplotlib draws the same in other bytes.
-    write(path, content, check, same=lambda old, new: described(old) == described(new))
+    write_atomically(path, content)
+
+
+def _refuse_change(path: Path, check: bool) -> None:
+    if check:
+        raise CommandError(f"{path} is not what the records say: run the same command without --check")
 
 
 def show(args, name: str, table, records: list[dict]) -> None:

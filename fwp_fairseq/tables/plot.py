@@ -13,12 +13,15 @@ FORMATS = ("png", "svg", "pdf")
 
 @dataclass(frozen=True)
 class Series:
-    """``points``: x to (y, standard deviation or None). Series of one ``group`` have one colour and mark."""
+    """``points``: x to (y, standard deviation or None). Series of one ``group`` have one colour and mark. Without
+    ``marked`` only those of fewer than three points have marks."""
 
     label: str
     group: str
     points: dict[float, tuple[float, float | None]]
     hollow: bool = False
+    joined: bool = True
+    marked: bool = True
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,22 @@ class Line:
 @dataclass(frozen=True)
 class Plot:
     """``hollow_y``: a right axis for what is hollow; its scale is that of the left one, ``hollow_shift`` lower.
-    ``beside``: a second panel, to the right; its series have the labels of this one's."""
+    ``log_x``, ``log_y``: bases of logarithmic scales, 0 for linear ones; with base 2 every x of a point is a tick.
+    ``verticals``: label to x. ``beside``: further panels, in ``rows`` rows with this one; they share one legend."""
 
     x: str
     y: str
     series: list[Series] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    title: str = ""
     hollow_y: str | None = None
     hollow_shift: float = 0.0
-    log_y: bool = False
-    beside: "Plot | None" = None
+    log_x: int = 2
+    log_y: int = 0
+    y_range: tuple[float | None, float | None] = (None, None)
+    verticals: dict[str, float] = field(default_factory=dict)
+    beside: list["Plot"] = field(default_factory=list)
+    rows: int = 1
 
 
 def description(plot: Plot) -> str:
@@ -77,13 +86,24 @@ def draw(plot: Plot, kind: str) -> bytes:
     from matplotlib.figure import Figure
 
     settings = {"svg.hashsalt": "fwp_fairseq", "svg.fonttype": "none", "font.size": 9, "font.family": "DejaVu Sans"}
+    panels = [plot, *plot.beside]
+    columns = -(-len(panels) // plot.rows)
+    size = (7, 4.2) if len(panels) == 1 else (9, 3.6)
+    if plot.rows > 1:
+        size = (2.75 * columns, 2.9 * plot.rows)
+        settings |= {"font.size": 7, "lines.markersize": 3, "lines.linewidth": 1}
     with matplotlib.rc_context(settings):
-        panels = [plot] if plot.beside is None else [plot, plot.beside]
-        figure = Figure(figsize=(7, 4.2) if len(panels) == 1 else (9, 3.6), dpi=150, layout="constrained")
-        for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
-            _draw(panel, axes)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+        figure = Figure(figsize=size, dpi=150, layout="constrained")
+        axes = list(figure.subplots(plot.rows, columns, squeeze=False).flat)
+        for unused in axes[len(panels) :]:
+            unused.remove()
+        for panel, place in zip(panels, axes, strict=False):
+            _draw(panel, place)
+        entries = {}
+        for place in figure.axes:
+            for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=4, frameon=False)
         file = BytesIO()
         # Without dates and names, and what is drawn where each format has room for it.
         text = description(plot)
@@ -105,9 +125,13 @@ def _draw(plot: Plot, axes) -> None:
         number = groups.index(series.group)
         shift = plot.hollow_shift if series.hollow else 0.0
         xs = sorted(series.points)
-        style = {"color": f"C{number}", "marker": _MARKS[number % len(_MARKS)], "markersize": 6}
+        style = {"color": f"C{number}"}
+        if series.marked or len(xs) < 3:
+            style |= {"marker": _MARKS[number % len(_MARKS)]}
         if series.hollow:
-            style |= {"linestyle": "none", "markerfacecolor": "none"}
+            style |= {"markerfacecolor": "none"}
+        if not series.joined:
+            style |= {"linestyle": "none"}
         deviations = [series.points[x][1] for x in xs]
         axes.errorbar(
             xs,
@@ -125,14 +149,20 @@ def _draw(plot: Plot, axes) -> None:
             axes.axhspan(
                 line.y + shift - line.spread, line.y + shift + line.spread, color="black", alpha=0.1, linewidth=0
             )
+    for label, x in plot.verticals.items():
+        axes.axvline(x, color="black", linewidth=1, linestyle="-.", label=label)
     ticks = sorted({x for series in plot.series for x in series.points})
-    if ticks and ticks[0] > 0:
-        axes.set_xscale("log", base=2)
+    if ticks and ticks[0] > 0 and plot.log_x:
+        axes.set_xscale("log", base=plot.log_x)
     if plot.log_y:
-        axes.set_yscale("log", base=2)
+        axes.set_yscale("log", base=plot.log_y)
+    if plot.log_y == 2:
         axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
+    if plot.log_x == 2:
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(*plot.y_range)
+    axes.set_title(plot.title)
     axes.set_xlabel(plot.x)
     axes.set_ylabel(plot.y)
     axes.grid(axis="y", linewidth=0.4)

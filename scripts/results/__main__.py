@@ -77,8 +77,10 @@ def _run(args: argparse.Namespace) -> None:
     else:
         for path in pages():
             _write_page(path, records, args.check)
-        for path in sorted(FIGURES.iterdir()):
-            table = TABLES[path.stem]
+        for path in sorted(FIGURES.glob("*.*")):
+            table = TABLES.get(path.stem)
+            if table is None or table.plot is None:
+                raise CommandError(f"{path}: expected a figure with the name of a table that has a plot")
             write_plot(path, table.plot(run_rows(table, path.stem, records)), args.check)
 
 

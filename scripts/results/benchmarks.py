@@ -185,7 +185,7 @@ def _over_length(rows: list[dict]) -> Plot:
     x = "tokens in each translation"
     memory = Plot(x, "peak memory of the process, MiB", series(lambda row: row["peak_bytes"] / 2**20))
     return Plot(
-        x, "tokens per second, one CPU thread", series(lambda r: r["tokens_per_second"]), log_y=True, beside=memory
+        x, "tokens per second, one CPU thread", series(lambda r: r["tokens_per_second"]), log_y=2, beside=[memory]
     )
 
 

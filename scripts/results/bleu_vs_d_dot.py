@@ -82,7 +82,7 @@ def _plot(where: str, same_test_set: bool):
             found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
         for name in _MAPS[1:]:
             points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
-            found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True))
+            found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True, joined=False))
         return Plot(
             x="d_dot",
             y=f"BLEU, {where}",

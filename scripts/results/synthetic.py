@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Table
 
+from .synthetic_figures import SOLVED, end_losses, learning_curves
+from .synthetic_models import MODELS
 from .synthetic_published import PUBLISHED, Published, published
 
-SOLVED = 0.001
 GRID_STEP = 20
 # Two runs whose losses are no further apart than this agree: on an unsolved point two seeds of one model differ so.
 SAME_LOSS = 1.25
@@ -50,7 +51,7 @@ def _published_by_size(setting: int, model: str) -> dict[int, Outcome]:
 # Losses: a row for each number of keys, a column for each model
 
 
-def _losses(setting: int, *models: str) -> Table:
+def _losses(setting: int) -> Table:
     """A row for each size that the authors ran, also where nothing was run here."""
 
     def cell(model: str, row: dict) -> str:
@@ -58,15 +59,37 @@ def _losses(setting: int, *models: str) -> Table:
         return f"{row.get('outcomes', {}).get(model, NONE)} / {NONE if theirs is None else theirs}"
 
     def combine(records: list[dict]) -> dict:
-        return {**records[-1], "outcomes": {record["model"]: _ours(record) for record in records}}
+        losses: dict[str, list[float]] = {}
+        for record in records:
+            if record["best_loss"] is not None:
+                losses.setdefault(record["model"], []).append(record["best_loss"])
+        outcomes = {record["model"]: _ours(record) for record in records if record["seed"] == 1}
+        return {**records[-1], "outcomes": outcomes, "losses": losses}
 
     return Table(
-        columns={"S": lambda row: row["S"]} | {model: partial(cell, model) for model in models},
+        columns={"S": lambda row: row["S"]} | {model: partial(cell, model) for model in MODELS[setting]},
         key=lambda record: (record["S"],),
         combine=combine,
         expected=[{"S": S} for S in sorted({S for _, S in PUBLISHED[setting]})],
-        select={"table": "synthetic", "setting": setting, "seed": 1},
+        select={"table": "synthetic", "setting": setting},
         note=lambda rows: f"Best evaluation loss, ours / the authors'; * solved (at most {SOLVED}); {NONE} not run.",
+        plot=partial(end_losses, setting),
+    )
+
+
+def _curves(setting: int) -> Table:
+    return Table(
+        columns={
+            "model": lambda record: record["model"],
+            "S": lambda record: record["S"],
+            "seed": lambda record: record["seed"],
+            "steps": lambda record: record["steps"],
+            "best loss": _ours,
+            "ended": lambda record: record["stop"],
+        },
+        key=lambda record: (MODELS[setting].index(record["model"]), record["S"], record["seed"]),
+        select={"table": "synthetic", "setting": setting},
+        plot=partial(learning_curves, setting),
     )
 
 
@@ -220,15 +243,10 @@ TABLES = {
         expected=[{"number": number} for number in range(len(_CLAIMS))],
         select={"table": "synthetic"},
     ),
-    "synthetic-capacity": _losses(
-        1,
-        "softmax", "elu-sum", "dpfp1-sum", "dpfp2-sum", "dpfp3-sum", "favor64-sum", "favor128-sum", "favor512-sum",
-    ),
-    "synthetic-update-rules": _losses(
-        2,
-        "dpfp1-sum", "dpfp1-delta", "dpfp2-delta", "elu-delta", "favor64-delta", "favor128-delta", "dpfp1-gated",
-        "dpfp1-fwm", "tanh-fwm",
-    ),
+    "synthetic-capacity": _losses(1),
+    "synthetic-capacity-curves": _curves(1),
+    "synthetic-update-rules": _losses(2),
+    "synthetic-update-rules-curves": _curves(2),
     "synthetic-differences": Table(
         columns={
             "setting": lambda record: record["setting"],

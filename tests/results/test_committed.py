@@ -1,5 +1,7 @@
 """What is committed is what the committed records say."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,24 @@ def test_tables_are_regenerated_byte_for_byte(path):
 def test_plots_show_what_the_records_say():
     """By what is written in them: another matplotlib draws the same in other bytes."""
     pytest.importorskip("PIL")
-    for path in (ROOT / "docs" / "figures").glob("*.*"):  # those of a table; others are in folders of their scripts
-        table = TABLES[path.stem]
-        expected = description(table.plot(run_rows(table, path.stem, read(RESULTS))))
-        assert described(path.read_bytes()) == expected, path
+    records = read(RESULTS)
+    run = {name: run_rows(table, name, records) for name, table in TABLES.items() if table.plot}
+    figures = list((ROOT / "docs" / "figures").iterdir())
+    assert {path.stem for path in figures} == {name for name, rows in run.items() if rows}
+    for path in figures:
+        assert described(path.read_bytes()) == description(TABLES[path.stem].plot(run[path.stem])), path
+
+
+def test_a_figure_of_other_records_is_another():
+    records = [record for record in read(RESULTS) if record.get("table") == "synthetic"]
+    fewer = [r for r in records if (r["setting"], r["model"], r["S"]) != (1, "elu-sum", 60)]
+    assert len(fewer) < len(records)
+    table = TABLES["synthetic-capacity"]
+    first, second = (description(table.plot(run_rows(table, "", found))) for found in (records, fewer))
+    assert first != second
+
+
+def test_the_command_finds_nothing_to_change():
+    command = [sys.executable, "-m", "scripts.results", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

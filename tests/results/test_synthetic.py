@@ -1,7 +1,12 @@
-"""The tables of the synthetic task, from made-up records and the authors' published losses."""
+"""The tables and figures of the synthetic task, from made-up records and the authors' published losses."""
 
-from fwp_fairseq.tables.table import NOT_RUN, grid
+import pytest
+
+from fwp_fairseq.tables.plot import draw
+from fwp_fairseq.tables.table import NOT_RUN, grid, run_rows
 from scripts.reproduce.synthetic import setting2
+from scripts.results.synthetic_figures import LEAST_LOSS
+from scripts.results.synthetic_models import Variant
 from scripts.results.synthetic_published import PUBLISHED, Published, published
 from scripts.results.tables import TABLES
 
@@ -10,7 +15,7 @@ def record(model, S, loss, setting=1, seed=1, solved=None):
     solved = loss is not None and loss <= 0.001 if solved is None else solved
     return {
         "table": "synthetic", "setting": setting, "model": model, "S": S, "seed": seed, "best_loss": loss,
-        "stop": "solved" if solved else "no progress",
+        "stop": "solved" if solved else "no progress", "losses": [0.2, None, 0.0005], "steps": 300,
     }  # fmt: skip
 
 
@@ -116,3 +121,52 @@ def test_differences():
     assert "edge" in found[0]["why"] and "edge" in found[1]["why"]
     assert "no other cause" in found[2]["why"] and "underflow" in found[5]["why"]
     assert found[3]["why"].startswith("about 4 of 200 keys")
+
+
+def drawn(name, *records):
+    return TABLES[name].plot(run_rows(TABLES[name], name, list(records)))
+
+
+def points(plot, label):
+    """What is drawn under one label, x to y."""
+    (found,) = (series.points for series in plot.series if series.label == label)
+    return {x: y for x, (y, _) in found.items()}
+
+
+def test_figures_show_the_records():
+    found = [record("softmax", 20, 0.01), record("softmax", 20, 0.03, seed=2), record("softmax", 40, 0.0)]
+    softmax = drawn("synthetic-capacity", *found)
+    elu = softmax.beside[0]
+    assert (softmax.title, elu.title, len(softmax.beside)) == ("softmax", "ELU+1, sum", 7)
+    assert points(softmax, "here") == {20: pytest.approx(0.02), 40: LEAST_LOSS} and points(elu, "here") == {}
+    assert [series.points for series in softmax.series if series.label == "each seed"] == [
+        {20: (0.01, None)}, {20: (0.03, None)}
+    ]  # fmt: skip
+    assert list(points(softmax, "authors").items())[:2] == [(20, 0.0006), (40, 0.0003)]
+    assert len(points(elu, "authors")) == 30 and elu.verticals == {"S = d_dot": 64} and softmax.verticals == {}
+    other = record("elu-sum", 40, 0.3) | {"losses": [None, 0.3]}
+    curves = drawn("synthetic-capacity-curves", *found, other)
+    assert curves.title.endswith("S = 40")
+    assert points(curves, "softmax") == {100: 0.2, 300: 0.0005} and points(curves, "ELU+1, sum") == {200: 0.3}
+    never = record("tanh-fwm", 20, None, setting=2) | {"losses": [None]}
+    assert drawn("synthetic-update-rules-curves", never).series == []
+
+
+def test_models_have_the_names_of_their_feature_maps():
+    assert [Variant.of(name).title for name in ("tanh-fwm", "elu-delta", "dpfp2-delta", "favor64-sum", "softmax")] == [
+        "tanh, fwm", "ELU+1, delta", "DPFP-2, delta", "FAVOR+, m = 64, sum", "softmax"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_figures_are_the_same_bytes_every_time(kind):
+    pytest.importorskip("matplotlib")
+    found = [record("softmax", 20, 0.0005), record("softmax", 20, 0.002, seed=2), record("dpfp1-sum", 20, 0.0005)]
+    for name in ("synthetic-capacity", "synthetic-capacity-curves"):
+        assert draw(drawn(name, *found), kind) == draw(drawn(name, *found), kind)
+
+
+def test_losses_of_a_table_are_those_of_the_first_seed():
+    found = rows("synthetic-capacity", record("softmax", 20, 0.3), record("softmax", 20, 0.1, seed=2))
+    assert found[0]["softmax"].startswith("0.3000 / ")
+    assert rows("synthetic-capacity", record("softmax", 20, 0.1, seed=2))[0]["softmax"].startswith("– / ")

@@ -6,10 +6,9 @@ import torch
 
 from scripts.reproduce.synthetic import task
 from scripts.reproduce.synthetic.fast_weight_memory import fast_weight_memory
-from scripts.reproduce.synthetic.model import RetrievalModel, Variant
-from scripts.reproduce.synthetic.setting1 import MODELS as SETTING1
-from scripts.reproduce.synthetic.setting2 import MODELS as SETTING2
+from scripts.reproduce.synthetic.model import RetrievalModel
 from scripts.reproduce.synthetic.training import Point, train
+from scripts.results.synthetic_models import MODELS, Variant
 from tests import naive
 from tests.tolerances import TOLERANCES, assert_close, error
 
@@ -69,7 +68,7 @@ def expected(model, batch):
     return naive.attend(variant.rule, q, k, v, beta, **options)[0][:, :, 0]
 
 
-@pytest.mark.parametrize("name", dict.fromkeys([*SETTING1, *SETTING2]))
+@pytest.mark.parametrize("name", dict.fromkeys([*MODELS[1], *MODELS[2]]))
 def test_output_of_every_model(name):
     if name.startswith("favor"):
         name = f"favor8-{name.partition('-')[2]}"

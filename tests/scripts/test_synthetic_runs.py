@@ -1,4 +1,4 @@
-"""The commands of the synthetic task: records, resuming, figures."""
+"""The commands of the synthetic task: records, resuming."""
 
 import json
 import signal
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.tables.plot import described
 from scripts.common.folder import Folder
-from scripts.reproduce.synthetic import drawing, grid, setting1, setting2, workers
+from scripts.reproduce.synthetic import grid, setting1, setting2, workers
 from scripts.reproduce.synthetic.training import Point
 from scripts.results import records
+from scripts.results.synthetic_models import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "scripts.reproduce.synthetic.setting1"]
@@ -53,7 +53,7 @@ def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys, "argv", ["setting1", "--models", "softmax", "--sizes", "4", "6", "--out", str(tmp_path)])
     monkeypatch.setattr(grid.interruption, "stop_on_signals", lambda: None)
-    options = grid.arguments("setting1", setting1.__doc__, setting1.MODELS, setting1.SIZES, setting1.QUICK)
+    options = grid.arguments("setting1", setting1.__doc__, setting1.SIZES, setting1.QUICK)
     assert grid.main(options) == 0
     assert path.read_text().startswith(before)
     assert sorted(points(path)) == sorted({*done, ("softmax", 4, 1), ("softmax", 6, 1)})
@@ -79,7 +79,7 @@ def command(tmp_path, monkeypatch, capsys):
     def run(*flags):
         trained.clear()
         monkeypatch.setattr(sys, "argv", ["setting1", "--out", str(tmp_path), *map(str, flags)])
-        options = grid.arguments("setting1", setting1.__doc__, setting1.MODELS, setting1.SIZES, setting1.QUICK)
+        options = grid.arguments("setting1", setting1.__doc__, setting1.SIZES, setting1.QUICK)
         status = grid.main(options)
         return status, "".join(capsys.readouterr()), list(trained)
 
@@ -147,12 +147,12 @@ def test_what_cannot_be_meant_is_refused(command, capsys):
 
 def test_grids_are_the_papers():
     assert list(setting1.SIZES) == list(range(20, 620, 20)) and list(setting2.SIZES) == list(range(20, 220, 20))
-    for setting in (setting1, setting2):
-        assert set(setting.QUICK) <= set(setting.MODELS)
+    for number, setting in ((1, setting1), (2, setting2)):
+        assert set(setting.QUICK) <= set(MODELS[number])
         assert all(set(sizes) <= set(setting.SIZES) for sizes in setting.QUICK.values())
 
 
-@pytest.mark.parametrize("program", ["setting1", "setting2", "plot"])
+@pytest.mark.parametrize("program", ["setting1", "setting2"])
 def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
     path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
     module = ["-m", f"scripts.reproduce.synthetic.{program}"]
@@ -168,43 +168,3 @@ def test_a_worker_that_dies_ends_the_run(monkeypatch):
     """The device does not exist: the process ends with an exception, and so must the iteration."""
     with pytest.raises(workers.WorkerError, match="exit status 1"):
         list(workers.train_all([Point(1, "softmax", 4)], 1, "nowhere", "auto"))
-
-
-def test_figures_are_the_same_bytes_every_time(tmp_path):
-    found = [result(S=20), result(S=20, seed=2, best_loss=0.002), result(S=20, model="dpfp1-sum")]
-    for out in ("first", "second"):
-        assert drawing.draw(found, tmp_path / out) == [tmp_path / out / "capacity", tmp_path / out / "capacity-curves"]
-    files = sorted((tmp_path / "first").iterdir())
-    assert [file.name for file in files] == [
-        "capacity-curves.png", "capacity-curves.svg", "capacity.png", "capacity.svg"
-    ]  # fmt: skip
-    for file in files:
-        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes()
-
-
-def test_the_committed_figures_show_the_committed_records():
-    found = [r for r in records.read(ROOT / "benchmarks/results") if r["table"] == "synthetic"]
-    figures = drawing.figures(found)
-    committed = sorted((ROOT / "docs/figures/synthetic").iterdir())
-    assert [path.name for path in committed] == sorted(f"{name}.svg" for name in figures)
-    for path in committed:
-        assert described(path.read_bytes()) == drawing.digest(figures[path.stem]), path
-    fewer = [r for r in found if (r["setting"], r["model"], r["S"]) != (1, "elu-sum", 60)]
-    assert drawing.digest(drawing.figures(fewer)["capacity"]) != drawing.digest(figures["capacity"])
-
-
-def drawn(axes, label):
-    (line,) = (line for line in axes.lines if line.get_label() == label)
-    return [(x, pytest.approx(y)) for x, y in line.get_xydata().tolist()]
-
-
-def test_figures_show_the_records():
-    found = [result(S=20, best_loss=0.01), result(S=20, seed=2, best_loss=0.03), result(S=40, best_loss=0.0)]
-    softmax, elu, *_ = drawing.end_losses(1, found).axes
-    assert drawn(softmax, "here") == [(20, 0.02), (40, drawing.LEAST_LOSS)] and drawn(elu, "here") == []
-    assert drawn(softmax, "authors")[:2] == [(20, 0.0006), (40, 0.0003)] and len(drawn(elu, "authors")) == 30
-    (axes,) = drawing.learning_curves(1, [*found, result(S=40, model="elu-sum", losses=[None, 0.3])]).axes
-    assert axes.get_figure().get_suptitle().endswith("S = 40")
-    assert drawn(axes, "softmax") == [(100, 0.2), (300, 0.0005)] and drawn(axes, "ELU+1, sum") == [(200, 0.3)]
-    never = drawing.learning_curves(2, [result(setting=2, model="tanh-fwm", best_loss=None, losses=[None])])
-    assert not [line for line in never.axes[0].lines if line.get_label() == "tanh, fwm"]

@@ -13,9 +13,9 @@ from scripts.common import interruption
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import duration
 from scripts.results import records
+from scripts.results.synthetic_models import D_KEY, MODELS, Variant
 from scripts.results.synthetic_published import published
 
-from .model import D_KEY, Variant
 from .training import EVALUATE_EVERY, PATIENCE, Point
 from .workers import Event, WorkerError, train_all
 
@@ -25,9 +25,10 @@ LINE_EVERY_SECONDS = 60
 UNKNOWN_STEPS = 3000
 
 
-def arguments(prog: str, description: str, models: tuple[str, ...], sizes: range, quick: dict[str, tuple[int, ...]]):
+def arguments(prog: str, description: str, sizes: range, quick: dict[str, tuple[int, ...]]):
     """Parses the command line; ``points`` of the result holds the selected grid, the quickest points first."""
     setting = int(prog[-1])
+    models = MODELS[setting]
     parser = argparse.ArgumentParser(
         prog=f"{prog}.py",
         description=description,

@@ -1,42 +1,16 @@
 """The retrieval model: one of the project's operators, with trained projections that make its keys and queries."""
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import Favor, FeatureMap, build_feature_map
+from fwp_fairseq.feature_maps import Favor
+from scripts.results.synthetic_models import D_KEY, Variant
 
 from .fast_weight_memory import fast_weight_memory
-
-D_KEY = 64
-
-
-class Variant(NamedTuple):
-    """The feature map and update rule of a model, e.g. ``Variant("dpfp", 2, "delta")``; softmax has no rule."""
-
-    feature_map: str
-    parameter: int | None
-    rule: str | None
-
-    @classmethod
-    def of(cls, name: str) -> "Variant":
-        """Parses a name such as ``softmax``, ``elu-sum``, ``dpfp2-delta``, ``favor64-sum`` or ``tanh-fwm``."""
-        feature_map, _, rule = name.partition("-")
-        letters = feature_map.rstrip("0123456789")
-        parameter = int(feature_map[len(letters) :]) if letters != feature_map else None
-        return cls(letters, parameter, rule or None)
-
-    def build_feature_map(self) -> FeatureMap | None:
-        if self.feature_map in ("softmax", "tanh"):
-            return None
-        if self.feature_map == "favor":
-            # The paper's FAVOR+ has no temperature; the docstring of the feature map describes the effect.
-            return build_feature_map("favor", D_KEY, m=self.parameter, scale=1.0)
-        return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)
 
 
 class RetrievalModel(nn.Module):

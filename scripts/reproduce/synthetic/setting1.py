@@ -7,9 +7,6 @@ improved for 1100 steps (Schlag et al. 2021, Sec. 6.1.1 and Figure 2)."""
 import sys
 from pathlib import Path
 
-MODELS = (
-    "softmax", "elu-sum", "favor64-sum", "favor128-sum", "favor512-sum", "dpfp1-sum", "dpfp2-sum", "dpfp3-sum"
-)  # fmt: skip
 SIZES = range(20, 601, 20)
 QUICK = {
     "softmax": (20, 100, 200, 300, 400),
@@ -26,4 +23,4 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     from scripts.reproduce.synthetic.grid import arguments, main
 
-    sys.exit(main(arguments("setting1", __doc__, MODELS, SIZES, QUICK)))
+    sys.exit(main(arguments("setting1", __doc__, SIZES, QUICK)))

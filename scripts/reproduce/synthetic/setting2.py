@@ -8,10 +8,6 @@ Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, for whic
 import sys
 from pathlib import Path
 
-MODELS = (
-    "dpfp1-sum", "dpfp1-delta", "dpfp2-delta", "elu-delta", "favor64-delta", "favor128-delta", "dpfp1-gated",
-    "dpfp1-fwm", "tanh-fwm",
-)  # fmt: skip
 SIZES = range(20, 201, 20)
 QUICK = {
     "dpfp1-sum": (20, 40, 60, 80, 100, 140, 200),
@@ -27,4 +23,4 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     from scripts.reproduce.synthetic.grid import arguments, main
 
-    sys.exit(main(arguments("setting2", __doc__, MODELS, SIZES, QUICK)))
+    sys.exit(main(arguments("setting2", __doc__, SIZES, QUICK)))

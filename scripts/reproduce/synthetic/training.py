@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq.ops import backends
+from scripts.results.synthetic_figures import EVALUATE_EVERY, SOLVED
+from scripts.results.synthetic_models import Variant
 
 from . import task
-from .model import RetrievalModel, Variant
+from .model import RetrievalModel
 
-SOLVED = 0.001
-EVALUATE_EVERY, EVALUATION_SEQUENCES, PATIENCE, MAX_STEPS = 100, 20, 11, 100_000
+EVALUATION_SEQUENCES, PATIENCE, MAX_STEPS = 20, 11, 100_000
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run. ``model`` is a name that :class:`.model.Variant` parses; ``S`` is the number of keys and of values."""
+    """One run. ``model`` is a name that :class:`.Variant` parses; ``S`` is the number of keys and of values."""
 
     setting: int
     model: str

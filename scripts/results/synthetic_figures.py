@@ -1,0 +1,76 @@
+"""The paper's Figures 2 to 5 from records: end losses over the number of keys, and learning curves."""
+
+import statistics
+from dataclasses import replace
+
+from fwp_fairseq.feature_maps import Favor
+from fwp_fairseq.tables.plot import Line, Plot, Series
+
+from .synthetic_models import MODELS, Variant
+from .synthetic_published import PUBLISHED
+
+SOLVED, EVALUATE_EVERY = 0.001, 100
+LEAST_LOSS = 1e-4  # what is lower, down to zero, is drawn here
+_SOLVED = Line("solved", SOLVED, hollow=True)
+
+
+def _drawn(losses: dict[int, float | None]) -> dict[float, tuple[float, None]]:
+    return {x: (max(loss, LEAST_LOSS), None) for x, loss in losses.items() if loss is not None}
+
+
+def end_losses(setting: int, rows: list[dict]) -> Plot:
+    """Best evaluation loss over S, a panel a model, from rows with ``losses``, model to those of every seed. Several
+    seeds: the line is their median."""
+    models = MODELS[setting]
+    columns = -(-len(models) // 2)
+    panels = []
+    for number, model in enumerate(models):
+        found = {row["S"]: losses for row in rows if (losses := row["losses"].get(model))}
+        theirs = {
+            S: cell.loss for (name, S), cell in PUBLISHED[setting].items() if name == model and cell.loss is not None
+        }
+        medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in found.items()}
+        series = [Series("authors", "authors", _drawn(theirs), hollow=True), Series("here", "here", _drawn(medians))]
+        for seed in range(max(map(len, found.values()), default=0)):
+            one = {S: losses[seed] for S, losses in found.items() if 1 < len(losses) > seed}
+            series += [Series("each seed", "here", _drawn(one), hollow=True, joined=False)] if one else []
+        phi = Variant.of(model).build_feature_map()
+        with_capacity = phi is not None and setting == 1 and not isinstance(phi, Favor)
+        panels.append(
+            Plot(
+                x="number of keys S" if number + columns >= len(models) else "",
+                y="best evaluation loss" if number % columns == 0 else "",
+                series=series,
+                lines=[_SOLVED],
+                title=Variant.of(model).title,
+                log_x=0,
+                log_y=10,
+                y_range=(LEAST_LOSS * 0.8, 200 if model.endswith("fwm") else 0.8),
+                verticals={"S = d_dot": phi.d_dot} if with_capacity else {},
+            )
+        )
+    return replace(panels[0], beside=panels[1:], rows=2)
+
+
+def learning_curves(setting: int, rows: list[dict]) -> Plot:
+    """Evaluation loss over the steps of every model, the first seed of each, with the number of keys that most models
+    were run with; the largest of several."""
+    models = {S: {row["model"] for row in rows if row["S"] == S} for S in {row["S"] for row in rows}}
+    S = max(models, key=lambda S: (len(models[S]), S), default=None)
+    series = []
+    for model in MODELS[setting]:
+        runs = sorted((row for row in rows if row["model"] == model and row["S"] == S), key=lambda row: row["seed"])
+        losses = enumerate(runs[0]["losses"] if runs else [], 1)
+        points = _drawn({EVALUATE_EVERY * number: loss for number, loss in losses})
+        if points:
+            series.append(Series(Variant.of(model).title, model, points, marked=False))
+    return Plot(
+        x="steps",
+        y="evaluation loss",
+        series=series,
+        lines=[_SOLVED],
+        title=f"Setting {setting}, S = {S}",
+        log_x=10,
+        log_y=10,
+        y_range=(LEAST_LOSS * 0.8, None),
+    )
