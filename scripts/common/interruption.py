@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 # Both belong to the main thread, because Python runs signal handlers in no other.
 _depth = 0
@@ -45,27 +45,21 @@ def status(interruption: BaseException, how_to_go_on: str) -> int:
 
 
 @contextlib.contextmanager
-def held() -> Iterator[Callable[[], None]]:
-    """Delays exceptions of signals to the end of the block, or to the next call of the function that it yields.
+def held() -> Iterator[None]:
+    """Delays exceptions of signals to the end of the outermost block.
 
     Exceptions raised in the middle of other code can get lost: an import drops one that hits a callback of its locks,
     and tqdm's locks replace it by an AttributeError. Outside of the main thread this does nothing.
     """
-    global _depth
+    global _depth, _waiting
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield
         return
     _depth += 1
     try:
-        yield _let_through
+        yield
     finally:
         _depth -= 1
-        if not _depth:
-            _let_through()
-
-
-def _let_through() -> None:
-    global _waiting
-    if _waiting is not None:
-        error, _waiting = _waiting, None
-        raise error
+        if not _depth and _waiting is not None:
+            error, _waiting = _waiting, None
+            raise error

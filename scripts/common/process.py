@@ -76,7 +76,6 @@ def run(
     """
     begin = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL)
-    lines: queue.Queue[bytes | None] = queue.Queue()
     with open(log, "ab", buffering=0) as out:
         out.write(f"\n+ {printed(command)}\n".encode())
         process = subprocess.Popen(
@@ -89,29 +88,8 @@ def run(
             stderr=subprocess.STDOUT,
         )
 
-        def read() -> None:
-            for line in process.stdout:
-                lines.put(line)
-            lines.put(None)
-
-        threading.Thread(target=read, daemon=True).start()
         try:
-            with held() as let_through:
-                while True:
-                    let_through()
-                    try:
-                        line = lines.get(timeout=0.5)
-                    except queue.Empty:
-                        if on_tick:
-                            on_tick()
-                        continue
-                    if line is None:
-                        break
-                    out.write(line)
-                    text = line.decode(errors="replace").rstrip("\n")
-                    tail.append(text[:WIDTH])
-                    if on_line:
-                        on_line(text)
+            _follow(process, out, tail, on_line, on_tick)
             status, usage = _wait(process)
         except BaseException as error:
             _end(process, was_interrupted=isinstance(error, KeyboardInterrupt))
@@ -128,6 +106,33 @@ def run(
         )
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return Usage(time.monotonic() - begin, usage.ru_maxrss / unit)
+
+
+def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) -> None:
+    """Until it closes its output."""
+    lines: queue.Queue[bytes | None] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        with held():  # signals come through between two lines
+            try:
+                line = lines.get(timeout=0.5)
+            except queue.Empty:
+                if on_tick:
+                    on_tick()
+                continue
+            if line is None:
+                return
+            out.write(line)
+            text = line.decode(errors="replace").rstrip("\n")
+            tail.append(text[:WIDTH])
+            if on_line:
+                on_line(text)
 
 
 def _wait(process: subprocess.Popen):

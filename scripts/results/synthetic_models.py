@@ -18,7 +18,7 @@ D_KEY = 64
 
 
 class Variant(NamedTuple):
-    """Feature map and update rule of a model, e.g. ``Variant("dpfp", 2, "delta")``; softmax attention has no rule."""
+    """The feature map and update rule of a model, e.g. ``Variant("dpfp", 2, "delta")``; softmax has no rule."""
 
     feature_map: str
     parameter: int | None
@@ -26,7 +26,7 @@ class Variant(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> "Variant":
-        """From a name such as ``softmax``, ``elu-sum``, ``dpfp2-delta``, ``favor64-sum``, ``tanh-fwm``."""
+        """Parses a name such as ``softmax``, ``elu-sum``, ``dpfp2-delta``, ``favor64-sum`` or ``tanh-fwm``."""
         feature_map, _, rule = name.partition("-")
         letters = feature_map.rstrip("0123456789")
         parameter = int(feature_map[len(letters) :]) if letters != feature_map else None
@@ -47,6 +47,6 @@ class Variant(NamedTuple):
         if self.feature_map in ("softmax", "tanh"):
             return None
         if self.feature_map == "favor":
-            # The paper's FAVOR+ has no temperature; see the feature map for what that does.
+            # The paper's FAVOR+ has no temperature; the docstring of the feature map describes the effect.
             return build_feature_map("favor", D_KEY, m=self.parameter, scale=1.0)
         return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)

@@ -17,7 +17,7 @@ from scripts.common import interruption, process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus
-from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, job, presets, reproduce, sweep
+from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, sweep, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
 
@@ -207,7 +207,7 @@ def records_in(path):
 
 
 SMOKE = ["--preset", "smoke", "--cpu"]
-OWN = Path("runs/wmt14_bleu_vs_d_dot/smoke") / job.FILE
+OWN = Path("runs/wmt14_bleu_vs_d_dot/smoke") / train_and_score.FILE
 ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
 
 
@@ -262,7 +262,7 @@ def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
     (root / "there/bin/dict.de.txt").touch()
     assert reproduce.main(line) == 0
     assert calls(root) == ["fairseq-train", "fairseq-generate", "fwp"]
-    (record,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/wmt14" / job.FILE)
+    (record,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/wmt14" / train_and_score.FILE)
     expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
     assert expected.items() <= record.items()
     assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
@@ -276,7 +276,7 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
 
     multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
     assert reproduce.main(multi30k) == 0
-    (first,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)
+    (first,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / train_and_score.FILE)
     calls(root)
     environment = dict(first["environment"])
     for dirty in (True, None):
@@ -289,7 +289,7 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
     (second,) = records_in(root / arguments.RECORDS)
     # Of the commit that trained it.
     assert second["environment"] == environment
-    assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / job.FILE)) == 1
+    assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / train_and_score.FILE)) == 1
 
 
 def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 
 from scripts.common import process
 from scripts.common.folder import RecipeError
-from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, prepare, texts
+from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, prepare, preprocessing
 
 ROOT = process.ROOT
 PUBLISHED_TEST = archives.TEST
@@ -81,7 +81,7 @@ def options(out, *more):
 
 
 def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(texts, "VOCABULARY", 80)
+    monkeypatch.setattr(preprocessing, "VOCABULARY", 80)
     monkeypatch.chdir(ROOT)
     out = tmp_path / "data"
     prepare.prepare(options(out))
@@ -262,5 +262,6 @@ def test_dry_run_states_cost_and_downloads_without_an_environment():
 
 
 def test_clean_limits():
-    assert texts._is_clean(10, 15) and texts._is_clean(15, 10) and texts._is_clean(250, 250)
-    assert not texts._is_clean(10, 16) and not texts._is_clean(0, 0) and not texts._is_clean(251, 251)
+    clean = preprocessing._is_clean
+    assert clean(10, 15) and clean(15, 10) and clean(250, 250)
+    assert not clean(10, 16) and not clean(0, 0) and not clean(251, 251)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .job import FILE
 from .presets import PRESETS, WMT14
+from .train_and_score import FILE
 
 HERE = Path("scripts/reproduce/wmt14_bleu_vs_d_dot")
 OUT = Path("runs/wmt14_bleu_vs_d_dot")

@@ -61,7 +61,7 @@ class Run:
 
     @property
     def key(self) -> tuple:
-        """What its record is found by: job.key."""
+        """What its record is found by: train_and_score.key."""
         return self.preset.name, self.row.name, self.seed
 
     @property

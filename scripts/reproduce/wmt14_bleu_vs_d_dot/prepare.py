@@ -24,7 +24,7 @@ from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
 from scripts.data.corpus import SENTENCEPIECE
 
-from . import archives, texts
+from . import archives, preprocessing
 from .archives import LANGUAGES
 
 OUT = Path("runs/wmt14_bleu_vs_d_dot/wmt14/data")
@@ -40,7 +40,7 @@ cost (an extrapolation, see prepare.py)
   memory      about 8 GB while the BPE model is learnt
   afterwards  about 290 GPU-hours a row on V100s, 3 of them for 4 days (Schlag et al. 2021, Appendix E), and 10 GB of
               checkpoints a row
-about {PAIRS:,} pairs, {texts.VOCABULARY:,} joint pieces"""
+about {PAIRS:,} pairs, {preprocessing.VOCABULARY:,} joint pieces"""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -95,6 +95,30 @@ class _Tick:
             self.bar.close()
 
 
+def _tokenise(options, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
+    for language in LANGUAGES:
+        for name, sources in sets.items():
+            tick = _Tick(sum(counts[text] for text in sources), f"{name}.{language}")
+            paths = [options.out / "raw" / f"{text}.{language}" for text in sources]
+            target = options.out / "tok" / f"{name}.{language}"
+            preprocessing.tokenise(paths, target, language, options.workers, name == "train", tick)
+            tick.close()
+    return {}
+
+
+def _encode(out: Path, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
+    pairs = {}
+    for name, sources in sets.items():
+        tick = _Tick(sum(counts[text] for text in sources), f"{name}, pieces")
+        source = {language: out / "tok" / f"{name}.{language}" for language in LANGUAGES}
+        target = {language: out / "bpe" / f"{name}.{language}" for language in LANGUAGES}
+        pairs[name] = preprocessing.encode(out / SENTENCEPIECE, source, target, clean=name == "train", tick=tick)
+        tick.close()
+    read, kept = pairs["train"]
+    print(f"  {kept:,} of {read:,} training pairs kept")
+    return {"pairs": kept}
+
+
 def prepare(options) -> None:
     """Raises RecipeError."""
     out, steps = options.out, Steps(len(STEPS))
@@ -117,31 +141,9 @@ def prepare(options) -> None:
         print("".join(f"  {text}: {count:,} pairs\n" for text, count in found.items()), end="")
         return {"lines": found}
 
-    def tokenise() -> dict:
-        for language in LANGUAGES:
-            for name, sources in sets.items():
-                tick = _Tick(sum(extracted["lines"][text] for text in sources), f"{name}.{language}")
-                paths = [out / "raw" / f"{text}.{language}" for text in sources]
-                target = out / "tok" / f"{name}.{language}"
-                texts.tokenise(paths, target, language, options.workers, name == "train", tick)
-                tick.close()
-        return {}
-
     def learn() -> dict:
-        texts.learn(files("tok", ["train"]), out / SENTENCEPIECE, texts.VOCABULARY)
+        preprocessing.learn(files("tok", ["train"]), out / SENTENCEPIECE, preprocessing.VOCABULARY)
         return {}
-
-    def encode() -> dict:
-        counts = {}
-        for name, sources in sets.items():
-            tick = _Tick(sum(extracted["lines"][text] for text in sources), f"{name}, pieces")
-            source = {language: out / "tok" / f"{name}.{language}" for language in LANGUAGES}
-            target = {language: out / "bpe" / f"{name}.{language}" for language in LANGUAGES}
-            counts[name] = texts.encode(out / SENTENCEPIECE, source, target, clean=name == "train", tick=tick)
-            tick.close()
-        read, kept = counts["train"]
-        print(f"  {kept:,} of {read:,} training pairs kept")
-        return {"pairs": kept}
 
     command = preprocess(out, options.workers)
 
@@ -151,15 +153,16 @@ def prepare(options) -> None:
         return {}
 
     with folder.locked():
-        folder.claim({"news commentary": options.news_commentary, "vocabulary": texts.VOCABULARY})
+        folder.claim({"news commentary": options.news_commentary, "vocabulary": preprocessing.VOCABULARY})
         done = [out / "archives" / archive.file for archive in needed]
         steps.do(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
-        extracted = steps.do(
-            folder, "extract", "texts", {}, files("raw", [t for s in sets.values() for t in s]), extract
-        )
-        steps.do(folder, "tokenise", "normalise and tokenise", {}, files("tok", list(sets)), tokenise)
-        steps.do(folder, "pieces", f"learn {texts.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
-        steps.do(folder, "encode", "pieces, cleaned", {}, files("bpe", list(sets)), encode)
+        raw = files("raw", [text for sources in sets.values() for text in sources])
+        counts = steps.do(folder, "extract", "texts", {}, raw, extract)["lines"]
+        tok, bpe = files("tok", list(sets)), files("bpe", list(sets))
+        title = "normalise and tokenise"
+        steps.do(folder, "tokenise", title, {}, tok, lambda: _tokenise(options, sets, counts))
+        steps.do(folder, "pieces", f"learn {preprocessing.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
+        steps.do(folder, "encode", "pieces, cleaned", {}, bpe, lambda: _encode(out, sets, counts))
         steps.do(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
     print(f"{out} is ready; continue with {Path(__file__).parent.relative_to(process.ROOT)}/run.py --preset wmt14")
 

@@ -16,11 +16,12 @@ from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 from scripts.results.rows import D_KEY
 
-from . import commands, job
+from . import commands
 from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Devices, Run
 from .presets import WMT14
 from .sweep import shares, sweep
+from .train_and_score import FILE, Sweep, recorded, train_and_score
 
 
 def devices_of(options) -> list[Devices]:
@@ -66,7 +67,7 @@ def explain_batch(options, devices: Devices) -> str:
 def list_rows(options, runs: list[Run]) -> None:
     from fwp_fairseq.feature_maps import parameter_for
 
-    own, project = job.recorded(options.out / job.FILE), job.recorded(process.ROOT / RECORDS)
+    own, project = recorded(options.out / FILE), recorded(process.ROOT / RECORDS)
     for run in runs:
         row = run.row
         parameters = parameter_for(row.feature_map, D_KEY, row.d_dot) if row.d_dot else {}
@@ -83,9 +84,9 @@ def reproduce(options) -> int:
     if options.list:
         list_rows(options, runs)
         return 0
-    files = (options.out / job.FILE, *([process.ROOT / RECORDS] if options.record else []))
+    files = (options.out / FILE, *([process.ROOT / RECORDS] if options.record else []))
     # The last file decides: a fresh clone's own folder is empty and must not make it repeat what the project has.
-    known = job.recorded(files[-1])
+    known = recorded(files[-1])
     missing = [run for run in runs if run.key not in known]
     devices = devices_of(options)
     if options.dry_run:
@@ -119,8 +120,8 @@ def reproduce(options) -> int:
         if stop.is_set():
             raise interruption.Stopped("the sweep")
 
-    around = job.Surroundings(len(devices), say, check, on_terminal(), files, tuple(options.command))
-    failures = sweep(missing, devices, lambda run, where, slot: job.do(run, where, around, slot), say, stop)
+    shared = Sweep(len(devices), say, check, on_terminal(), files, tuple(options.command))
+    failures = sweep(missing, devices, lambda run, where, slot: train_and_score(run, where, shared, slot), say, stop)
     for name, error in failures.items():
         print(f"\n{name} failed: {error}", file=sys.stderr)
     if failures:

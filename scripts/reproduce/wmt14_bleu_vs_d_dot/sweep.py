@@ -23,14 +23,14 @@ def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[in
 def sweep(
     runs: list[Run],
     devices: list[Devices],
-    do: Callable[[Run, Devices, int], object],
+    run_one: Callable[[Run, Devices, int], object],
     say: Callable[[str], object],
     stop: threading.Event,
 ) -> dict[str, Exception]:
-    """Calls do(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by name of the run.
+    """Calls run_one(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by run's name.
 
     Whatever interrupts it (a signal) or one of the runs (KeyboardInterrupt: Ctrl-C may end a tool first) sets `stop`,
-    which `do` must heed by raising Stopped, and goes on upwards once all have ended.
+    which `run_one` must heed by raising Stopped, and goes on upwards once all have ended.
     """
     waiting: queue.SimpleQueue[Run] = queue.SimpleQueue()
     for run in runs:
@@ -47,7 +47,7 @@ def sweep(
             except queue.Empty:
                 return
             try:
-                do(run, devices[slot], slot)
+                run_one(run, devices[slot], slot)
             except Stopped:
                 return
             except KeyboardInterrupt as interrupt:

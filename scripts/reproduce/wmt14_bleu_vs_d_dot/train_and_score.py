@@ -21,8 +21,9 @@ FILE = "bleu_vs_d_dot.jsonl"
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """`jobs`: how many runs share the machine; `check` raises when the sweep is to stop; `command`: what was called."""
+class Sweep:
+    """What its runs share. `jobs`: how many run at a time on the machine; `check` raises when the sweep is to stop;
+    `records`: the files that get a record of each; `command`: what was called."""
 
     jobs: int
     say: Callable[[str], object]
@@ -43,7 +44,7 @@ def recorded(path: Path) -> set[tuple]:
     return {key(record) for record in records.read_file(path)} if path.is_file() else set()
 
 
-def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
+def train_and_score(run: Run, devices: Devices, sweep: Sweep, slot: int = 0) -> dict:
     """Trains, decodes, scores; appends the record to every file that lacks it, and returns it.
 
     Raises RecipeError when a tool fails or another process works on the same run.
@@ -51,53 +52,13 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
     from scripts.results import records
 
     def say(text: str) -> None:
-        around.say(f"{run.name}: {text}")
+        sweep.say(f"{run.name}: {text}")
 
-    options = {"variables": process.environment(around.jobs) | devices.variables, "on_tick": around.check}
     folder = Folder(run.path, STEPS)
     with folder.locked():
-        configuration = commands.configuration(run, devices)
-        folder.claim(configuration)
-        train, decode, bleu = commands.train(run, devices), commands.generate(run, devices), commands.bleu(run)
-
-        def step(name: str, inputs, outputs: list[Path], work: Callable[[], dict]) -> dict:
-            result = folder.result(name, inputs, outputs)
-            if result is None:
-                around.check()
-                folder.begin(name)
-                result = folder.finish(name, inputs, work())
-            return result
-
-        def work_train() -> dict:
-            environment = records.environment()
-            say("training")
-            display = _Display(training.progress(train), around.terminal, run.name, slot, around.check)
-            return training.train(run.path, train, display, say, **options) | {
-                "command": as_run(train),
-                "threads": int(options["variables"]["OMP_NUM_THREADS"]),
-                "environment": environment,
-            }
-
-        def work_average() -> dict:
-            process.run(commands.average(run), run.path / "average.log", **options)
-            return {}
-
-        def work_generate() -> dict:
-            shutil.rmtree(run.generated.parent, ignore_errors=True)
-            say("decoding")
-            used = process.run(decode, run.path / "generate.log", **options)
-            return {"seconds": used.seconds, "peak_mib": None if devices.gpus else used.peak_mib}
-
-        last = run.path / "checkpoints/checkpoint_last.pt"
-        trained = step("train", configuration, [last], work_train)
-        if problem := loss_problem(trained):  # a result too, and recorded
-            say(f"{problem}; see {run.path}/train.log")
-        if run.preset.average is not None:
-            step("average", commands.average(run), [run.checkpoint], work_average)
-        decoded = step("generate", decode, [run.generated], work_generate)
-        scored = step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **options)})
-        record = _record(run, around, trained, decoded, scored["scores"])
-        for path in around.records:
+        folder.claim(commands.configuration(run, devices))
+        record = _record(run, sweep, *_results(run, devices, sweep, slot, folder, say))
+        for path in sweep.records:
             if key(record) not in recorded(path):
                 records.append(path, record)
     split = f", compounds split {record['bleu_compound_split']:.2f}" if run.preset.compound_split else ""
@@ -107,6 +68,53 @@ def do(run: Run, devices: Devices, around: Surroundings, slot: int = 0) -> dict:
     if split:
         say(record["compound_split_signature"])
     return record
+
+
+def _results(run: Run, devices: Devices, sweep: Sweep, slot: int, folder: Folder, say: Callable[[str], None]) -> tuple:
+    """What training, decoding and scoring found, each done unless it is done already."""
+    from scripts.results import records
+
+    options = {"variables": process.environment(sweep.jobs) | devices.variables, "on_tick": sweep.check}
+    configuration = commands.configuration(run, devices)
+    train, decode, bleu = commands.train(run, devices), commands.generate(run, devices), commands.bleu(run)
+
+    def step(name: str, inputs, outputs: list[Path], work: Callable[[], dict]) -> dict:
+        result = folder.result(name, inputs, outputs)
+        if result is None:
+            sweep.check()
+            folder.begin(name)
+            result = folder.finish(name, inputs, work())
+        return result
+
+    def work_train() -> dict:
+        environment = records.environment()
+        say("training")
+        display = _Display(training.progress(train), sweep.terminal, run.name, slot, sweep.check)
+        return training.train(run.path, train, display, say, **options) | {
+            "command": as_run(train),
+            "threads": int(options["variables"]["OMP_NUM_THREADS"]),
+            "environment": environment,
+        }
+
+    def work_average() -> dict:
+        process.run(commands.average(run), run.path / "average.log", **options)
+        return {}
+
+    def work_generate() -> dict:
+        shutil.rmtree(run.generated.parent, ignore_errors=True)
+        say("decoding")
+        used = process.run(decode, run.path / "generate.log", **options)
+        return {"seconds": used.seconds, "peak_mib": None if devices.gpus else used.peak_mib}
+
+    last = run.path / "checkpoints/checkpoint_last.pt"
+    trained = step("train", configuration, [last], work_train)
+    if problem := loss_problem(trained):  # a result too, and recorded
+        say(f"{problem}; see {run.path}/train.log")
+    if run.preset.average is not None:
+        step("average", commands.average(run), [run.checkpoint], work_average)
+    decoded = step("generate", decode, [run.generated], work_generate)
+    scored = step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **options)})
+    return trained, decoded, scored["scores"]
 
 
 class _Display(TrainingDisplay):
@@ -119,7 +127,7 @@ class _Display(TrainingDisplay):
         super().line(text)
 
 
-def _record(run: Run, around: Surroundings, trained: dict, decoded: dict, scores: list[dict]) -> dict:
+def _record(run: Run, sweep: Sweep, trained: dict, decoded: dict, scores: list[dict]) -> dict:
     row, split = run.row, run.preset.compound_split
     return {
         "table": "bleu_vs_d_dot",
@@ -142,6 +150,6 @@ def _record(run: Run, around: Surroundings, trained: dict, decoded: dict, scores
         "decode_seconds": round(decoded["seconds"], 1),
         "decode_peak_mib": decoded["peak_mib"] and round(decoded["peak_mib"]),
         "train_command": trained["command"],
-        "command": shlex.join(around.command),
+        "command": shlex.join(sweep.command),
         "environment": trained["environment"],
     }
