@@ -26,13 +26,10 @@ parts
 Nothing is timed when build, test or sanitize of the same call failed. The last lines say what was not run, why, and what
 failed; the exit status is 1 when anything failed.
 
-time
-  build and test take what they need. Of what they leave, sanitize, benchmark, training and decoding get 2, 2, 3 and 2
-  parts; what one does not use goes to the next. One that would get too little does not begin. What is ended by the limit:
-    build, test      have failed: nothing is timed
-    sanitize         is not run, which is not passed; the kernels are timed all the same, since the tests passed
-    the timed parts  are not run to their end; records that are written stay. What counts most is measured first.
-  A second call with --only does what the first had no time for.
+Build and test take the time that they need. Of what they leave, sanitize, benchmark, training and decoding get 2, 2, 3 and
+2 parts; what one does not use goes to the next, and one that would get too little does not begin. Build and test have
+failed when the limit ends them. The others are then not run to their end: records that are written stay, and the kernels
+are timed though sanitize was ended. A second call with --only does what the first had no time for.
 
 environment variables
   FWP_COMMIT the commit (40 digits) of which this folder is a clean copy, where it has no .git; records hold it
@@ -51,17 +48,13 @@ limit=560
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
-    --only | --record | --time-limit)
-      [ $# -gt 1 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; }
-      case $1 in
-        --only) parts=$2 ;;
-        --record) record=$(realpath -m "$2") ;;
-        --time-limit) limit=$2 ;;
-      esac
-      shift 2
-      ;;
+    --only | --record | --time-limit) [ $# -gt 1 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; } ;;&
+    --only) parts=$2 ;;
+    --record) record=$(realpath -m "$2") ;;
+    --time-limit) limit=$2 ;;
     *) echo "gpu_check.sh: unknown argument $1, see --help" >&2; exit 2 ;;
   esac
+  shift 2
 done
 [[ $limit =~ ^[1-9][0-9]{0,5}$ ]] || { echo "gpu_check.sh: --time-limit $limit: expected whole seconds" >&2; exit 2; }
 IFS=, read -ra chosen <<<"$parts"
@@ -222,28 +215,21 @@ without_models() {  # why whole models cannot be timed, or nothing
   fi
 }
 
-for name in build test sanitize; do
-  if ! wants "$name"; then continue; fi
-  if [[ " ${failed[*]} " == *" build "* ]]; then
-    not_run "$name" "build failed"
-  else
-    part "$name"
-  fi
-done
-checks=${failed[*]} why=
-if [ -z "$checks" ] && { wants training || wants decoding; }; then
-  why=$(without_models)
-  [ -z "$why" ] || share[training]=0 share[decoding]=0
+models=
+if wants training || wants decoding; then
+  models=$(without_models)
+  [ -z "$models" ] || share[training]=0 share[decoding]=0
 fi
-for name in benchmark training decoding; do
-  if ! wants "$name"; then continue; fi
-  if [ -n "$checks" ]; then
-    not_run "$name" "$checks failed"
-  elif [ "$name" != benchmark ] && [ -n "$why" ]; then
-    not_run "$name" "$why"
-  else
-    part "$name"
-  fi
+checks=
+for name in ${every//,/ }; do
+  wants "$name" || continue
+  why=${checks:+$checks failed}
+  case $name in
+    build | test | sanitize) [[ $checks != *build* ]] && why= || why="build failed" ;;
+    training | decoding) why=${why:-$models} ;;
+  esac
+  if [ -n "$why" ]; then not_run "$name" "$why"; else part "$name"; fi
+  case $name in build | test | sanitize) checks=${failed[*]} ;; esac
 done
 [ ${#missing[@]} -eq 0 ] || printf '\n'
 for part in "${missing[@]}"; do echo "not run: $part"; done

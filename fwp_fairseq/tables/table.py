@@ -79,23 +79,8 @@ def number(name: str, style: str, scale: float = 1) -> Callable[[dict], object]:
     return cell
 
 
-def machine(record: dict) -> str:
-    where = record["environment"]
-    return where.get("gpu") or f"{where['cores']} × {where['cpu']}"
-
-
-def d_dot(record: dict) -> object:
-    if record["feature_map"] == "softmax":
-        return NONE
-    return "natural" if record["d_dot"] is None else record["d_dot"]
-
-
 def update_rule(record: dict) -> str:
     return NONE if record["feature_map"] == "softmax" else record["update_rule"]
-
-
-def signatures(rows: list[dict]) -> str:
-    return "\n".join(f"sacreBLEU signature: `{text}`" for text in dict.fromkeys(row["signature"] for row in rows))
 
 
 class Grid(NamedTuple):

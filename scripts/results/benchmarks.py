@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fwp_fairseq.tables.plot import Plot, Series
-from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, d_dot, number, update_rule
+from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
+
+from .cells import d_dot
 
 
 def parts(records: list[dict]) -> dict:

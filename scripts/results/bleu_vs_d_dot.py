@@ -3,8 +3,9 @@
 from itertools import product
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
-from fwp_fairseq.tables.table import NONE, Number, Table, d_dot, machine, number, over_seeds, update_rule
+from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 
+from .cells import d_dot, machine
 from .paper import published
 from .rows import ROWS
 

@@ -1,6 +1,8 @@
 """What scripts/reproduce/finetune_softmax_to_fast_weights/run.sh --record found."""
 
-from fwp_fairseq.tables.table import Table, machine, number, signatures
+from fwp_fairseq.tables.table import Table, number
+
+from .cells import machine, signatures
 
 _TITLES = {"softmax": "softmax, as trained", "converted": "converted", "finetuned": "fine-tuned"}
 

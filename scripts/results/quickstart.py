@@ -1,6 +1,8 @@
 """What scripts/quickstart.sh --record found."""
 
-from fwp_fairseq.tables.table import Table, d_dot, machine, number, signatures, update_rule
+from fwp_fairseq.tables.table import Table, number, update_rule
+
+from .cells import d_dot, machine, signatures
 
 TABLES = {
     "quickstart": Table(
