@@ -1,4 +1,7 @@
-"""The rows of BLEU against d_dot, most telling first: what is trained, and what its table and Hydra's files list."""
+"""The rows of BLEU against d_dot, most telling first: what the recipe trains and what its table expects.
+
+`python -m scripts.hydra.attention` writes them into Hydra's files.
+"""
 
 from __future__ import annotations
 
