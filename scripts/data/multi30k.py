@@ -25,6 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
 from fwp_fairseq.files import write_atomically  # noqa: E402
+from scripts.common.folder import RecipeError  # noqa: E402
 
 DEFAULT_DATA = "../shared/data"
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -42,7 +43,7 @@ SHA256 = {
 }
 
 
-class DataError(Exception):
+class DataError(RecipeError):
     """The corpus cannot be provided; the message says what the user can do."""
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
 import time
 from pathlib import Path
 
-from scripts.common import interruption, process, score, training
+from scripts.common import interruption, process, program, score, training
 from scripts.common.commands import as_run, flags_of
 from scripts.common.folder import Folder, RecipeError, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, loss_problem, on_terminal
@@ -151,28 +150,11 @@ logs          {run}/train.log, {run}/generate.log
         print(f"or train the {'fast-weight model' if options.baseline else 'stock attention'} beside it:\n  {again}")
 
 
-def output_folder(given: Path | None) -> Path:
-    """The output folder, relative to the repository root if possible, so that printed commands can be copied."""
-    if given is None:
-        return Path("runs/quickstart")
-    path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / given))
-    return path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
-
-
 def main(argv: list[str]) -> int:
     options = arguments.parse(argv)
     options.command = ["scripts/quickstart.sh", *argv]
-    options.out = output_folder(options.out)
-    os.chdir(process.ROOT)
-    interruption.stop_on_signals()
-    try:
-        quickstart(options)
-    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, "continues (the training from its last epoch)")
-    return 0
+    options.out = program.from_root(options.out) if options.out else Path("runs/quickstart")
+    return program.run(lambda: quickstart(options), "continues (the training from its last epoch)")
 
 
 if __name__ == "__main__":

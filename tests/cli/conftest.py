@@ -2,29 +2,17 @@
 
 import subprocess
 import sys
-from typing import NamedTuple
 
 import pytest
 
 from fwp_fairseq.cli import main
-
-
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
+from tests.commands import Result, refusal, runner
 
 
 @pytest.fixture
 def fwp(capsys):
     """Runs ``fwp("d-dot", "--nu", "2")`` in this process."""
-
-    def run(*arguments) -> Result:
-        capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
-        return Result(status, *capsys.readouterr())
-
-    return run
+    return runner(capsys, main)
 
 
 @pytest.fixture
@@ -42,12 +30,4 @@ def fwp_process():
 @pytest.fixture
 def refused(fwp):
     """Runs a command that must fail; returns its one line of error."""
-
-    def run(status: int, *arguments) -> str:
-        result = fwp(*arguments)
-        assert result.status == status, result
-        lines = result.err.splitlines()
-        assert len(lines) == 1 and lines[0].startswith(f"fwp {arguments[0]}: error: "), result.err
-        return lines[0]
-
-    return run
+    return lambda status, *arguments: refusal(fwp, f"fwp {arguments[0]}", status, *arguments)

@@ -55,17 +55,6 @@ def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
     assert "to draw, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
 
 
-def test_output_is_written_and_checked(fwp, refused, tmp_path):
-    own, output = tmp_path / "own.jsonl", tmp_path / "table.md"
-    own.write_text('{"feature_map": "softmax", "updates": 10, "bleu": 12.25}\n')
-    arguments = ("table", "--results", own, "--output", output)
-    assert fwp(*arguments).status == 0
-    assert "| 12.25 |" in output.read_text()
-    assert fwp(*arguments, "--check").status == 0
-    own.write_text('{"feature_map": "softmax", "updates": 10, "bleu": 36}\n')
-    assert "table.md" in refused(1, *arguments, "--check")
-
-
 def test_calls_that_make_no_sense(refused, tmp_path):
     results = ("--results", tmp_path)
     assert "'quickstart'" in refused(2, "table", "quickstart", *results)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common import commands, interruption, process
+from scripts.common import commands, interruption, process, program
 from scripts.data import corpus, multi30k
 from scripts.quickstart import settings
 
@@ -175,9 +175,8 @@ def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsy
 def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
     (root / "inside").mkdir()
     monkeypatch.setenv("FWP_CALLER_FOLDER", str(root / "inside"))
-    assert quickstart.output_folder(None) == Path("runs/quickstart")
-    assert quickstart.output_folder(Path("x")) == Path("inside/x")
-    assert quickstart.output_folder(Path("../../x")) == root.parent / "x"
+    assert program.from_root(Path("x")) == Path("inside/x")
+    assert program.from_root(Path("../../x")) == root.parent / "x"
 
 
 # Ctrl-C on a terminal reaches the whole process group, the tool perhaps long before its caller; `kill` only the one.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.common import interruption
 from scripts.common.folder import Folder
 from scripts.reproduce.synthetic import grid, setting1, setting2, workers
 from scripts.reproduce.synthetic.training import Point
@@ -52,7 +53,7 @@ def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
     assert ("softmax", 4, 1) in done and ("favor64-sum", 30, 1) not in done
 
     monkeypatch.setattr(sys, "argv", ["setting1", "--models", "softmax", "--sizes", "4", "6", "--out", str(tmp_path)])
-    monkeypatch.setattr(grid.interruption, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     options = grid.arguments("setting1", setting1.__doc__, setting1.SIZES, setting1.QUICK)
     assert grid.main(options) == 0
     assert path.read_text().startswith(before)
@@ -74,7 +75,7 @@ def command(tmp_path, monkeypatch, capsys):
             yield workers.Event(point, 300, 0.0005, result(model=point.model, S=point.S, seed=point.seed))
 
     monkeypatch.setattr(grid, "train_all", train_all)
-    monkeypatch.setattr(grid.interruption, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
 
     def run(*flags):
         trained.clear()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
-from scripts.common import interruption, packages, process, score, training
+from scripts.common import packages, process, program, score, training
 from scripts.common.commands import as_run
 from scripts.common.folder import Folder, RecipeError, refuse_path, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
@@ -204,6 +203,7 @@ def conclude(recipe: Recipe, found: list[dict]) -> None:
 
 
 def run(options) -> None:
+    packages.require()
     from scripts.results import records
 
     print(f"+ {shlex.join(options.command)}", flush=True)
@@ -241,20 +241,9 @@ def main(argv: list[str]) -> int:
     for name in ("out", "checkpoint"):
         path = getattr(options, name)
         if path is not None:
-            path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / path))
-            setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
+            setattr(options, name, program.from_root(path))
     options.out = options.out or OUT
-    os.chdir(process.ROOT)
-    interruption.stop_on_signals()
-    try:
-        packages.require()
-        run(options)
-    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, "continues (a training from its last epoch)")
-    return 0
+    return program.run(lambda: run(options), "continues (a training from its last epoch)")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 import torch
 
 from fwp_fairseq.ops.backends import CHOICES as BACKENDS
-from scripts.common import interruption
+from scripts.common import program
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import duration
 from scripts.results import records
@@ -17,7 +16,7 @@ from scripts.results.synthetic_models import D_KEY, MODELS, Variant
 from scripts.results.synthetic_published import published
 
 from .training import EVALUATE_EVERY, PATIENCE, Point
-from .workers import Event, WorkerError, train_all
+from .workers import Event, train_all
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = ROOT / "benchmarks/results/synthetic.jsonl"
@@ -171,13 +170,10 @@ def _run(options: argparse.Namespace) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the points that have no record yet; returns 0, or prints the error and returns 1."""
-    interruption.stop_on_signals()
-    try:
+    options.out = program.from_root(options.out)
+
+    def work() -> None:
         with Folder(options.out, ()).locked():
             _run(options)
-    except (RecipeError, WorkerError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, "does the points that are missing")
-    return 0
+
+    return program.run(work, "does the points that are missing")

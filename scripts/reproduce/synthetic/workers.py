@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from scripts.common.folder import RecipeError
+
 from .training import Point, train
 
 _CHECK_SECONDS = 1.0
@@ -21,7 +23,7 @@ class Event(NamedTuple):
     record: dict | None = None
 
 
-class WorkerError(Exception):
+class WorkerError(RecipeError):
     """A process ended before its points were done."""
 
 

@@ -13,13 +13,12 @@ later.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
 
-from scripts.common import commands, interruption, packages, process
-from scripts.common.folder import Folder, RecipeError
+from scripts.common import commands, packages, process, program
+from scripts.common.folder import Folder
 from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
 from scripts.data.corpus import SENTENCEPIECE
@@ -121,6 +120,7 @@ def _encode(out: Path, sets: dict[str, list[str]], counts: dict[str, int]) -> di
 
 def prepare(options) -> None:
     """Raises RecipeError."""
+    packages.require()
     out, steps = options.out, Steps(len(STEPS))
     training, tests = archives.training(options.news_commentary), [archives.DEV, archives.TEST]
     needed = [*training, *tests]
@@ -169,24 +169,12 @@ def prepare(options) -> None:
 
 def main(argv: list[str]) -> int:
     options = parse(argv)
-    caller = Path(os.environ.get("FWP_CALLER_FOLDER", "."))
     if options.out != OUT:
-        path = Path(os.path.abspath(caller / options.out))
-        options.out = path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
+        options.out = program.from_root(options.out)
     print(plan(options), flush=True)
     if options.dry_run:
         return 0
-    os.chdir(process.ROOT)
-    interruption.stop_on_signals()
-    try:
-        packages.require()
-        prepare(options)
-    except (RecipeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, "continues")
-    return 0
+    return program.run(lambda: prepare(options), "continues")
 
 
 if __name__ == "__main__":

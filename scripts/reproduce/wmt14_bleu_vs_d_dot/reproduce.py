@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import threading
-from pathlib import Path
 
-from scripts.common import interruption, packages, process
+from scripts.common import interruption, packages, process, program
 from scripts.common.commands import printed
 from scripts.common.folder import RecipeError, refuse_path
 from scripts.common.progress import on_terminal, write_above_bars
 from scripts.common.steps import Steps
-from scripts.data import corpus, multi30k
+from scripts.data import corpus
 from scripts.results.rows import D_KEY
 
 from . import commands
@@ -79,6 +77,7 @@ def list_rows(options, runs: list[Run]) -> None:
 
 
 def reproduce(options) -> int:
+    packages.require()
     preset = options.preset
     runs = runs_of(options)
     if options.list:
@@ -136,16 +135,6 @@ def main(argv: list[str]) -> int:
     for name in ("out", "data"):
         path = getattr(options, name)
         if path is not None:
-            path = Path(os.path.abspath(path))
-            setattr(options, name, path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path)
+            setattr(options, name, program.from_root(path))
     options.out = options.out or OUT / options.preset.name
-    os.chdir(process.ROOT)
-    interruption.stop_on_signals()
-    try:
-        packages.require()
-        return reproduce(options)
-    except (RecipeError, multi30k.DataError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, "continues (a training from its last epoch)")
+    return program.run(lambda: reproduce(options), "continues (a training from its last epoch)")
