@@ -135,6 +135,7 @@ def test_native_does_not_decode_what_is_differentiated_forward():
         decoding.step(None, *torch.rand(3, 2, 1, 2, 3))
 
 
+@pytest.mark.slow
 def test_transforms_inside_of_a_compiled_graph():
     """One graph without a transform (native, where it is built), one with: each is traced with the right backend."""
     x = torch.rand(3, 1, 5, 2, 4, dtype=torch.float64)

@@ -167,6 +167,7 @@ def test_output_is_written_and_checked(results, refused, files, tmp_path):
     assert "| 34.57 |" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_plot_is_written_and_checked(results, refused, tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "results").mkdir()

@@ -81,6 +81,7 @@ def test_full_disk_leaves_earlier_records(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_parallel_runs_do_not_interleave(tmp_path):
     path = tmp_path / "a.jsonl"
     code = (

@@ -158,6 +158,7 @@ def test_models_have_the_names_of_their_feature_maps():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_figures_are_the_same_bytes_every_time(kind):
     pytest.importorskip("matplotlib")

@@ -10,6 +10,8 @@ import pytest
 
 from scripts.common.packages import NEEDED
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "scripts/reproduce/wmt14_bleu_vs_d_dot/run.py"
 FINETUNE = "scripts/reproduce/finetune_softmax_to_fast_weights/run.sh"

@@ -140,6 +140,7 @@ def test_second_run_does_nothing_and_says_so(root, capsys):
     assert calls(root) == [] and capsys.readouterr().out.count("already done") == 12
 
 
+@pytest.mark.slow
 def test_measuring_again_trains_nothing(root):
     run()
     calls(root)

@@ -80,6 +80,7 @@ def options(out, *more):
     return prepare.parse(["--out", str(out), "--workers", "1", *more])
 
 
+@pytest.mark.slow
 def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(preprocessing, "VOCABULARY", 80)
     monkeypatch.chdir(ROOT)

@@ -125,6 +125,7 @@ def test_gradient_of_fast_weight_memory(backend):
     assert torch.autograd.gradcheck(lambda *x: fast_weight_memory(*x, backend=backend), inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point, solved",
     [
@@ -146,6 +147,7 @@ def test_learns(point, solved):
     assert "reference" not in record["backends"] and bool(record["backends"]) == (point.model != "softmax")
 
 
+@pytest.mark.slow
 def test_same_seed_same_losses():
     first, again, other = (train(Point(1, "elu-sum", 6, seed), max_steps=200)["losses"] for seed in (1, 1, 2))
     assert first == again != other

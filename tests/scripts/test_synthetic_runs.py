@@ -33,6 +33,7 @@ def result(**changes):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
     """Stopped in an endless point; the same command keeps what is recorded and does only the rest."""
     path = tmp_path / "synthetic.jsonl"
@@ -153,6 +154,7 @@ def test_grids_are_the_papers():
         assert all(set(sizes) <= set(setting.SIZES) for sizes in setting.QUICK.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["setting1", "setting2"])
 def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
     path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
@@ -165,6 +167,7 @@ def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run(monkeypatch):
     """The device does not exist: the process ends with an exception, and so must the iteration."""
     with pytest.raises(workers.WorkerError, match="exit status 1"):
