@@ -3,12 +3,26 @@
 import argparse
 import gzip
 import random
+import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import attention, corpus, decode_step, decoding, gate, models, program, training, whole_models
+from benchmarks import (
+    attention,
+    checkouts,
+    corpus,
+    decode_step,
+    decoding,
+    gate,
+    models,
+    program,
+    training,
+    whole_models,
+)
 from benchmarks.cases import CASES, Case
 from benchmarks.models import ModelCase
 from fwp_fairseq.ops import backends
@@ -274,3 +288,19 @@ def test_targets_are_of_the_machines_they_were_set_for():
     assert attention.applicable(case, "some CPU", "amx_bf16") == {"softmax": 0.8}
     assert attention.applicable(case, "some CPU", "avx512") == {}
     assert attention.applicable(FORWARD, "some CPU", "avx512") == FORWARD.limits
+
+
+@pytest.mark.needs("native")
+def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys):
+    root = Path(checkouts.__file__).resolve().parents[1]
+    monkeypatch.setitem(CASES, "cpu", [BOTH])
+    monkeypatch.setattr(checkouts, "TURNS", 1)
+    monkeypatch.setattr(sys, "argv", ["checkouts", str(root), "--record", str(tmp_path)])
+    assert checkouts.main() == 0
+    (record,) = records.read(tmp_path)
+    assert record["case"] == BOTH.name and record["seconds"] > 0 and record["other_seconds"] > 0
+    assert re.fullmatch("[0-9a-f]{40}|unknown", record["other"])
+    assert "geometric mean of 1 ratios" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["checkouts", str(tmp_path)])
+    with pytest.raises(SystemExit, match="expected a checkout with a folder fwp_fairseq"):
+        checkouts.main()

@@ -1,0 +1,76 @@
+"""Times the CPU operators of this checkout against those of another: `python -m benchmarks.checkouts FOLDER`.
+
+FOLDER is a checkout of another commit with its compiled kernels, for example from
+
+  git worktree add ../before COMMIT && (cd ../before && FWP_BUILD=cpu python setup.py build_ext --inplace)
+
+Both run in processes of their own with one thread and take turns in each case, so that a machine that becomes slower
+slows both. The smallest CPU time of each counts. Every case prints the ratio of this checkout's time to the other's; the
+last line is the geometric mean of the ratios.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from .cases import CASES, HEADS, WIDTH
+from .program import Session, parser
+
+TURNS = 8
+WORKER = Path(__file__).with_name("checkout_worker.py").read_text(encoding="utf-8")
+
+
+class Checkout:
+    """The process that times one checkout."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, line: str = ""):
+        print(line, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"error: {self.folder}: the process that times it ended with {self.process.wait()}")
+        return json.loads(answer)
+
+    def prepare(self, case) -> None:
+        names = ("part", "dtype", "rule", "rows", "length", "d_dot", "feature_map")
+        given = {name: getattr(case, name) for name in names} | {"heads": HEADS, "width": WIDTH}
+        used = Path(self.ask(json.dumps(given)))
+        if not used.is_relative_to(self.folder):
+            raise SystemExit(f"error: {self.folder}: expected its own fwp_fairseq, found {used}")
+
+
+def commit(folder: Path) -> str:
+    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path, metavar="FOLDER", help="the other checkout")
+    arguments = options.parse_args()
+    if not (arguments.folder / "fwp_fairseq").is_dir():
+        raise SystemExit(f"error: {arguments.folder}: expected a checkout with a folder fwp_fairseq")
+    session = Session("checkouts", arguments)
+    cases = session.chosen([case for case in CASES["cpu"] if case.part in ("forward", "both")])
+    here, other = Checkout(Path(__file__).resolve().parents[1]), Checkout(arguments.folder.resolve())
+    ratios = []
+    for case in session.until_deadline(cases):
+        for checkout in (here, other):
+            checkout.prepare(case)
+        seconds = [min(times) for times in zip(*((here.ask(), other.ask()) for _ in range(TURNS)), strict=True)]
+        ratios.append(seconds[0] / seconds[1])
+        print(f"{case.name:36} {1e3 * seconds[0]:9.3f} ms {1e3 * seconds[1]:9.3f} ms   {ratios[-1]:.3f}", flush=True)
+        session.record(case=case.name, seconds=seconds[0], other_seconds=seconds[1], other=commit(other.folder))
+    print(f"geometric mean of {len(ratios)} ratios: {statistics.geometric_mean(ratios):.3f}")
+    return session.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
