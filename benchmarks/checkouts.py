@@ -5,8 +5,8 @@ FOLDER is a checkout of another commit with its compiled kernels, for example fr
   git worktree add ../before COMMIT && (cd ../before && FWP_BUILD=cpu python setup.py build_ext --inplace)
 
 Both run in processes of their own with one thread and take turns in each case, so that a machine that becomes slower
-slows both. The smallest CPU time of each counts. Every case prints the ratio of this checkout's time to the other's; the
-last line is the geometric mean of the ratios.
+slows both. The smallest CPU time of each counts. Each line ends with the ratio of this checkout's time to the other's,
+and the last line is the geometric mean of the ratios.
 """
 
 import json
