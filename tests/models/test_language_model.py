@@ -40,13 +40,40 @@ def test_every_promised_architecture_is_registered():
     assert ARCHITECTURES == ["fwp_lm", "fwp_lm_wikitext103_medium", "fwp_lm_wikitext103_small"]
 
 
-@pytest.mark.parametrize("arch, embed, heads", [("small", 128, 8), ("medium", 256, 8)])
-def test_wikitext103(arch, embed, heads):
-    flags = dict(adaptive_input_cutoff="8,16", adaptive_softmax_cutoff="8,16")
-    model = build(f"fwp_lm_wikitext103_{arch}", **flags)
-    found = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
-    assert {(a.embed_dim, a.num_heads, a.feature_map.name, a.site) for a in found} == {(embed, heads, "elu", "decoder")}
-    assert len(found) == 16
+class Words(SimpleNamespace):
+    """As much of a dictionary as a model is built from."""
+
+    def __len__(self):
+        return self.size
+
+    def pad(self):
+        return 1
+
+
+# The published numbers of parameters, in millions, are those of the paper's code.
+@pytest.mark.parametrize("size, width, published, gate", [("small", 128, 44.02, 16384), ("medium", 256, 89.83, 32768)])
+def test_wikitext103(size, width, published, gate):
+    """Sizes of the paper's Sec. 6.3, and the attention of the four cells of its Table 3."""
+    words, parameters = Words(size=267_744), {}  # fairseq's dictionary of WikiText-103, which has 267,735 words
+    for name, flags, normalizer in (
+        ("sum", {}, "attention"),
+        ("delta", {"fwp_update_rule": "delta"}, "sum"),
+        ("attention normalisation", {"fwp_update_rule": "delta", "fwp_normalizer": "both"}, "both"),
+        ("no positions", {"fwp_update_rule": "delta", "no_token_positional_embeddings": True}, "sum"),
+    ):
+        with torch.device("meta"):
+            model = build(f"fwp_lm_wikitext103_{size}", words=words, **flags)
+        parameters[name] = sum(p.numel() for p in model.parameters())
+        sites = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
+        assert len(sites) == 16 and {(a.embed_dim, a.num_heads, a.site) for a in sites} == {(width, 8, "decoder")}
+        rule = flags.get("fwp_update_rule", "sum")
+        expected = f"feature-map=elu d-dot={width // 8} update-rule={rule} normalizer={normalizer}"
+        assert {a.config.describe(a.head_dim) for a in sites} == {expected}
+        assert (model.decoder.embed_positions is None) == (name == "no positions")
+    print(f"{size}: {parameters['sum']:,} parameters, {published} M in the paper's code; delta rule +{gate:,}")
+    assert parameters["sum"] == pytest.approx(published * 1e6, rel=0.01)
+    assert parameters["delta"] - parameters["sum"] == gate
+    assert parameters["delta"] == parameters["attention normalisation"] == parameters["no positions"]
 
 
 @torch.no_grad()
