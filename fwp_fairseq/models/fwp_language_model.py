@@ -8,7 +8,8 @@ from fairseq.models import transformer_lm as stock
 from ..config import FastWeightConfig, check_flags
 from . import attention_flags
 from .architectures import allow_bfloat16, fill_defaults
-from .fwp_transformer import FwpDecoder, NestedConfig
+from .fwp_transformer import NestedConfig
+from .language_model_decoder import FwpLanguageModelDecoder
 from .retained_dropout import RetainsDropout
 
 
@@ -35,7 +36,8 @@ class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
         # fairseq builds the embeddings and checks their flags; only the decoder around them is ours.
         theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
         nested = NestedConfig.from_flat(args)
-        return cls(FwpDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
+        decoder = FwpLanguageModelDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
+        return cls(decoder)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         attention_flags.check(self, state_dict)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
 from ..modules import FastWeightAttention
+from ..ops import FastWeights
 from . import attention_flags
 from .retained_dropout import RetainsDropout
 
@@ -129,7 +130,21 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with our attention at both of its sites."""
+    """fairseq's decoder layer with our attention at both of its sites; it can also go on from given fast weights.
+
+    Those are arguments and results, each a tensor: so they pass through activation checkpointing, which calls the layer
+    twice.
+    """
+
+    def forward(self, x, *args, W: Tensor | None = None, z: Tensor | None = None, **kwargs):
+        """With ``W`` (and ``z``, where the rule has one), the fast weights before the first position: ``(x, attention,
+        W, z)``, the latter behind the last one. Else fairseq's call."""
+        if W is None:
+            return super().forward(x, *args, **kwargs)
+        state = {}
+        self.self_attn.store_state(state, FastWeights(W, z))
+        x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)
+        return x, attention, *self.self_attn.load_state(state)
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         attention = _attention(self, embed_dim, cfg.decoder.attention_heads, cfg, "decoder")

@@ -10,6 +10,7 @@ _THEIRS = {
     "FwpEncoder": "TransformerEncoder",
     "FwpEncoderLayer": "TransformerEncoderLayer",
     "FwpDecoder": "TransformerDecoder",
+    "FwpLanguageModelDecoder": "TransformerDecoder",
     "FwpDecoderLayer": "TransformerDecoderLayer",
     "FastWeightAttention": "MultiheadAttention",
 }

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..config import SiteConfig
-from ..ops.call import divide
+from ..ops.call import divide, state_type
 from . import incremental_state as states
 
 _EPS = 1e-6
@@ -263,6 +263,21 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         return states.reorder(self, incremental_state, new_order)
+
+    def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
+        """The state before anything is written, for inputs of this type and device."""
+        shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
+        z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
+        return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
+
+    def store_state(self, incremental_state: dict, state: ops.FastWeights) -> None:
+        """Lets the next call with this incremental state go on from these fast weights."""
+        states.store(self, incremental_state, {"W": state.W} | ({} if state.z is None else {"z": state.z}))
+
+    def load_state(self, incremental_state: dict) -> ops.FastWeights:
+        """What :meth:`store_state` stored, with what was written since."""
+        saved = states.load(self, incremental_state)
+        return ops.FastWeights(saved["W"], saved.get("z"))
 
     def _get_input_buffer(self, incremental_state: dict | None) -> dict[str, Tensor]:
         return states.load(self, incremental_state)

@@ -1,0 +1,133 @@
+"""The decoder of the language model: reads a text at once, step by step, or in segments with carried fast weights."""
+
+import math
+
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+from torch import Tensor
+
+from ..modules import FastWeightAttention
+from ..modules.carried_state import Segment, Weights, begin_streams
+from .fwp_transformer import FwpDecoder
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """The rows of fairseq's sinusoidal table at these positions, (..., width) in float32.
+
+    The table itself would grow with the longest stream.
+    """
+    half = width // 2
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+    angles = positions.float().unsqueeze(-1) * frequencies.to(positions.device)
+    return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width % 2))
+
+
+class FwpLanguageModelDecoder(FwpDecoder):
+    """fairseq's decoder without cross-attention, and reading of segments."""
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out=None,
+        incremental_state: dict | None = None,
+        features_only: bool = False,
+        segment: Segment | None = None,
+        offsets: Tensor | None = None,
+        **kwargs,
+    ):
+        """fairseq's call, and two arguments for segments of streams.
+
+        Args:
+            prev_output_tokens: (B, T), row b the next T tokens of stream b, padded on the right.
+            segment: how to read them, and the carried state; None for a text that is read at once.
+            offsets: (B,), tokens of the stream before this segment. 0 begins a stream: the row starts with nothing
+                written.
+
+        Returns:
+            fairseq's ``(x, extra)``; the fast weights behind the segment are in ``segment.state``.
+
+        Raises:
+            ValueError: features that are drawn anew for each update cannot read what others wrote.
+        """
+        if segment is None:
+            return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
+        if segment.state is not None and self.training:
+            self._refuse_redrawn_features()
+        weights, features, states = segment.initial(self), [], []
+        for number, tokens in enumerate(prev_output_tokens.split(segment.length, 1)):
+            start = offsets + number * segment.length
+            x, weights, inner = self._read(tokens, start, segment.positions, weights)
+            features.append(x)
+            states.append(inner)
+        segment.finish(self, weights)
+        x = torch.cat(features, 1)
+        extra = {"attn": [None], "inner_states": [torch.cat(pieces) for pieces in zip(*states, strict=True)]}
+        return x if features_only else self.output_layer(x), extra
+
+    def _refuse_redrawn_features(self) -> None:
+        for module in self.modules():
+            if isinstance(module, FastWeightAttention) and hasattr(module.feature_map, "set_num_updates"):
+                raise ValueError(
+                    f"--fwp-state carried contradicts feature map {module.feature_map.name}, which draws other "
+                    "features for each update of a training: expected --fwp-state reset or another feature map"
+                )
+
+    def _embed(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:
+        """(B, T, C), as fairseq's decoder does it."""
+        x = self.embed_scale * self.embed_tokens(tokens.contiguous())
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            x = x + self._embed_positions(tokens, offsets, positions)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x)
+
+    def _embed_positions(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:
+        learned = isinstance(self.embed_positions, LearnedPositionalEmbedding)
+        if learned and tokens.shape[1] > self.max_positions():
+            raise ValueError(
+                f"--tokens-per-sample {tokens.shape[1]}: this model has {self.max_positions()} learned positions, "
+                "expected at most as many tokens"
+            )
+        if positions == "restart":
+            return self.embed_positions(tokens)
+        if learned:
+            raise ValueError(
+                "--fwp-positions continue contradicts --decoder-learned-pos, which ends at --max-target-positions: "
+                "expected restart, sinusoidal positions or --no-token-positional-embeddings"
+            )
+        # fairseq numbers positions from padding_idx + 1.
+        first = offsets.unsqueeze(1) + self.padding_idx + 1
+        found = sinusoids(first + torch.arange(tokens.shape[1], device=tokens.device), self.embed_dim)
+        found = found.masked_fill(tokens.eq(self.padding_idx).unsqueeze(-1), 0)
+        return found.to(self.embed_positions.weights)
+
+    def _read(self, tokens: Tensor, offsets: Tensor, positions: str, weights: Weights):
+        """One piece: ``(features (B, T, C), weights behind it, outputs of the layers)``."""
+        x = self._embed(tokens, offsets, positions).transpose(0, 1)
+        padding = tokens.eq(self.padding_idx)
+        padding[:, 0] = False  # a row whose stream has ended: softmax over nothing would be NaN
+        padding = padding if padding.any() else None
+        behind, states = {}, [x]
+        number_of = {layer: number for number, layer in enumerate(self.layers.children())}
+        for layer, number in number_of.items():
+            if isinstance(getattr(layer, "self_attn", None), FastWeightAttention):
+                before = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
+                behind[number] = begin_streams(before, offsets)
+        for layer in self.layers:  # with layer drop, some of them
+            number, options = number_of[layer], {}
+            if number in behind:
+                options = dict(zip(("W", "z"), behind[number], strict=True))
+            x, _, *after = layer(
+                x, self_attn_mask=self.buffered_future_mask(x), self_attn_padding_mask=padding, **options
+            )
+            if number in behind:
+                behind[number] = type(behind[number])(*after)
+            states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)
+        return x if self.project_out_dim is None else self.project_out_dim(x), behind, states

@@ -1,0 +1,84 @@
+"""Fast weights carried from one segment of a text to the next.
+
+A text is cut into streams, one a batch row, and each stream into segments that are read one after the other. What
+stands here is handed down with a batch, as fairseq hands down its incremental state; no module keeps it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ..ops import FastWeights
+
+Positions = Literal["restart", "continue"]
+# By number of the layer; softmax layers have none. Rows are the streams of one process.
+Weights = dict[int, FastWeights]
+
+
+class CarriedState:
+    """The fast weights behind everything that was read of a set of streams.
+
+    Decoders that read the same streams (an ensemble) have weights of their own.
+
+    Args:
+        restored: weights to go on from, of the first decoder that asks.
+    """
+
+    def __init__(self, restored: Weights | None = None):
+        self._restored = restored or {}
+        self._of: dict[nn.Module, Weights] = {}
+
+    def of(self, decoder: nn.Module) -> Weights:
+        if decoder not in self._of:
+            self._of[decoder], self._restored = self._restored, {}
+        return self._of[decoder]
+
+    def keep(self, decoder: nn.Module, weights: Weights) -> None:
+        """Stores what is behind another segment; the gradient is cut here."""
+        self._of[decoder] = {
+            layer: FastWeights(W.detach(), None if z is None else z.detach()) for layer, (W, z) in weights.items()
+        }
+
+    def only(self) -> Weights:
+        """The weights where there is one decoder, as in training."""
+        return next(iter(self._of.values()), self._restored)
+
+
+@dataclass
+class Segment:
+    """How a decoder is to read a batch of segments.
+
+    Attributes:
+        length: tokens that are read at once. A longer segment is read in pieces of this length, between which the
+            gradient is not cut; softmax attention sees the tokens of a piece only.
+        positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
+        state: what the streams' earlier segments wrote, and where this one's fast weights go; None reads every segment
+            as the beginning of a stream.
+    """
+
+    length: int
+    positions: Positions = "restart"
+    state: CarriedState | None = None
+    _initial: dict[nn.Module, Weights] = field(default_factory=dict)
+
+    def initial(self, decoder: nn.Module) -> Weights:
+        """The weights before this segment: the same ones when it is read again after an overflow or a full memory."""
+        if self.state is None:
+            return {}
+        if decoder not in self._initial:
+            self._initial[decoder] = self.state.of(decoder)
+        return self._initial[decoder]
+
+    def finish(self, decoder: nn.Module, weights: Weights) -> None:
+        if self.state is not None:
+            self.state.keep(decoder, weights)
+
+
+def begin_streams(weights: FastWeights, offsets: Tensor) -> FastWeights:
+    """Zeroes the rows whose stream begins, those of offset 0 (B,); the others keep what they have."""
+    begins = offsets == 0
+    W, z = weights
+    return FastWeights(
+        W.masked_fill(begins[:, None, None, None], 0), None if z is None else z.masked_fill(begins[:, None, None], 0)
+    )

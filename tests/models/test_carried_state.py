@@ -1,0 +1,137 @@
+"""A text read in segments with carried fast weights is the text read in one piece."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fwp_fairseq.modules.carried_state import CarriedState, Segment
+from tests.models.helpers import prefixes, tokens
+from tests.models.test_language_model import NORMALIZERS, RULES, tiny
+from tests.tolerances import assert_close
+
+LENGTH = 23
+TARGETS = tokens(3, LENGTH, seed=77)
+
+
+def in_segments(model, text, cuts, length=64, positions="continue", offsets=None):
+    """The logits of a text that is read in segments which end at these positions, and the state behind it."""
+    state, out, start = CarriedState(), [], 0
+    offsets = torch.zeros(len(text), dtype=torch.long) if offsets is None else offsets
+    for end in (*cuts, text.shape[1]):
+        x, _ = model(text[:, start:end], segment=Segment(length, positions, state), offsets=offsets + start)
+        out.append(x)
+        start = end
+    return torch.cat(out, 1), state.only()
+
+
+def loss(logits):
+    return cross_entropy(logits.flatten(0, 1), TARGETS.flatten(), reduction="sum")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("feature_map", ["elu", "dpfp"])
+def test_segments_equal_one_piece(feature_map, rule, normalizer):
+    model = tiny(fwp_feature_map=feature_map, fwp_update_rule=rule, fwp_normalizer=normalizer)
+    text = prefixes(3, LENGTH)
+    expected = model(text)[0]
+    found, _ = in_segments(model, text, (7, 8, 15))
+    assert_close(found, expected, "model")
+    assert abs(loss(found) - loss(expected)) < 1e-9 * loss(expected)
+
+
+@torch.no_grad()
+def test_without_positions_and_with_positions_that_restart():
+    text = prefixes(3, LENGTH)
+    model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)
+    assert_close(in_segments(model, text, (9,), length=4, positions="restart")[0], model(text)[0], "model")
+    model = tiny(fwp_update_rule="delta")
+    restarted, _ = in_segments(model, text, (9,), positions="restart")
+    assert_close(restarted[:, :9], model(text)[0][:, :9], "model")
+    assert not torch.allclose(restarted[:, 9:], model(text)[0][:, 9:])
+
+
+@torch.no_grad()
+def test_a_stream_that_begins_resets_its_row_only():
+    model = tiny(fwp_update_rule="delta", fwp_normalizer="both")
+    text = prefixes(3, LENGTH)
+    state, whole = in_segments(model, text, ())[1], in_segments(model, text, ())[1]
+    carried = CarriedState(state)
+    more = tokens(3, 5, seed=5)
+    out, _ = model(more, segment=Segment(64, "restart", carried), offsets=torch.tensor([LENGTH, 0, LENGTH]))
+    fresh, _ = model(more)
+    assert_close(out[1], fresh[1], "model")
+    assert not torch.allclose(out[0], fresh[0])
+    # Nobody wrote into what was handed down.
+    assert all(torch.equal(a, b) for n in state for a, b in zip(state[n], whole[n], strict=True))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("feature_map", ["dpfp", "softmax"])
+def test_rows_that_end_leave_no_trace(feature_map):
+    """A row is padded where its stream ends, to nothing but pads in the end."""
+    model = tiny(fwp_feature_map=feature_map)
+    text = prefixes(3, LENGTH)
+    ragged = text.clone()
+    ragged[1, 10:], ragged[2, 4:] = model.decoder.padding_idx, model.decoder.padding_idx
+    found, _ = in_segments(model, ragged, (8, 16), positions="restart")
+    expected, _ = in_segments(model, text, (8, 16), positions="restart")
+    assert found.isfinite().all()
+    for row, end in enumerate((LENGTH, 10, 4)):
+        assert_close(found[row, :end], expected[row, :end], "model")
+
+
+def gradients(model, logits):
+    model.zero_grad()
+    loss(logits).backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("checkpoint_activations", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_gradient_goes_through_the_pieces_of_a_segment(rule, checkpoint_activations):
+    flags = dict(fwp_update_rule=rule, fwp_normalizer="both", no_token_positional_embeddings=True, dropout=0.0)
+    model = tiny(checkpoint_activations=checkpoint_activations, **flags).train()
+    text = prefixes(3, LENGTH)
+    expected = gradients(model, model(text)[0])
+    for name, gradient in gradients(model, in_segments(model, text, (), length=6)[0]).items():
+        assert_close(gradient, expected[name], "model")
+    cut = gradients(model, in_segments(model, text, (6, 12, 18))[0])
+    assert any(not torch.allclose(cut[name], expected[name]) for name in cut)
+
+
+def test_a_segment_read_twice_begins_where_it_began():
+    """fairseq repeats a batch after an overflow (--amp) or a full memory."""
+    model = tiny(fwp_update_rule="delta", fwp_normalizer="both")
+    text, offsets = prefixes(3, LENGTH), torch.zeros(3, dtype=torch.long)
+    state = CarriedState(in_segments(model, text, ())[1])
+    segment = Segment(64, "restart", state)
+    first = model(text, segment=segment, offsets=offsets + LENGTH)[0]
+    behind = state.only()
+    assert torch.equal(model(text, segment=segment, offsets=offsets + LENGTH)[0], first)
+    assert all(torch.equal(a, b) for n in behind for a, b in zip(behind[n], state.only()[n], strict=True))
+    assert not any(
+        tensor.requires_grad for weights in state.only().values() for tensor in weights if tensor is not None
+    )
+
+
+@torch.no_grad()
+def test_softmax_sites_are_fairseqs():
+    """Each segment is a batch of the stock model; beside them fast weights are carried."""
+    model = tiny(fwp_feature_map="softmax")
+    text = prefixes(3, LENGTH)
+    found, state = in_segments(model, text, (8, 16), positions="restart")
+    expected = torch.cat([model(text[:, start:end])[0] for start, end in ((0, 8), (8, 16), (16, LENGTH))], 1)
+    assert torch.equal(found, expected) and state == {}
+
+
+def test_what_cannot_be_carried_is_refused():
+    text, offsets = prefixes(3, 8), torch.zeros(3, dtype=torch.long)
+    with pytest.raises(ValueError, match="--fwp-state carried contradicts feature map favor"):
+        tiny(fwp_feature_map="favor").train()(text, segment=Segment(8, state=CarriedState()), offsets=offsets)
+    learned = tiny(decoder_learned_pos=True)
+    with pytest.raises(ValueError, match="--fwp-positions continue contradicts --decoder-learned-pos"):
+        learned(text, segment=Segment(8, "continue"), offsets=offsets)
+    with pytest.raises(ValueError, match="--tokens-per-sample 80: this model has 64 learned positions"):
+        learned(prefixes(3, 80), segment=Segment(80), offsets=offsets)
