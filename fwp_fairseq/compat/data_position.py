@@ -2,6 +2,7 @@
 
 import logging
 
+from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 
 logger = logging.getLogger(__name__)
@@ -31,3 +32,19 @@ def count_batches_of_all_processes() -> None:
 
     load_for_processes.counts_all = True
     EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict = save_with_processes, load_for_processes
+
+
+def tell_before_saving() -> None:
+    """fairseq asks only the process that writes a checkpoint for its position in the data. An iterator that keeps part
+    of it in each process has a method ``before_saving(group)``, which is called in all of them."""
+    save = checkpoint_utils.save_checkpoint
+    if getattr(save, "tells_before", False):
+        return
+
+    def tell_and_save(cfg, trainer, epoch_itr, val_loss):
+        if hasattr(epoch_itr, "before_saving") and not cfg.no_save:
+            epoch_itr.before_saving(trainer.data_parallel_process_group)
+        return save(cfg, trainer, epoch_itr, val_loss)
+
+    tell_and_save.tells_before = True
+    checkpoint_utils.save_checkpoint = tell_and_save

@@ -1,0 +1,178 @@
+"""Language modelling on contiguous streams of text, with fast weights carried from segment to segment."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import get_available_dataset_impl
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from omegaconf import II
+
+from ..models.language_model_decoder import FwpLanguageModelDecoder
+from .stream_iterator import StreamIterator
+from .streams import Streams, Text, assign
+
+StateChoice = ChoiceEnum(["carried", "reset"])
+StreamsChoice = ChoiceEnum(["even", "documents"])
+PositionsChoice = ChoiceEnum(["restart", "continue"])
+
+
+# Optional[X], not X | None: fairseq's parser reads types by their printed form. Fields without a help text make no
+# flags; models look them up.
+@dataclass
+class FwpLanguageModelingConfig(FairseqDataclass):
+    data: Optional[str] = field(default=None, metadata={"help": "folder of binarised text"})
+    tokens_per_sample: int = field(
+        default=1024, metadata={"help": "tokens of a segment, which softmax sites do not look beyond"}
+    )
+    max_target_positions: Optional[int] = field(
+        default=None, metadata={"help": "learned positions (default: --tokens-per-sample)"}
+    )
+    output_dictionary_size: int = field(default=-1, metadata={"help": "limit the size of output dictionary"})
+    fwp_state: StateChoice = field(
+        default="carried",
+        metadata={
+            "help": "what a segment begins with: the fast weights behind the one before it in its stream, or, with "
+            "reset, none, in the same batches"
+        },
+    )
+    fwp_gradient_segments: int = field(
+        default=1,
+        metadata={
+            "help": "segments of each stream in a batch; the gradient is cut behind as many, and memory grows with them"
+        },
+    )
+    fwp_streams: StreamsChoice = field(
+        default="even",
+        metadata={
+            "help": "how text becomes streams: even, --batch-size equal ones for each process; documents, one for each "
+            "document (they end with an empty line), dealt out to as many rows"
+        },
+    )
+    fwp_positions: PositionsChoice = field(
+        default="restart",
+        metadata={
+            "help": "where absolute positions begin: with each segment, or with the stream (sinusoidal ones only)"
+        },
+    )
+    add_bos_token: bool = False
+    dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")
+
+
+@register_task("fwp_language_modeling", dataclass=FwpLanguageModelingConfig)
+class FwpLanguageModelingTask(LanguageModelingTask):
+    """fairseq's language modelling, but for what a batch is: row b holds the next segment of stream b.
+
+    Streams of all processes together are ``--batch-size`` times the number of processes; an epoch reads each from its
+    beginning to its end, in order. Validation and fairseq-eval-lm do the same with theirs, from nothing written, and
+    score every token of the text once.
+    """
+
+    @classmethod
+    def setup_task(cls, args, **kwargs):
+        for flag, value in (
+            ("tokens-per-sample", args.tokens_per_sample),
+            ("fwp-gradient-segments", args.fwp_gradient_segments),
+        ):
+            if value < 1:
+                raise ValueError(f"--{flag} {value}: expected 1 or more")
+        if args.add_bos_token:
+            raise ValueError(
+                "add_bos_token: true contradicts fwp_language_modeling, whose segments go on from each other"
+            )
+        return super().setup_task(args, **kwargs)
+
+    def build_model(self, args, from_checkpoint=False):
+        model = super().build_model(args, from_checkpoint)
+        if not isinstance(getattr(model, "decoder", None), FwpLanguageModelDecoder):
+            raise ValueError(
+                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm; "
+                "--task language_modeling serves others"
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
+        folders = utils.split_paths(self.args.data)
+        path = str(Path(folders[(epoch - 1) % len(folders)]) / split)
+        sentences = data_utils.load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, combine=combine)
+        if sentences is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({path})")
+        self.datasets[split] = Text(sentences)
+
+    def get_batch_iterator(
+        self,
+        dataset: Text,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        skip_remainder_batch: bool = False,
+        **unused,
+    ) -> StreamIterator:
+        """fairseq's call; its arguments about the order and the size of batches have nothing to decide here."""
+        if max_sentences is None:
+            raise ValueError(
+                "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
+                "--batch-size N, actual none"
+            )
+        length = self.args.tokens_per_sample * self.args.fwp_gradient_segments
+        if max_tokens is not None and max_tokens < max_sentences * length:
+            raise ValueError(
+                f"--max-tokens {max_tokens}: {max_sentences} rows (--batch-size) of {length} tokens "
+                "(--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one of them"
+            )
+        rows = max_sentences * num_shards
+        by_documents = str(self.args.fwp_streams) == "documents"
+        cut = assign(dataset.documents() if by_documents else dataset.even(rows), rows, length)
+        streams = Streams(
+            dataset,
+            cut,
+            self.args.tokens_per_sample,
+            str(self.args.fwp_positions),
+            self.dictionary,
+            len(self.output_dictionary),
+        )
+        return StreamIterator(
+            streams,
+            shard_id,
+            num_shards,
+            carries=str(self.args.fwp_state) == "carried",
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+        )
+
+    def eval_lm_dataloader(
+        self,
+        dataset: Text,
+        max_tokens: int | None = None,
+        batch_size: int | None = None,
+        max_positions: int | None = None,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 1,
+        data_buffer_size: int = 10,
+        context_window: int = 0,
+    ):
+        """The whole text as one stream unless ``batch_size`` says otherwise."""
+        if context_window > 0:
+            raise ValueError(
+                f"--context-window {context_window} contradicts --task fwp_language_modeling, which carries its "
+                "context along: drop it, or use --task language_modeling for a sliding window"
+            )
+        return self.get_batch_iterator(
+            dataset,
+            max_sentences=batch_size or 1,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            data_buffer_size=data_buffer_size,
+        ).next_epoch_itr(shuffle=False)

@@ -1,0 +1,102 @@
+"""Batches of segments in the order of their streams, with the fast weights that are carried along them."""
+
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
+
+from ..modules.carried_state import CarriedState, Weights
+from ..ops import FastWeights
+from .streams import Streams
+
+_KEY = "streams"
+
+
+class StreamIterator(EpochBatchIterator):
+    """fairseq's iterator over the streams of one process, from the first segment to the last.
+
+    Every batch holds the state that its model goes on from, and that of a checkpoint in mid-epoch is saved with the
+    position in the data: the fast weights depend on the parameters of every update since the epoch began, so nothing
+    but reading the epoch again would bring them back. They are ``rows * layers * heads * d_dot * (d_value + 1)``
+    numbers of 4 bytes at most, for all processes together.
+
+    Args:
+        streams: those of all processes.
+        process: number of this one, which reads its share of the rows.
+        processes: how many there are.
+        carries: whether there is a state; otherwise each segment is read as the beginning of a stream.
+    """
+
+    def __init__(self, streams: Streams, process: int, processes: int, carries: bool, **options):
+        self.own = slice(*(streams.rows * n // processes for n in (process, process + 1)))
+        self.processes, self.carries = processes, carries
+        self.state: CarriedState | None = None
+        self._restored: Weights | None = None
+        self._gathered: Weights | None = None
+        rows = range(streams.rows)[self.own]
+        super().__init__(
+            dataset=streams,
+            collate_fn=streams.collater,
+            batch_sampler=[[step * streams.rows + row for row in rows] for step in range(len(streams.cut))],
+            disable_shuffling=True,
+            **options,
+        )
+
+    def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
+        batches = super()._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus, offset)
+        if batches is None or not self.carries:
+            return batches
+        self.state, self._restored = CarriedState(self._restored), None
+        state = self.state
+
+        def hand_down(batch: dict) -> dict:
+            batch["net_input"]["segment"].state = state
+            return batch
+
+        return CountingIterator(map(hand_down, batches), start=offset, total=len(batches))
+
+    def before_saving(self, group) -> None:
+        """Brings the fast weights of all processes together; called in each of them before one writes a checkpoint."""
+        self._gathered = None
+        if self.state is None or self.end_of_epoch():
+            return
+        self._gathered = self.state.only()
+        if self.processes > 1:
+
+            def of_all(tensor):
+                return None if tensor is None else distributed_utils.all_gather(tensor, group, True).flatten(0, 1)
+
+            self._gathered = {
+                layer: FastWeights(*map(of_all, weights)) for layer, weights in sorted(self._gathered.items())
+            }
+
+    def _cut(self) -> dict:
+        """What a position in the data means."""
+        return {"rows": self.dataset.rows, "steps": len(self.dataset.cut), "tokens": len(self.dataset.text)}
+
+    def state_dict(self) -> dict:
+        found = super().state_dict()
+        if found["iterations_in_epoch"]:
+            weights = {layer: [x if x is None else x.cpu() for x in xs] for layer, xs in (self._gathered or {}).items()}
+            found[_KEY] = {**self._cut(), "weights": weights}
+        return found
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        if state_dict.get("iterations_in_epoch", 0):
+            saved = state_dict.get(_KEY)
+            if saved is None:
+                raise ValueError(
+                    "the checkpoint was written in mid-epoch by a task without streams: expected one of "
+                    "fwp_language_modeling, or --reset-dataloader, which begins the epoch anew"
+                )
+            for name, here in self._cut().items():
+                if saved[name] != here:
+                    raise ValueError(
+                        f"the checkpoint was written in mid-epoch with other streams: expected {saved[name]} {name}, "
+                        f"actual {here} (rows are --batch-size times processes, steps follow from --tokens-per-sample "
+                        "and --fwp-streams); --reset-dataloader begins the epoch anew"
+                    )
+            self._restored = {
+                layer: FastWeights(*(None if x is None else x[self.own] for x in weights))
+                for layer, weights in saved["weights"].items()
+            }
+        # Each process reads every step: the number of processes does not change the position.
+        super().load_state_dict({**state_dict, "num_shards": self.num_shards})

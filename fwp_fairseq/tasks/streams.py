@@ -1,0 +1,139 @@
+"""A text cut into streams, one a batch row, and the streams into segments."""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+from ..modules.carried_state import Positions, Segment
+
+_START, _END, _OFFSET = range(3)
+
+
+class Text(FairseqDataset):
+    """The tokens of a split, one sentence behind the other.
+
+    Args:
+        sentences: fairseq's indexed dataset; each sentence ends with the end-of-sentence symbol.
+    """
+
+    def __init__(self, sentences):
+        self.sentences = sentences
+        self.ends = np.cumsum(sentences.sizes, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def read(self, start: int, end: int) -> Tensor:
+        """Tokens start to end (excluded), int64."""
+        if start >= end:
+            return torch.empty(0, dtype=torch.long)
+        first, last = np.searchsorted(self.ends, (start, end - 1), side="right")
+        before = int(self.ends[first - 1]) if first else 0
+        found = torch.cat([self.sentences[int(number)] for number in range(first, last + 1)])
+        return found[start - before : end - before].long()
+
+    def even(self, number: int) -> list[tuple[int, int]]:
+        """Start and end of ``number`` pieces whose lengths differ by one token at most."""
+        bounds = [len(self) * i // number for i in range(number + 1)]
+        return list(pairwise(bounds))
+
+    def documents(self) -> list[tuple[int, int]]:
+        """Start and end of each document; one ends behind an empty line, as for fairseq's complete_doc."""
+        ends = self.ends[np.diff(self.ends, prepend=0) == 1]
+        bounds = np.unique(np.concatenate([[0], ends, [len(self)]]))
+        # Lines that are empty as well belong to the document before them.
+        kept = [0]
+        for start, end in pairwise(bounds):
+            if end - start > 1 or end == len(self):
+                kept.append(int(end))
+            elif len(kept) > 1:
+                kept[-1] = int(end)
+        return list(pairwise(kept))
+
+
+def assign(streams: list[tuple[int, int]], rows: int, length: int) -> np.ndarray:
+    """Which part of the text each row reads in each step.
+
+    Streams are dealt out in the order of the text, each to the row that is free first; a stream begins with a segment
+    of its own.
+
+    Args:
+        streams: start and end in the text.
+        length: tokens of a segment; the last one of a stream is shorter.
+
+    Returns:
+        (steps, rows, 3): start, end, and tokens of the stream before them; a row without more text has an empty part.
+    """
+    parts: list[list[np.ndarray]] = [[] for _ in range(rows)]
+    steps = np.zeros(rows, dtype=np.int64)
+    for start, end in streams:
+        if start == end:
+            continue
+        row = int(steps.argmin())
+        starts = np.arange(start, end, length)
+        parts[row].append(np.stack([starts, np.minimum(starts + length, end), starts - start], 1))
+        steps[row] += len(starts)
+    found = np.zeros((int(steps.max()), rows, 3), dtype=np.int64)
+    for row, own in enumerate(parts):
+        if own:
+            found[: steps[row], row] = np.concatenate(own)
+    return found
+
+
+class Streams(FairseqDataset):
+    """Segments of streams; item ``step * rows + row`` is what that row reads in that step.
+
+    A segment's source is its target shifted by one: every token of the text is predicted once, from the one before it.
+
+    Args:
+        text: what is cut.
+        cut: (steps, rows, 3), of :func:`assign`.
+        piece: tokens that are read at once, see :class:`~fwp_fairseq.modules.carried_state.Segment`.
+        entries: of the output dictionary; words beyond are unknown.
+    """
+
+    def __init__(self, text: Text, cut: np.ndarray, piece: int, positions: Positions, dictionary, entries: int):
+        self.text, self.cut, self.piece, self.positions = text, cut, piece, positions
+        self.dictionary, self.entries = dictionary, entries
+
+    @property
+    def rows(self) -> int:
+        return self.cut.shape[1]
+
+    def __len__(self) -> int:
+        return self.cut.shape[0] * self.rows
+
+    def __getitem__(self, index: int) -> dict:
+        start, end, offset = (int(number) for number in self.cut[divmod(index, self.rows)])
+        before = self.text.read(max(start - 1, 0), end - 1)
+        if start == 0 and end:
+            before = torch.cat([before.new_tensor([self.dictionary.eos()]), before])
+        target = self.text.read(start, end)
+        target[target >= self.entries] = self.dictionary.unk()
+        return {"id": index, "source": before, "target": target, "offset": offset}
+
+    def collater(self, samples: list[dict]) -> dict:
+        """A batch as fairseq's language models have it, and in ``net_input`` how the decoder is to read it."""
+        pad = self.dictionary.pad()
+
+        def merge(key: str) -> Tensor:
+            # At least one column, for the processes whose streams end before those of others.
+            return collate_tokens([sample[key] for sample in samples], pad, pad_to_length=max(1, *lengths))
+
+        lengths = [len(sample["target"]) for sample in samples]
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(lengths),
+            "net_input": {
+                "src_tokens": merge("source"),
+                "src_lengths": torch.tensor(lengths),
+                "offsets": torch.tensor([sample["offset"] for sample in samples]),
+                "segment": Segment(self.piece, self.positions),
+            },
+            "target": merge("target"),
+        }

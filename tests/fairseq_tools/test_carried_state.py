@@ -1,0 +1,184 @@
+"""fairseq's tools on streams of text: --task fwp_language_modeling on the characters of Tiny Shakespeare."""
+
+import gzip
+import math
+import os
+import re
+import socket
+
+import pytest
+import torch
+
+from tests.fairseq_tools.conftest import ROOT
+
+MODEL = [
+    *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
+    *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
+    *("--fwp-normalizer", "both", "--no-token-positional-embeddings"),
+]
+TASK = ["--task", "fwp_language_modeling", "--tokens-per-sample", 32, "--batch-size", 4]
+TRAINING = [
+    *("--cpu", "--seed", 1, "--num-workers", 0, "--optimizer", "adam", "--lr", 1e-2, "--clip-norm", 1),
+    *("--log-format", "json", "--log-interval", 1, "--no-progress-bar", "--no-epoch-checkpoints"),
+]
+UPDATES = 12
+
+
+def characters(lines):
+    return "".join(" ".join("▁" if letter == " " else letter for letter in line) + "\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def train(tools):
+    data = os.environ.get("FWP_DATA") or ROOT / "../shared/data"
+    with gzip.open(f"{data}/tinyshakespeare/input.txt.gz", "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    (tools.folder / "shakespeare").mkdir()
+    for name, part in {"train": lines[:80], "valid": lines[80:100]}.items():
+        (tools.folder / "shakespeare" / name).write_text(characters(part), encoding="utf-8")
+    tools.run(
+        *("preprocess", "--only-source", "--destdir", "chars", "--workers", 1),
+        *("--trainpref", "shakespeare/train", "--validpref", "shakespeare/valid"),
+    ).ok()
+
+    def run(folder, *arguments, **keywords):
+        arguments = ("chars", *tools.user_dir, *MODEL, *TASK, *TRAINING, "--save-dir", folder, *arguments)
+        return tools.run("train", *arguments, **keywords)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(train):
+    """An epoch of nine updates of two batches and part of another one, with validation in between."""
+    return train("stream-whole", "--update-freq", 2, "--max-update", UPDATES, "--save-interval-updates", 4).ok()
+
+
+def saved(tools, folder: str) -> dict:
+    return tools.load(f"{folder}/checkpoint_last.pt")
+
+
+def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, msg=name)
+
+
+def weights(checkpoint: dict) -> dict:
+    """The carried fast weights of a checkpoint, of all rows."""
+    found = checkpoint["extra_state"]["train_iterator"]["streams"]["weights"]
+    return {(layer, kind): x for layer, pair in found.items() for kind, x in zip("Wz", pair, strict=True)}
+
+
+def test_interrupted_in_mid_epoch(tools, train, whole):
+    expected = saved(tools, "stream-whole")
+    assert expected["extra_state"]["train_iterator"]["epoch"] == 2
+    for updates in (5, UPDATES):
+        train("stream-parts", "--update-freq", 2, "--max-update", updates).ok()
+    found = saved(tools, "stream-parts")
+    assert_equal(found["model"], expected["model"])
+    assert_equal(weights(found), weights(expected))
+
+    again = ("stream-parts", "--update-freq", 2, "--max-update", 20)
+    assert "expected 4 rows, actual 2 (rows are --batch-size" in train(*again, "--batch-size", 2).error
+
+
+# What a model loses, in bits a token, on the text as one batch of one row.
+AT_ONCE = """
+import torch
+from types import SimpleNamespace
+from fairseq import checkpoint_utils
+from fairseq.utils import import_user_module
+import_user_module(SimpleNamespace(user_dir={user_dir!r}))
+(model,), _, task = checkpoint_utils.load_model_ensemble_and_task([{path!r}])
+task.load_dataset("valid")
+text = task.dataset("valid")
+target = text.read(0, len(text))
+source = torch.cat([torch.tensor([task.dictionary.eos()]), target[:-1]])
+with torch.no_grad():
+    out, _ = model.eval()(source[None])
+print(torch.nn.functional.cross_entropy(out[0], target).item() / 0.6931471805599453)
+"""
+
+
+def evaluate(tools, path: str, *arguments, task="fwp_language_modeling"):
+    return tools.run(
+        *("eval_lm", "chars", *tools.user_dir, "--task", task, "--path", path, "--cpu", "--gen-subset", "valid"),
+        *("--no-progress-bar", *arguments),
+    )
+
+
+def bits(result) -> float:
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", result.ok().out)[1])
+
+
+def test_evaluation_reads_the_text_as_one(tools, whole):
+    """Segments of any length lose what the model loses on the text in one piece, those that are reset what fairseq's
+    own task says."""
+    path = "stream-whole/checkpoint_last.pt"
+    score = AT_ONCE.format(user_dir=tools.user_dir[1], path=path)
+    expected = float(tools.python(score).ok().out.splitlines()[-1])
+    for length in (32, 7):
+        assert bits(evaluate(tools, path, "--tokens-per-sample", length, "--num-workers", 0)) == pytest.approx(
+            expected, abs=2e-4
+        )
+    reset = bits(evaluate(tools, path, "--tokens-per-sample", 4, "--fwp-state", "reset"))
+    stock = bits(evaluate(tools, path, "--tokens-per-sample", 4, task="language_modeling"))
+    assert reset == pytest.approx(stock, abs=2e-4) and abs(reset - expected) > 2e-3
+
+
+def test_the_gradient_of_two_segments(train):
+    """Two segments of 16 in a batch are one of 32: this model looks no further than its fast weights."""
+    flags = ("unused", "--no-save", "--disable-validation", "--max-update", 4, "--dropout", 0)
+    once = train(*flags).ok().losses()
+    twice = train(*flags, "--tokens-per-sample", 16, "--fwp-gradient-segments", 2).ok().losses()
+    assert len(once) == 4 and twice == pytest.approx(once, abs=2e-3)
+    cut = train(*flags, "--tokens-per-sample", 16, "--update-freq", 2).ok().losses()
+    assert cut[0] == pytest.approx(once[0], abs=2e-3) and cut[1:] != pytest.approx(once[1:], abs=2e-3)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def test_two_processes_are_one(tools, train):
+    """Each process has half of the rows; a checkpoint of both in mid-epoch holds all of them."""
+    flags = ("--dropout", 0, "--adam-eps", 1e-2, "--disable-validation")
+    train("stream-one", *flags, "--max-update", 3).ok()
+    port = free_port()
+    processes = [
+        *("chars", *tools.user_dir, *MODEL, *TASK, *TRAINING, *flags, "--batch-size", 2, "--max-update", 3),
+        *("--save-dir", "stream-two", "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
+        *("--distributed-init-method", f"tcp://localhost:{port}", "--distributed-no-spawn", "--distributed-rank"),
+    ]
+    for result in tools.run_together([("train", [*processes, rank]) for rank in range(2)]):
+        result.ok()
+    one, two = saved(tools, "stream-one"), saved(tools, "stream-two")
+    assert_equal(two["model"], one["model"], 1e-5)
+    assert_equal(weights(two), weights(one), 1e-4)
+
+    # The same streams go on in another number of processes.
+    train("stream-two", *flags, "--max-update", 5).ok()
+    train("stream-one", *flags, "--max-update", 5).ok()
+    assert_equal(saved(tools, "stream-two")["model"], saved(tools, "stream-one")["model"], 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--fwp-streams", "documents", "--checkpoint-activations", "--bf16"),
+        ("--fwp-feature-map", "softmax", "--fwp-update-rule", "sum", "--fwp-normalizer", "auto"),
+        ("--fwp-state", "reset", "--fwp-feature-map", "favor", "--memory-efficient-fp16"),
+    ],
+    ids=lambda options: options[1],
+)
+def test_trains(train, options):
+    losses = train("unused", "--no-save", "--max-update", 12, *options).ok().losses()
+    assert len(losses) == 12 and all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0] - 0.5
+
+
+def test_rows_must_be_given(tools, train):
+    arguments = ("chars", *tools.user_dir, *MODEL, "--task", "fwp_language_modeling", *TRAINING, "--max-tokens", 100)
+    assert "expected --batch-size N, actual none" in tools.run("train", *arguments).error

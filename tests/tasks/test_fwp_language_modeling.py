@@ -1,0 +1,46 @@
+"""What the task refuses, before anything is read."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from fwp_fairseq.tasks.fwp_language_modeling import FwpLanguageModelingTask
+from tests.models.helpers import WORDS
+from tests.tasks.test_streams import TEXT
+
+
+def task(**values):
+    found = {"data": None, "tokens_per_sample": 4, "fwp_gradient_segments": 2, "add_bos_token": False}
+    found |= {"fwp_streams": "even", "fwp_positions": "restart", "fwp_state": "carried"}
+    made = FwpLanguageModelingTask.setup_task(OmegaConf.create(found | values))
+    made.dictionary = made.output_dictionary = WORDS
+    return made
+
+
+@pytest.mark.parametrize("name", ["tokens_per_sample", "fwp_gradient_segments"])
+def test_segments_have_tokens(name):
+    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} 0: expected 1 or more"):
+        task(**{name: 0})
+
+
+def test_a_segment_begins_with_no_symbol_of_its_own():
+    with pytest.raises(ValueError, match="add_bos_token: true contradicts fwp_language_modeling"):
+        task(add_bos_token=True)
+
+
+def test_batches_have_the_size_of_the_streams():
+    with pytest.raises(ValueError, match=r"--max-tokens 15: 2 rows .* of 8 tokens .* are more"):
+        task().get_batch_iterator(TEXT, max_tokens=15, max_sentences=2)
+    assert len(task().get_batch_iterator(TEXT, max_tokens=16, max_sentences=2)) == 2
+
+
+def test_a_window_is_another_task():
+    with pytest.raises(ValueError, match="--context-window 3 contradicts --task fwp_language_modeling"):
+        task().eval_lm_dataloader(TEXT, context_window=3)
+
+
+def test_a_checkpoint_of_another_task_in_mid_epoch():
+    iterator = task().get_batch_iterator(TEXT, max_sentences=2)
+    with pytest.raises(ValueError, match="written in mid-epoch by a task without streams"):
+        iterator.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": 1, "shuffle": False})
+    iterator.load_state_dict({"version": 2, "epoch": 3, "iterations_in_epoch": 0, "shuffle": True})
+    assert iterator.next_epoch_idx == 3
