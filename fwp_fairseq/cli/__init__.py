@@ -12,12 +12,13 @@ from .errors import CommandError, UsageError
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
     "d-dot": "convert between d_dot and nu or m",
-    "info": "what is installed, what is built, which backend serves what",
+    "info": "what is installed, built and served; how much a language model keeps of a text",
     "archs": "list the architectures, or every model flag of one",
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
     "bleu": "score translations with sacreBLEU",
+    "ppl": "perplexity by word of a model of subwords or characters",
     "table": "a table or a plot of your own trainings",
 }
 

@@ -6,6 +6,7 @@ It is imported before the models for its effects, and exports nothing.
 from . import (
     architectures,
     checkpoints,
+    context_window,
     data_position,
     dictionaries,
     divergence,
@@ -28,6 +29,7 @@ checkpoints.explain_misfits()
 dictionaries.check_in_checkpoints()
 resuming.keep_batches()
 resuming.stop_finished_trainings()
+context_window.read_from_the_text()
 data_position.count_batches_of_all_processes()
 data_position.tell_before_saving()
 divergence.watch_gradients_of_every_output()

@@ -1,6 +1,7 @@
 """fairseq's tools on streams of text: --task fwp_language_modeling on the characters of Tiny Shakespeare."""
 
 import gzip
+import json
 import math
 import os
 import re
@@ -14,13 +15,14 @@ from tests.fairseq_tools.conftest import ROOT
 MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
     *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
-    *("--fwp-normalizer", "both", "--no-token-positional-embeddings"),
+    *("--fwp-normalizer", "both"),
 ]
 TASK = ["--task", "fwp_language_modeling", "--tokens-per-sample", 32, "--batch-size", 4]
 TRAINING = [
     *("--cpu", "--seed", 1, "--num-workers", 0, "--optimizer", "adam", "--lr", 1e-2, "--clip-norm", 1),
     *("--log-format", "json", "--log-interval", 1, "--no-progress-bar", "--no-epoch-checkpoints"),
 ]
+NO_POSITIONS = ["--no-token-positional-embeddings"]
 UPDATES = 12
 
 
@@ -34,16 +36,17 @@ def train(tools):
     with gzip.open(f"{data}/tinyshakespeare/input.txt.gz", "rt", encoding="utf-8") as file:
         lines = file.read().splitlines()
     (tools.folder / "shakespeare").mkdir()
-    for name, part in {"train": lines[:80], "valid": lines[80:100]}.items():
+    for name, part in {"train": lines[:80], "valid": lines[80:92]}.items():
         (tools.folder / "shakespeare" / name).write_text(characters(part), encoding="utf-8")
+    (tools.folder / "shakespeare/raw").write_text("".join(f"{line}\n" for line in lines[80:92]), encoding="utf-8")
     tools.run(
         *("preprocess", "--only-source", "--destdir", "chars", "--workers", 1),
         *("--trainpref", "shakespeare/train", "--validpref", "shakespeare/valid"),
     ).ok()
 
-    def run(folder, *arguments, **keywords):
-        arguments = ("chars", *tools.user_dir, *MODEL, *TASK, *TRAINING, "--save-dir", folder, *arguments)
-        return tools.run("train", *arguments, **keywords)
+    def run(folder, *arguments, positions=False):
+        flags = (*MODEL, *([] if positions else NO_POSITIONS), *TASK, *TRAINING, "--save-dir", folder, *arguments)
+        return tools.run("train", "chars", *tools.user_dir, *flags)
 
     return run
 
@@ -118,10 +121,12 @@ def test_evaluation_reads_the_text_as_one(tools, whole):
     path = "stream-whole/checkpoint_last.pt"
     score = AT_ONCE.format(user_dir=tools.user_dir[1], path=path)
     expected = float(tools.python(score).ok().out.splitlines()[-1])
-    for length in (32, 7):
-        assert bits(evaluate(tools, path, "--tokens-per-sample", length, "--num-workers", 0)) == pytest.approx(
-            expected, abs=2e-4
-        )
+    in_segments = evaluate(tools, path, "--tokens-per-sample", 7).ok()
+    assert bits(in_segments) == pytest.approx(expected, abs=2e-4)
+    (tools.folder / "eval.log").write_text(in_segments.out)
+    found = json.loads(tools.command("fwp", "ppl", "eval.log", "--text", "shakespeare/raw", "--json").ok().out)
+    assert found["word_perplexity"] == pytest.approx(2 ** (expected * found["tokens"] / found["words"]), rel=5e-3)
+    assert found["tokens"] > 4 * found["words"] and found["lines"] == 12
     reset = bits(evaluate(tools, path, "--tokens-per-sample", 4, "--fwp-state", "reset"))
     stock = bits(evaluate(tools, path, "--tokens-per-sample", 4, task="language_modeling"))
     assert reset == pytest.approx(stock, abs=2e-4) and abs(reset - expected) > 2e-3
@@ -137,6 +142,36 @@ def test_the_gradient_of_two_segments(train):
     assert cut[0] == pytest.approx(once[0], abs=2e-3) and cut[1:] != pytest.approx(once[1:], abs=2e-3)
 
 
+# The paper's evaluation with a limited context: a window that moves by one token; all of the first one is scored, and
+# the last token of each later one.
+BY_WINDOWS = (
+    AT_ONCE.partition("with torch")[0]
+    + """
+length, losses = 16, []
+with torch.no_grad():
+    for end in range(length, len(target) + 1):
+        window = slice(end - length, end)
+        out, _ = model.eval()(source[None, window])
+        lost = torch.nn.functional.cross_entropy(out[0], target[window], reduction="none")
+        losses += lost.tolist() if end == length else lost[-1:].tolist()
+assert len(losses) == len(target)
+print(sum(losses) / len(losses) / 0.6931471805599453)
+"""
+)
+
+
+def test_a_sliding_window(tools, train):
+    train("positions", "--fwp-normalizer", "auto", "--max-update", 6, positions=True).ok()
+    path = "positions/checkpoint_last.pt"
+    score = BY_WINDOWS.format(user_dir=tools.user_dir[1], path=path)
+    expected = float(tools.python(score).ok().out.splitlines()[-1])
+    window = ("--tokens-per-sample", 16, "--context-window", 15)
+    for options in (("--batch-size", 1, "--num-workers", 0), ("--batch-size", 50, "--num-workers", 2)):
+        assert bits(evaluate(tools, path, *window, *options, task="language_modeling")) == pytest.approx(
+            expected, abs=2e-4
+        )
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -149,9 +184,10 @@ def test_two_processes_are_one(tools, train):
     train("stream-one", *flags, "--max-update", 3).ok()
     port = free_port()
     processes = [
-        *("chars", *tools.user_dir, *MODEL, *TASK, *TRAINING, *flags, "--batch-size", 2, "--max-update", 3),
-        *("--save-dir", "stream-two", "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
-        *("--distributed-init-method", f"tcp://localhost:{port}", "--distributed-no-spawn", "--distributed-rank"),
+        *("chars", *tools.user_dir, *MODEL, *NO_POSITIONS, *TASK, *TRAINING, *flags, "--batch-size", 2),
+        *("--max-update", 3, "--save-dir", "stream-two", "--ddp-backend", "legacy_ddp"),
+        *("--distributed-world-size", 2, "--distributed-init-method", f"tcp://localhost:{port}"),
+        *("--distributed-no-spawn", "--distributed-rank"),
     ]
     for result in tools.run_together([("train", [*processes, rank]) for rank in range(2)]):
         result.ok()

@@ -1,0 +1,84 @@
+"""Perplexity by word from what fairseq-eval-lm printed of a model of subwords or characters.
+
+  fairseq-eval-lm data-bin --user-dir "$(fwp path)" --path checkpoint_best.pt --gen-subset test ... | tee test.log
+  fwp ppl test.log --text test.txt
+
+A model's perplexity counts its own pieces, and those of two models cannot be compared. Perplexity by word is
+2 ** (bits lost on the whole text / words), where the words are those of the text before it was encoded, separated by
+white space, and the end of each line, which is predicted too. Several logs are parts of one evaluation (--num-shards).
+"""
+
+import gzip
+import json
+import re
+from typing import TextIO
+
+from .errors import CommandError
+
+_TOKENS = re.compile(r"Evaluated ([\d,]+) tokens in ")
+_LOSS = re.compile(r"Loss \(base 2\): (-?[\d.]+|nan|inf), Perplexity")
+_MERGED = re.compile(r"'post_process': '([^']+)'")
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("logs", nargs="+", metavar="LOG", help="output of fairseq-eval-lm")
+    parser.add_argument(
+        "--text", required=True, metavar="FILE", help="what was evaluated, before BPE or SentencePiece, or .gz of it"
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+
+
+def _open(path: str) -> TextIO:
+    # fairseq ends lines at line feeds only; bytes that are no UTF-8 separate no words.
+    return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace", newline="\n")
+
+
+def _read_log(path: str) -> tuple[int, float]:
+    """(tokens, bits) of one evaluation."""
+    with _open(path) as file:
+        log = file.read()
+    merged, tokens, losses = _MERGED.search(log), _TOKENS.findall(log), _LOSS.findall(log)
+    if merged:
+        raise CommandError(
+            f"{path}: fairseq-eval-lm counted words itself (--post-process {merged[1]}): expected a log without it"
+        )
+    if len(tokens) != 1 or len(losses) != 1:
+        raise CommandError(
+            f"{path}: expected the log of one fairseq-eval-lm, with a line 'Evaluated N tokens' and one "
+            f"'Loss (base 2)', actual {len(tokens)} and {len(losses)} of them"
+        )
+    count = int(tokens[0].replace(",", ""))
+    return count, count * float(losses[0])
+
+
+def _read_text(path: str) -> tuple[int, int]:
+    """(words with line ends, lines)."""
+    words = lines = 0
+    with _open(path) as file:
+        for line in file:
+            words, lines = words + len(line.split()), lines + 1
+    return words + lines, lines
+
+
+def run(args) -> int:
+    tokens, bits = (sum(numbers) for numbers in zip(*map(_read_log, args.logs), strict=True))
+    words, lines = _read_text(args.text)
+    if not tokens or not words or tokens < words:
+        raise CommandError(
+            f"{', '.join(args.logs)}: {tokens:,} tokens were evaluated, expected at least the {words:,} words and line "
+            f"ends of {args.text}; is it the text of that evaluation?"
+        )
+    found = {
+        "bits_per_token": bits / tokens,
+        "tokens": tokens,
+        "words": words,
+        "lines": lines,
+        "perplexity": 2 ** (bits / tokens),
+        "word_perplexity": 2 ** (bits / words),
+    }
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{tokens:,} tokens, {found['bits_per_token']:.4f} bits each: perplexity {found['perplexity']:.2f}")
+    print(f"{words:,} words, {lines:,} line ends among them: word perplexity {found['word_perplexity']:.2f}")
+    return 0

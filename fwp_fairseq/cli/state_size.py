@@ -1,0 +1,100 @@
+"""How many numbers a model keeps of the text before a segment: the accounting of Schlag et al. 2021, Appendix F."""
+
+import argparse
+from typing import NamedTuple
+
+from .archs import options
+from .errors import UsageError
+from .plugin import import_plugin
+
+
+class Part(NamedTuple):
+    """``numbers`` of one kind; the paper leaves the accumulated keys z out of its sum."""
+
+    site: str
+    what: str
+    numbers: int
+    counted: bool = True
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(message)
+
+
+def _transformer_xl(words: list[str]) -> list[Part]:
+    """Keys and values of the tokens that a layer sees: those in its memory, and those of the segment that it predicts.
+
+    The paper writes a product of memory and target lengths; its Table 4 follows from their sum.
+    """
+    parser = _Parser(prog="transformer_xl", allow_abbrev=False)
+    for name in ("n-layer", "d-model", "mem-len", "tokens-per-sample"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    given = parser.parse_args(words)
+    for name, value in vars(given).items():
+        if value < 0:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected 0 or more")
+    tokens = given.mem_len + given.tokens_per_sample
+    what = (
+        f"keys and values: {given.n_layer} layers x ({given.mem_len} + {given.tokens_per_sample}) tokens "
+        f"x 2 x {given.d_model}"
+    )
+    return [Part("decoder", what, given.n_layer * tokens * 2 * given.d_model)]
+
+
+def _architecture(arch: str, words: list[str]) -> list[Part]:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from ..config import check_flags, site_config, site_maps
+    from ..feature_maps import width_for
+    from ..models.fwp_language_model import FwpLanguageModel
+
+    own = [name for name, cls in ARCH_MODEL_REGISTRY.items() if issubclass(cls, FwpLanguageModel)]
+    if arch not in own:
+        raise UsageError(f"architecture {arch!r}: expected one of {', '.join(own)}, transformer_xl")
+    length = _Parser(add_help=False, allow_abbrev=False)
+    length.add_argument("--tokens-per-sample", type=int)
+    given, words = length.parse_known_args(words)
+    try:
+        cfg = argparse.Namespace(**options(arch, words))
+        check_flags(cfg)
+        (site,) = site_maps(cfg)
+        layers, heads, width = cfg.decoder_layers, cfg.decoder_attention_heads, cfg.decoder_embed_dim
+        d_value = width // heads
+        config = site_config(cfg, site, d_value)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if config.is_softmax:
+        if given.tokens_per_sample is None:
+            raise UsageError("softmax attention keeps the tokens that it sees: expected --tokens-per-sample N as well")
+        what = f"keys and values: {layers} layers x {given.tokens_per_sample} tokens x 2 x {width}"
+        return [Part(site, what, layers * given.tokens_per_sample * 2 * width)]
+    d_dot = config.d_dot or width_for(config.feature_map, d_value)
+    rows = layers * heads * d_dot
+    weights = f"fast weights W: {layers} layers x {heads} heads x d_dot {d_dot} x d_value {d_value}"
+    found = [Part(site, weights, rows * d_value)]
+    if config.normalizes[1]:
+        found.append(Part(site, f"accumulated keys z: {layers} layers x {heads} heads x d_dot {d_dot}", rows, False))
+    return found
+
+
+def collect(words: list[str]) -> dict:
+    """The answer for ``ARCH [flags]`` in plain JSON types; UsageError for what makes no model."""
+    if not words:
+        raise UsageError("--state-size: expected ARCH [flags], e.g. fwp_lm_wikitext103_medium --fwp-update-rule delta")
+    arch, *flags = words
+    import_plugin()
+    parts = _transformer_xl(flags) if arch == "transformer_xl" else _architecture(arch, flags)
+    return {
+        "architecture": arch,
+        "numbers": sum(part.numbers for part in parts if part.counted),
+        "parts": [part._asdict() for part in parts],
+    }
+
+
+def text(found: dict) -> str:
+    lines = [f"{found['architecture']}: {found['numbers']:,} numbers a stream ({found['numbers'] / 1e6:.2f} M)"]
+    for part in found["parts"]:
+        note = "" if part["counted"] else " (not counted, as in the paper)"
+        lines.append(f"  {part['what']} = {part['numbers']:,}{note}")
+    return "\n".join(lines)

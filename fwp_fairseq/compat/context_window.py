@@ -1,0 +1,45 @@
+"""fairseq-eval-lm --context-window: every token is scored with the context in front of it, in whatever order."""
+
+import torch
+from fairseq.data import LMContextWindowDataset
+
+
+def _before(self, index: int) -> torch.Tensor:
+    """The last ``context_window`` tokens that the model has read before item ``index``."""
+    last, context = getattr(self, "_latest", (None, None))
+    if last != index - 1:  # not the next one: from the text, backwards
+        context, last = torch.empty(0, dtype=torch.long), index
+        while len(context) < self.context_window and last > 0:
+            last -= 1
+            context = torch.cat([self.dataset[last]["source"], context])
+    else:
+        context = torch.cat([context, self.dataset[last]["source"]])
+    context = context[max(0, len(context) - self.context_window) :]
+    self._latest = index, context
+    return context
+
+
+def read_from_the_text() -> None:
+    """fairseq takes for the context whatever the same process has collated before: with several --num-workers, or a
+    --num-shards, that is another part of the text, and the perplexity is wrong without a word."""
+    if getattr(LMContextWindowDataset.collater, "reads_the_text", False):
+        return
+
+    def collate_with_context(self, samples):
+        contexts = [_before(self, sample["id"]) for sample in samples]
+        longer = [
+            {
+                **sample,
+                "source": torch.cat([context, sample["source"]]),
+                "target": torch.cat([torch.full_like(context, self.pad_idx), sample["target"]]),
+            }
+            for sample, context in zip(samples, contexts, strict=True)
+        ]
+        batch = self.dataset.collater(longer)
+        if batch:
+            batch["start_indices"] = [len(context) for context in contexts]
+            batch["ntokens"] = sum(len(sample["source"]) for sample in samples)
+        return batch
+
+    collate_with_context.reads_the_text = True
+    LMContextWindowDataset.collater = collate_with_context

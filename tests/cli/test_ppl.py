@@ -1,0 +1,55 @@
+"""Perplexity by word from fairseq-eval-lm's log."""
+
+import gzip
+import json
+
+import pytest
+
+
+def log(tokens: str = "2,000", loss: str = "1.5000", options: str = "'post_process': None") -> str:
+    lines = (
+        f"{{'common_eval': {{{options}}}}}",
+        f"Evaluated {tokens} tokens in 0.5s (4000.00 tokens/s)",
+        f"Loss (base 2): {loss}, Perplexity: 2.83",
+    )
+    return "".join(f"2026-01-01 00:00:00 | INFO | fairseq_cli.eval_lm | {line}\n" for line in lines)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "log").write_text(log())
+    (tmp_path / "text").write_text("three words here\n\n" * 100, encoding="utf-8")
+    return tmp_path
+
+
+def test_words_and_line_ends(fwp, folder):
+    """3000 bits on 300 words and 200 line ends: 6 bits each."""
+    assert (
+        "500 words, 200 line ends among them: word perplexity 64.00"
+        in fwp("ppl", folder / "log", "--text", folder / "text").out
+    )
+
+
+def test_parts_and_compressed_text(fwp, folder):
+    (folder / "second").write_text(log("1,000", "3.0"))
+    with gzip.open(folder / "text.gz", "wb") as file:
+        file.write((folder / "text").read_bytes())
+    found = fwp("ppl", folder / "log", folder / "second", "--text", folder / "text.gz", "--json")
+    found = json.loads(found.out)
+    assert found["tokens"] == 3000 and found["bits_per_token"] == 2 and found["perplexity"] == 4
+    assert found["word_perplexity"] == 2**12
+
+
+@pytest.mark.parametrize(
+    "written, message",
+    [
+        ("nothing", "expected the log of one fairseq-eval-lm"),
+        (log() + log(), "actual 2 and 2 of them"),
+        (log(options="'post_process': 'subword_nmt'"), "counted words itself (--post-process subword_nmt)"),
+        (log("499"), "499 tokens were evaluated, expected at least the 500 words"),
+    ],
+)
+def test_refusals(refused, folder, written, message):
+    (folder / "log").write_text(written)
+    assert message in refused(1, "ppl", folder / "log", "--text", folder / "text")
+    assert "No such file" in refused(1, "ppl", folder / "none", "--text", folder / "text")
