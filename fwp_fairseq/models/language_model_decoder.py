@@ -4,11 +4,17 @@ import math
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..modules import FastWeightAttention
 from ..modules.carried_state import Segment, Weights, begin_streams
 from .fwp_transformer import FwpDecoder
+
+_UNLIMITED = 10**9
+
+
+def _is_fast(layer: nn.Module) -> bool:
+    return isinstance(getattr(layer, "self_attn", None), FastWeightAttention)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
@@ -64,6 +70,13 @@ class FwpLanguageModelDecoder(FwpDecoder):
         extra = {"attn": [None], "inner_states": [torch.cat(pieces) for pieces in zip(*states, strict=True)]}
         return x if features_only else self.output_layer(x), extra
 
+    def max_positions(self) -> int:
+        """No limit, but a number, where there is neither a position nor softmax attention."""
+        fast = all(
+            isinstance(getattr(layer, "self_attn", None), FastWeightAttention) for layer in self.layers.children()
+        )
+        return _UNLIMITED if fast and self.embed_positions is None else super().max_positions()
+
     def _refuse_redrawn_features(self) -> None:
         for module in self.modules():
             if isinstance(module, FastWeightAttention) and hasattr(module.feature_map, "set_num_updates"):
@@ -114,7 +127,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         behind, states = {}, [x]
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
-            if isinstance(getattr(layer, "self_attn", None), FastWeightAttention):
+            if _is_fast(layer):
                 before = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
                 behind[number] = begin_streams(before, offsets)
         for layer in self.layers:  # with layer drop, some of them

@@ -76,9 +76,12 @@ class Segment:
 
 
 def begin_streams(weights: FastWeights, offsets: Tensor) -> FastWeights:
-    """Zeroes the rows whose stream begins, those of offset 0 (B,); the others keep what they have."""
+    """Zeroes the rows whose stream begins, those of offset 0 (B,); the others keep what they have.
+
+    On the device of ``offsets``: those of a checkpoint come from the CPU.
+    """
     begins = offsets == 0
-    W, z = weights
+    W, z = (None if x is None else x.to(offsets.device) for x in weights)
     return FastWeights(
         W.masked_fill(begins[:, None, None, None], 0), None if z is None else z.masked_fill(begins[:, None, None], 0)
     )

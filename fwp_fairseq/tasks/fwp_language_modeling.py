@@ -103,9 +103,14 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             raise FileNotFoundError(f"Dataset not found: {split} ({path})")
         self.datasets[split] = Text(sentences)
 
-    def get_batch_iterator(
+    def get_batch_iterator(self, dataset, **options):
+        """Batches of streams; of sentences, as fairseq-interactive makes them, those of fairseq's own task."""
+        iterate = self._iterate_streams if isinstance(dataset, Text) else super().get_batch_iterator
+        return iterate(dataset, **options)
+
+    def _iterate_streams(
         self,
-        dataset: Text,
+        text: Text,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         num_shards: int = 1,
@@ -116,7 +121,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         skip_remainder_batch: bool = False,
         **unused,
     ) -> StreamIterator:
-        """fairseq's call; its arguments about the order and the size of batches have nothing to decide here."""
+        """fairseq's arguments about the order and the size of batches have nothing to decide here."""
         if max_sentences is None:
             raise ValueError(
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
@@ -130,9 +135,9 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             )
         rows = max_sentences * num_shards
         by_documents = str(self.args.fwp_streams) == "documents"
-        cut = assign(dataset.documents() if by_documents else dataset.even(rows), rows, length)
+        cut = assign(text.documents() if by_documents else text.even(rows), rows, length)
         streams = Streams(
-            dataset,
+            text,
             cut,
             self.args.tokens_per_sample,
             str(self.args.fwp_positions),

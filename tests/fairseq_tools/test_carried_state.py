@@ -185,7 +185,7 @@ def test_two_processes_are_one(tools, train):
     port = free_port()
     processes = [
         *("chars", *tools.user_dir, *MODEL, *NO_POSITIONS, *TASK, *TRAINING, *flags, "--batch-size", 2),
-        *("--max-update", 3, "--save-dir", "stream-two", "--ddp-backend", "legacy_ddp"),
+        *("--max-update", 3, "--save-dir", "stream-two"),
         *("--distributed-world-size", 2, "--distributed-init-method", f"tcp://localhost:{port}"),
         *("--distributed-no-spawn", "--distributed-rank"),
     ]
