@@ -119,6 +119,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         epoch: int = 1,
         data_buffer_size: int = 0,
         skip_remainder_batch: bool = False,
+        disable_iterator_cache: bool = False,
         **unused,
     ) -> StreamIterator:
         """fairseq's arguments about the order and the size of batches have nothing to decide here."""
@@ -134,25 +135,31 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 "(--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one of them"
             )
         rows = max_sentences * num_shards
-        by_documents = str(self.args.fwp_streams) == "documents"
-        cut = assign(text.documents() if by_documents else text.even(rows), rows, length)
-        streams = Streams(
+        # Of every epoch, as in fairseq: the processes that load the data stay.
+        key = text, rows, shard_id
+        if disable_iterator_cache or key not in self.dataset_to_epoch_iter:
+            self.dataset_to_epoch_iter[key] = StreamIterator(
+                self._cut(text, rows, length),
+                shard_id,
+                num_shards,
+                carries=str(self.args.fwp_state) == "carried",
+                num_workers=num_workers,
+                epoch=epoch,
+                buffer_size=data_buffer_size,
+                skip_remainder_batch=skip_remainder_batch,
+                reuse_dataloader=True,
+            )
+        return self.dataset_to_epoch_iter[key]
+
+    def _cut(self, text: Text, rows: int, length: int) -> Streams:
+        documents = str(self.args.fwp_streams) == "documents"
+        return Streams(
             text,
-            cut,
+            assign(text.documents() if documents else text.even(rows), rows, length),
             self.args.tokens_per_sample,
             str(self.args.fwp_positions),
             self.dictionary,
             len(self.output_dictionary),
-        )
-        return StreamIterator(
-            streams,
-            shard_id,
-            num_shards,
-            carries=str(self.args.fwp_state) == "carried",
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
         )
 
     def eval_lm_dataloader(

@@ -5,7 +5,9 @@ import json
 import math
 import os
 import re
+import shlex
 import socket
+import subprocess
 
 import pytest
 import torch
@@ -38,7 +40,6 @@ def train(tools):
     (tools.folder / "shakespeare").mkdir()
     for name, part in {"train": lines[:80], "valid": lines[80:92]}.items():
         (tools.folder / "shakespeare" / name).write_text(characters(part), encoding="utf-8")
-    (tools.folder / "shakespeare/raw").write_text("".join(f"{line}\n" for line in lines[80:92]), encoding="utf-8")
     tools.run(
         *("preprocess", "--only-source", "--destdir", "chars", "--workers", 1),
         *("--trainpref", "shakespeare/train", "--validpref", "shakespeare/valid"),
@@ -104,6 +105,51 @@ print(torch.nn.functional.cross_entropy(out[0], target).item() / 0.6931471805599
 """
 
 
+PAGE = (ROOT / "docs/language_models.md").read_text(encoding="utf-8")
+
+
+def documented(beginning: str) -> list[str]:
+    """The words of the one command of the page that begins so, without the pipe around it."""
+    (found,) = re.findall(rf"^(?:echo [^|]*\| )?({re.escape(beginning)}(?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
+    user_dir = str(ROOT / "fwp_fairseq")
+    words = shlex.split(found.replace('"$(fwp path)"', user_dir).partition(" | ")[0].replace("\\\n", " "))
+    return words[1:]
+
+
+def test_the_documented_commands(tools, train):
+    """docs/language_models.md, as it stands there but for the number of updates."""
+    for name in ("train", "valid"):
+        lines = (tools.folder / "shakespeare" / name).read_text(encoding="utf-8")
+        (tools.folder / f"{name}.txt").write_text(lines.replace(" ", "").replace("▁", " "), encoding="utf-8")
+    (sed,) = re.findall(r"^for part in .*$", PAGE, re.MULTILINE)
+    subprocess.run(["bash", "-euc", sed], cwd=tools.folder, check=True)
+    assert (tools.folder / "train.chars").read_text().split() == (
+        tools.folder / "shakespeare/train"
+    ).read_text().split()
+    tools.run("preprocess", *documented("fairseq-preprocess")).ok()
+    tools.run("train", *documented("fairseq-train"), "--max-update", 9).ok()
+
+    carried = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task')).ok()
+    window = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --path')).ok()
+    assert 0 < bits(carried) < 7 and 0 < bits(window) < 7
+    (tools.folder / "eval.log").write_text(carried.out)
+    found = tools.command("fwp", *documented("fwp ppl"), "--json").ok()
+    loss, counts = bits(carried), json.loads(found.out)
+    assert counts["lines"] == 12 and counts["tokens"] > 4 * counts["words"]
+    assert counts["word_perplexity"] == pytest.approx(2 ** (loss * counts["tokens"] / counts["words"]), rel=1e-6)
+
+    options = (*documented("fairseq-interactive"), "--max-len-b", 150, "--min-len", 150)
+    (text,) = tools.run("interactive", *options, stdin="T h e ▁\n").ok().translations()
+    assert text.startswith("T h e ▁ ") and len(text.split()) == 150  # the training had segments of 128
+
+    yaml = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+    (tools.folder / "streams.yaml").write_text(yaml.replace("fwp_fairseq,", f"{ROOT}/fwp_fairseq,"), encoding="utf-8")
+    overrides = ("task.data=data-lm", "optimization.max_update=2", "checkpoint.save_dir=yaml", "hydra.run.dir=.")
+    overrides += ("++model.decoder_layers=1", "dataset.batch_size=4", "dataset.num_workers=0")
+    tools.run("hydra_train", "--config-dir", tools.folder, "--config-name", "streams", *overrides).ok()
+    assert len(weights(saved(tools, "yaml"))) == 2  # W, and None for z, of one layer
+
+
 def evaluate(tools, path: str, *arguments, task="fwp_language_modeling"):
     return tools.run(
         *("eval_lm", "chars", *tools.user_dir, "--task", task, "--path", path, "--cpu", "--gen-subset", "valid"),
@@ -123,10 +169,6 @@ def test_evaluation_reads_the_text_as_one(tools, whole):
     expected = float(tools.python(score).ok().out.splitlines()[-1])
     in_segments = evaluate(tools, path, "--tokens-per-sample", 7).ok()
     assert bits(in_segments) == pytest.approx(expected, abs=2e-4)
-    (tools.folder / "eval.log").write_text(in_segments.out)
-    found = json.loads(tools.command("fwp", "ppl", "eval.log", "--text", "shakespeare/raw", "--json").ok().out)
-    assert found["word_perplexity"] == pytest.approx(2 ** (expected * found["tokens"] / found["words"]), rel=5e-3)
-    assert found["tokens"] > 4 * found["words"] and found["lines"] == 12
     reset = bits(evaluate(tools, path, "--tokens-per-sample", 4, "--fwp-state", "reset"))
     stock = bits(evaluate(tools, path, "--tokens-per-sample", 4, task="language_modeling"))
     assert reset == pytest.approx(stock, abs=2e-4) and abs(reset - expected) > 2e-3

@@ -11,13 +11,6 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-TASK = """
-from fairseq.tasks import FairseqTask, register_task
-
-@register_task("task_of_the_plugin")
-class Task(FairseqTask):
-    pass
-"""
 SCRIPT = """
 import sys
 from argparse import Namespace
@@ -28,18 +21,16 @@ from fairseq import models, tasks, utils
 for folder in {folders!r}:
     utils.import_user_module(Namespace(user_dir=folder))
     assert "delta_transformer_wmt_en_de_big" in models.ARCH_MODEL_REGISTRY and "fwp_lm" in models.MODEL_REGISTRY
-    assert "task_of_the_plugin" in tasks.TASK_REGISTRY
+    assert "fwp_language_modeling" in tasks.TASK_REGISTRY
 """
 EARLY = "from fwp_fairseq import feature_maps, ops\nassert 'fairseq' not in sys.modules and 'hydra' not in sys.modules"
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package with a task in it, and a link to the folder where it lies."""
+    """A copy of the package, and a link to the folder where it lies."""
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "fwp_fairseq", folder / "real/fwp_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "real/fwp_fairseq/tasks").mkdir()
-    (folder / "real/fwp_fairseq/tasks/task_of_the_plugin.py").write_text(TASK)
     os.symlink(folder / "real", folder / "link")
     return folder / "real/fwp_fairseq"
 
