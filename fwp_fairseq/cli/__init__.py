@@ -18,6 +18,7 @@ COMMANDS = {
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
     "bleu": "score translations with sacreBLEU",
+    "generate": "continue a text with a language model",
     "ppl": "perplexity by word of a model of subwords or characters",
     "table": "a table or a plot of your own trainings",
 }
