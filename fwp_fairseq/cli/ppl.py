@@ -25,7 +25,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--text", required=True, metavar="FILE", help="what was evaluated, before BPE or SentencePiece, or .gz of it"
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _open(path: str) -> TextIO:
