@@ -2,9 +2,9 @@
 
   fwp generate checkpoint_best.pt --data data-lm --prompt "T h e ▁" --length 500 --top-p 0.9 --remove-bpe sentencepiece
 
-The prompt is encoded as the training text was, its symbols separated by spaces. What the model keeps of the text is its
-fast weights, whatever the length; only softmax attention's memory, and fairseq's table of sinusoidal positions, grow
-with it. fairseq-interactive samples as well, but ends where a line does.
+The prompt has to be encoded as the training text was, with spaces between its symbols. The model keeps its fast weights
+of the text, whatever the length; only the memory of softmax attention and fairseq's table of sinusoidal positions grow
+with it. fairseq-interactive samples as well, but stops at the end of a line.
 """
 
 import logging
@@ -44,7 +44,7 @@ def _check(args) -> None:
 
 
 def _load(args):
-    """(model, dictionary)."""
+    """Returns the model and its dictionary."""
     from fairseq import checkpoint_utils
 
     logging.disable(logging.INFO)
@@ -61,7 +61,7 @@ def _load(args):
 
 
 def choose(log_probabilities, temperature: float, top_k: int | None, top_p: float | None, generator) -> int:
-    """A token at random by softmax(log_probabilities / temperature), among the likeliest ones."""
+    """Draws a token from softmax(log_probabilities / temperature), restricted to the likeliest ones."""
     import torch
 
     values, tokens = (log_probabilities.double() / temperature).sort(descending=True)
@@ -83,7 +83,7 @@ def sample(model, dictionary, prompt: list[int], args):
     token, behind = dictionary.eos(), iter(prompt)
     with torch.no_grad():
         for position in range(1, len(prompt) + args.length + 1):
-            # fairseq reads the last token, and its position from how many there are: no memory is behind them.
+            # fairseq reads the last token only and takes its position from the length; the view needs no memory.
             read = torch.tensor([[token]], device=device).expand(1, position)
             found = model.decoder(read, incremental_state=state)
             token = next(behind, None)

@@ -1,11 +1,12 @@
-"""Perplexity by word from what fairseq-eval-lm printed of a model of subwords or characters.
+"""Computes perplexity by word from what fairseq-eval-lm printed of a model of subwords or characters.
 
   fairseq-eval-lm data-bin --user-dir "$(fwp path)" --path checkpoint_best.pt --gen-subset test ... | tee test.log
   fwp ppl test.log --text test.txt
 
-A model's perplexity counts its own pieces, and those of two models cannot be compared. Perplexity by word is
-2 ** (bits lost on the whole text / words), where the words are those of the text before it was encoded, separated by
-white space, and the end of each line, which is predicted too. Several logs are parts of one evaluation (--num-shards).
+fairseq's perplexity is that of the model's own pieces, and models with other pieces cannot be compared by it.
+Perplexity by word is 2 ** (bits lost on the whole text / words). The words are those of the text before it was encoded,
+separated by white space, and the end of each line counts as a word because it is predicted, too. Several logs are taken
+for the parts of one evaluation (--num-shards).
 """
 
 import gzip
@@ -29,12 +30,12 @@ def add_arguments(parser) -> None:
 
 
 def _open(path: str) -> TextIO:
-    # fairseq ends lines at line feeds only; bytes that are no UTF-8 separate no words.
+    # Lines end at line feeds only, as fairseq reads them. Bytes that are no UTF-8 do not change the number of words.
     return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace", newline="\n")
 
 
 def _read_log(path: str) -> tuple[int, float]:
-    """(tokens, bits) of one evaluation."""
+    """Returns the number of tokens of one evaluation and the bits lost on them."""
     with _open(path) as file:
         log = file.read()
     merged, tokens, losses = _MERGED.search(log), _TOKENS.findall(log), _LOSS.findall(log)
@@ -52,7 +53,7 @@ def _read_log(path: str) -> tuple[int, float]:
 
 
 def _read_text(path: str) -> tuple[int, int]:
-    """(words with line ends, lines)."""
+    """Returns the number of words, line ends included, and the number of lines."""
     words = lines = 0
     with _open(path) as file:
         for line in file:

@@ -1,4 +1,4 @@
-"""How many numbers a model keeps of the text before a segment: the accounting of Schlag et al. 2021, Appendix F."""
+"""Counts the numbers that a model keeps of a text, as Schlag et al. 2021 do in Appendix F."""
 
 import argparse
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from .plugin import import_plugin
 
 
 class Part(NamedTuple):
-    """``numbers`` of one kind; the paper leaves the accumulated keys z out of its sum."""
+    """Numbers of one kind. The paper leaves the accumulated keys z out of its sum, and so ``counted`` is False."""
 
     site: str
     what: str
@@ -23,9 +23,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _transformer_xl(words: list[str]) -> list[Part]:
-    """Keys and values of the tokens that a layer sees: those in its memory, and those of the segment that it predicts.
+    """Counts keys and values of the tokens that a layer sees: those in its memory, and those of the current segment.
 
-    The paper writes a product of memory and target lengths; its Table 4 follows from their sum.
+    The paper's text multiplies the two lengths, but the sizes in its Table 4 follow from their sum.
     """
     parser = _Parser(prog="transformer_xl", allow_abbrev=False)
     for name in ("n-layer", "d-model", "mem-len", "tokens-per-sample"):
@@ -79,7 +79,11 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
 
 
 def collect(words: list[str]) -> dict:
-    """The answer for ``ARCH [flags]`` in plain JSON types; UsageError for what makes no model."""
+    """Returns the answer for ``ARCH [flags]`` in plain JSON types.
+
+    Raises:
+        UsageError: the flags describe no model.
+    """
     if not words:
         raise UsageError("--state-size: expected ARCH [flags], e.g. fwp_lm_wikitext103_medium --fwp-update-rule delta")
     arch, *flags = words

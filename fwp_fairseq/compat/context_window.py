@@ -1,13 +1,13 @@
-"""fairseq-eval-lm --context-window: every token is scored with the context in front of it, in whatever order."""
+"""fairseq-eval-lm --context-window scores every token with the context in front of it, in whatever order."""
 
 import torch
 from fairseq.data import LMContextWindowDataset
 
 
 def _before(self, index: int) -> torch.Tensor:
-    """The last ``context_window`` tokens that the model has read before item ``index``."""
+    """Returns the last ``context_window`` tokens of the text that stand before item ``index``."""
     last, context = getattr(self, "_latest", (None, None))
-    if last != index - 1:  # not the next one: from the text, backwards
+    if last != index - 1:  # the item before this one went elsewhere, so the text is read backwards
         context, last = torch.empty(0, dtype=torch.long), index
         while len(context) < self.context_window and last > 0:
             last -= 1
@@ -20,8 +20,11 @@ def _before(self, index: int) -> torch.Tensor:
 
 
 def read_from_the_text() -> None:
-    """fairseq takes for the context whatever the same process has collated before: with several --num-workers, or a
-    --num-shards, that is another part of the text, and the perplexity is wrong without a word."""
+    """Takes the context of an item from the text.
+
+    fairseq takes what the same process has collated before. With several --num-workers or --num-shards that is another
+    part of the text, and the perplexity is wrong without a warning.
+    """
     if getattr(LMContextWindowDataset.collater, "reads_the_text", False):
         return
 

@@ -35,8 +35,11 @@ def count_batches_of_all_processes() -> None:
 
 
 def tell_before_saving() -> None:
-    """fairseq asks only the process that writes a checkpoint for its position in the data. An iterator that keeps part
-    of it in each process has a method ``before_saving(group)``, which is called in all of them."""
+    """Calls ``before_saving(group)`` of the iterator, if it has one, in every process before a checkpoint is written.
+
+    fairseq asks only the process that writes the checkpoint for the position in the data, and an iterator may keep part
+    of it in each process.
+    """
     save = checkpoint_utils.save_checkpoint
     if getattr(save, "tells_before", False):
         return

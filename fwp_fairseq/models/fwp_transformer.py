@@ -137,8 +137,12 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
     """
 
     def forward(self, x, *args, W: Tensor | None = None, z: Tensor | None = None, **kwargs):
-        """With ``W`` (and ``z``, where the rule has one), the fast weights before the first position: ``(x, attention,
-        W, z)``, the latter behind the last one. Else fairseq's call."""
+        """Takes the fast weights before the first position, if any, beside fairseq's arguments.
+
+        Returns:
+            ``(x, attention, W, z)`` with the fast weights after the last position if ``W`` is given, else fairseq's
+            result.
+        """
         if W is None:
             return super().forward(x, *args, **kwargs)
         state = {}

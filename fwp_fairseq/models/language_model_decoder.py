@@ -1,4 +1,4 @@
-"""The decoder of the language model: reads a text at once, step by step, or in segments with carried fast weights."""
+"""The decoder of the language model reads a text at once, step by step, or in segments with carried fast weights."""
 
 import math
 
@@ -18,7 +18,7 @@ def _is_fast(layer: nn.Module) -> bool:
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """The rows of fairseq's sinusoidal table at these positions, (..., width) in float32.
+    """Returns the rows of fairseq's sinusoidal table at these positions, (..., width) in float32.
 
     The table itself would grow with the longest stream.
     """
@@ -29,7 +29,7 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 
 
 class FwpLanguageModelDecoder(FwpDecoder):
-    """fairseq's decoder without cross-attention, and reading of segments."""
+    """fairseq's decoder without cross-attention, which can also read segments of streams."""
 
     def forward(
         self,
@@ -41,19 +41,18 @@ class FwpLanguageModelDecoder(FwpDecoder):
         offsets: Tensor | None = None,
         **kwargs,
     ):
-        """fairseq's call, and two arguments for segments of streams.
+        """Adds two arguments for segments of streams to fairseq's call.
 
         Args:
             prev_output_tokens: (B, T), row b the next T tokens of stream b, padded on the right.
-            segment: how to read them, and the carried state; None for a text that is read at once.
-            offsets: (B,), tokens of the stream before this segment. 0 begins a stream: the row starts with nothing
-                written.
+            segment: says how to read them and holds the carried state; None for a text that is read at once.
+            offsets: (B,), tokens of the stream before this segment. A row with offset 0 begins with nothing written.
 
         Returns:
-            fairseq's ``(x, extra)``; the fast weights behind the segment are in ``segment.state``.
+            fairseq's ``(x, extra)``. The fast weights at the end of the segment are in ``segment.state``.
 
         Raises:
-            ValueError: features that are drawn anew for each update cannot read what others wrote.
+            ValueError: the feature map draws new features for each update, which cannot read what others wrote.
         """
         if segment is None:
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
@@ -71,7 +70,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return x if features_only else self.output_layer(x), extra
 
     def max_positions(self) -> int:
-        """No limit, but a number, where there is neither a position nor softmax attention."""
+        """Returns fairseq's limit, or none to speak of for a model without positions and softmax attention."""
         fast = all(
             isinstance(getattr(layer, "self_attn", None), FastWeightAttention) for layer in self.layers.children()
         )
@@ -86,7 +85,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
                 )
 
     def _embed(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:
-        """(B, T, C), as fairseq's decoder does it."""
+        """Returns the input of the first layer, (B, T, C), as fairseq's decoder computes it."""
         x = self.embed_scale * self.embed_tokens(tokens.contiguous())
         if self.quant_noise is not None:
             x = self.quant_noise(x)
@@ -119,10 +118,10 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return found.to(self.embed_positions.weights)
 
     def _read(self, tokens: Tensor, offsets: Tensor, positions: str, weights: Weights):
-        """One piece: ``(features (B, T, C), weights behind it, outputs of the layers)``."""
+        """Reads one piece; returns features (B, T, C), the weights at its end, and the outputs of the layers."""
         x = self._embed(tokens, offsets, positions).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
-        padding[:, 0] = False  # a row whose stream has ended: softmax over nothing would be NaN
+        padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
         padding = padding if padding.any() else None
         behind, states = {}, [x]
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
@@ -130,7 +129,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
             if _is_fast(layer):
                 before = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
                 behind[number] = begin_streams(before, offsets)
-        for layer in self.layers:  # with layer drop, some of them
+        for layer in self.layers:  # With layer drop, these are some of them.
             number, options = number_of[layer], {}
             if number in behind:
                 options = dict(zip(("W", "z"), behind[number], strict=True))

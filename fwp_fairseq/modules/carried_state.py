@@ -1,7 +1,7 @@
-"""Fast weights carried from one segment of a text to the next.
+"""Carries fast weights from one segment of a text to the next.
 
-A text is cut into streams, one a batch row, and each stream into segments that are read one after the other. What
-stands here is handed down with a batch, as fairseq hands down its incremental state; no module keeps it.
+A text is cut into streams, one for each batch row, and each stream into segments that are read one after the other. The
+state is handed to the model with a batch, as fairseq hands down its incremental state; no module keeps it.
 """
 
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ Weights = dict[int, FastWeights]
 
 
 class CarriedState:
-    """The fast weights behind everything that was read of a set of streams.
+    """Holds the fast weights at the end of what has been read of a set of streams.
 
     Decoders that read the same streams (an ensemble) have weights of their own.
 
     Args:
-        restored: weights to go on from, of the first decoder that asks.
+        restored: the weights that the first decoder to ask goes on from.
     """
 
     def __init__(self, restored: Weights | None = None):
@@ -35,26 +35,26 @@ class CarriedState:
         return self._of[decoder]
 
     def keep(self, decoder: nn.Module, weights: Weights) -> None:
-        """Stores what is behind another segment; the gradient is cut here."""
+        """Stores the weights at the end of another segment. The gradient is cut here."""
         self._of[decoder] = {
             layer: FastWeights(W.detach(), None if z is None else z.detach()) for layer, (W, z) in weights.items()
         }
 
     def only(self) -> Weights:
-        """The weights where there is one decoder, as in training."""
+        """Returns the weights of the one decoder that there is in training."""
         return next(iter(self._of.values()), self._restored)
 
 
 @dataclass
 class Segment:
-    """How a decoder is to read a batch of segments.
+    """Says how a decoder is to read a batch of segments.
 
     Attributes:
         length: tokens that are read at once. A longer segment is read in pieces of this length, between which the
             gradient is not cut; softmax attention sees the tokens of a piece only.
         positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
-        state: what the streams' earlier segments wrote, and where this one's fast weights go; None reads every segment
-            as the beginning of a stream.
+        state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as
+            the beginning of a stream.
     """
 
     length: int
@@ -63,7 +63,10 @@ class Segment:
     _initial: dict[nn.Module, Weights] = field(default_factory=dict)
 
     def initial(self, decoder: nn.Module) -> Weights:
-        """The weights before this segment: the same ones when it is read again after an overflow or a full memory."""
+        """Returns the weights before this segment.
+
+        They are the same when it is read again, as fairseq does after an overflow or when memory ran out.
+        """
         if self.state is None:
             return {}
         if decoder not in self._initial:
@@ -76,9 +79,11 @@ class Segment:
 
 
 def begin_streams(weights: FastWeights, offsets: Tensor) -> FastWeights:
-    """Zeroes the rows whose stream begins, those of offset 0 (B,); the others keep what they have.
+    """Zeroes the rows whose stream begins, which are those with offset 0; the others keep what they have.
 
-    On the device of ``offsets``: those of a checkpoint come from the CPU.
+    Args:
+        weights: of all rows, on any device, since those of a checkpoint come from the CPU.
+        offsets: (B,), tokens of the stream before the segment; the result is on their device.
     """
     begins = offsets == 0
     W, z = (None if x is None else x.to(offsets.device) for x in weights)

@@ -265,7 +265,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         return states.reorder(self, incremental_state, new_order)
 
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
-        """The state before anything is written, for inputs of this type and device."""
+        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
         return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
@@ -275,7 +275,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         states.store(self, incremental_state, {"W": state.W} | ({} if state.z is None else {"z": state.z}))
 
     def load_state(self, incremental_state: dict) -> ops.FastWeights:
-        """What :meth:`store_state` stored, with what was written since."""
+        """Returns what :meth:`store_state` stored, with what was written since."""
         saved = states.load(self, incremental_state)
         return ops.FastWeights(saved["W"], saved.get("z"))
 

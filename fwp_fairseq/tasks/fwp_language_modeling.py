@@ -65,7 +65,7 @@ class FwpLanguageModelingConfig(FairseqDataclass):
 
 @register_task("fwp_language_modeling", dataclass=FwpLanguageModelingConfig)
 class FwpLanguageModelingTask(LanguageModelingTask):
-    """fairseq's language modelling, but for what a batch is: row b holds the next segment of stream b.
+    """fairseq's language modelling with other batches: row b holds the next segment of stream b.
 
     Streams of all processes together are ``--batch-size`` times the number of processes; an epoch reads each from its
     beginning to its end, in order. Validation and fairseq-eval-lm do the same with theirs, from nothing written, and
@@ -104,7 +104,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         self.datasets[split] = Text(sentences)
 
     def get_batch_iterator(self, dataset, **options):
-        """Batches of streams; of sentences, as fairseq-interactive makes them, those of fairseq's own task."""
+        """Iterates over the streams of a text, or as fairseq's own task over the sentences of fairseq-interactive."""
         iterate = self._iterate_streams if isinstance(dataset, Text) else super().get_batch_iterator
         return iterate(dataset, **options)
 
@@ -122,7 +122,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         disable_iterator_cache: bool = False,
         **unused,
     ) -> StreamIterator:
-        """fairseq's arguments about the order and the size of batches have nothing to decide here."""
+        """Ignores fairseq's arguments about the order of batches, which is that of the text."""
         if max_sentences is None:
             raise ValueError(
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
@@ -135,7 +135,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 "(--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one of them"
             )
         rows = max_sentences * num_shards
-        # Of every epoch, as in fairseq: the processes that load the data stay.
+        # As in fairseq one iterator serves all epochs, and the processes that load its data stay.
         key = text, rows, shard_id
         if disable_iterator_cache or key not in self.dataset_to_epoch_iter:
             self.dataset_to_epoch_iter[key] = StreamIterator(
@@ -174,7 +174,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         data_buffer_size: int = 10,
         context_window: int = 0,
     ):
-        """The whole text as one stream unless ``batch_size`` says otherwise."""
+        """Reads the whole text as one stream unless ``batch_size`` says otherwise."""
         if context_window > 0:
             raise ValueError(
                 f"--context-window {context_window} contradicts --task fwp_language_modeling, which carries its "

@@ -1,4 +1,4 @@
-"""Batches of segments in the order of their streams, with the fast weights that are carried along them."""
+"""Makes batches of segments in the order of their streams, with the fast weights that are carried along them."""
 
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
@@ -11,18 +11,18 @@ _KEY = "streams"
 
 
 class StreamIterator(EpochBatchIterator):
-    """fairseq's iterator over the streams of one process, from the first segment to the last.
+    """Reads the streams of one process from the first segment to the last.
 
-    Every batch holds the state that its model goes on from, and that of a checkpoint in mid-epoch is saved with the
-    position in the data: the fast weights depend on the parameters of every update since the epoch began, so nothing
-    but reading the epoch again would bring them back. They are ``rows * layers * heads * d_dot * (d_value + 1)``
-    numbers of 4 bytes at most, for all processes together.
+    Every batch holds the state that its model goes on from. A checkpoint in mid-epoch saves the state with the position
+    in the data: the fast weights depend on the parameters of every update since the epoch began, and only training the
+    epoch again would bring them back. For all processes together they are at most
+    ``rows * layers * heads * d_dot * (d_value + 1)`` numbers of 4 bytes.
 
     Args:
         streams: those of all processes.
-        process: number of this one, which reads its share of the rows.
-        processes: how many there are.
-        carries: whether there is a state; otherwise each segment is read as the beginning of a stream.
+        process: the number of this process, which reads its share of the rows.
+        processes: how many processes there are.
+        carries: whether there is a state. Otherwise each segment is read as the beginning of a stream.
     """
 
     def __init__(self, streams: Streams, process: int, processes: int, carries: bool, **options):
@@ -54,7 +54,7 @@ class StreamIterator(EpochBatchIterator):
         return CountingIterator(map(hand_down, batches), start=offset, total=len(batches))
 
     def before_saving(self, group) -> None:
-        """Brings the fast weights of all processes together; called in each of them before one writes a checkpoint."""
+        """Brings the fast weights of all processes together. Each of them calls it before one writes a checkpoint."""
         self._gathered = None
         if self.state is None or self.end_of_epoch():
             return
@@ -69,7 +69,7 @@ class StreamIterator(EpochBatchIterator):
             }
 
     def _cut(self) -> dict:
-        """What a position in the data means."""
+        """Returns what gives a position in the data its meaning."""
         return {"rows": self.dataset.rows, "steps": len(self.dataset.cut), "tokens": len(self.dataset.text)}
 
     def state_dict(self) -> dict:
@@ -98,5 +98,5 @@ class StreamIterator(EpochBatchIterator):
                 layer: FastWeights(*(None if x is None else x[self.own] for x in weights))
                 for layer, weights in saved["weights"].items()
             }
-        # Each process reads every step: the number of processes does not change the position.
+        # Each process reads every step, so that the number of processes does not change the position.
         super().load_state_dict({**state_dict, "num_shards": self.num_shards})

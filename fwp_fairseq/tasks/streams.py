@@ -1,4 +1,4 @@
-"""A text cut into streams, one a batch row, and the streams into segments."""
+"""Cuts a text into streams, one for each batch row, and the streams into segments."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ _START, _END, _OFFSET = range(3)
 
 
 class Text(FairseqDataset):
-    """The tokens of a split, one sentence behind the other.
+    """Reads the tokens of a split, one sentence after the other.
 
     Args:
         sentences: fairseq's indexed dataset; each sentence ends with the end-of-sentence symbol.
@@ -28,7 +28,7 @@ class Text(FairseqDataset):
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def read(self, start: int, end: int) -> Tensor:
-        """Tokens start to end (excluded), int64."""
+        """Returns the tokens from ``start`` to before ``end``, int64."""
         if start >= end:
             return torch.empty(0, dtype=torch.long)
         first, last = np.searchsorted(self.ends, (start, end - 1), side="right")
@@ -37,12 +37,12 @@ class Text(FairseqDataset):
         return found[start - before : end - before].long()
 
     def even(self, number: int) -> list[tuple[int, int]]:
-        """Start and end of ``number`` pieces whose lengths differ by one token at most."""
+        """Returns start and end of ``number`` pieces whose lengths differ by at most one token."""
         bounds = [len(self) * i // number for i in range(number + 1)]
         return list(pairwise(bounds))
 
     def documents(self) -> list[tuple[int, int]]:
-        """Start and end of each document; one ends behind an empty line, as for fairseq's complete_doc."""
+        """Returns start and end of each document. A document ends with an empty line, as for fairseq's complete_doc."""
         ends = self.ends[np.diff(self.ends, prepend=0) == 1]
         bounds = np.unique(np.concatenate([[0], ends, [len(self)]]))
         # Lines that are empty as well belong to the document before them.
@@ -56,9 +56,9 @@ class Text(FairseqDataset):
 
 
 def assign(streams: list[tuple[int, int]], rows: int, length: int) -> np.ndarray:
-    """Which part of the text each row reads in each step.
+    """Says which part of the text each row reads in each step.
 
-    Streams are dealt out in the order of the text, each to the row that is free first; a stream begins with a segment
+    Streams are dealt out in the order of the text, each to the row that is free first. A stream begins with a segment
     of its own.
 
     Args:
@@ -85,7 +85,7 @@ def assign(streams: list[tuple[int, int]], rows: int, length: int) -> np.ndarray
 
 
 class Streams(FairseqDataset):
-    """Segments of streams; item ``step * rows + row`` is what that row reads in that step.
+    """The segments of all streams; item ``step * rows + row`` is what that row reads in that step.
 
     A segment's source is its target shifted by one: every token of the text is predicted once, from the one before it.
 
@@ -117,11 +117,11 @@ class Streams(FairseqDataset):
         return {"id": index, "source": before, "target": target, "offset": offset}
 
     def collater(self, samples: list[dict]) -> dict:
-        """A batch as fairseq's language models have it, and in ``net_input`` how the decoder is to read it."""
+        """Returns a batch as fairseq's language models take it; ``net_input`` also says how to read it."""
         pad = self.dictionary.pad()
 
         def merge(key: str) -> Tensor:
-            # At least one column, for the processes whose streams end before those of others.
+            # A process whose streams end before those of others still gets batches, of one column of pads.
             return collate_tokens([sample[key] for sample in samples], pad, pad_to_length=max(1, *lengths))
 
         lengths = [len(sample["target"]) for sample in samples]
