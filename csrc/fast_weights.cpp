@@ -21,12 +21,12 @@ TORCH_LIBRARY(fwp, m) {
   // row r lies in row rows[r] of storage. projection: (d_key, m). fold: the state of each row after the block; z empty
   // where the output is not normalised.
   m.def(
-      "decode(Tensor q, Tensor? k, Tensor? v, Tensor? beta, Tensor? padding, Tensor(a!) keys, Tensor(b!) values, "
+      "decode(Tensor q, Tensor? k, Tensor? v, Tensor? beta, Tensor? key_padding_mask, Tensor(a!) keys, Tensor(b!) written, "
       "Tensor(c!)? strengths, Tensor(d!)? ancestors, Tensor rows, Tensor? W, Tensor? z, Tensor? projection, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, float input_scale, bool normalize_features, "
       "bool normalize_output, float eps) -> Tensor");
   m.def(
-      "fold(Tensor keys, Tensor values, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
+      "fold(Tensor keys, Tensor written, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_output) -> (Tensor W, Tensor z)");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");

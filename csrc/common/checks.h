@@ -32,9 +32,8 @@ inline void check_state(const char* op, const char* name, const at::Tensor& x, c
   check_device(op, name, x, q);
 }
 
-inline void check_type(const char* op, const at::Tensor& q) {
-  TORCH_CHECK_VALUE(q.scalar_type() == at::kFloat || q.scalar_type() == at::kDouble, op, ": q is of type ",
-                    q.scalar_type(), ", expected Float or Double");
+inline void check_type(const char* op, at::ScalarType type) {
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, op, ": q is of type ", type, ", expected Float or Double");
 }
 
 inline void check_mask(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected, const at::Tensor& q) {

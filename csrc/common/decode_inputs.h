@@ -8,7 +8,7 @@ namespace fwp {
 // What decode and fold share.
 struct Block {
   const char* op;
-  Tensor keys, values;
+  Tensor keys, written;
   OptionalTensor strengths, ancestors;
   Tensor rows;
   OptionalTensor W, z;
@@ -24,7 +24,7 @@ struct Block {
   int64_t stored() const { return keys.size(1); }
   int64_t heads() const { return keys.size(2); }
   int64_t d_cached() const { return keys.size(3); }
-  int64_t d_value() const { return values.size(3); }
+  int64_t d_value() const { return written.size(3); }
   int64_t reading() const { return ancestors ? ancestors->size(0) : rows.size(0); }
 
   // What is read and written in place.
@@ -41,11 +41,11 @@ struct Block {
     map = map_of(op, feature_map);
     width = checked_width(op, map, d_key, d_dot);
     check_rank(op, "keys", keys, 4);
-    check_rank(op, "values", values, 4);
+    check_rank(op, "written", written, 4);
     check_shape(op, "keys", keys, {room(), stored(), heads(), width.d_cached});
-    check_shape(op, "values", values, {room(), stored(), heads(), d_value()});
+    check_shape(op, "written", written, {room(), stored(), heads(), d_value()});
     check_held("keys", keys, keys.scalar_type());
-    check_held("values", values, keys.scalar_type());
+    check_held("written", written, keys.scalar_type());
     TORCH_CHECK_VALUE(count >= 0 && count + writing <= room(), op, ": the block has room for ", room(),
                       " positions, got count = ", count, " and ", writing, " to write");
     TORCH_CHECK_VALUE((rule == Rule::gated) == strengths.has_value(), op, ": strengths are ",
@@ -66,7 +66,7 @@ struct Block {
     if (z) check_held("z", *z, state_type(keys));
   }
 
-  // Everything but tensors, to a device's DecodeCall.
+  // To a device's DecodeCall.
   template <class C> void describe(C& c, int64_t d_key) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;
@@ -82,17 +82,35 @@ struct Block {
     set(c.d_value, d_value());
     set(c.d_dot, d_dot);
     set(c.d_cached, d_cached());
+    point_held(c.keys, keys);
+    point_held(c.written, written);
+    if (ancestors) {
+      point_held(c.ancestors, ancestors);
+      set(c.ancestors_ld, room());
+    }
+    point(c.state_rows, rows);
+    point(c.W, W);
+    point(c.z, z);
+  }
+  // Only decode writes, and into tensors that its schema says are written.
+  template <class V> static void point_held(V*& to, const OptionalTensor& x) {
+    if (x) to = static_cast<V*>(const_cast<void*>(x->const_data_ptr()));
   }
 };
 
 // What a step adds: queries, and what is to be written (or nothing).
 struct Step {
   Tensor q;
-  OptionalTensor k, v, beta, padding, projection;
+  OptionalTensor k, v, beta, key_padding_mask, projection;
+  double input_scale;
+  bool normalize_features;
+  double eps;
 
   Step(const Block& block, const Tensor& given_q, const OptionalTensor& given_k, const OptionalTensor& given_v,
-       const OptionalTensor& beta, const OptionalTensor& padding, const OptionalTensor& projection)
-      : q(with_contiguous_rows(given_q)), beta(beta), padding(padding), projection(projection) {
+       const OptionalTensor& beta, const OptionalTensor& key_padding_mask, const OptionalTensor& projection,
+       double input_scale, bool normalize_features, double eps)
+      : q(with_contiguous_rows(given_q)), beta(beta), key_padding_mask(key_padding_mask), projection(projection),
+        input_scale(input_scale), normalize_features(normalize_features), eps(eps) {
     const char* op = block.op;
     const int64_t R = q.size(0), T = q.size(1), H = block.heads(), d_key = q.size(3);
     check_like(op, "q", q, block.keys);
@@ -115,7 +133,22 @@ struct Step {
       check_shape(op, "beta", *beta, {R, T, H});
       check_state(op, "beta", *beta, q);
     }
-    if (padding) check_mask(op, "padding", *padding, {R, T}, q);
+    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {R, T}, q);
+  }
+
+  // To a device's DecodeCall, after the block.
+  template <class C> void describe(C& c) const {
+    c.tokens = static_cast<decltype(c.tokens)>(q.size(1));
+    c.input_scale = static_cast<decltype(c.input_scale)>(input_scale);
+    c.normalize_features = normalize_features;
+    c.eps = static_cast<decltype(c.eps)>(eps);
+    point(c.projection, projection);
+    point(c.q, q);
+    if (!k) return;
+    point(c.k, k);
+    point(c.v, v);
+    point(c.beta, beta);
+    point(c.key_padding_mask, key_padding_mask);
   }
 };
 

@@ -1,4 +1,4 @@
-// The operators' options and inputs, checked, for the glue of every device.
+// The inputs of fast_weights and its backward, checked, for the glue of every device.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "checks.h"
 #include "maps.h"
-#include "rows.h"
+#include "tensors.h"
 
 namespace fwp {
 
@@ -66,13 +66,6 @@ inline void check_states(const char* op, const char* W_name, const char* z_name,
   }
 }
 
-// Contiguous, from a multiple of 16 bytes on.
-inline OptionalTensor whole(const OptionalTensor& x) {
-  if (!x) return x;
-  const Tensor y = x->contiguous();
-  return reinterpret_cast<std::uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : y.clone();
-}
-
 // What the operator's schema has beside tensors.
 struct Options {
   std::string rule, feature_map;
@@ -86,16 +79,16 @@ struct Options {
 struct Inputs {
   const char* op;
   Tensor q, k, v;
-  OptionalTensor beta, mask, W, z, projection;
+  OptionalTensor beta, key_padding_mask, W, z, projection;
   Options options;
   Rule rule;
   Map map;
   Width width;
 
   Inputs(const char* op, const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, const OptionalTensor& beta,
-         const OptionalTensor& mask, const OptionalTensor& given_W, const OptionalTensor& given_z,
+         const OptionalTensor& key_padding_mask, const OptionalTensor& given_W, const OptionalTensor& given_z,
          const OptionalTensor& given_projection, Options o)
-      : op(op), beta(beta), mask(mask), options(std::move(o)) {
+      : op(op), beta(beta), key_padding_mask(key_padding_mask), options(std::move(o)) {
     check_rank(op, "q", given_q, 4);
     check_rank(op, "k", given_k, 4);
     check_rank(op, "v", given_v, 4);
@@ -117,7 +110,7 @@ struct Inputs {
       check_shape(op, "beta", *beta, {batch(), sources(), heads()});
       check_state(op, "beta", *beta, q);
     }
-    if (mask) check_mask(op, "key_padding_mask", *mask, {batch(), sources()}, q);
+    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), sources()}, q);
     check_projection(op, given_projection, map, {width.m, d_key()}, width.m > 0, q);
     check_states(op, "initial_W", "initial_z", given_W, given_z, state_shape(), options.normalize_output, q);
     projection = given_projection ? OptionalTensor(given_projection->contiguous()) : given_projection;
@@ -142,14 +135,14 @@ struct Inputs {
     return {at::empty(wanted ? W : nothing, type), at::empty(wanted && options.normalize_output ? z : nothing, type)};
   }
 
-  // The gradients that come in.
-  void check_gradients(const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z) const {
-    check_shape(op, "grad_out", grad_out, {batch(), targets(), heads(), d_value()});
-    check_like(op, "grad_out", grad_out, q);
-    check_states(op, "grad_W", "grad_z", grad_W, grad_z, state_shape(), options.normalize_output, q);
+  // The same with q, k and v in another type.
+  Inputs converted(at::ScalarType type) const {
+    Inputs x = *this;
+    for (Tensor* each : {&x.q, &x.k, &x.v}) *each = each->to(type);
+    return x;
   }
 
-  // Everything but tensors, to a device's Call.
+  // To a device's Call.
   template <class C> void describe(C& c) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;
@@ -168,6 +161,14 @@ struct Inputs {
     set(c.d_key, d_key());
     set(c.d_value, d_value());
     set(c.d_dot, options.d_dot);
+    point(c.projection, projection);
+    point(c.q, q);
+    point(c.k, k);
+    point(c.v, v);
+    point(c.beta, beta);
+    point(c.key_padding_mask, key_padding_mask);
+    point(c.initial_W, W);
+    point(c.initial_z, z);
   }
 };
 

@@ -37,7 +37,7 @@ struct Call {
 
   Rows<const In> q, k, v;
   Rows<const T> beta;
-  Rows<const bool> padding;  // (B, S) with head stride 0; null: no padding
+  Rows<const bool> key_padding_mask;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
   // forward: W and z are null when nobody will read them

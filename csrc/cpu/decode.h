@@ -12,7 +12,7 @@ constexpr idx most_queries = 4;  // that go through the positions together
 
 template <class T> struct Decoder {
   static constexpr idx V = width<T>;
-  static constexpr idx tile = 16;  // positions whose features are made, or folded, at once
+  static constexpr idx tile = 16;  // positions whose features are made, or phi_tile, at once
   const DecodeCall<T>& c;
   const bool delta, gated;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
@@ -21,8 +21,8 @@ template <class T> struct Decoder {
   idx most;                  // positions that a call may read
   idx wide;                  // fold: rows of d_value numbers and a column for z
 
-  T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *folded, *written;
-  const T **keys, **values;
+  T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *phi_tile, *u_tile;
+  const T **keys, **written;
   struct Active {
     std::int32_t feature, position;  // number of the feature, and where it lies among the padded blocks
   };
@@ -47,10 +47,10 @@ template <class T> struct Decoder {
     partial = take(scratch, most_queries * tile * V);
     weights = take(scratch, most);
     keys = take_as<const T*>(scratch, most);
-    values = take_as<const T*>(scratch, most);
+    written = take_as<const T*>(scratch, most);
     active = take_as<Active>(scratch, c.d_dot);
-    folded = take(scratch, c.new_W ? tile * c.d_dot : 0);
-    written = take(scratch, c.new_W ? tile * wide : 0);
+    phi_tile = take(scratch, c.new_W ? tile * c.d_dot : 0);
+    u_tile = take(scratch, c.new_W ? tile * wide : 0);
     state = take(scratch, c.new_W ? c.d_dot * wide : 0);
   }
 
@@ -99,7 +99,7 @@ template <class T> struct Decoder {
     for (idx p = count - 1; p >= 0; --p) {
       const idx place = (p * c.stored + (table ? table[p] : c.state_rows[row])) * c.heads + h;
       keys[p] = c.keys + place * c.d_cached;
-      values[p] = c.values + place * c.d_value;
+      written[p] = c.written + place * c.d_value;
       if (gated) {
         weights[p] = c.strengths[place] * left;
         left *= 1 - c.strengths[place];
@@ -207,9 +207,9 @@ template <class T> struct Decoder {
         }
     }
     with_map(c.map, [&](auto map) { multiply_all<typename Phi<map.value>::Cache, N>(f, count); });
-    for (idx p = 0; p < count; ++p) prefetch(values[p], c.d_value);
+    for (idx p = 0; p < count; ++p) prefetch(written[p], c.d_value);
     accumulate_all<N>(
-        count, [&](idx p) FWP_INLINE_LAMBDA { return values[p]; },
+        count, [&](idx p) FWP_INLINE_LAMBDA { return written[p]; },
         [&](idx p, int n) FWP_INLINE_LAMBDA { return products[p * N + n]; });
     if (c.normalize_output)
       for (idx p = 0; p < count; ++p)
@@ -231,11 +231,11 @@ template <class T> struct Decoder {
     T *query = features, *key = features + blocks * padded;
     for (idx t = 0; t < c.tokens; ++t) {
       const idx n = c.count + t;
-      const bool padding = c.padding && *c.padding.at(row, t, 0);
+      const bool padding = c.key_padding_mask && *c.key_padding_mask.at(row, t, 0);
       const T left = locate(row, h, n);
       load_features(c.q.at(row, t, h), query);
       const idx place = (n * c.stored + row) * c.heads + h;
-      T *kept = c.keys + place * c.d_cached, *u = c.values + place * c.d_value;
+      T *kept = c.keys + place * c.d_cached, *u = c.written + place * c.d_value;
       const T* k = c.k.at(row, t, h);
       const T scale = padding ? T(0) : load_features(k, key);
       if (padding)
@@ -302,13 +302,13 @@ template <class T> struct Decoder {
     for (idx p = 0; p < c.count; p += tile) {
       const idx count = p + tile < c.count ? tile : c.count - p;
       for (idx t = 0; t < count; ++t) {
-        T *f = folded + t * c.d_dot, *u = written + t * wide;
+        T *f = phi_tile + t * c.d_dot, *u = u_tile + t * wide;
         with_map(c.map, [&](auto map) { Phi<map.value>::Cache::features(*this, keys[p + t], f); });
         const T weight = gated ? weights[p + t] : T(1);
-        for (idx j = 0; j < c.d_value; ++j) u[j] = weight * values[p + t][j];
+        for (idx j = 0; j < c.d_value; ++j) u[j] = weight * written[p + t][j];
         for (idx j = c.d_value; j < wide; ++j) u[j] = j == c.d_value ? weight : T(0);
       }
-      product<true>(c.d_dot, wide, count, View<T>{folded, 1, c.d_dot}, written, wide, state, wide);
+      product<true>(c.d_dot, wide, count, View<T>{phi_tile, 1, c.d_dot}, u_tile, wide, state, wide);
     }
     for (idx i = 0; i < c.d_dot; ++i) {
       for (idx j = 0; j < c.d_value; ++j) c.new_W[(to * c.d_dot + i) * c.d_value + j] = state[i * wide + j];

@@ -19,8 +19,8 @@ struct DecodeCall {
   std::ptrdiff_t d_key, d_value, d_dot, d_cached;
 
   Rows<const T> q, k, v, beta;
-  Rows<const bool> padding;  // (R, T) with head stride 0; null: no padding
-  T *keys, *values, *strengths = nullptr;
+  Rows<const bool> key_padding_mask;  // (R, T) with head stride 0; null: no padding
+  T *keys, *written, *strengths = nullptr;
   const std::int32_t* ancestors = nullptr;  // null: state_rows
   std::ptrdiff_t ancestors_ld = 0;
   const std::int32_t* state_rows;

@@ -9,9 +9,9 @@ template <class T> idx gradient_rows(const Call<T>& c) {
 }
 
 // Sizes of the side, and what the map takes from the inputs while they are loaded: to s.x, or already features with their
-// sums in s.scale (else 0). `padding` is given for keys only.
+// sums in s.scale (else 0). `key_padding_mask` is given for keys only.
 template <class T>
-void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0,
+void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h, idx t0,
                  idx count, Side<T>& s, T* buffer) {
   s.tokens = count;
   s.padded = round_up(count, width<T>);
@@ -19,7 +19,7 @@ void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const b
   const auto each = [&](auto put) FWP_INLINE_LAMBDA {
     for (idx t = 0; t < s.padded; t += width<T>) {
       Vec<T> total{};
-      load_transposed(rows, b, h, t0, t, count, c.d_key, padding, s.ahead, buffer,
+      load_transposed(rows, b, h, t0, t, count, c.d_key, key_padding_mask, s.ahead, buffer,
                       [&](idx d, Vec<T> x) FWP_INLINE_LAMBDA { put(d, d * s.ld + t, x, total); });
       store(s.scale + t, total);
     }
@@ -29,9 +29,9 @@ void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const b
 
 // s.scale from the sums in it.
 template <class T>
-void finish_scale(const Call<T>& c, const Rows<const bool>& padding, idx b, idx t0, Side<T>& s) {
+void finish_scale(const Call<T>& c, const Rows<const bool>& key_padding_mask, idx b, idx t0, Side<T>& s) {
   for (idx t = 0; t < s.padded; ++t) {
-    const bool there = t < s.tokens && !(padding && *padding.at(b, t0 + t, 0));
+    const bool there = t < s.tokens && !(key_padding_mask && *key_padding_mask.at(b, t0 + t, 0));
     const T total = s.scale[t] + c.eps;
     if (!there) s.scale[t] = 0;
     else if (!c.normalize_features) s.scale[t] = 1;
@@ -41,11 +41,11 @@ void finish_scale(const Call<T>& c, const Rows<const bool>& padding, idx b, idx 
 
 // s.x from the inputs, then phi and scale.
 template <class T>
-void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& padding, idx b, idx h, idx t0, idx count,
+void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h, idx t0, idx count,
                Side<T>& s, T* buffer) {
-  load_inputs(c, rows, padding, b, h, t0, count, s, buffer);
+  load_inputs(c, rows, key_padding_mask, b, h, t0, count, s, buffer);
   with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { Phi<map.value>::features(c, s); });
-  finish_scale(c, padding, b, t0, s);
+  finish_scale(c, key_padding_mask, b, t0, s);
 }
 
 // Gradient of the inputs from that of the scaled features, df [d_dot][ld of s], which is overwritten where convenient.

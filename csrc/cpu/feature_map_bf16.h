@@ -20,12 +20,12 @@ void map_rows(const CallBf16& c, const Rows<const Bf16>& rows, idx b, idx h, idx
   });
 }
 
-// phi and scale of tokens t0 .. t0 + count, up to 32; `padding` is given for keys only.
-inline void load_side(const CallBf16& c, const Rows<const Bf16>& rows, const Rows<const bool>& padding, idx b, idx h,
+// phi and scale of tokens t0 .. t0 + count, up to 32; `key_padding_mask` is given for keys only.
+inline void load_side(const CallBf16& c, const Rows<const Bf16>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
                       idx t0, idx count, const MapScratch& s, const SideBf16& side) {
   const idx features = features_of(c.d_dot), padded = round_up(count, 16);
   for (idx t = 0; t < padded; ++t) {
-    side.there[t] = t < count && !(padding && *padding.at(b, t0 + t, 0));
+    side.there[t] = t < count && !(key_padding_mask && *key_padding_mask.at(b, t0 + t, 0));
     if (side.there[t]) continue;
     clear(side.phi + t * s.stride, 0, features);
     if (side.split) clear(side.phi_low + t * s.stride, 0, features);

@@ -158,7 +158,7 @@ template <class T> struct Head {
     }
   }
 
-  bool is_pad(idx t) const { return c.padding && *c.padding.at(b, t, 0); }
+  bool is_pad(idx t) const { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
 
   void scale_rows(idx count, const T* by, T* rows, idx columns) const {
     for (idx t = 0; t < count; ++t) {
@@ -189,13 +189,13 @@ template <class T> struct Head {
   // Both sides, and the Gram matrices before scaling, from a few features at a time: phi as a whole would leave the
   // first-level cache and come back.
   void load_grams(idx targets, idx sources) {
-    load_inputs(c, c.k, c.padding, b, h, 0, sources, k, buffer);
+    load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
     load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
     paired = pairs_features();
     with_map(c.map, [&](auto map) {
       if constexpr (Phi<map.value>::grouped) load_grams_of<map.value>();
     });
-    finish_scale(c, c.padding, b, 0, k);
+    finish_scale(c, c.key_padding_mask, b, 0, k);
     finish_scale(c, Rows<const bool>{}, b, 0, q);
     grams_done = true;
   }
@@ -281,7 +281,7 @@ template <class T> struct Head {
 
   // Keys, their U (and R, rate, G for delta) of the chunk that starts at t0, from the state W where there is one.
   void load_chunk(idx t0, idx count) {
-    if (!grams_done) load_side(c, c.k, c.padding, b, h, t0, count, k, buffer);
+    if (!grams_done) load_side(c, c.k, c.key_padding_mask, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
     if (c.rule != Rule::sum)
       for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);

@@ -220,7 +220,7 @@ struct HeadBf16 {
     k.scale = key_scale + first;
     prefetch_next(c.k, t0, count, c.d_key);
     prefetch_next(c.v, t0, count, c.d_value);
-    load_side(c, c.k, c.padding, b, h, t0, count, map, k);
+    load_side(c, c.k, c.key_padding_mask, b, h, t0, count, map, k);
     const idx panels = first / 16 * panel_of(plan.features), rows = round_up(count, 16);
     transpose_to_panels(k.phi, map.stride, rows, plan.features, keys + panels);
     if (k.split) transpose_to_panels(k.phi_low, map.stride, rows, plan.features, keys_low + panels);

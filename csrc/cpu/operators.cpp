@@ -1,37 +1,20 @@
-// Tensors to plain pointers, one task per batch row and head, and the registration of the CPU kernels.
+// fast_weights and its backward on the CPU: the choice of kernels by type, and one task for each batch row and head.
+#include "../common/operators.h"
+
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include <string>
-#include <tuple>
-
-#include "../common/inputs.h"
 #include "capability.h"
-#include "tensors.h"
+#include "glue.h"
 
 namespace fwp {
 namespace {
 
-// q's type is one that is computed in.
-Inputs checked(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta,
-               const OptionalTensor& mask, const OptionalTensor& W, const OptionalTensor& z,
-               const OptionalTensor& projection, Options options) {
-  if (q.scalar_type() != at::kBFloat16) check_type(op, q);
-  return {op, q, k, v, beta, mask, W, z, projection, std::move(options)};
-}
-
-template <class T, class In = T> Call<T, In> call_of(const Inputs& in) {
-  Call<T, In> c;
+template <class T, class In, class Out> Call<T, In> call_of(const Inputs& in, const Out& out) {
+  Call<T, In> c{};
   in.describe(c);
-  c.projection = pointer<T>(in.projection);
-  c.q = rows<In>(in.q);
-  c.k = rows<In>(in.k);
-  c.v = rows<In>(in.v);
-  if (in.beta) c.beta = rows<T>(*in.beta);
-  if (in.mask) c.padding = rows<bool>(*in.mask);
-  c.initial_W = pointer<T>(in.W);
-  c.initial_z = pointer<T>(in.z);
+  out.describe(c);
   return c;
 }
 
@@ -43,7 +26,7 @@ void run(const Call<T>& c, std::size_t scratch_size, void (*head)(const Call<T>&
   });
 }
 
-// Whether the bfloat16 kernels serve the call, which they have done then.
+// Returns whether the bfloat16 kernels serve the call; then they have run.
 bool run_bf16(const Call<float, Bf16>& c) {
   const KernelsBf16* kernels = chosen_bf16_kernels();
   if (!kernels || !kernels->serves(c)) return false;
@@ -54,77 +37,47 @@ bool run_bf16(const Call<float, Bf16>& c) {
   return true;
 }
 
-std::tuple<Tensor, Tensor, Tensor> fast_weights(
-    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask,
-    const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, std::string rule,
-    std::string feature_map, int64_t d_dot, double input_scale, bool causal, bool normalize_features,
-    bool normalize_output, double eps, bool return_state) {
-  static constexpr char op[] = "fwp::fast_weights";
-  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection,
-                            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
-  Tensor out = new_rows(q, v.size(3));
-  auto [new_W, new_z] = in.new_states(return_state);
-  if (q.scalar_type() == at::kBFloat16) {
-    auto c = call_of<float, Bf16>(in);
-    c.out = mutable_rows<Bf16>(out);
-    if (return_state) c.W = new_W.mutable_data_ptr<float>();
-    if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<float>();
-    if (run_bf16(c)) return {out, new_W, new_z};
-    auto [y, last_W, last_z] = fast_weights(
-        q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), beta, mask, W, z, projection, rule, feature_map,
-        d_dot, input_scale, causal, normalize_features, normalize_output, eps, return_state);
-    return {out.copy_(y), last_W, last_z};
+struct Operators : Cpu {
+  static void check(const char* op, at::ScalarType type, const std::string&, int64_t) {
+    if (type != at::kBFloat16) check_type(op, type);
   }
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), op, [&] {
-    auto c = call_of<scalar_t>(in);
-    c.out = mutable_rows<scalar_t>(out);
-    if (return_state) c.W = new_W.mutable_data_ptr<scalar_t>();
-    if (return_state && normalize_output) c.z = new_z.mutable_data_ptr<scalar_t>();
-    const auto& kernels = chosen_kernels<scalar_t>();
-    run(c, kernels.forward_scratch(c), kernels.forward);
-  });
-  return {out, new_W, new_z};
-}
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward(
-    const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
-    const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& mask, const OptionalTensor& W,
-    const OptionalTensor& z, const OptionalTensor& projection, std::string rule, std::string feature_map,
-    int64_t d_dot, double input_scale, bool causal, bool normalize_features, bool normalize_output, double eps) {
-  static constexpr char op[] = "fwp::fast_weights_backward";
-  const Inputs in = checked(op, q, k, v, beta, mask, W, z, projection,
-                            {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
-  in.check_gradients(grad_out, grad_W, grad_z);
-  if (q.scalar_type() == at::kBFloat16) {  // float's gradients, rounded
-    auto [dq, dk, dv, dbeta, dW, dz] = fast_weights_backward(
-        grad_out.to(at::kFloat), grad_W, grad_z, q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), beta,
-        mask, W, z, projection, rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps);
-    const auto narrow = [](const Tensor& x) { return x.to(at::kBFloat16); };
-    return {narrow(dq), narrow(dk), narrow(dv), dbeta, dW, dz};
+  static void forward(const Inputs& in, const Results& results) {
+    const at::ScalarType type = in.q.scalar_type();
+    if (type == at::kBFloat16) {
+      if (run_bf16(call_of<float, Bf16>(in, results))) return;
+      const Inputs wide = in.converted(at::kFloat);
+      const Results rounded_later{new_rows(wide.q, in.d_value()), results.W, results.z};
+      forward(wide, rounded_later);
+      results.out.copy_(rounded_later.out);
+      return;
+    }
+    AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights", [&] {
+      const auto c = call_of<scalar_t, scalar_t>(in, results);
+      const auto& kernels = chosen_kernels<scalar_t>();
+      run(c, kernels.forward_scratch(c), kernels.forward);
+    });
   }
-  const Tensor dout = with_contiguous_rows(grad_out);
-  const OptionalTensor dW = whole(grad_W), dz = whole(grad_z);
-  const Tensor none = at::empty({0}, q.options());
-  Tensor grad_q = new_rows(q), grad_k = new_rows(k), grad_v = new_rows(v);
-  Tensor grad_beta = beta ? new_rows(*beta) : none;
-  Tensor grad_initial_W = W ? at::empty(W->sizes(), q.options()) : at::empty({0}, q.options());
-  Tensor grad_initial_z = z ? at::empty(z->sizes(), q.options()) : at::empty({0}, q.options());
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), op, [&] {
-    auto c = call_of<scalar_t>(in);
-    c.grad_out = rows<scalar_t>(dout);
-    c.grad_W = pointer<scalar_t>(dW);
-    c.grad_z = pointer<scalar_t>(dz);
-    c.grad_q = mutable_rows<scalar_t>(grad_q);
-    c.grad_k = mutable_rows<scalar_t>(grad_k);
-    c.grad_v = mutable_rows<scalar_t>(grad_v);
-    if (beta) c.grad_beta = mutable_rows<scalar_t>(grad_beta);
-    if (W) c.grad_initial_W = grad_initial_W.mutable_data_ptr<scalar_t>();
-    if (z) c.grad_initial_z = grad_initial_z.mutable_data_ptr<scalar_t>();
-    const auto& kernels = chosen_kernels<scalar_t>();
-    run(c, kernels.backward_scratch(c), kernels.backward);
-  });
-  return {grad_q, grad_k, grad_v, grad_beta, grad_initial_W, grad_initial_z};
-}
+
+  static void backward(const Inputs& in, const Gradients& found) {
+    const at::ScalarType type = in.q.scalar_type();
+    if (type == at::kBFloat16) {
+      Gradients wide = found;
+      wide.out = found.out.to(at::kFloat);
+      for (Tensor* x : {&wide.q, &wide.k, &wide.v}) *x = at::empty_like(*x, x->options().dtype(at::kFloat));
+      backward(in.converted(at::kFloat), wide);
+      found.q.copy_(wide.q);
+      found.k.copy_(wide.k);
+      found.v.copy_(wide.v);
+      return;
+    }
+    AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights_backward", [&] {
+      const auto c = call_of<scalar_t, scalar_t>(in, found);
+      const auto& kernels = chosen_kernels<scalar_t>();
+      run(c, kernels.backward_scratch(c), kernels.backward);
+    });
+  }
+};
 
 std::string cpu_capability() { return capability_name(); }
 void choose_cpu_capability(std::string name) { choose_capability(name); }
@@ -132,8 +85,8 @@ void choose_cpu_capability(std::string name) { choose_capability(name); }
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fwp, CPU, m) {
-  m.impl("fast_weights", &fast_weights);
-  m.impl("fast_weights_backward", &fast_weights_backward);
+  m.impl("fast_weights", &fast_weights<Operators>);
+  m.impl("fast_weights_backward", &fast_weights_backward<Operators>);
 }
 TORCH_LIBRARY_IMPL(fwp, CompositeExplicitAutograd, m) {
   m.impl("cpu_capability", &cpu_capability);

@@ -21,11 +21,11 @@ template <class T> idx row_distance(idx tokens) {
 // round_up(d_key) elements. `ahead` as in Side.
 template <class T, class F>
 FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx t, idx count, idx d_key,
-                                const Rows<const bool>& padding, idx ahead, T* buffer, F put) {
+                                const Rows<const bool>& key_padding_mask, idx ahead, T* buffer, F put) {
   constexpr idx W = width<T>;
   bool direct = t + W <= count;
-  if (direct && padding)
-    for (idx i = 0; i < W; ++i) direct = direct && !*padding.at(b, t0 + t + i, 0);
+  if (direct && key_padding_mask)
+    for (idx i = 0; i < W; ++i) direct = direct && !*key_padding_mask.at(b, t0 + t + i, 0);
   const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
   idx first = 0;
   if (direct)
@@ -37,7 +37,7 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
   // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
   const idx columns = round_up(d_key, W);
   for (idx i = 0; i < W; ++i) {
-    const bool there = t + i < count && !(padding && *padding.at(b, t0 + t + i, 0));
+    const bool there = t + i < count && !(key_padding_mask && *key_padding_mask.at(b, t0 + t + i, 0));
     for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * rows.time + d] : T(0);
   }
   for (; first < d_key; first += W)

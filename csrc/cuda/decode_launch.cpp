@@ -1,102 +1,43 @@
-// The decoding operators on CUDA: checks, tensors to plain pointers, stream, device guard, registration. What the tables
-// name is checked by the kernels: reading it here would wait for the device.
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
+// Decoding on CUDA. What the tables name is checked by the kernels: reading it here would wait for the device.
 #include <torch/library.h>
 
-#include <limits>
 #include <string>
-#include <tuple>
 
-#include "../common/decode_inputs.h"
+#include "../common/decode_operators.h"
+#include "glue.h"
 #include "kernels/decode_launch.h"
-#include "tensors.h"
 
 namespace fwp::gpu {
 namespace {
 
-bool rows_are_aligned(const Tensor& x) {
-  return x.size(3) % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
+struct Decoding : Cuda {
+  static bool rows_are_aligned(const Tensor& x) { return x.size(3) % 8 == 0 && begins_at_16_bytes(x); }
 
-DecodeCall call_of(const Block& block, int64_t d_key) {
-  DecodeCall c{};
-  block.describe(c, d_key);
-  c.type = type_of(block.op, block.keys.scalar_type());
-  c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
-  // Only decode writes, and into tensors that its schema says are written.
-  c.keys = const_cast<void*>(block.keys.const_data_ptr());
-  c.values = const_cast<void*>(block.values.const_data_ptr());
-  c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.values);
-  if (block.ancestors) {
-    c.ancestors = const_cast<int*>(block.ancestors->const_data_ptr<int>());
-    c.ancestors_ld = block.ancestors->size(1);
+  static DecodeCall call_of(const Block& block, int64_t d_key) {
+    DecodeCall c{};
+    block.describe(c, d_key);
+    c.type = type_of(block.op, block.keys.scalar_type());
+    c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
+    c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.written);
+    return c;
   }
-  c.state_rows = block.rows.const_data_ptr<int>();
-  c.W = pointer(block.W);
-  c.z = pointer(block.z);
-  return c;
-}
 
-void run(const char* op, const char* (*kernel)(const DecodeCall&, void*), const DecodeCall& call) {
-  if (call.rows == 0 || call.heads == 0 || call.d_value == 0) return;
-  const char* error = kernel(call, c10::cuda::getCurrentCUDAStream().stream());
-  TORCH_CHECK(error == nullptr, op, ": ", error);
-}
+  static void check_tables(const Block&) {}
 
-Tensor decode(
-    const Tensor& q, const OptionalTensor& k, const OptionalTensor& v, const OptionalTensor& beta,
-    const OptionalTensor& padding, const Tensor& keys, const Tensor& values, const OptionalTensor& strengths,
-    const OptionalTensor& ancestors, const Tensor& table, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, int64_t count, std::string rule, std::string feature_map, int64_t d_dot,
-    double input_scale, bool normalize_features, bool normalize_output, double eps) {
-  static constexpr char op[] = "fwp::decode";
-  const c10::cuda::CUDAGuard guard(q.device());
-  check_rank(op, "q", q, 4);
-  const int64_t T = q.size(1), d_key = q.size(3);
-  Block block{op, keys, values, strengths, ancestors, table, W, z, count, rule, feature_map, d_dot, normalize_output};
-  check_served(op, keys.scalar_type(), rule, d_key);
-  block.check(d_key, k ? T : 0);
-  const Step step(block, q, k, v, beta, padding, projection);
-  Tensor out = new_rows(q, values.size(3));
-  DecodeCall call = call_of(block, d_key);
-  call.tokens = static_cast<int>(T);
-  call.projection = pointer(projection);
-  call.input_scale = static_cast<float>(input_scale);
-  call.normalize_features = normalize_features;
-  call.eps = static_cast<float>(eps);
-  call.q = rows(step.q);
-  call.out = mutable_rows(out);
-  if (k) {
-    call.k = rows(*step.k);
-    call.v = rows(*step.v);
-    if (beta) call.beta = rows(*beta, beta->const_data_ptr<float>());
-    if (padding) call.padding = rows(*padding, reinterpret_cast<const unsigned char*>(padding->const_data_ptr()));
+  static void decode(const Block& block, const Step& step, const Tensor& out) {
+    DecodeCall call = call_of(block, step.q.size(3));
+    step.describe(call);
+    point(call.out, out);
+    if (call.rows && call.heads && call.d_value && call.tokens) start(block.op, start_decode, call);
   }
-  if (T) run(op, start_decode, call);
-  return out;
-}
 
-std::tuple<Tensor, Tensor> fold(
-    const Tensor& keys, const Tensor& values, const OptionalTensor& strengths, const Tensor& ancestors,
-    const Tensor& table, const OptionalTensor& W, const OptionalTensor& z, int64_t count, std::string rule,
-    std::string feature_map, int64_t d_dot, bool normalize_output) {
-  static constexpr char op[] = "fwp::fold";
-  const c10::cuda::CUDAGuard guard(keys.device());
-  check_rank(op, "keys", keys, 4);
-  Block block{op, keys, values, strengths, ancestors, table, W, z, count, rule, feature_map, d_dot, normalize_output};
-  check_served(op, keys.scalar_type(), rule, block.d_cached());
-  block.check(block.d_cached(), 0);
-  const int64_t R = block.reading(), H = block.heads();
-  const auto floats = keys.options().dtype(at::kFloat);
-  Tensor new_W = at::empty({R, H, d_dot, values.size(3)}, floats);
-  Tensor new_z = normalize_output ? at::empty({R, H, d_dot}, floats) : at::empty({0}, floats);
-  DecodeCall call = call_of(block, block.d_cached());
-  call.new_W = new_W.mutable_data_ptr<float>();
-  if (normalize_output) call.new_z = new_z.mutable_data_ptr<float>();
-  run(op, start_fold, call);
-  return {new_W, new_z};
-}
+  static void fold(const Block& block, const Tensor& W, const Tensor& z) {
+    DecodeCall call = call_of(block, block.d_cached());
+    point(call.new_W, W);
+    point(call.new_z, z);
+    if (call.rows && call.heads && call.d_value) start(block.op, start_fold, call);
+  }
+};
 
 // Why this device cannot decode with these sizes, or an empty text.
 std::string cuda_decode_refusal(int64_t device, at::ScalarType type, std::string feature_map, int64_t d_key, int64_t d_dot) {
@@ -120,8 +61,8 @@ TORCH_LIBRARY_FRAGMENT(fwp, m) {
         &cuda_decode_refusal);
 }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
-  m.impl("decode", &decode);
-  m.impl("fold", &fold);
+  m.impl("decode", &fwp::decode<Decoding>);
+  m.impl("fold", &fwp::fold<Decoding>);
 }
 
 }  // namespace fwp::gpu

@@ -79,7 +79,7 @@ class Cache:
         keys: (C, N, H, d_cached), the normalised features; or, if phi(c x) = c^n phi(x) and keys are narrower than
             features, the keys, scaled by the n-th root of the factor that normalises their features, so that phi of a
             stored key gives its normalised features.
-        values: (C, N, H, d_value), the vectors u_j.
+        written: (C, N, H, d_value), the written vectors u_j.
         strengths: (C, N, H), beta_j of the gated rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
             where that row is ``rows[r]`` at every position.
@@ -90,7 +90,7 @@ class Cache:
     """
 
     keys: Tensor
-    values: Tensor
+    written: Tensor
     strengths: Tensor | None
     ancestors: Tensor | None
     rows: Tensor
@@ -109,7 +109,7 @@ class Cache:
     @property
     def size(self) -> int:
         """How many numbers the cache holds."""
-        tensors = (self.keys, self.values, self.strengths, self.ancestors, self.rows, self.W, self.z)
+        tensors = (self.keys, self.written, self.strengths, self.ancestors, self.rows, self.W, self.z)
         return sum(x.numel() for x in tensors if x is not None)
 
 
@@ -240,7 +240,7 @@ class Decoding:
         projection = None if self.feature_map is None else self.feature_map.kernel_options().projection
         return Cache(
             keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
-            values=v.new_empty(capacity, count, heads, d_value),
+            written=v.new_empty(capacity, count, heads, d_value),
             strengths=v.new_empty(capacity, count, heads) if self.rule == "gated" else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
@@ -253,7 +253,7 @@ class Decoding:
         A block that is full already is folded into the state first.
         """
         capacity, stored, _, d_cached = cache.keys.shape
-        d_value = cache.values.shape[-1]
+        d_value = cache.written.shape[-1]
         if cache.W is None:
             d_dot = d_cached if self.feature_map is None else self.feature_map.d_dot
             longest = longest_block(d_dot, d_cached, d_value)
@@ -282,7 +282,7 @@ class Decoding:
 
         if (capacity, rows) == tuple(cache.keys.shape[:2]):
             return
-        cache.keys, cache.values = resized(cache.keys), resized(cache.values)
+        cache.keys, cache.written = resized(cache.keys), resized(cache.written)
         cache.strengths = None if cache.strengths is None else resized(cache.strengths)
         ancestors = cache.ancestors.new_zeros(cache.ancestors.shape[0], capacity)
         ancestors[:, : cache.count] = cache.ancestors[:, : cache.count]

@@ -57,7 +57,7 @@ class _Block:
 
         keys = gathered(cache.keys)
         self.phi = decoding.features(keys) if decoding.keeps_keys else keys
-        self.values = gathered(cache.values)
+        self.written = gathered(cache.written)
         self.weights, self.left = None, None
         if cache.strengths is not None:
             strengths = gathered(cache.strengths)
@@ -70,7 +70,7 @@ class _Block:
         if self.weights is not None:
             products = products * self.weights
         total = products.sum(1)[..., None] if self.decoding.normalize_output else None
-        out = torch.einsum("rnh,rnhd->rhd", products, self.values)
+        out = torch.einsum("rnh,rnhd->rhd", products, self.written)
         if self.W is not None:
             left = 1 if self.left is None else self.left[..., None]
             out = out + left * torch.einsum("rhij,rhi->rhj", self.W, phi)
@@ -114,7 +114,7 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None)
             u = share[..., None] * (u - block.answer(*block.read(phi_k)))
             if key_padding_mask is not None:
                 u = u.masked_fill(pads[..., None], 0)
-        cache.keys[cache.count, :rows], cache.values[cache.count, :rows] = kept, u
+        cache.keys[cache.count, :rows], cache.written[cache.count, :rows] = kept, u
         cache.ancestors[:, cache.count] = torch.arange(rows, device=k.device)
         out, total = block.read(phi_q)
         product = (phi_q * phi_k).sum(-1, keepdim=True)
@@ -130,7 +130,7 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None)
 
 
 def _stacked(outputs: list[Tensor], q: Tensor, cache) -> Tensor:
-    return torch.stack(outputs, 1) if outputs else q.new_empty(*q.shape[:3], cache.values.shape[-1])
+    return torch.stack(outputs, 1) if outputs else q.new_empty(*q.shape[:3], cache.written.shape[-1])
 
 
 @_without_autocast
@@ -138,7 +138,7 @@ def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
     """The state after the block, a row for every hypothesis, as ``fwp::fold`` of csrc/fast_weights.cpp returns it."""
     block = _Block(decoding, cache)
     phi = block.phi if block.weights is None else block.phi * block.weights[..., None]
-    W = torch.einsum("rnhi,rnhj->rhij", phi, block.values)
+    W = torch.einsum("rnhi,rnhj->rhij", phi, block.written)
     z = phi.sum(1) if decoding.normalize_output else None
     if block.W is not None:
         left = 1 if block.left is None else block.left[..., None]

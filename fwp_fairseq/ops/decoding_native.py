@@ -11,17 +11,17 @@ from .native import kernel_of, kernel_options, new_rows
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _fake_decode(q, k, v, beta, key_padding_mask, keys, values, *others):
-    return new_rows(q, values.shape[3])
+def _fake_decode(q, k, v, beta, key_padding_mask, keys, written, *others):
+    return new_rows(q, written.shape[3])
 
 
 def _fake_fold(
-    keys, values, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output
+    keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output
 ):  # fmt: skip
     read, heads = ancestors.shape[0], keys.shape[2]
     dtype = state_type(keys.dtype)
     new_z = keys.new_empty((read, heads, d_dot) if normalize_output else 0, dtype=dtype)
-    return keys.new_empty(read, heads, d_dot, values.shape[3], dtype=dtype), new_z
+    return keys.new_empty(read, heads, d_dot, written.shape[3], dtype=dtype), new_z
 
 
 _STATUS = _extension.status()
@@ -57,7 +57,7 @@ def cached_type(x: Tensor) -> torch.dtype:
 def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
-        q, k, v, beta, key_padding_mask, cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows,
+        q, k, v, beta, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows,
         cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
@@ -66,7 +66,7 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None)
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
     phi = decoding.feature_map
     W, z = torch.ops.fwp.fold(
-        cache.keys, cache.values, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
+        cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
         decoding.rule, kernel_of(phi), cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
     )  # fmt: skip
     return W, z if decoding.normalize_output else None

@@ -28,7 +28,7 @@ def kernel_options(feature_map) -> KernelOptions:
 
 
 def new_rows(x: Tensor, width: int) -> Tensor:
-    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/cpu/operators.cpp allocates it."""
+    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
     batch, length, heads = x.shape[:3]
     if x.stride(1) > x.stride(0):
         return x.new_empty(length, batch, heads, width).transpose(0, 1)

@@ -25,8 +25,8 @@ class _Call(ctypes.Structure):
         ("eps", c_float),
         *((name, c_int) for name in ("rows", "heads", "tokens", "stored", "states", "count")),
         *((name, c_int) for name in ("d_key", "d_value", "d_dot", "d_cached", "token")),
-        *((name, Rows) for name in ("q", "k", "v", "beta", "padding", "out")),
-        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, Rows) for name in ("q", "k", "v", "beta", "key_padding_mask", "out")),
+        *((name, c_void_p) for name in ("keys", "written")),
         ("aligned", c_int),
         ("ancestors", c_void_p),
         ("ancestors_ld", c_int64),
@@ -49,8 +49,8 @@ def kernels() -> ctypes.CDLL:
 
 
 def _call(decoding, cache, d_key: int) -> _Call:
-    phi, (capacity, stored, heads, d_cached), d_value = decoding.feature_map, cache.keys.shape, cache.values.shape[3]
-    whole = d_cached % 8 == d_value % 8 == 0 and cache.keys.data_ptr() % 16 == cache.values.data_ptr() % 16 == 0
+    phi, (capacity, stored, heads, d_cached), d_value = decoding.feature_map, cache.keys.shape, cache.written.shape[3]
+    whole = d_cached % 8 == d_value % 8 == 0 and cache.keys.data_ptr() % 16 == cache.written.data_ptr() % 16 == 0
     table = cache.ancestors
     return _Call(
         rule=RULES.index(decoding.rule), map=operator.MAPS.index(kernel_of(phi)), type=TYPES.index(cache.keys.dtype),
@@ -60,7 +60,7 @@ def _call(decoding, cache, d_key: int) -> _Call:
         rows=len(cache.rows) if table is None else len(table), heads=heads, stored=stored,
         states=0 if cache.W is None else len(cache.W), count=cache.count, d_key=d_key, d_value=d_value,
         d_dot=d_key if phi is None else phi.d_dot, d_cached=d_cached, keys=pointer(cache.keys),
-        values=pointer(cache.values), aligned=int(whole), ancestors=pointer(table),
+        written=pointer(cache.written), aligned=int(whole), ancestors=pointer(table),
         ancestors_ld=0 if table is None else capacity, state_rows=pointer(cache.rows), W=pointer(cache.W),
         z=pointer(cache.z),
     )  # fmt: skip
@@ -78,11 +78,11 @@ class Shim:
     def cached_type(self, x: Tensor) -> torch.dtype:
         return x.dtype
 
-    def decode(self, decoding, cache, q, k=None, v=None, beta=None, padding=None) -> Tensor:
+    def decode(self, decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
         call = _call(decoding, cache, q.shape[3])
         out = empty_rows(q, call.d_value)
         call.tokens = q.shape[1]
-        given = {"q": q, "k": k, "v": v, "beta": beta, "padding": padding, "out": out}
+        given = {"q": q, "k": k, "v": v, "beta": beta, "key_padding_mask": key_padding_mask, "out": out}
         for name, x in given.items():
             setattr(call, name, Rows.of(x))
         checked(kernels().fwp_shim_decode(ctypes.byref(call), self.schedule))

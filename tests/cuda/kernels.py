@@ -27,7 +27,7 @@ class _Rows(ctypes.Structure):
         return cls(x.data_ptr(), *strides, int(whole and x.data_ptr() % 16 == 0))
 
 
-_ROWS = ("q", "k", "v", "beta", "padding")
+_ROWS = ("q", "k", "v", "beta", "key_padding_mask")
 _GRADIENTS = ("grad_q", "grad_k", "grad_v", "grad_beta")
 
 
@@ -74,8 +74,8 @@ def _pointer(x: Tensor | None) -> int | None:
 
 
 def make_call(
-    q, k, v, beta=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6, padding=None,
-    W=None, z=None,
+    q, k, v, beta=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6,
+    key_padding_mask=None, W=None, z=None,
 ):  # fmt: skip
     """Makes a call without outputs; ``feature_map`` is None or the package's. The caller keeps the tensors alive."""
     name = "identity" if feature_map is None else feature_map.name
@@ -89,7 +89,7 @@ def make_call(
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps,
         batch=k.shape[0], heads=k.shape[2], targets=q.shape[1], sources=k.shape[1], d_key=k.shape[3],
         d_value=v.shape[3], d_dot=d_dot, q=_Rows.of(q), k=_Rows.of(k), v=_Rows.of(v), beta=_Rows.of(beta),
-        padding=_Rows.of(padding), initial_W=_pointer(W), initial_z=_pointer(z),
+        key_padding_mask=_Rows.of(key_padding_mask), initial_W=_pointer(W), initial_z=_pointer(z),
     )  # fmt: skip
 
 

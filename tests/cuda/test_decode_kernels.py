@@ -292,7 +292,7 @@ def test_storage_that_is_not_aligned():
     sites[0].steps(sentence, rows[:, :18])
     sites[1].steps(sentence, rows[:, :18])
     cache = sites[1].cache
-    for name in ("keys", "values"):
+    for name in ("keys", "written"):
         x = getattr(cache, name)
         moved = x.new_empty(x.numel() + 1)[1:].view(x.shape)
         setattr(cache, name, moved.copy_(x))
@@ -321,7 +321,7 @@ def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)
     names = (
-        *("keys", "values", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
+        *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
         "normalize_output",
     )
     given = tuple(arguments[name] for name in names)
@@ -340,7 +340,7 @@ def test_opcheck(rule, writes, dtype, check):
         ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
         ({"z": None}, "z is missing"),
         ({"rows": torch.zeros(2, dtype=torch.int32)}, "rows is on .*, expected q's device"),
-        ({"padding": torch.zeros(2, 1)}, "padding is of type Float, expected Bool"),
+        ({"key_padding_mask": torch.zeros(2, 1)}, "key_padding_mask is of type Float, expected Bool"),
     ],
     ids=str,
 )

@@ -41,12 +41,12 @@ def inner(x: Tensor) -> Tensor:
 LAYOUTS = {"contiguous": Tensor.contiguous, "turned": turned, "shifted": shifted, "inner": inner}
 
 
-def results(rule, x, phi, padding, *, backend, device, dtype=None, layout=Tensor.contiguous, **options) -> dict:
+def results(rule, x, phi, pads, *, backend, device, dtype=None, layout=Tensor.contiguous, **options) -> dict:
     """Outputs, and the gradients of a fixed function of them; all that goes in has the layout, cotangents too."""
     x = {name: layout(y.to(device, dtype or y.dtype)).requires_grad_() for name, y in x.items()}
     out, state = getattr(ops, f"{rule}_rule")(
         *(x[name] for name in ("q", "k", "v", "beta") if name in x), feature_map=phi, normalize_output=True,
-        key_padding_mask=layout(padding.to(device)), initial_state=(x["W"], x["z"]), backend=backend, **options,
+        key_padding_mask=layout(pads.to(device)), initial_state=(x["W"], x["z"]), backend=backend, **options,
     )  # fmt: skip
     found = {"out": out, "W": state.W, "z": state.z}
     given = [
@@ -65,9 +65,9 @@ def results(rule, x, phi, padding, *, backend, device, dtype=None, layout=Tensor
 def test_layouts(rule, layout, length):
     """Of every input, state and mask, and of what comes in for the backward."""
     x, phi = make(rule, length, length, dtype=HALF, B=2, H=2, d_key=8, state=True)
-    padding = mask(2, length)
-    expected = results(rule, x, phi, padding, backend="reference", device="cpu", dtype=torch.float64)
-    found = results(rule, x, phi.to("cuda"), padding, backend="native", device="cuda", layout=LAYOUTS[layout])
+    pads = mask(2, length)
+    expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64)
+    found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", layout=LAYOUTS[layout])
     for name, a in expected.items():
         assert found[name].dtype == x.get(name.removeprefix("gradient of "), x["q"]).dtype
         error = (found[name].double() - a).square().mean().sqrt() / a.square().mean().sqrt()
@@ -89,9 +89,9 @@ def test_outputs_have_the_order_of_dimensions_of_their_inputs():
 @pytest.mark.parametrize("rule", RULES)
 def test_nothing_to_read_or_to_write(rule, B, T, S):
     x, phi = make(rule, T, S, dtype=torch.float32, B=B, d_key=8, state=True)
-    padding, options = torch.zeros(B, S, dtype=torch.bool), dict(causal=T == S)
-    expected = results(rule, x, phi, padding, backend="reference", device="cpu", dtype=torch.float64, **options)
-    found = results(rule, x, phi.to("cuda"), padding, backend="native", device="cuda", **options)
+    pads, options = torch.zeros(B, S, dtype=torch.bool), dict(causal=T == S)
+    expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64, **options)
+    found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", **options)
     for name, a in expected.items():
         torch.testing.assert_close(found[name].double(), a, rtol=1e-5, atol=1e-5)
 
@@ -133,8 +133,8 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     x, _ = make(rule, 5, 5, dtype=dtype, B=2, d_key=7, d_value=5, state=state)
     x = {name: y.cuda().requires_grad_(gradient) for name, y in x.items()}
     arguments = dict(
-        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), mask=None, W=x.get("W"), z=x.get("z"), projection=None,
-        rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, features=True, output=state, eps=1e-6,
+        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), key_padding_mask=None, W=x.get("W"), z=x.get("z"),
+        projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, features=True, output=state, eps=1e-6,
         return_state=True,
     )  # fmt: skip
     assert changes.keys() <= arguments.keys()
@@ -169,10 +169,10 @@ def test_opcheck(rule, state, dtype, check):
         ({"beta": None}, "beta is missing for the rule delta"),
         ({"beta": torch.zeros(2, 5, 2, dtype=HALF)}, "beta is of type BFloat16, expected Float"),
         ({"rule": "sum"}, "beta is given for the rule sum"),
-        ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
-        ({"mask": torch.zeros(2, 4, dtype=torch.bool)}, "key_padding_mask is of shape"),
+        ({"key_padding_mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
+        ({"key_padding_mask": torch.zeros(2, 4, dtype=torch.bool)}, "key_padding_mask is of shape"),
         (
-            {"mask": torch.zeros(2, 5, dtype=torch.bool), "here": "mask"},
+            {"key_padding_mask": torch.zeros(2, 5, dtype=torch.bool), "here": "key_padding_mask"},
             "key_padding_mask is on .*, expected q's device",
         ),
         ({"projection": torch.zeros(14, 7)}, "projection is given for the feature map dpfp"),

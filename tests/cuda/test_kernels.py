@@ -71,16 +71,16 @@ def cotangents(out: Tensor, W: Tensor | None, z: Tensor | None) -> list[Tensor |
 
 
 def by_autograd(
-    rule, x, *, backend, device, dtype, grad_dtype, phi, padding, return_state, **options
+    rule, x, *, backend, device, dtype, grad_dtype, phi, key_padding_mask, return_state, **options
 ) -> dict[str, Tensor]:
     x = {n: y.to(device, y.dtype if dtype is None else dtype).requires_grad_() for n, y in x.items()}
     if not options["normalize_output"]:
         x.pop("z", None)
     names = ("q", "k", "v", "beta")
     initial = (x["W"], x.get("z")) if "W" in x else None
-    padding = None if padding is None else padding.to(device)
+    key_padding_mask = None if key_padding_mask is None else key_padding_mask.to(device)
     out, final = getattr(ops, f"{rule}_rule")(
-        *(x[n] for n in names if n in x), feature_map=phi, key_padding_mask=padding, initial_state=initial,
+        *(x[n] for n in names if n in x), feature_map=phi, key_padding_mask=key_padding_mask, initial_state=initial,
         return_state=return_state, backend=backend, **options,
     )  # fmt: skip
     W, z = (None, None) if final is None else final
@@ -93,11 +93,13 @@ def by_autograd(
 
 
 def by_shim(
-    rule, x, *, phi, padding, return_state, schedule=0, limit=kernels.SHARED_MEMORY, **options
+    rule, x, *, phi, key_padding_mask, return_state, schedule=0, limit=kernels.SHARED_MEMORY, **options
 ) -> dict[str, Tensor]:
     if not options["normalize_output"]:
         x = {n: y for n, y in x.items() if n != "z"}
-    given = dict(rule=rule, feature_map=phi, padding=padding, schedule=schedule, limit=limit, **x, **options)
+    given = dict(
+        rule=rule, feature_map=phi, key_padding_mask=key_padding_mask, schedule=schedule, limit=limit, **x, **options
+    )
     out, W, z = kernels.forward(return_state=return_state, **given)
     grad_out, grad_W, grad_z = cotangents(out, W, z)
     grad_out = surrounded(*out.shape, dtype=out.dtype).copy_(grad_out.to(out.dtype))
@@ -108,13 +110,13 @@ def by_shim(
 
 def compare(
     device: str, rule: str, x: dict[str, Tensor], phi, *, causal=True, normalize_features=True, normalize_output=False,
-    eps=1e-6, padding=None, return_state=False, looser=1.0, limit=kernels.SHARED_MEMORY,
+    eps=1e-6, key_padding_mask=None, return_state=False, looser=1.0, limit=kernels.SHARED_MEMORY,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Asserts that the kernels agree with the reference; what they found. ``limit`` is the shim's shared memory."""
     dtype = x["q"].dtype
     options = dict(
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, phi=phi,
-        padding=padding, return_state=return_state,
+        key_padding_mask=key_padding_mask, return_state=return_state,
     )  # fmt: skip
     expected = by_autograd(rule, x, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
     if device == "shim":
@@ -187,13 +189,13 @@ def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
     d_key = 7 if dtype == torch.float32 else 20
     normalizers = NORMALIZERS if rule == "sum" else [n for n in NORMALIZERS if any(n)]  # else the delta rule diverges
     for number, ((causal, T, S), (features, output)) in enumerate(itertools.product(sites, normalizers)):
-        padding = torch.zeros(2, S, dtype=torch.bool)
-        padding[0, :2] = padding[0, -3:] = True  # both sides, and a row without a single key
-        padding[1] = number % 4 == 1
+        pads = torch.zeros(2, S, dtype=torch.bool)
+        pads[0, :2] = pads[0, -3:] = True  # both sides, and a row without a single key
+        pads[1] = number % 4 == 1
         x, phi = make(rule, T, S, dtype=dtype, d_key=d_key, d_value=10, B=2, H=1, feature_map=feature_map, seed=number)
         compare(
             device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
-            padding=padding if number % 2 else None, looser=3.0,  # few numbers, some cancel
+            key_padding_mask=pads if number % 2 else None, looser=3.0,  # few numbers, some cancel
         )  # fmt: skip
 
 
@@ -203,8 +205,8 @@ def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
 @pytest.mark.parametrize("feature_map", [DPFP, ("elu", {}), ("favor", {"m": 9}), None], ids=str)
 def test_states(feature_map, rule, dtype, device):
     for number, (causal, T, S) in enumerate([(True, 17, 17), (False, 3, 18)]):
-        padding = torch.zeros(1, S, dtype=torch.bool)
-        padding[0, 3:5] = True
+        pads = torch.zeros(1, S, dtype=torch.bool)
+        pads[0, 3:5] = True
         for output in (False, True):
             x, phi = make(rule, T, S, dtype=dtype, H=1, feature_map=feature_map, state=True, seed=number, d_value=9)
             compare(
@@ -214,7 +216,7 @@ def test_states(feature_map, rule, dtype, device):
                 phi,
                 causal=causal,
                 normalize_output=output,
-                padding=padding,
+                key_padding_mask=pads,
                 return_state=True,
                 looser=2,
             )
@@ -273,7 +275,8 @@ def test_favor_vanishes_for_large_inputs(dtype, scale, normalize_features):
     """Features of exp(-|x'|^2 / 2) are 0 in float32, not NaN."""
     x, phi = make("sum", 20, 20, dtype=dtype, H=1, d_key=64, feature_map=("favor", {"m": 9}), scale=scale)
     options = dict(
-        causal=True, normalize_features=normalize_features, normalize_output=False, eps=1e-6, phi=phi, padding=None,
+        causal=True, normalize_features=normalize_features, normalize_output=False, eps=1e-6, phi=phi,
+        key_padding_mask=None,
         return_state=False,
     )  # fmt: skip
     for name, y in by_shim("sum", x, **options).items():
@@ -288,7 +291,8 @@ def test_what_is_not_a_number_stays_so(dtype, feature_map, poison):
     x["q"][0, 5] = poison
     x["k"][0, 9, 0, 3] = poison
     options = dict(
-        causal=True, normalize_features=True, normalize_output=False, eps=1e-6, phi=phi, padding=None,
+        causal=True, normalize_features=True, normalize_output=False, eps=1e-6, phi=phi,
+        key_padding_mask=None,
         return_state=False,
     )  # fmt: skip
     expected = by_autograd("sum", x, backend="reference", device="cpu", dtype=None, grad_dtype=dtype, **options)
@@ -314,12 +318,12 @@ def test_zero_denominators_and_beta(dtype, device):
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_the_order_of_threads_does_not_matter(rule, dtype):
     """A missing barrier makes the two orders differ."""
-    padding = torch.zeros(1, 40, dtype=torch.bool)
-    padding[0, 30:] = True
+    pads = torch.zeros(1, 40, dtype=torch.bool)
+    pads[0, 30:] = True
     for state, feature_map in ((False, DPFP), (True, DPFP), (True, ("favor", {"m": 70}))):
         x, phi = make(rule, 40, 40, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
         options = dict(
-            causal=True, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=padding,
+            causal=True, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, key_padding_mask=pads,
             return_state=state,
         )  # fmt: skip
         first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
@@ -332,17 +336,17 @@ def test_the_order_of_threads_does_not_matter(rule, dtype):
 @pytest.mark.parametrize("causal", [True, False])
 def test_what_padded_keys_hold_reaches_nothing(rule, causal, dtype):
     x, phi = make(rule, 20, 20, dtype=dtype)
-    padding = torch.zeros(1, 20, dtype=torch.bool)
-    padding[0, :2] = padding[0, 7] = padding[0, 15:] = True
+    pads = torch.zeros(1, 20, dtype=torch.bool)
+    pads[0, :2] = pads[0, 7] = pads[0, 15:] = True
     options = dict(
-        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=padding,
+        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, key_padding_mask=pads,
         return_state=True,
     )  # fmt: skip
     clean = by_shim(rule, x, **options)
     for poison in (float("nan"), float("inf")):
-        dirty = {n: y.masked_fill(padding.view(1, 20, *[1] * (y.dim() - 2)), poison) for n, y in x.items() if n != "q"}
+        dirty = {n: y.masked_fill(pads.view(1, 20, *[1] * (y.dim() - 2)), poison) for n, y in x.items() if n != "q"}
         found = by_shim(rule, x | dirty, **options)
         for name, y in clean.items():
             assert torch.equal(found[name], y), name
         for name in ("k", "v"):
-            assert (found[f"gradient of {name}"][padding] == 0).all()
+            assert (found[f"gradient of {name}"][pads] == 0).all()

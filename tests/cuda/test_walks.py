@@ -19,10 +19,10 @@ RULES = ["sum", "delta"]
 
 def mask(B: int, S: int) -> Tensor:
     """Pads on both sides of the first row and across its first border of pieces, the second half of the last row."""
-    padding = torch.zeros(B, S, dtype=torch.bool)
-    padding[0, :2] = padding[0, 60:70] = padding[0, -3:] = True
-    padding[-1, S // 2 :] = True
-    return padding
+    pads = torch.zeros(B, S, dtype=torch.bool)
+    pads[0, :2] = pads[0, 60:70] = pads[0, -3:] = True
+    pads[-1, S // 2 :] = True
+    return pads
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -33,7 +33,7 @@ def test_lengths(length, rule, dtype, device):
         x, phi = make(rule, length, length, dtype=dtype, state=output, H=1, d_key=8)
         compare(
             device, rule, x, phi, causal=causal, normalize_output=output, return_state=output,
-            padding=mask(1, length) if output else None,
+            key_padding_mask=mask(1, length) if output else None,
         )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
         x, phi = make(rule, T, S, dtype=dtype, d_key=d_key, d_value=10, B=2, H=1, **given)
         compare(
             device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
-            padding=mask(2, S) if masked else None, return_state=number % 4 < 2, looser=3,
+            key_padding_mask=mask(2, S) if masked else None, return_state=number % 4 < 2, looser=3,
         )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_slices(d_value, slices, dtype, rule, device):
         assert kernels.slices(call) == (slices if state or T > 64 else 1)
         compare(
             device, rule, x, phi, causal=causal, normalize_output=number != 2, return_state=returned,
-            padding=mask(1, S) if number == 1 else None, looser=2,
+            key_padding_mask=mask(1, S) if number == 1 else None, looser=2,
         )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype):
             x, phi = make(rule, T, S, dtype=dtype, H=2, d_value=40, state=state)
             compare(
                 "shim", rule, x, phi, causal=causal, normalize_output=number < 2, return_state=returned, limit=0,
-                padding=mask(1, S) if state else None, looser=2,
+                key_padding_mask=mask(1, S) if state else None, looser=2,
             )  # fmt: skip
 
 
@@ -161,8 +161,8 @@ def test_the_order_of_threads_does_not_matter(causal, rule, dtype):
     for state, feature_map in ((False, DPFP), (True, ("favor", {"m": 70}))):
         x, phi = make(rule, 140, 140, dtype=dtype, H=1, feature_map=feature_map, state=state, d_key=8)
         options = dict(
-            causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=mask(1, 140),
-            return_state=state,
+            causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi,
+            key_padding_mask=mask(1, 140), return_state=state,
         )  # fmt: skip
         first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
         for name, y in first.items():
@@ -173,15 +173,13 @@ def test_the_order_of_threads_does_not_matter(causal, rule, dtype):
 @pytest.mark.parametrize("causal", [True, False])
 def test_what_padded_keys_hold_reaches_nothing(rule, causal):
     x, phi = make(rule, 140, 140, dtype=torch.bfloat16)
-    padding = mask(1, 140)
+    pads = mask(1, 140)
     options = dict(
-        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, padding=padding,
+        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, key_padding_mask=pads,
         return_state=True,
     )  # fmt: skip
     clean = by_shim(rule, x, **options)
-    dirty = {
-        n: y.masked_fill(padding.view(1, 140, *[1] * (y.dim() - 2)), float("nan")) for n, y in x.items() if n != "q"
-    }
+    dirty = {n: y.masked_fill(pads.view(1, 140, *[1] * (y.dim() - 2)), float("nan")) for n, y in x.items() if n != "q"}
     for name, y in by_shim(rule, x | dirty, **options).items():
         assert torch.equal(clean[name], y), name
 
@@ -192,9 +190,9 @@ def test_without_keys_or_queries(rule):
     options = dict(causal=False, normalize_features=True, normalize_output=True, eps=1e-6, return_state=True)
     for T, S in ((130, 1), (1, 130)):
         x, phi = make(rule, T, S, dtype=torch.float32, state=True)
-        expected = by_shim(rule, x, phi=phi, padding=torch.full((1, S), S == 1), **options)
+        expected = by_shim(rule, x, phi=phi, key_padding_mask=torch.full((1, S), S == 1), **options)
         short = {n: y[:, :0] if y.shape[1] == 1 else y for n, y in x.items() if n not in "Wz"}
-        found = by_shim(rule, x | short, phi=phi, padding=None, **options)
+        found = by_shim(rule, x | short, phi=phi, key_padding_mask=None, **options)
         names = ["out", "W", "z", "gradient of q", "gradient of W", "gradient of z"] if S == 1 else ["W", "z"]
         for name in names:
             torch.testing.assert_close(found[name], expected[name])

@@ -407,8 +407,8 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
     gated = rule == "gated"
     arguments = dict(
         q=x, k=x if writes else None, v=x if writes else None,
-        beta=x[..., 0] if writes and rule != "sum" else None, padding=None,
-        keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), values=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
+        beta=x[..., 0] if writes and rule != "sum" else None, key_padding_mask=None,
+        keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), written=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
         strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if gated else None,
         ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
         W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
@@ -427,7 +427,7 @@ def test_opcheck(rule, writes, state):
     arguments = raw_arguments(rule, writes, state)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()))
     names = (
-        *("keys", "values", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
+        *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
         "normalize_output",
     )
     torch.library.opcheck(torch.ops.fwp.fold.default, tuple(arguments[name] for name in names))
@@ -448,8 +448,8 @@ def test_opcheck(rule, writes, state):
         ({"projection": torch.zeros(3, 2)}, "projection is given"),
         ({"k": torch.zeros(2, 1, HEADS, 3)}, "k is of type Float"),
         ({"rows": torch.zeros(2, dtype=torch.long)}, "rows is of type Long, expected a contiguous Int"),
-        ({"values": torch.zeros(5, HEADS, 2, 3, dtype=torch.float64).transpose(1, 2)}, "values is not contiguous"),
-        ({"padding": torch.zeros(2, 1)}, "padding is of type Float, expected Bool"),
+        ({"written": torch.zeros(5, HEADS, 2, 3, dtype=torch.float64).transpose(1, 2)}, "written is not contiguous"),
+        ({"key_padding_mask": torch.zeros(2, 1)}, "key_padding_mask is of type Float, expected Bool"),
     ],
     ids=str,
 )

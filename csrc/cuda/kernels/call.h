@@ -35,7 +35,7 @@ struct Call {
 
   Rows<const void> q, k, v;
   Rows<const float> beta;
-  Rows<const unsigned char> padding;  // (B, S) with head stride 0, nonzero at pads
+  Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
   // Walked calls (see chunk) always have grad_initial_W and _z in the backward, and W and z in the forward if the state is

@@ -77,7 +77,7 @@ template <class P, int N> struct Decoder {
 
   // What is on its way: cached numbers of position lane / 2, and of every position % row_groups a vector's columns.
   Numbers<P, 8> keys[octets];
-  Numbers<P, columns> values[16 / row_groups];
+  Numbers<P, columns> written[16 / row_groups];
 
   float gathered[N][columns], denominator[N], factor[2];
   float product;  // q.k
@@ -105,13 +105,13 @@ template <class P, int N> struct Decoder {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
   FWP_DEVICE bool is_pad() const {
-    return c.padding.data && c.padding.data[row * c.padding.batch + token * c.padding.time];
+    return c.key_padding_mask.data && c.key_padding_mask.data[row * c.key_padding_mask.batch + token * c.key_padding_mask.time];
   }
 
   FWP_DEVICE void run() {
     const int positions = writes() ? c.count + token : c.count, tiles = (positions + 15) / 16;
     fetch_keys(16 * warp, 0, positions);
-    fetch_values(16 * warp, positions);
+    fetch_written(16 * warp, positions);
     load_features(positions);
     clear();
 #pragma unroll 1
@@ -127,7 +127,7 @@ template <class P, int N> struct Decoder {
         sync_warp();
       }
       gather(p);
-      fetch_values(16 * (tile + decode_warps), positions);
+      fetch_written(16 * (tile + decode_warps), positions);
     }
     if (c.W) read_state();
     finish(positions);
@@ -267,21 +267,21 @@ template <class P, int N> struct Decoder {
       }
     }
   }
-  FWP_DEVICE void fetch_values(int first, int positions) {
+  FWP_DEVICE void fetch_written(int first, int positions) {
     if (first >= positions) return;
 #pragma unroll
     for (int i = 0; i < 16 / row_groups; ++i) {
-      values[i].clear();
+      written[i].clear();
       const int p = first + lane / lanes_a_row + row_groups * i;
       if (p >= positions || column >= c.d_value) continue;
       const int64_t at = place_of(c, row, h, p) * c.d_value + column;
       if (c.aligned) {
-        values[i].load(c.values, at);
+        written[i].load(c.written, at);
         continue;
       }
 #pragma unroll
       for (int n = 0; n < columns; ++n)
-        if (column + n < c.d_value) values[i].load_one(n, c.values, at + n, false);
+        if (column + n < c.d_value) written[i].load_one(n, c.written, at + n, false);
     }
   }
 
@@ -385,7 +385,7 @@ template <class P, int N> struct Decoder {
 #pragma unroll
     for (int i = 0; i < 16 / row_groups; ++i) {
       float x[columns];
-      values[i].read(c.type, x);
+      written[i].read(c.type, x);
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         const float by = shuffle(p[i * row_groups / 8 * 2 + n], (lane / lanes_a_row + row_groups * i) % 8 * 4);
@@ -465,7 +465,7 @@ template <class P, int N> struct Decoder {
           u = P::load(c.type, c.v.data, offset(c.v) + at);
           if constexpr (N == 2) u = c.beta.data[offset(c.beta)] * (u - times(sum[1], quotient(total[1])));
         }
-        P::store(c.type, c.values, place_of(c, row, h, position) * c.d_value + at, u);
+        P::store(c.type, c.written, place_of(c, row, h, position) * c.d_value + at, u);
         sum[0] += product * u;
         total[0] += product;
       }

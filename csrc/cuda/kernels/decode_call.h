@@ -7,7 +7,7 @@ namespace fwp::gpu {
 
 constexpr int most_offsets = 56;  // that decode has room for
 
-// Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cached keys and values are of the call's
+// Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
 struct DecodeCall {
   Rule rule;
@@ -24,11 +24,11 @@ struct DecodeCall {
 
   Rows<const void> q, k, v;  // k, v: null where nothing is written
   Rows<const float> beta;
-  Rows<const unsigned char> padding;  // (R, T) with head stride 0, nonzero at pads
+  Rows<const unsigned char> key_padding_mask;  // (R, T) with head stride 0, nonzero at pads
   Rows<void> out;
 
-  void *keys, *values;
-  int aligned;  // rows of keys and values begin at multiples of 16 bytes and are whole multiples of 8 numbers
+  void *keys, *written;
+  int aligned;  // rows of keys and written begin at multiples of 16 bytes and are whole multiples of 8 numbers
   int* ancestors;  // null: position j of row r lies in row state_rows[r]
   int64_t ancestors_ld;
   const int* state_rows;

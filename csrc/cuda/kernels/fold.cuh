@@ -85,7 +85,7 @@ template <class P> struct Folder {
       const int p = first + i / column_block, j = first_column + i % column_block;
       const bool there = p < c.count && j < c.d_value;
       s.u[i / column_block][i % column_block] =
-          there ? P::load(c.type, c.values, place_of(c, row, h, p) * c.d_value + j) : 0.f;
+          there ? P::load(c.type, c.written, place_of(c, row, h, p) * c.d_value + j) : 0.f;
     }
   }
 };

@@ -121,7 +121,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   FWP_DEVICE void find_last_key() {
     const int i = thread_index();
     const bool there =
-        i < here.keys && !(c.padding.data && c.padding.data[b * c.padding.batch + (here.first + i) * c.padding.time]);
+        i < here.keys && !(c.key_padding_mask.data && c.key_padding_mask.data[b * c.key_padding_mask.batch + (here.first + i) * c.key_padding_mask.time]);
     float last = there ? float(i + 1) : 0.f;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {

@@ -1,21 +1,19 @@
-// From tensors to what the kernels see, and a thread's scratch.
+// What the CPU's operators share: a Device of common/operators.h, and a thread's scratch.
 #pragma once
 
-#include <memory>
+#include <c10/core/Device.h>
 
-#include "../common/rows.h"
-#include "call.h"
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
 namespace fwp {
 
-// T: the tensor's type, which the caller has checked, or one of the same bits (Bf16).
-template <class T> Rows<const T> rows(const Tensor& x) {
-  return {static_cast<const T*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.dim() > 2 ? x.stride(2) : 0};
-}
-template <class T> Rows<T> mutable_rows(const Tensor& x) {
-  return {static_cast<T*>(x.mutable_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
-}
-template <class T> const T* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<T>() : nullptr; }
+struct Cpu {
+  struct Guard {  // there is one device
+    explicit Guard(at::Device) {}
+  };
+};
 
 // A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
 template <class T> T* scratch(std::size_t count) {

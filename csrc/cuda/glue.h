@@ -1,6 +1,8 @@
-// From tensors to what the kernels see, for the glue of every operator.
+// What CUDA's operators share: a Device of common/operators.h, the launch, and what a device is asked.
 #pragma once
 
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -18,22 +20,20 @@ inline Type type_of(const char* op, at::ScalarType type) {
   if (type == at::kFloat) return Type::float32;
   TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
-inline void check_served(const char* op, at::ScalarType type, const std::string& rule_name, int64_t d_key) {
-  type_of(op, type);
-  const Rule rule = rule_of(op, rule_name);
-  TORCH_CHECK_VALUE(rule != Rule::gated, op, ": rule is ", rule_name, ", expected sum or delta on CUDA");
-  TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
-}
+struct Cuda {
+  using Guard = c10::cuda::CUDAGuard;
+  static void check(const char* op, at::ScalarType type, const std::string& rule_name, int64_t d_key) {
+    type_of(op, type);
+    const Rule rule = rule_of(op, rule_name);
+    TORCH_CHECK_VALUE(rule != Rule::gated, op, ": rule is ", rule_name, ", expected sum or delta on CUDA");
+    TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
+  }
+};
 
-template <class V> Rows<V> rows(const Tensor& x, V* data) {
-  const bool wide = x.dim() == 4;
-  const int64_t head = x.dim() > 2 ? x.stride(2) : 0;
-  const bool whole = wide && x.size(3) % 8 == 0 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && head % 8 == 0;
-  return {data, x.stride(0), x.stride(1), head, whole && reinterpret_cast<std::uintptr_t>(data) % 16 == 0};
+template <class Call> void start(const char* op, const char* (*kernels)(const Call&, void*), const Call& call) {
+  const char* error = kernels(call, c10::cuda::getCurrentCUDAStream().stream());
+  TORCH_CHECK(error == nullptr, op, ": ", error);
 }
-inline Rows<const void> rows(const Tensor& x) { return rows<const void>(x, x.const_data_ptr()); }
-inline Rows<void> mutable_rows(const Tensor& x) { return rows<void>(x, x.mutable_data_ptr()); }
-inline const float* pointer(const OptionalTensor& x) { return x ? x->const_data_ptr<float>() : nullptr; }
 
 inline int attribute(const char* op, cudaDeviceAttr what, int64_t device) {
   int value = 0;

@@ -1,0 +1,60 @@
+// Tensors as the rows and pointers that the kernels of every device read and write, and new ones to write.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <type_traits>
+
+namespace fwp {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+inline Tensor with_contiguous_rows(const Tensor& x) {
+  return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
+}
+inline bool begins_at_16_bytes(const Tensor& x) {
+  return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+// Contiguous, from a multiple of 16 bytes on.
+inline OptionalTensor whole(const OptionalTensor& x) {
+  if (!x) return x;
+  const Tensor y = x->contiguous();
+  return begins_at_16_bytes(y) ? y : y.clone();
+}
+
+// New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
+inline Tensor new_rows(const Tensor& x, int64_t width) {
+  const int64_t B = x.size(0), L = x.size(1), H = x.size(2);
+  if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
+  return at::empty({B, L, H, width}, x.options());
+}
+inline Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the last dimension (beta)
+  return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
+}
+
+// point(to, x): `to`, a pointer or a device's Rows, becomes x, whose type the caller has checked; without x it is left as
+// it is. Only what is not const is asked for to be written.
+template <class V> V* data_of(const Tensor& x) {
+  if constexpr (std::is_const_v<V>) return static_cast<V*>(x.const_data_ptr());
+  else return static_cast<V*>(x.mutable_data_ptr());
+}
+template <class V> void point(V*& to, const Tensor& x) { to = x.numel() ? data_of<V>(x) : nullptr; }
+
+template <class Rows, class = void> constexpr bool knows_alignment = false;
+template <class Rows> constexpr bool knows_alignment<Rows, std::void_t<decltype(Rows::aligned)>> = true;
+
+template <class Rows> void point(Rows& to, const Tensor& x) {
+  to.data = data_of<std::remove_pointer_t<decltype(to.data)>>(x);
+  to.batch = x.stride(0);
+  to.time = x.stride(1);
+  to.head = x.dim() > 2 ? x.stride(2) : 0;
+  if constexpr (knows_alignment<Rows>)
+    to.aligned = x.dim() == 4 && (x.size(3) | to.batch | to.time | to.head) % 8 == 0 && begins_at_16_bytes(x);
+}
+template <class To> void point(To& to, const OptionalTensor& x) {
+  if (x) point(to, *x);
+}
+
+}  // namespace fwp
