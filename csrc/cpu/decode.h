@@ -27,9 +27,8 @@ template <class T> struct Decoder {
     std::int32_t feature, position;  // number of the feature, and where it lies among the padded blocks
   };
   Active* active;
-  std::size_t size = 0;
 
-  Decoder(const DecodeCall<T>& call, T* scratch)
+  Decoder(const DecodeCall<T>& call, Arena<T>& arena)
       : c(call), delta(c.rule == Rule::delta), gated(c.rule == Rule::gated) {
     blocks = c.nu ? c.nu : 1;
     used = c.d_dot / blocks;
@@ -39,30 +38,19 @@ template <class T> struct Decoder {
     narrow = round_up(c.d_value, V);
     wide = round_up(c.d_value + 1, V);
     most = c.count + c.tokens + V;
-    features = take(scratch, most_queries * blocks * padded);
-    numerators = take(scratch, most_queries * narrow);
-    r = take(scratch, tile * r_size);
-    x = take(scratch, 4 * round_up(c.d_key > c.d_dot ? c.d_key : c.d_dot, V));
-    products = take(scratch, most_queries * most);
-    partial = take(scratch, most_queries * tile * V);
-    weights = take(scratch, most);
-    keys = take_as<const T*>(scratch, most);
-    written = take_as<const T*>(scratch, most);
-    active = take_as<Active>(scratch, c.d_dot);
-    phi_tile = take(scratch, c.new_W ? tile * c.d_dot : 0);
-    u_tile = take(scratch, c.new_W ? tile * wide : 0);
-    state = take(scratch, c.new_W ? c.d_dot * wide : 0);
-  }
-
-  T* take(T* scratch, idx count) {
-    T* piece = scratch ? scratch + size : nullptr;
-    const idx line = 64 / idx(sizeof(T));
-    size += round_up(count, line) + line;
-    return piece;
-  }
-
-  template <class U> U* take_as(T* scratch, idx count) {
-    return reinterpret_cast<U*>(take(scratch, round_up(count * idx(sizeof(U)), sizeof(T)) / idx(sizeof(T))));
+    features = arena.take(most_queries * blocks * padded);
+    numerators = arena.take(most_queries * narrow);
+    r = arena.take(tile * r_size);
+    x = arena.take(4 * round_up(c.d_key > c.d_dot ? c.d_key : c.d_dot, V));
+    products = arena.take(most_queries * most);
+    partial = arena.take(most_queries * tile * V);
+    weights = arena.take(most);
+    keys = arena.template take_as<const T*>(most);
+    written = arena.template take_as<const T*>(most);
+    active = arena.template take_as<Active>(c.d_dot);
+    phi_tile = arena.take(c.new_W ? tile * c.d_dot : 0);
+    u_tile = arena.take(c.new_W ? tile * wide : 0);
+    state = arena.take(c.new_W ? c.d_dot * wide : 0);
   }
 
   // ---- features ----
@@ -317,15 +305,22 @@ template <class T> struct Decoder {
   }
 };
 
-template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) { return Decoder<T>(c, nullptr).size; }
+template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) {
+  Arena<T> arena{nullptr};
+  Decoder<T>(c, arena);
+  return arena.used;
+}
 template <class T> void decode_step(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Decoder<T>(c, scratch).step(row, h);
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).step(row, h);
 }
 template <class T> void decode_read(const DecodeCall<T>& c, idx first, idx last, idx h, T* scratch) {
-  Decoder<T>(c, scratch).read(first, last, h);
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).read(first, last, h);
 }
 template <class T> void decode_fold(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Decoder<T>(c, scratch).fold(row, h);
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).fold(row, h);
 }
 template <class T>
 constexpr DecodeKernels<T> decode_kernels{decode_scratch<T>, decode_step<T>, decode_read<T>, decode_fold<T>};

@@ -11,8 +11,8 @@ template <class T> idx gradient_rows(const Call<T>& c) {
 // Sizes of the side, and what the map takes from the inputs while they are loaded: to s.x, or already features with their
 // sums in s.scale (else 0). `key_padding_mask` is given for keys only.
 template <class T>
-void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h, idx t0,
-                 idx count, Side<T>& s, T* buffer) {
+void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
+                 idx t0, idx count, Side<T>& s, T* buffer) {
   s.tokens = count;
   s.padded = round_up(count, width<T>);
   s.ld = row_distance<T>(count);
@@ -41,8 +41,8 @@ void finish_scale(const Call<T>& c, const Rows<const bool>& key_padding_mask, id
 
 // s.x from the inputs, then phi and scale.
 template <class T>
-void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h, idx t0, idx count,
-               Side<T>& s, T* buffer) {
+void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
+               idx t0, idx count, Side<T>& s, T* buffer) {
   load_inputs(c, rows, key_padding_mask, b, h, t0, count, s, buffer);
   with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { Phi<map.value>::features(c, s); });
   finish_scale(c, key_padding_mask, b, t0, s);
@@ -52,9 +52,9 @@ void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const boo
 // dx: [gradient_rows][ld]. Writes the rows of tokens t0 .. t0 + s.tokens of `rows`.
 template <class T>
 void store_side_gradient(const Call<T>& c, const Side<T>& s, T* df, T* dx, const Rows<T>& rows, idx b, idx h, idx t0) {
-  constexpr idx W = width<T>;
+  constexpr idx lanes = width<T>;
   const idx ld = s.ld;
-  for (idx t = 0; t < s.padded; t += W) {
+  for (idx t = 0; t < s.padded; t += lanes) {
     const Vec<T> scale = load(s.scale + t);
     // f = a / (sum a + eps): da = (df - df.f) scale
     Vec<T> shift{};

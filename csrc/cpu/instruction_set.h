@@ -1,6 +1,21 @@
-// The kernels for one instruction set: a source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS (and FWP_BF16
-// for the bfloat16 kernels instead of the others), asks the compiler for the instructions, and includes this. Everything is inside the namespace: a function shared with other
-// files could be linked from here and fail on an older processor. So no standard header but those without functions.
+// The kernels for one instruction set. A source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS, FWP_TARGET for
+// the instructions that the compiler may use, and FWP_BF16 for the bfloat16 kernels instead of the others; then it includes
+// this. Everything is inside the namespace: a function shared with other files could be linked from here and fail on an older
+// processor. So no standard header is included but those without functions.
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "decode_call.h"
+
+#define FWP_PRAGMA(text) _Pragma(#text)
+#if defined(FWP_TARGET) && defined(__clang__)
+#define FWP_ATTRIBUTE(options) FWP_PRAGMA(clang attribute push(__attribute__((target(options))), apply_to = function))
+FWP_ATTRIBUTE(FWP_TARGET)
+#elif defined(FWP_TARGET)
+#define FWP_OPTION(options) FWP_PRAGMA(GCC target(options))
+FWP_OPTION(FWP_TARGET)  // to the end of the file: templates are compiled there
+#endif
 
 namespace fwp {
 namespace FWP_NAMESPACE {
@@ -47,3 +62,7 @@ const DecodeKernels<double>& decode_kernels_of(double) { return decode_kernels<d
 
 }  // namespace FWP_NAMESPACE
 }  // namespace fwp
+
+#if defined(FWP_TARGET) && defined(__clang__)
+#pragma clang attribute pop
+#endif

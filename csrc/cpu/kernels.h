@@ -4,7 +4,7 @@
 // time, phi feature-major, and everything scaled as normalisation and padding ask:
 //
 //     P = M o (Q K^T)     M: causal mask, or ones
-//     R = K W + stril(K K^T) U,  U = beta V - rate R      delta; rate = beta, or beta / (z.k + eps)
+//     Y = K W + stril(K K^T) U,  U = beta V - rate Y      delta; rate = beta, or beta / (z.k + eps)
 //     U = V                                               sum, gated
 //     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
 //     W <- W + K^T U,  z <- z + K^T 1
@@ -17,12 +17,13 @@
 // "wide" rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
 //
 // The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
-// backwards; for G the gradient of the state after the chunk, gN of N (with that of the denominator in its last column):
+// backwards. dX is the gradient of X; dW is that of the state after the chunk, and dN has that of the denominator in its last
+// column:
 //
-//     dU = P^T gN + K G;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dR = -rate Z
-//     dP = M o (gN U^T);  dKK = stril(dR U^T)
-//     dQ = dP K + gN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U G^T + dR W^T
-//     dV = beta Z;  dbeta = Z.(V - ...);  G <- G + Q^T gN + K^T dR
+//     dU = P^T dN + K dW;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dY = -rate Z
+//     dP = M o (dN U^T);  dKK = stril(dY U^T)
+//     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
+//     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
 //
 // and for the gated rule, whose M and left are running products, down the same recursion backwards, without a division:
 // with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, the gradient of 1 - beta_t is H_t.M_{t-1}, that of beta_t H_tt less this.
@@ -41,10 +42,10 @@ template <class T> struct Plan {
   bool writes_state;         // somebody needs the state after the last chunk
 
   explicit Plan(const Call<T>& c) {
-    constexpr idx W = width<T>;
+    constexpr idx lanes = width<T>;
     causal = c.causal;
-    narrow = round_up(c.d_value, W);
-    wide = round_up(c.d_value + (c.normalize_output ? 1 : 0), W);
+    narrow = round_up(c.d_value, lanes);
+    wide = round_up(c.d_value + (c.normalize_output ? 1 : 0), lanes);
     chunk = c.sources <= longest_chunk ? c.sources : short_chunk;
     chunks = c.sources <= longest_chunk ? 1 : (c.sources + chunk - 1) / chunk;
     const bool given = c.W != nullptr;
@@ -56,17 +57,21 @@ template <class T> struct Plan {
   }
 };
 
-// Hands out pieces of the scratch; with no scratch, counts. Pieces start at whole cache lines, and one line lies between
-// them: pieces a multiple of 4096 bytes apart would make loads wait for stores of equal low address bits.
+// Divides the scratch into arrays, or without a scratch counts how large it has to be. Arrays start at whole cache lines, and
+// one line lies between them: if they were a multiple of 4096 bytes apart, loads would wait for stores of equal low address
+// bits.
 template <class T> struct Arena {
   T* base;
   std::size_t used = 0;
 
   T* take(idx count) {
-    T* piece = base ? base + used : nullptr;
+    T* array = base ? base + used : nullptr;
     const idx line = 64 / idx(sizeof(T));
     used += round_up(count, line) + line;
-    return piece;
+    return array;
+  }
+  template <class U> U* take_as(idx count) {
+    return reinterpret_cast<U*>(take(round_up(count * idx(sizeof(U)), sizeof(T)) / idx(sizeof(T))));
   }
 };
 
@@ -76,15 +81,15 @@ template <class T> struct Head {
   const idx b, h;
 
   Side<T> q, k;
-  T *buffer, *P, *G, *U, *R, *N, *W;  // G: stril(K K^T), or M of the gated rule
+  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is there for the gated rule only
   T *beta, *rate, *seen, *denominator;
   T* left;        // gated: how much of W is left after each position
   const T* ends;  // gated: the last row of M
   T kept;         // gated: the last of left
-  idx ldp;  // rows of P and G
+  idx ldp;  // distance of the rows of P, KK and M
   bool has_W = false;
   bool grams_done = false;  // load_grams has done the work of loading; phi does not hold the features
-  bool paired = false;      // .. by pairs: P and G are their transposes, without what is above the diagonal
+  bool paired = false;      // .. by pairs: P and KK are their transposes, without what is above the diagonal
   T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
   idx ldpairs;
 
@@ -104,9 +109,10 @@ template <class T> struct Head {
     pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
     products = arena.take(pairs_features() ? rows * ldpairs : 0);
     P = arena.take(rows * ldp);
-    G = arena.take(c.rule == Rule::sum ? 0 : rows * ldp);
+    KK = arena.take(c.rule == Rule::delta ? rows * ldp : 0);
+    M = arena.take(c.rule == Rule::gated ? rows * ldp : 0);
     U = arena.take(rows * plan.wide);
-    R = arena.take(c.rule == Rule::delta ? rows * plan.wide : 0);
+    Y = arena.take(c.rule == Rule::delta ? rows * plan.wide : 0);
     N = arena.take(rows * plan.wide);
     W = arena.take(c.d_dot * plan.wide);
     beta = arena.take(ld);
@@ -136,7 +142,7 @@ template <class T> struct Head {
     }
   }
 
-  // ---- small pieces ----
+  // ---- helpers ----
 
   // Rows of values or of their gradient, filled up with zeros to `wide`; what padded keys hold is not read.
   void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
@@ -223,7 +229,7 @@ template <class T> struct Head {
       Phi<M>::rows(c, *s, j, first, count,
                    [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
     add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
-    if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, G);
+    if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
   }
 
   // P or G, as triangles are read.
@@ -279,7 +285,7 @@ template <class T> struct Head {
 
   // ---- writing ----
 
-  // Keys, their U (and R, rate, G for delta) of the chunk that starts at t0, from the state W where there is one.
+  // Keys, their U (for delta also Y, rate and KK) of the chunk that starts at t0, from the state W where there is one.
   void load_chunk(idx t0, idx count) {
     if (!grams_done) load_side(c, c.k, c.key_padding_mask, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
@@ -287,22 +293,22 @@ template <class T> struct Head {
       for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
     if (c.rule == Rule::gated) load_decay(count);
     if (c.rule == Rule::delta) {
-      gram(k, k, true, -1, G, c.normalize_output ? seen : nullptr);
+      gram(k, k, true, -1, KK, c.normalize_output ? seen : nullptr);
       if (has_W) {
-        product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, R, plan.wide);
-        scale_rows(count, k.scale, R, plan.wide);
+        product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, Y, plan.wide);
+        scale_rows(count, k.scale, Y, plan.wide);
       }
       for (idx t = 0; t < count; ++t) {
         if (!c.normalize_output) {
           rate[t] = beta[t];
           continue;
         }
-        seen[t] += (has_W ? R[t * plan.wide + c.d_value] : T(0)) + c.eps;
+        seen[t] += (has_W ? Y[t * plan.wide + c.d_value] : T(0)) + c.eps;
         rate[t] = seen[t] == 0 ? T(0) : beta[t] / seen[t];
       }
       scale_rows(count, beta, U, plan.narrow);
-      if (has_W) triangle_solve<true>(count, plan.narrow, triangle(G), rate, 1, R, plan.wide, U, plan.wide);
-      else triangle_solve<false>(count, plan.narrow, triangle(G), rate, 1, R, plan.wide, U, plan.wide);
+      if (has_W) triangle_solve<true>(count, plan.narrow, triangle(KK), rate, 1, Y, plan.wide, U, plan.wide);
+      else triangle_solve<false>(count, plan.narrow, triangle(KK), rate, 1, Y, plan.wide, U, plan.wide);
     }
     if (c.normalize_output)
       for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
@@ -313,13 +319,13 @@ template <class T> struct Head {
     kept = 1;
     for (idx t = 0; t < count; ++t) {
       const T keep = 1 - beta[t];
-      T* row = G + t * ldp;
+      T* row = M + t * ldp;
       for (idx j = 0; j < k.padded; j += width<T>)
         store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep));
       row[t] = beta[t];
       left[t] = kept *= keep;
     }
-    ends = G + (count > 0 ? count - 1 : 0) * ldp;
+    ends = M + (count > 0 ? count - 1 : 0) * ldp;
   }
 
   // The state after the chunk, to `to`, which holds the state before it where there is one. Overwrites U.
@@ -361,7 +367,7 @@ template <class T> struct Head {
 
   void mask_gram(T* unmasked) {
     for (idx i = 0; i < q.tokens; ++i) {
-      const T* m = plan.causal ? G + i * ldp : ends;
+      const T* m = plan.causal ? M + i * ldp : ends;
       Vec<T> sum{};
       for (idx j = 0; j < k.padded; j += width<T>) {
         const Vec<T> x = load(P + i * ldp + j), y = x * load(m + j);
@@ -461,16 +467,16 @@ template <class T> struct Head {
 
 template <class T> struct HeadBackward : Head<T> {
   using Base = Head<T>;
-  using Base::b, Base::beta, Base::c, Base::denominator, Base::ends, Base::G, Base::h, Base::has_W, Base::k,
-      Base::kept, Base::ldp, Base::left, Base::P, Base::plan, Base::q, Base::R, Base::rate, Base::seen, Base::U, Base::W;
+  using Base::b, Base::beta, Base::c, Base::denominator, Base::ends, Base::h, Base::has_W, Base::k, Base::kept,
+      Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y, Base::rate, Base::seen, Base::U, Base::W;
 
   T* states;           // W at the start of every chunk, then after the last
   T* dW;               // [d_dot][wide]
   T *dq, *dk, *dx;     // [d_dot][ld of q, k] of the scaled features; [d_key, dpfp: 2 d_key][ld] of what they are made of
-  T *gN, *dU, *dR;     // wide rows; dR ends as the gradient of K W, with that of z.k in the last column
+  T *dN, *dU, *dY;     // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
   T *V, *old;          // wide rows: values; Q W
-  T *U_across, *across;  // [wide][lda]: U and one of gN, dR, turned
-  T *D, *Dt;           // [tokens][lda]: gradient of P or K K^T, turned
+  T *U_across, *across;  // [wide][lda]: U and one of dN, dY, turned
+  T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
   // Gated: P before M, then the gradient of M (causal); gradients of M's last row, of left, and what runs backwards (H).
   T *unmasked, *dends, *dleft, *running;
@@ -491,15 +497,15 @@ template <class T> struct HeadBackward : Head<T> {
     dk = arena.take(c.d_dot * ld);
     dx = arena.take(gradient_rows(c) * ld);
     const bool delta = c.rule == Rule::delta;
-    gN = arena.take(size);
+    dN = arena.take(size);
     dU = arena.take(size);
-    dR = arena.take(delta ? size : 0);
+    dY = arena.take(delta ? size : 0);
     V = arena.take(delta ? size : 0);
     old = arena.take(size);
     U_across = arena.take(plan.wide * lda);
     across = arena.take(plan.wide * lda);
-    D = arena.take(rows * lda);
-    Dt = arena.take(rows * lda);
+    dP = arena.take(rows * lda);
+    dP_t = arena.take(rows * lda);
     pull = arena.take(ld);
     seen_by_keys = arena.take(ld);
     const bool gated = c.rule == Rule::gated;
@@ -520,38 +526,38 @@ template <class T> struct HeadBackward : Head<T> {
       for (idx j = 0; j < plan.wide; j += width<T>)
         transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
   }
-  // Dt = D^T, then D and Dt scaled by column and row factors: D[i] *= row[i], Dt[j] *= column[j].
+  // dP_t = dP^T, then dP and dP_t scaled by column and row factors: dP[i] *= row[i], dP_t[j] *= column[j].
   void turn_square(idx rows, idx columns) const {
     for (idx i = 0; i < rows; i += width<T>)
-      for (idx j = 0; j < columns; j += width<T>) transpose_block(D + i * lda + j, lda, Dt + j * lda + i, lda);
+      for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
   }
   void scale_square(T* square, idx rows, idx columns, const T* by) const {
     for (idx i = 0; i < rows; ++i)
       for (idx j = 0; j < columns; j += width<T>) store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
   }
 
-  // D = left U^T without the column of ones (D has `rows` padded rows); sums[i] += P_i.D_i where P is given.
+  // dP = left U^T without the column of ones; dP has `rows` padded rows.
   void pair_gradient(const T* left, idx rows, bool lower) const {
-    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
-    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, D, lda);
+    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
+    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
   }
-  // D[i][j] += shift for j <= last, 0 behind.
+  // dP[i][j] += shift for j <= last, 0 behind.
   void shift_row(idx i, idx last, T shift) const {
     const auto lane = lane_numbers<T>();
     for (idx j = 0; j < k.padded; j += width<T>) {
       Vec<T> x{};
       if (j <= last) {
-        x = load(D + i * lda + j) + splat(shift);
+        x = load(dP + i * lda + j) + splat(shift);
         if (j + width<T> > last + 1) x = lane <= Base::lane_limit(last - j) ? x : Vec<T>{};
       }
-      store(D + i * lda + j, x);
+      store(dP + i * lda + j, x);
     }
   }
   T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
     const auto lane = lane_numbers<T>();
     Vec<T> sum{};
     for (idx j = 0; j < k.padded && j <= last; j += width<T>) {
-      const Vec<T> x = load(P + i * ldp + j) * load(D + i * lda + j);
+      const Vec<T> x = load(P + i * ldp + j) * load(dP + i * lda + j);
       sum += j + width<T> > last + 1 ? (lane <= Base::lane_limit(last - j) ? x : Vec<T>{}) : x;
     }
     return sum_of_lanes<T>(sum);
@@ -567,85 +573,88 @@ template <class T> struct HeadBackward : Head<T> {
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
     if (from_gram) Base::read_gram(unmasked);
-    Base::load_rows(c.grad_out, t0, count, false, gN);
-    for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) gN[i] = 0;
+    Base::load_rows(c.grad_out, t0, count, false, dN);
+    for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) dN[i] = 0;
     if (c.normalize_output)
       for (idx t = 0; t < count; ++t) {
         const T inverse = denominator[t] == 0 ? T(0) : 1 / denominator[t];
         denominator[t] = inverse;
-        T total = 0;  // gN.N, so far of what was read from W
+        T total = 0;  // dN.N, so far of what was read from W
         for (idx j = 0; j < c.d_value; ++j) {
-          T& g = gN[t * plan.wide + j];
+          T& g = dN[t * plan.wide + j];
           g *= inverse;
           if (has_W) total += g * old[t * plan.wide + j];
         }
         seen[t] = Base::share(t, from_gram) * total;
       }
-    if (from_gram) pair_gradient(gN, q.padded, plan.causal);
+    if (from_gram) pair_gradient(dN, q.padded, plan.causal);
     for (idx i = 0; i < q.padded; ++i) {
       const idx last = i >= count ? -1 : plan.causal ? i : k.tokens - 1;
       T shift = 0;  // gradient of the denominator
       if (c.normalize_output && i < count) {
         if (from_gram) seen[i] += dot_row(i, last);
         shift = -denominator[i] * seen[i];
-        gN[i * plan.wide + c.d_value] = shift;
+        dN[i * plan.wide + c.d_value] = shift;
       }
       if (from_gram) shift_row(i, last, shift);
     }
     if (gated) mask_backward(count);
     for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     if (has_W) {
-      turn(gN, count, across);
+      turn(dN, count, across);
       product<true>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
       for (idx t = 0; gated && t < count; ++t)
         for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
     }
-    if (from_gram) {
-      turn_square(q.padded, k.padded);
-      scale_square(Dt, k.padded, q.padded, k.scale);
-      scale_square(D, q.padded, k.padded, q.scale);
-      const View<T> keys = Base::features(k), queries = Base::features(q);
-      if (plan.causal) {
-        // dU += P^T gN from the last row up, so that the triangle is a lower one.
-        const idx e = count - 1;
-        triangle_product<true>(count, plan.narrow, View<T>{P + e * ldp + e, -1, -ldp}, gN + e * plan.wide, -plan.wide,
-                               dU + e * plan.wide, -plan.wide);
-        product<true, Band::upper>(c.d_dot, q.padded, k.tokens, keys, Dt, lda, dq, q.ld);
-        product<true, Band::lower>(c.d_dot, k.padded, count, queries, D, lda, dk, k.ld);
-      } else {
-        product<true>(k.tokens, plan.narrow, count, View<T>{P, 1, ldp}, gN, plan.wide, dU, plan.wide);
-        product<true>(c.d_dot, q.padded, k.tokens, keys, Dt, lda, dq, q.ld);
-        product<true>(c.d_dot, k.padded, count, queries, D, lda, dk, k.ld);
-      }
-    }
+    if (from_gram) gram_backward(count);
     store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
     if (need_dW) {
       for (idx t = 0; gated && t < count; ++t)
-        for (idx j = 0; j < plan.wide; ++j) gN[t * plan.wide + j] *= Base::share(t, true);
-      Base::write(q, gN, dW, has_dW);
+        for (idx j = 0; j < plan.wide; ++j) dN[t * plan.wide + j] *= Base::share(t, true);
+      Base::write(q, dN, dW, has_dW);
       has_dW = true;
     }
   }
 
-  // D, the gradient of P, becomes that of Q K^T; M and left get theirs.
+  // From dP, of a tile of `count` queries, to dq, dk and dU.
+  FWP_INLINE void gram_backward(idx count) const {
+    turn_square(q.padded, k.padded);
+    scale_square(dP_t, k.padded, q.padded, k.scale);
+    scale_square(dP, q.padded, k.padded, q.scale);
+    const View<T> keys = Base::features(k), queries = Base::features(q);
+    if (plan.causal) {
+      // dU += P^T dN from the last row up, so that the triangle is a lower one.
+      const idx e = count - 1;
+      triangle_product<true>(count, plan.narrow, View<T>{P + e * ldp + e, -1, -ldp}, dN + e * plan.wide, -plan.wide,
+                             dU + e * plan.wide, -plan.wide);
+      product<true, Band::upper>(c.d_dot, q.padded, k.tokens, keys, dP_t, lda, dq, q.ld);
+      product<true, Band::lower>(c.d_dot, k.padded, count, queries, dP, lda, dk, k.ld);
+    } else {
+      product<true>(k.tokens, plan.narrow, count, View<T>{P, 1, ldp}, dN, plan.wide, dU, plan.wide);
+      product<true>(c.d_dot, q.padded, k.tokens, keys, dP_t, lda, dq, q.ld);
+      product<true>(c.d_dot, k.padded, count, queries, dP, lda, dk, k.ld);
+    }
+  }
+
+  // dP, the gradient of P, becomes that of Q K^T; M and left get theirs.
   void mask_backward(idx count) {
     for (idx t = 0; t < count; ++t) {
-      const T* m = plan.causal ? G + t * ldp : ends;
+      const T* m = plan.causal ? M + t * ldp : ends;
       for (idx j = 0; j < k.padded; j += width<T>) {
-        const Vec<T> d = load(D + t * lda + j), dm = d * load(unmasked + t * ldp + j);
+        const Vec<T> d = load(dP + t * lda + j), dm = d * load(unmasked + t * ldp + j);
         if (plan.causal) store(unmasked + t * ldp + j, dm);
         else store(dends + j, load(dends + j) + dm);
-        store(D + t * lda + j, d * load(m + j));
+        store(dP + t * lda + j, d * load(m + j));
       }
       T total = 0;
-      for (idx j = 0; has_W && j < columns; ++j) total += gN[t * plan.wide + j] * old[t * plan.wide + j];
+      for (idx j = 0; has_W && j < columns; ++j) total += dN[t * plan.wide + j] * old[t * plan.wide + j];
       if (plan.causal) dleft[t] = total;
       else dkept += total;
     }
   }
 
-  // What the gated rule's write does to the gradients: G, that of the state after the chunk, reaches K and U through the
-  // weights in `ends`, and the state before it through `kept`. dU and dk hold K G and G U^T where has_dW.
+  // What the gated rule's write does to the gradients: dW, that of the state after the chunk, reaches K and U through the
+  // weights in `ends`, and the state before it through `kept`. dU and dk hold K dW and U dW^T where has_dW.
   void write_decay_backward(idx count) {
     dkept = 0;
     for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
@@ -678,7 +687,7 @@ template <class T> struct HeadBackward : Head<T> {
       for (idx j = 0; j < k.padded; j += width<T>) {
         Vec<T> x = load(running + j);
         if (plan.causal) x += load(unmasked + t * ldp + j);
-        if (t > 0) sum += x * load(G + (t - 1) * ldp + j);
+        if (t > 0) sum += x * load(M + (t - 1) * ldp + j);
         store(running + j, x * keep);
       }
       dbeta -= sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
@@ -695,17 +704,17 @@ template <class T> struct HeadBackward : Head<T> {
       return;
     }
     const idx e = count - 1;
-    for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dR[i] = 0;
-    // The transposed system runs from the last row up: dU becomes Z, dR = -rate Z.
-    triangle_solve<true>(count, plan.narrow, View<T>{G + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
-                   dR + e * plan.wide, -plan.wide);
+    for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dY[i] = 0;
+    // The transposed system runs from the last row up: dU becomes Z, dY = -rate Z.
+    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
+                   dY + e * plan.wide, -plan.wide);
     const T* Z = dU;
     Base::load_rows(c.v, t0, count, true, V);
     for (idx t = 0; t < count; ++t) {
       T dbeta = 0, drate = 0;
       for (idx j = 0; j < c.d_value; ++j) {
         dbeta += Z[t * plan.wide + j] * V[t * plan.wide + j];
-        drate -= Z[t * plan.wide + j] * R[t * plan.wide + j];
+        drate -= Z[t * plan.wide + j] * Y[t * plan.wide + j];
       }
       pull[t] = 0;
       if (!c.normalize_output) {
@@ -714,26 +723,26 @@ template <class T> struct HeadBackward : Head<T> {
         dbeta += drate / seen_by_keys[t];
         pull[t] = -drate * rate[t] / seen_by_keys[t];
       }
-      for (idx j = c.d_value; j < plan.wide; ++j) dR[t * plan.wide + j] = 0;
-      if (c.normalize_output) dR[t * plan.wide + c.d_value] = pull[t];
+      for (idx j = c.d_value; j < plan.wide; ++j) dY[t * plan.wide + j] = 0;
+      if (c.normalize_output) dY[t * plan.wide + c.d_value] = pull[t];
       *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
     }
     store_values(t0, count, Z, beta);
-    pair_gradient(dR, k.padded, true);
+    pair_gradient(dY, k.padded, true);
     for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? pull[i] : T(0));
     turn_square(k.padded, k.padded);
     for (idx i = 0; i < k.padded; ++i)
       for (idx j = 0; j < k.padded; j += width<T>) {
-        T* d = D + i * lda + j;
-        store(d, (load(d) + load(Dt + i * lda + j)) * splat(k.scale[i]));
+        T* d = dP + i * lda + j;
+        store(d, (load(d) + load(dP_t + i * lda + j)) * splat(k.scale[i]));
       }
-    product<true>(c.d_dot, k.padded, count, Base::features(k), D, lda, dk, k.ld);
+    product<true>(c.d_dot, k.padded, count, Base::features(k), dP, lda, dk, k.ld);
     if (has_W) {
-      turn(dR, count, across);
+      turn(dY, count, across);
       product<true>(c.d_dot, k.padded, columns, Base::rows(W), across, lda, dk, k.ld);
     }
     if (need_dW) {
-      Base::write(k, dR, dW, has_dW);
+      Base::write(k, dY, dW, has_dW);
       has_dW = true;
     }
   }

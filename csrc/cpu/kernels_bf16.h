@@ -3,7 +3,7 @@
 // stays in the first-level cache, and with phi unscaled: the keys' scales s are in U, the queries' t in the last step.
 //
 //     P = M o (Q K^T)     M: causal mask, or ones
-//     R = K W + stril(K K^T) U,  U = s (beta V - s rate R)      delta; rate = beta, or beta / (s z.k + eps)
+//     Y = K W + stril(K K^T) U,  U = s (beta V - s rate Y)      delta; rate = beta, or beta / (s z.k + eps)
 //     U = s V                                                   sum
 //     N = t (P U + Q W),  out = N or N / (t (P s + Q z) + eps)
 //     W <- W + K^T U,  z <- z + K^T s
@@ -36,11 +36,11 @@ struct PlanBf16 {
 
 // c += A b over `count` columns of A and rows of b, 4 rows at a time; `N` vectors of columns. See triangle_solve.
 template <int N>
-FWP_INLINE void solve_columns(idx count, const float* A, idx lda, const float* rate, const float* R, float* U, idx ld) {
+FWP_INLINE void solve_columns(idx count, const float* A, idx lda, const float* rate, const float* Y, float* U, idx ld) {
   for (idx i = 0; i < count; i += 4) {
     __m512 c[4][N];
     unroll<4 * N>([&](auto l) FWP_INLINE_LAMBDA {
-      c[l / N][l % N] = R ? _mm512_loadu_ps(R + (i + l / N) * ld + 16 * (l % N)) : _mm512_setzero_ps();
+      c[l / N][l % N] = Y ? _mm512_loadu_ps(Y + (i + l / N) * ld + 16 * (l % N)) : _mm512_setzero_ps();
     });
     const float* a = A + i * lda;
     for (idx k = 0; k < i; ++k) {
@@ -78,7 +78,7 @@ struct HeadBf16 {
   Bf16 *left_high, *left_low;             // left factor: rows of P, of K K^T, of K^T
   Bf16 *U_high, *U_low, *W_high, *W_low;  // right factors
   float *gram;                            // of a block with the chunk so far
-  float *U, *R, *N, *W;                   // U, R, N of a block
+  float *U, *Y, *N, *W;                   // U, Y, N of a block
   float *beta, *rate;
   idx ldg, ldl;                           // rows of gram and of left factors over tokens
   bool has_W = false, finite = true;
@@ -107,7 +107,7 @@ struct HeadBf16 {
     W_low = narrow(state ? wide / 16 * panel_of(features) : 0);
     gram = arena.take(block * ldg);
     U = arena.take(block * wide);
-    R = arena.take(block * wide);
+    Y = arena.take(block * wide);
     N = arena.take(block * wide);
     W = arena.take(state ? features * wide : 0);
     beta = arena.take(block);
@@ -119,7 +119,7 @@ struct HeadBf16 {
   Right state() const { return {W_high, W_low, panel_of(plan.features)}; }
   Left left() const { return {left_high, left_low, ldl}; }
 
-  // Asks for tokens t0 .. t0 + count of the next head: short pieces far apart, which would come too late.
+  // Asks for tokens t0 .. t0 + count of the next head: their rows are short and far apart, and would come too late.
   template <class T> void prefetch_next(const Rows<T>& rows, idx t0, idx count, idx columns) const {
     const idx next_h = h + 1 < c.heads ? h + 1 : 0, next_b = next_h ? b : b + 1;
     if (next_b >= c.batch) return;
@@ -186,8 +186,8 @@ struct HeadBf16 {
   void solve(idx first, idx count) {
     const idx wide = plan.wide, rows = round_up(count, 16);
     tile_product(rows, first + rows, plan.features, k.left(map), transposed_keys(), gram, ldg, false, first);
-    const bool has_R = has_W || first > 0;
-    if (has_W) tile_product(rows, wide, plan.features, k.left(map), state(), R, wide, false);
+    const bool has_Y = has_W || first > 0;
+    if (has_W) tile_product(rows, wide, plan.features, k.left(map), state(), Y, wide, false);
     for (idx i = 0; i < rows; i += 16) {
       const __m512 scale = _mm512_loadu_ps(k.scale + i);
       _mm512_storeu_ps(rate + i, _mm512_mul_ps(_mm512_loadu_ps(beta + i), _mm512_mul_ps(scale, scale)));
@@ -199,15 +199,15 @@ struct HeadBf16 {
         sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(earlier, gram + i * ldg + j),
                               _mm512_maskz_loadu_ps(earlier, key_scale + j), sum);
       }
-      const float z = _mm512_reduce_add_ps(sum) + (has_W ? R[i * wide + c.d_value] : 0.0f);
+      const float z = _mm512_reduce_add_ps(sum) + (has_W ? Y[i * wide + c.d_value] : 0.0f);
       const float seen = k.scale[i] * z + c.eps;
       rate[i] = seen == 0 ? 0.0f : rate[i] / seen;
     }
     if (first > 0) {
       for (idx i = 0; i < rows; ++i) split_row(gram + i * ldg, first, first, left_high + i * ldl, left_low + i * ldl);
-      tile_product(rows, wide, first, left(), written(), R, wide, has_W);
+      tile_product(rows, wide, first, left(), written(), Y, wide, has_W);
     }
-    const float *A = gram + first, *r = has_R ? R : nullptr;
+    const float *A = gram + first, *r = has_Y ? Y : nullptr;
     idx j = 0;
     for (; j + 64 <= plan.narrow; j += 64) solve_columns<4>(count, A, ldg, rate, r ? r + j : r, U + j, wide);
     for (; j < plan.narrow; j += 16) solve_columns<1>(count, A, ldg, rate, r ? r + j : r, U + j, wide);
@@ -314,7 +314,8 @@ struct HeadBf16 {
 
 inline bool serves(const CallBf16& c) {
   const bool has_map = with_map(c.map, [](auto map) { return PhiBf16<map.value>::served; });
-  return has_map && (c.rule == Rule::sum || c.rule == Rule::delta) && c.targets > 0 && c.sources > 0 && c.d_value > 0 && c.d_dot > 0;
+  return has_map && (c.rule == Rule::sum || c.rule == Rule::delta) && c.targets > 0 && c.sources > 0 && c.d_value > 0 &&
+         c.d_dot > 0;
 }
 inline std::size_t forward_scratch(const CallBf16& c) {
   Arena<float> arena{nullptr};

@@ -17,30 +17,30 @@ template <class T> idx row_distance(idx tokens) {
   return padded * sizeof(T) >= 256 && padded * sizeof(T) % 256 == 0 ? padded + width<T> : padded;
 }
 
-// put(d, x_d of tokens t0 + t .. t0 + t + W) for all d, 0 behind `count` and for padding. `buffer`: width x
+// put(d, x_d of tokens t0 + t .. t0 + t + lanes) for all d, 0 behind `count` and for padding. `buffer`: width x
 // round_up(d_key) elements. `ahead` as in Side.
 template <class T, class F>
 FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0, idx t, idx count, idx d_key,
                                 const Rows<const bool>& key_padding_mask, idx ahead, T* buffer, F put) {
-  constexpr idx W = width<T>;
-  bool direct = t + W <= count;
+  constexpr idx lanes = width<T>;
+  bool direct = t + lanes <= count;
   if (direct && key_padding_mask)
-    for (idx i = 0; i < W; ++i) direct = direct && !*key_padding_mask.at(b, t0 + t + i, 0);
+    for (idx i = 0; i < lanes; ++i) direct = direct && !*key_padding_mask.at(b, t0 + t + i, 0);
   const T* from = rows.data ? rows.at(b, t0 + t, h) : nullptr;
   idx first = 0;
   if (direct)
-    for (; first + W <= d_key; first += W) {
-      for (idx i = 0; i < W; ++i) prefetch<false>(from + i * rows.time + first + ahead);
+    for (; first + lanes <= d_key; first += lanes) {
+      for (idx i = 0; i < lanes; ++i) prefetch<false>(from + i * rows.time + first + ahead);
       for_columns(from + first, rows.time, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA { put(first + i, column); });
     }
   if (first == d_key) return;
   // Rows that end within a vector, or tokens that are not there: through a copy filled up with zeros.
-  const idx columns = round_up(d_key, W);
-  for (idx i = 0; i < W; ++i) {
+  const idx columns = round_up(d_key, lanes);
+  for (idx i = 0; i < lanes; ++i) {
     const bool there = t + i < count && !(key_padding_mask && *key_padding_mask.at(b, t0 + t + i, 0));
     for (idx d = first; d < columns; ++d) buffer[i * columns + d] = there && d < d_key ? from[i * rows.time + d] : T(0);
   }
-  for (; first < d_key; first += W)
+  for (; first < d_key; first += lanes)
     for_columns(buffer + first, columns, [&](auto i, Vec<T> column) FWP_INLINE_LAMBDA {
       if (first + i < d_key) put(first + i, column);
     });
@@ -49,13 +49,13 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
 // The other way: rows of tokens t0 .. t0 + count from x[d][t].
 template <class T>
 void store_transposed(const Rows<T>& rows, idx b, idx h, idx t0, idx count, idx d_key, const T* x, idx ld) {
-  constexpr idx W = width<T>;
+  constexpr idx lanes = width<T>;
   idx t = 0;
-  for (; t + W <= count; t += W) {
+  for (; t + lanes <= count; t += lanes) {
     idx d = 0;
-    for (; d + W <= d_key; d += W) transpose_block(x + d * ld + t, ld, rows.at(b, t0 + t, h) + d, rows.time);
+    for (; d + lanes <= d_key; d += lanes) transpose_block(x + d * ld + t, ld, rows.at(b, t0 + t, h) + d, rows.time);
     for (; d < d_key; ++d)
-      for (idx i = 0; i < W; ++i) rows.at(b, t0 + t + i, h)[d] = x[d * ld + t + i];
+      for (idx i = 0; i < lanes; ++i) rows.at(b, t0 + t + i, h)[d] = x[d * ld + t + i];
   }
   for (; t < count; ++t) {
     T* to = rows.at(b, t0 + t, h);
