@@ -23,7 +23,7 @@ struct Operators : Cuda {
   static void forward(const Inputs& in, const Results& results) {
     Call call = call_of(in, results, false);
     std::pair<Tensor, Tensor> between;
-    if (is_walked(call) && !call.resident && !call.W) {
+    if (is_segmented(call) && !call.resident && !call.W) {
       between = in.new_states(true);
       point(call.W, between.first);
       point(call.z, between.second);
@@ -34,7 +34,7 @@ struct Operators : Cuda {
   static void backward(const Inputs& in, const Gradients& found) {
     Call call = call_of(in, found, true);
     std::array<Tensor, 4> workspace;
-    if (is_walked(call)) {
+    if (is_segmented(call)) {
       call.checkpoints = checkpoints_of(call);
       const int64_t states = states_of(call), B = in.batch(), H = in.heads(), d_dot = in.options.d_dot;
       const auto make = [&](Tensor& x, float*& to, bool wanted, at::IntArrayRef shape) {

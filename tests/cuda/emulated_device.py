@@ -1,12 +1,12 @@
 """A pytest plugin for machines without a GPU: the CPU calls itself a CUDA device, and tests that need one run on it.
 
-``python -m pytest -p tests.cuda.pretended tests/cuda -m needs`` compiles csrc/cuda/launch.cpp and decode_launch.cpp as
-they are, with stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on the shim, and registers them
-with torch. A CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what stands for CUDA in torch's
-dispatcher, all others what stands for the CPU. So Python's choices by device, autograd, the dispatcher's tables and the
-glue are those of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA graphs, the real allocator.
+``python -m pytest -p tests.cuda.emulated_device tests/cuda -m needs`` compiles csrc/cuda/launch.cpp and
+decode_launch.cpp as they are, with stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on the
+shim, and registers them with torch. A CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what
+stands for CUDA in torch's dispatcher, all others what stands for the CPU. So Python's choices by device, autograd, the
+dispatcher's tables and the glue are those of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA graphs, the real allocator.
 
-It changes the whole process, so it needs one of its own, in which the real library is not loaded: test_pretended.py.
+It changes the whole process, so test_emulated_device.py starts one, in which the real library is not loaded.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import ctypes
 from tests.cuda.shim import CUDA, INSTANCES, path
 
 # Before torch is imported: it looks for CUDA once.
-_GLUE = (CUDA / "shim" / "pretended.cpp", CUDA / "launch.cpp", CUDA / "decode_launch.cpp")
+_GLUE = (CUDA / "shim" / "emulated_device.cpp", CUDA / "launch.cpp", CUDA / "decode_launch.cpp")
 _PATH = path(*sorted(INSTANCES.glob("*.cu")), glue=_GLUE)
 _LIBRARY = ctypes.CDLL(str(_PATH))
 
@@ -29,7 +29,7 @@ _KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 _BETWEEN_DEVICES = ("aten::copy_", "aten::_to_copy", "aten::index.Tensor", "aten::index_put_", "aten::_index_put_impl_")
 
 
-class Pretended(torch.Tensor):
+class EmulatedTensor(torch.Tensor):
     """Says it is on a CUDA device; ``held`` is the CPU tensor that has the numbers."""
 
     held: torch.Tensor
@@ -51,7 +51,7 @@ class Pretended(torch.Tensor):
         return self.held.tolist()
 
     def __repr__(self):
-        return f"Pretended({self.held})"
+        return f"EmulatedTensor({self.held})"
 
 
 class _Mode(TorchDispatchMode):
@@ -63,19 +63,19 @@ class _Mode(TorchDispatchMode):
 
 def _run(function, args: tuple, kwargs: dict):
     tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-    lent = any(isinstance(x, Pretended) for x in tensors)
+    lent = any(isinstance(x, EmulatedTensor) for x in tensors)
     device = kwargs.get("device")
     wrap = lent if device is None else torch.device(device).type == "cuda"
     if not lent and not wrap:
         return function(*args, **kwargs)
     ours, name = function.namespace == "fwp", function.name()
     if lent and not ours and not name.startswith(_BETWEEN_DEVICES):
-        strangers = [x for x in tensors if x.dim() and not isinstance(x, Pretended)]
+        strangers = [x for x in tensors if x.dim() and not isinstance(x, EmulatedTensor)]
         if strangers:
             raise RuntimeError(f"{name}: expected all tensors to be on the same device, found cuda:0 and cpu")
 
     def held(x: torch.Tensor) -> torch.Tensor:
-        if isinstance(x, Pretended):
+        if isinstance(x, EmulatedTensor):
             return x.held
         return x.to("meta") if ours else x  # so that the glue sees another device
 
@@ -85,21 +85,21 @@ def _run(function, args: tuple, kwargs: dict):
     out = function.redispatch(_KERNELS, *given, **named) if ours else function(*given, **named)
     if not wrap or any(out is x for x in tensors):
         return out
-    out = tree_map_only(torch.Tensor, Pretended, out)
+    out = tree_map_only(torch.Tensor, EmulatedTensor, out)
     return return_and_correct_aliasing(function, args, kwargs, out) if lent else out
 
 
 def set_device(major: int = 9, minor: int = 0, shared_memory: int = 227 * 1024) -> None:
-    """What the pretended device answers: its compute capability, and the shared memory that a block may have."""
+    """What the emulated device answers: its compute capability, and the shared memory that a block may have."""
     _LIBRARY.fwp_shim_device(major, minor, shared_memory)
 
 
 def pytest_configure(config):
     real = _extension.status()
-    assert not real.cuda, "the CUDA library is loaded: there is nothing to pretend"
+    assert not real.cuda, "the CUDA library is loaded: nothing is emulated beside it"
     reasons = {part: reason for part, reason in real.reasons.items() if part != "cuda"}
-    pretended = _extension.ExtensionStatus({**real.libraries, "cuda": _PATH}, reasons)
-    _extension.status = lambda: pretended
+    emulated = _extension.ExtensionStatus({**real.libraries, "cuda": _PATH}, reasons)
+    _extension.status = lambda: emulated
     torch.cuda.is_available = lambda: True
     torch.cuda._lazy_init, torch.cuda.current_device = lambda: None, lambda: 0
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter cannot become a wrapper

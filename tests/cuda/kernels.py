@@ -41,7 +41,7 @@ class _Call(ctypes.Structure):
         *((name, c_int) for name in ("causal", "normalize_features", "normalize_output")),
         ("eps", c_float),
         *((name, c_int) for name in ("batch", "heads", "targets", "sources", "d_key", "d_value", "d_dot")),
-        *((name, c_int) for name in ("chunk", "together", "base_rows", "base_end", "resident")),
+        *((name, c_int) for name in ("segment", "together", "base_rows", "base_end", "resident")),
         *((name, _Rows) for name in _ROWS),
         *((name, c_void_p) for name in ("initial_W", "initial_z")),
         ("out", _Rows),
@@ -93,7 +93,7 @@ def make_call(
     )  # fmt: skip
 
 
-# The shared memory that a block may have on an H100. With less, 65 to 128 positions are processed in pieces too.
+# The shared memory that a block may have on an H100. With less, 65 to 128 positions take several segments too.
 SHARED_MEMORY = 227 * 1024
 
 
@@ -108,10 +108,10 @@ def _fit(call: _Call, *, backward: bool, limit: int) -> None:
     kernels().fwp_shim_fit(ctypes.byref(call), int(backward), limit)
 
 
-def _walked(call: _Call, *, backward: bool, limit: int) -> bool:
-    """Does the same as :func:`_fit`, and returns whether the call is processed in pieces."""
+def _segmented(call: _Call, *, backward: bool, limit: int) -> bool:
+    """Does the same as :func:`_fit`, and returns whether the call has several segments."""
     _fit(call, backward=backward, limit=limit)
-    return bool(kernels().fwp_shim_walked(ctypes.byref(call)))
+    return bool(kernels().fwp_shim_segmented(ctypes.byref(call)))
 
 
 def bytes_needed(call: _Call, *, backward: bool, limit: int) -> int:
@@ -142,7 +142,7 @@ def forward(
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
-    if _walked(call, backward=False, limit=limit) and not (return_state or call.resident):
+    if _segmented(call, backward=False, limit=limit) and not (return_state or call.resident):
         between = _states(call)
         call.W, call.z = map(_pointer, between)
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
@@ -166,7 +166,7 @@ def backward(
     call.grad_beta = _Rows.of(found.get("beta"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
     between, gradient = _states(call, 1), _states(call)
-    if _walked(call, backward=True, limit=limit):
+    if _segmented(call, backward=True, limit=limit):
         call.checkpoints = kernels().fwp_shim_checkpoints(ctypes.byref(call))
         room = kernels().fwp_shim_states(ctypes.byref(call))
         between = _states(call, room + 1)

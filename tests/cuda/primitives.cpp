@@ -79,6 +79,19 @@ FWP_KERNEL(32, 1) divergent_kernel(FWP_CONSTANT Call) {
 FWP_KERNEL(64, 1) early_end_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 32) sync_block();
 }
+// Two warps meet from different branches; with `stray` one of them waits for the whole block instead.
+template <bool stray> FWP_KERNEL(64, 1) teams_kernel(FWP_CONSTANT Call c) {
+  float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
+  if (thread_index() < 32) {
+    shared[thread_index()] = float(thread_index());
+    sync_teams(64);
+  } else {
+    shared[thread_index()] = float(thread_index());
+    if (stray) sync_block();
+    else sync_teams(64);
+  }
+  c.out[thread_index()] = shared[63 - thread_index()];
+}
 FWP_KERNEL(32, 1) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
 FWP_KERNEL(32, 1) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
 FWP_KERNEL(32, 1) crooked_kernel(FWP_CONSTANT Call) {
@@ -95,6 +108,7 @@ const Entry entries[] = {
     {shuffle_kernel, 32, 0},           {round_kernel, 32, 0},        {neighbour_kernel<true>, 64, 256},
     {neighbour_kernel<false>, 64, 256}, {divergent_kernel, 32, 0},   {early_end_kernel, 64, 0},
     {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
+    {teams_kernel<false>, 64, 256},    {teams_kernel<true>, 64, 256},
 };
 
 }  // namespace

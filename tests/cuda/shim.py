@@ -32,7 +32,7 @@ COMPILER = [
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
 ]
-# torch is not imported here: what stands in for CUDA (pretended.py) has to be there before.
+# torch is not imported here: what stands in for CUDA (emulated_device.py) has to be there before.
 _TORCH = Path(find_spec("torch").origin).parent
 _GLUE = [
     f"-I{CUDA / 'shim' / 'include'}",

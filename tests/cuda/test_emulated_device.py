@@ -1,4 +1,4 @@
-"""The tests for a GPU, a part of them, on a CPU that pretends to be one: see pretended.py."""
+"""The tests for a GPU, a part of them, on a CPU that emulates one: see emulated_device.py."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from fwp_fairseq import _extension
 
 # Everything about the glue; of the kernels' tests, which run on the shim without it too, some of each kind of call.
-# Tracing a graph wants more of a device than can be pretended.
+# Tracing a graph wants more of a device than can be emulated.
 TESTS = (
     "not aot_dispatch and (test_glue or test_states and bfloat16 or every_instance and 16-delta"
     " or lengths and 255-delta or decode and (opcheck or names_what or any_reordering or pads_write)"
@@ -21,9 +21,9 @@ TESTS = (
 @pytest.mark.slow
 @pytest.mark.needs("native")
 @pytest.mark.skipif(_extension.status().cuda, reason="the CUDA library is loaded: the tests run on it")
-def test_operators_on_a_pretended_device():
+def test_operators_on_an_emulated_device():
     environment = os.environ | {"FWP_REQUIRE": "native,cuda", "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.cuda.pretended"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.cuda.emulated_device"]
     command += [str(Path(__file__).parent), "-m", "needs", "-k", TESTS]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-3000:]

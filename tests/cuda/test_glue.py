@@ -12,10 +12,10 @@ from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import native_cuda
 from tests.cuda.test_decode_kernels import OPCHECKS
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
-from tests.cuda.test_walks import mask
+from tests.cuda.test_segments import mask
 
 pytestmark = pytest.mark.needs("native", "cuda")
-pretended = sys.modules.get("tests.cuda.pretended")  # the plugin, where it is loaded
+emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
 
 RULES = ["sum", "delta"]
 HALF = torch.bfloat16
@@ -203,11 +203,11 @@ def test_double_is_refused():
 @pytest.fixture
 def device():
     """Changes what the device says of itself."""
-    if pretended is None:
-        pytest.skip("only a pretended device can be another one")
+    if emulated is None:
+        pytest.skip("only an emulated device can change what it is")
     native_cuda._refusal.cache_clear()
-    yield pretended.set_device
-    pretended.set_device()
+    yield emulated.set_device
+    emulated.set_device()
     native_cuda._refusal.cache_clear()
 
 
@@ -244,8 +244,8 @@ def test_what_is_refused_depends_on_the_offsets_of_dpfp(device):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_little_shared_memory_is_enough_in_pieces(rule, device):
-    """The walk's workspace is the glue's: 65 to 128 tokens, which more shared memory would hold at once."""
+def test_little_shared_memory_is_enough_in_segments(rule, device):
+    """65 to 128 tokens in segments, whose workspace the glue makes; with more shared memory they are one segment."""
     device(shared_memory=100 * 1024)
     for causal, T, S, state in ((True, 100, 100, False), (False, 30, 120, True)):
         x, phi = make(rule, T, S, dtype=HALF, H=1, state=state)

@@ -1,4 +1,4 @@
-"""Calls that the CUDA kernels walk in pieces, because they are long or a block has little shared memory."""
+"""Calls of several segments, because they are long or a block of the CUDA kernels has little shared memory."""
 
 import itertools
 
@@ -18,7 +18,7 @@ RULES = ["sum", "delta"]
 
 
 def mask(B: int, S: int) -> Tensor:
-    """Pads on both sides of the first row and across its first border of pieces, the second half of the last row."""
+    """Pads on both sides of the first row and across its first border of segments, the second half of the last row."""
     pads = torch.zeros(B, S, dtype=torch.bool)
     pads[0, :2] = pads[0, 60:70] = pads[0, -3:] = True
     pads[-1, S // 2 :] = True
@@ -102,7 +102,7 @@ def test_widths(d_key, d_value, feature_map, rule, device):
     [(32, 1, torch.float32), (64, 2, torch.float16), (101, 4, torch.float32), (128, 4, torch.bfloat16)],
 )
 def test_slices(d_value, slices, dtype, rule, device):
-    """Blocks that share a head, also in calls of one piece; the last one's columns may be fewer."""
+    """Blocks that share a head, also in calls of one segment; the last one's columns may be fewer."""
     sites = [(True, 130, 130, True, True), (False, 70, 80, False, True)]
     if d_value == 101:
         sites += [(False, 80, 40, True, False), (True, 30, 30, True, False), (True, 30, 30, False, True)]
@@ -112,7 +112,7 @@ def test_slices(d_value, slices, dtype, rule, device):
         call = kernels.make_call(
             **inputs, rule=rule, feature_map=phi, causal=causal, normalize_features=True, normalize_output=True
         )
-        call.chunk = 64
+        call.segment = 64
         call.initial_W = x["W"].data_ptr() if state else None
         assert kernels.slices(call) == (slices if state or T > 64 else 1)
         compare(
@@ -135,7 +135,7 @@ def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype):
 
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
 @pytest.mark.parametrize("rule", RULES)
-def test_short_calls_are_walked_where_shared_memory_is_little(rule, dtype):
+def test_short_calls_take_several_segments_where_shared_memory_is_little(rule, dtype):
     for causal, T, S in ((True, 65, 65), (True, 128, 128), (False, 50, 100), (False, 100, 50)):
         x, phi = make(rule, T, S, dtype=dtype, H=1)
         compare("shim", rule, x, phi, causal=causal, normalize_output=True, limit=0, looser=2)
@@ -145,7 +145,7 @@ def test_short_calls_are_walked_where_shared_memory_is_little(rule, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("rule", RULES)
 def test_zero_denominators(rule, dtype, device):
-    """Nothing but zeros up to the middle of the second piece: the state between them is zero too."""
+    """Nothing but zeros up to the middle of the second segment: the state between them is zero too."""
     for features, output in NORMALIZERS[:3]:
         x, _ = make(rule, 130, 130, dtype=dtype, feature_map=None, d_key=6)
         x["q"][:, 2] = x["q"][:, 129] = 0
@@ -199,7 +199,7 @@ def test_without_keys_or_queries(rule):
 
 
 @pytest.mark.parametrize("kilobytes", [163, 227])
-def test_a_walked_backward_asks_for_no_more_than_there_is(kilobytes):
+def test_a_backward_of_several_segments_asks_for_no_more_than_there_is(kilobytes):
     """Its first launch is a forward; a state that this has room for stands in shared memory."""
     fitting = 0
     for d_key, nu in [(16, 25), (32, 12), (48, 12), (64, 97), (64, 110), (96, 114)]:

@@ -11,7 +11,7 @@ from tests.cuda import shim
 
 NAMES = (
     "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
-    "divergent", "early_end", "overrun", "greedy", "crooked",
+    "divergent", "early_end", "overrun", "greedy", "crooked", "teams", "stray",
 )  # fmt: skip
 
 
@@ -82,6 +82,7 @@ def test_barriers():
     expected = 63 - np.arange(64)
     for schedule in (0, 1):
         np.testing.assert_array_equal(run("neighbour", schedule=schedule), expected)
+        np.testing.assert_array_equal(run("teams", schedule=schedule), expected)
         assert np.isnan(run("neighbour_without_barrier", schedule=schedule)).any()
 
 
@@ -89,7 +90,8 @@ def test_barriers():
     "name, message",
     [
         ("divergent", "do not meet: some wait in sync_warp"),
-        ("early_end", "some threads have ended"),
+        ("early_end", "do not meet: some have ended"),
+        ("stray", "do not meet: some have ended, or wait at another barrier"),
         ("overrun", "wrote 64 bytes from the start of its 64 bytes"),
         ("greedy", "more shared memory than its launch asked for"),
         ("crooked", "not 16-byte aligned"),

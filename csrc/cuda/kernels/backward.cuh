@@ -1,14 +1,14 @@
 // Backward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16
-// tokens; before it, for walked calls, one launch of the forward's kernel that leaves states on the way (piece.cuh).
-// Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, G the gradient of N,
-// gd and gs those of den and seen, rate = beta read_rate, gW and gz the gradients of the final state:
+// tokens; for calls of several segments one launch of the forward, which leaves states on the way (segment.cuh), is before it.
+// Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, dN the gradient of N,
+// dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final state:
 //
-//     G = gout / den, gd = -G.N / den
-//     Z = (I + diag(rate) stril(K K^T))^-T (P^T G + K gW);  x = Z.(V - D), gs = rate x
-//     dV = beta Z, dbeta = Z.D
-//     dP = M o (G (beta D)^T + gd),  dKK = stril(gs - rate Z (beta D)^T)
-//     dQ = dP K + G W0^T + gd z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta D gW^T + gz - rate Z W0^T + gs z0^T
-//     dW0 = gW + Q^T G - K^T rate Z,  dz0 = gz + Q^T gd + K^T gs
+//     dN = dout / den, dden = -dN.N / den
+//     Z = (I + diag(rate) stril(K K^T))^-T (P^T dN + K dW);  x = Z.(V - E), dseen = rate x
+//     dV = beta Z, dbeta = Z.E
+//     dP = M o (dN (beta E)^T + dden),  dKK = stril(dseen - rate Z (beta E)^T)
+//     dQ = dP K + dN W0^T + dden z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta E dW^T + dz - rate Z W0^T + dseen z0^T
+//     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
 // These to gradients of the inputs: gradients.cuh.
 #pragma once
@@ -32,8 +32,8 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
   const int last_q;            // own queries read the key tiles before this one
   const int first_k;           // own keys are read by the query tiles from this one on
 
-  FWP_DEVICE Backward(const Call& call, const Piece& piece)
-      : Base(call, piece, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
+  FWP_DEVICE Backward(const Call& call, const Segment& segment)
+      : Base(call, segment, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
         last_q(w >= queries ? 0 : call.causal && w + 1 < keys ? w + 1 : keys),
         first_k(w >= keys ? queries : call.causal ? w : 0) {}
 
@@ -48,7 +48,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
           A, B, sum_q, sum_k, early ? last_q : 0, w < keys ? keys : 0, [](int, int, int) {}, [](auto&) {});
       Base::finish_scales(sum_q, sum_k);
       sync_block();
-      solve_for_D(B);
+      solve_for_E(B);
       read(A);
       pull(B);
     }
@@ -75,10 +75,10 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::first_column(zx, xz);
   }
 
-  // D to shared memory. B, for delta: from K K^T, as stored, to the same scaled: left of the diagonal by -read_rate of the
-  // row and beta of the column (the system of D), right of it by -rate of the column (the transposed system of Z), 0 on
+  // E to shared memory. B, for delta: from K K^T, as stored, to the same scaled: left of the diagonal by -read_rate of the
+  // row and beta of the column (the system of E), right of it by -rate of the column (the transposed system of Z), 0 on
   // it.
-  FWP_DEVICE void solve_for_D(KeyStrip& B) {
+  FWP_DEVICE void solve_for_E(KeyStrip& B) {
     const bool state = states && here.before.W && keys;
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     float seen[2] = {}, rate[2] = {1, 1};
@@ -88,15 +88,13 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         B[n][i] = j == k ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
         if (j < k) seen[i >> 1] += B[n][i];
       });
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         seen[r] = Base::quad_sum(seen[r]);
         rate[r] = Base::rate_of(seen[r] + c.eps);
       }
       if (!state) prepare(B, rate);
     }
-#pragma unroll 1
-    for (int first = 0; first < c.d_value; first += value_block) {
+    FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       Base::load_values(c.v, true, first, x);
       if constexpr (DELTA) {
@@ -106,28 +104,24 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
           Base::clear(old);
           add_from_state(old, from_z, s.keys, here.before, first);
           if (first == 0) {
-#pragma unroll
-            for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale[r] * from_z[r] + c.eps);
+            FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale[r] * from_z[r] + c.eps);
             prepare(B, rate);
           }
-#pragma unroll
-          for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
+          FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+            FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
         }
-        if (w >= keys) Base::share_values(s.D, first, x);
-#pragma unroll 1
-        for (int m = 0; m < keys; ++m) {
-          if (w == m) solve_block(x, s.D, first, false);
+        if (w >= keys) Base::share_values(s.E, first, x);
+        FWP_ROLLED for (int m = 0; m < keys; ++m) {
+          if (w == m) solve_block(x, s.E, first, false);
           sync_block();
           if (w > m) {
             Float2 a[4];
             Base::operand_at(a, B, m);
-            Base::add_product(x, a, s.D, m, first);
+            Base::add_product(x, a, s.E, m, first);
           }
         }
       } else {
-        Base::share_values(s.D, first, x);
+        Base::share_values(s.E, first, x);
       }
     }
     sync_block();
@@ -166,8 +160,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::share_values(to, first, x);
     sync_warp();
     Float2 a[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int i = 0; i < 4; ++i) {
       const int k = g + 8 * (i & 1), l = 2 * t + 8 * (i >> 1);
       if (reverse) a[i] = {block[(15 - k) * 17 + 15 - l], block[(15 - k) * 17 + 14 - l]};
       else a[i] = {block[k * 17 + l], block[k * 17 + l + 1]};
@@ -178,7 +171,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::share_values(to, first, x);
   }
 
-  // G, gd and df.f of own queries (shift_q) to shared memory, from Q K^T as stored.
+  // dN, dden and df.f of own queries (shift_q) to shared memory, from Q K^T as stored.
   FWP_DEVICE void read(Strip& A) {
     if (!early) Base::add_gram(A, s.queries, s.keys, 0, last_q);
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
@@ -189,13 +182,11 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       den[i >> 1] += x;
       A[n][i] = x * s.beta[j];
     });
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       den[r] = Base::quad_sum(den[r]);
       by[r] = Base::rate_of(den[r] + c.eps);
     }
-#pragma unroll 1
-    for (int first = 0; first < c.d_value; first += value_block) {
+    FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       typename Base::Given gradient;
       if (early) Base::load_values(c.grad_out, false, first, gradient);
@@ -203,14 +194,11 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       if (state) {
         float from_z[2] = {};
         add_from_state(x, from_z, s.queries, here.before, first);
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[n][i] *= scale[i >> 1];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + scale[r] * from_z[r] + c.eps);
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] *= scale[i >> 1];
+        FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + scale[r] * from_z[r] + c.eps);
       }
-      Base::add_read(x, A, s.D, 0, last_q, first);
+      Base::add_read(x, A, s.E, 0, last_q, first);
       if (!early) Base::load_values(c.grad_out, false, first, gradient);
       Base::for_values(gradient, [&](int n, int r, Float2 y) {
         y = {by[r] * y.x, by[r] * y.y};
@@ -218,10 +206,9 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         x[n][2 * r] = y.x;
         x[n][2 * r + 1] = y.y;
       });
-      Base::share_values(s.G, first, x);
+      Base::share_values(s.dN, first, x);
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       dot[r] = Base::quad_sum(dot[r]);
       if (t == 0) {
         s.shift_q[row + g + 8 * r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
@@ -239,36 +226,30 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
-    float from_den[2] = {}, from_gz[2] = {}, ZD[2] = {}, x[2] = {}, shift[2];
+    float from_den[2] = {}, from_dz[2] = {}, ZE[2] = {}, x[2] = {};
     Base::for_strip(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j) {
       A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
       from_den[i >> 1] += A[n][i] * s.gradient_den[j];
     });
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       from_den[r] = Base::quad_sum(from_den[r]);
       if (t == 0) s.shift_k[row + g + 8 * r] = from_den[r];  // until the rest is known
     }
-#pragma unroll 1
-    for (int first = 0; first < c.d_value; first += value_block) {
+    FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
       Base::clear(Z);
       if (states && here.gradient_after.W && keys) {
         float from_z[2] = {};
         add_from_state(Z, from_z, s.keys, here.gradient_after, first);
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          if (first == 0) from_gz[r] = scale[r] * from_z[r];
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) Z[n][i] *= scale[i >> 1];
+        FWP_UNROLL for (int r = 0; r < 2; ++r)
+          if (first == 0) from_dz[r] = scale[r] * from_z[r];
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) Z[n][i] *= scale[i >> 1];
       }
-      Base::add_read(Z, A, s.G, first_k, queries, first);
+      Base::add_read(Z, A, s.dN, first_k, queries, first);
       if constexpr (DELTA) {
         if (w >= keys) Base::share_values(s.Z, first, Z);
-#pragma unroll 1
-        for (int m = keys - 1; m >= 0; --m) {
+        FWP_ROLLED for (int m = keys - 1; m >= 0; --m) {
           if (w == m) solve_block(Z, s.Z, first, true);
           sync_block();
           if (w < m) {
@@ -280,27 +261,32 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       } else {
         Base::share_values(s.Z, first, Z);
       }
-      const float* own_D = s.D + (row + g) * stride + first + 2 * t;
+      const float* own_E = s.E + (row + g) * stride + first + 2 * t;
       typename Base::Given v;
-      Base::load_values(c.v, true, first, v);  // the sum rule: D, the order of which may differ from v's
+      Base::load_values(c.v, true, first, v);  // the sum rule: E, the order of which may differ from v's
       Base::for_values(v, [&](int n, int r, Float2 V) {
-        const Float2 D = Single::load_pair(Type::float32, own_D + 8 * r * stride, 8 * n);
-        ZD[r] += Z[n][2 * r] * D.x + Z[n][2 * r + 1] * D.y;
-        if (DELTA) x[r] += Z[n][2 * r] * (V.x - D.x) + Z[n][2 * r + 1] * (V.y - D.y);
+        const Float2 E = Single::load_pair(Type::float32, own_E + 8 * r * stride, 8 * n);
+        ZE[r] += Z[n][2 * r] * E.x + Z[n][2 * r + 1] * E.y;
+        if (DELTA) x[r] += Z[n][2 * r] * (V.x - E.x) + Z[n][2 * r + 1] * (V.y - E.y);
         Z[n][2 * r] *= beta[r];
         Z[n][2 * r + 1] *= beta[r];
       });
       Base::store_values(c.grad_v, here.keys, first, Z);
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    finish_keys(B, beta, ZE, x, from_dz);
+  }
+  // Gradients of beta and of seen, and shift_k, from the products Z.E and Z.(V - E) that this lane has a part of.
+  FWP_DEVICE void finish_keys(const KeyStrip& B, const float (&beta)[2], float (&ZE)[2], float (&x)[2],
+                              const float (&from_dz)[2]) {
+    float shift[2];
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r;
-      ZD[r] = Base::quad_sum(ZD[r]);
+      ZE[r] = Base::quad_sum(ZE[r]);
       x[r] = Base::quad_sum(x[r]);
       if (t == 0) s.gradient_seen[i] = DELTA && c.normalize_output ? x[r] : 0.f;
       if (DELTA && t == 0 && i < here.keys)
-        c.grad_beta.data[Base::offset(c.grad_beta, i)] = Base::key_there(i) ? ZD[r] : 0.f;
-      shift[r] = beta[r] * ZD[r] + from_gz[r];
+        c.grad_beta.data[Base::offset(c.grad_beta, i)] = Base::key_there(i) ? ZE[r] : 0.f;
+      shift[r] = beta[r] * ZE[r] + from_dz[r];
     }
     if constexpr (DELTA) {
       sync_block();
@@ -308,31 +294,29 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       Base::for_strip([&](int n, int i, int j) {
         if (j > Base::row_of(i)) from_seen[i >> 1] -= B[n][i] * s.gradient_seen[j];
       });
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const float rate = beta[r] * s.read_rate[row + g + 8 * r];
         shift[r] += Base::quad_sum(from_seen[r]) - rate * x[r] * (c.normalize_output ? c.eps : 1.f);
       }
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
+    FWP_UNROLL for (int r = 0; r < 2; ++r)
       if (t == 0) s.shift_k[row + g + 8 * r] += shift[r];
   }
 
   FWP_DEVICE void store_query_gradient() {
     Operands a;
     float back[2];
-    const float gd[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
+    const float dden[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
     {
-      Strip E;
-      Base::clear(E);
-      Base::add_pairs(E, s.G, s.D, 0, last_q);
+      Strip dP;
+      Base::clear(dP);
+      Base::add_pairs(dP, s.dN, s.E, 0, last_q);
       Base::for_strip([&](int n, int i, int j) {
         const bool in = n < 2 * last_q && !(c.causal && j > Base::row_of(i));
-        E[n][i] = in ? (s.beta[j] * E[n][i] + gd[i >> 1]) * s.scale_k[j] : 0.f;
+        dP[n][i] = in ? (s.beta[j] * dP[n][i] + dden[i >> 1]) * s.scale_k[j] : 0.f;
       });
-      Base::powers(back, E);
-      Base::operands(a, back, E);
+      Base::powers(back, dP);
+      Base::operands(a, back, dP);
     }
     Base::store_inputs(
         false, back,
@@ -342,71 +326,33 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         [&](Tile& x, int slab, int first, int shift) {
           if (!here.before.W) return;
           const float one[2] = {1, 1};
-          Base::add_state_rows(x, s.G, one, here.before.W, slab, first, shift);
-          if (c.normalize_output) Base::add_state_z(x, gd, here.before.z, slab, first, shift);
+          Base::add_state_rows(x, s.dN, one, here.before.W, slab, first, shift);
+          if (c.normalize_output) Base::add_state_z(x, dden, here.before.z, slab, first, shift);
         });
   }
 
   FWP_DEVICE void store_key_gradient() {
     Operands from_queries, from_keys;
     float back[2];
-    float beta[2], rate[2], gs[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    float beta[2], rate[2], dseen[2];
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r;
       beta[r] = s.beta[i];
       rate[r] = DELTA ? beta[r] * s.read_rate[i] : 0.f;
-      gs[r] = rate[r] * s.gradient_seen[i];
+      dseen[r] = rate[r] * s.gradient_seen[i];
     }
     {
-      Strip E;
-      Base::clear(E);
-      Base::add_pairs(E, s.D, s.G, first_k, queries);
+      Strip dP;
+      Base::clear(dP);
+      Base::add_pairs(dP, s.E, s.dN, first_k, queries);
       Base::for_strip([&](int n, int i, int j) {
         const bool in = n >= 2 * first_k && n < 2 * queries && !(c.causal && j < Base::row_of(i));
-        E[n][i] = in ? (beta[i >> 1] * E[n][i] + s.gradient_den[j]) * s.scale_q[j] : 0.f;
+        dP[n][i] = in ? (beta[i >> 1] * dP[n][i] + s.gradient_den[j]) * s.scale_q[j] : 0.f;
       });
-      Base::powers(back, E);
-      Base::operands(from_queries, back, E);
+      Base::powers(back, dP);
+      Base::operands(from_queries, back, dP);
     }
-    if constexpr (DELTA) {
-      Strip E;
-      Base::clear(E);
-      Base::add_pairs(E, s.Z, s.D, 0, w < keys ? w + 1 : 0);  // left of the diagonal
-      Base::add_pairs(E, s.D, s.Z, w + 1, keys);              // right of it
-      Tile above;
-      Base::clear(above);
-      if (w < keys) Base::add_own_pairs(above, s.D, s.Z);
-#pragma unroll
-      for (int m = 0; m < tiles; ++m)
-        if (m < keys && w < keys)
-#pragma unroll
-          for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const int j = 16 * m + 8 * n + 2 * t + (i & 1), k = Base::row_of(i);
-              const float other_rate = s.beta[j] * s.read_rate[j], right = m == w ? above[n][i] : E[2 * m + n][i];
-              const float x = j < k   ? rate[i >> 1] * (s.gradient_seen[k] - s.beta[j] * E[2 * m + n][i])
-                              : j > k ? other_rate * (s.gradient_seen[j] - beta[i >> 1] * right)
-                                      : 0.f;
-              E[2 * m + n][i] = x * s.scale_k[j];
-            }
-      // Both sides are added up in the same accumulators.
-      float own[2], before[2] = {back[0], back[1]};
-      Base::powers(own, E);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) back[r] = larger(back[r], own[r]);
-      if (P::scaled)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float by = before[r] * one_over_power(back[r]);
-#pragma unroll
-          for (int m = 0; m < tiles; ++m)
-#pragma unroll
-            for (int i = r; i < 4; i += 2) from_queries[m][i] = P::multiply(from_queries[m][i], P::pair(by, by));
-        }
-      Base::operands(from_keys, back, E);
-    }
+    if constexpr (DELTA) key_operands(from_keys, from_queries, back, beta, rate);
     Base::store_inputs(
         true, back,
         [&](auto rolled, Tile& x, int first, int shift) {
@@ -417,16 +363,51 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         [&](Tile& x, int slab, int first, int shift) {
           if (here.gradient_after.W) {
             const float one[2] = {1, 1};
-            Base::add_state_rows(x, s.D, beta, here.gradient_after.W, slab, first, shift);
+            Base::add_state_rows(x, s.E, beta, here.gradient_after.W, slab, first, shift);
             if (here.gradient_after.z) Base::add_state_z(x, one, here.gradient_after.z, slab, first, shift);
           }
           if (DELTA && here.before.W) {
             const float minus[2] = {-rate[0], -rate[1]};
             Base::add_state_rows(x, s.Z, minus, here.before.W, slab, first, shift);
-            if (c.normalize_output) Base::add_state_z(x, gs, here.before.z, slab, first, shift);
+            if (c.normalize_output) Base::add_state_z(x, dseen, here.before.z, slab, first, shift);
           }
         });
   }
+
+  // The gradient of K K^T as operands. Both sides are added up in the same accumulators, so that `from_queries` is brought
+  // to the same power of two.
+  FWP_DEVICE void key_operands(Operands& from_keys, Operands& from_queries, float (&back)[2], const float (&beta)[2],
+                               const float (&rate)[2]) const {
+    Strip dKK;
+    Base::clear(dKK);
+    Base::add_pairs(dKK, s.Z, s.E, 0, w < keys ? w + 1 : 0);  // left of the diagonal
+    Base::add_pairs(dKK, s.E, s.Z, w + 1, keys);              // right of it
+    Tile above;
+    Base::clear(above);
+    if (w < keys) Base::add_own_pairs(above, s.E, s.Z);
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
+      if (m < keys && w < keys)
+        FWP_UNROLL for (int n = 0; n < 2; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) {
+            const int j = 16 * m + 8 * n + 2 * t + (i & 1), k = Base::row_of(i);
+            const float other_rate = s.beta[j] * s.read_rate[j], right = m == w ? above[n][i] : dKK[2 * m + n][i];
+            const float x = j < k   ? rate[i >> 1] * (s.gradient_seen[k] - s.beta[j] * dKK[2 * m + n][i])
+                            : j > k ? other_rate * (s.gradient_seen[j] - beta[i >> 1] * right)
+                                    : 0.f;
+            dKK[2 * m + n][i] = x * s.scale_k[j];
+          }
+    float own[2], before[2] = {back[0], back[1]};
+    Base::powers(own, dKK);
+    FWP_UNROLL for (int r = 0; r < 2; ++r) back[r] = larger(back[r], own[r]);
+    if (P::scaled)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const float by = before[r] * one_over_power(back[r]);
+        FWP_UNROLL for (int m = 0; m < tiles; ++m)
+          FWP_UNROLL for (int i = r; i < 4; i += 2) from_queries[m][i] = P::multiply(from_queries[m][i], P::pair(by, by));
+      }
+    Base::operands(from_keys, back, dKK);
+  }
+
   FWP_DEVICE void write_state_gradient() {
     const int token = thread_index();
     float *by_Z = s.written, *by_den = s.square, *by_seen = s.square + LT;  // the blocks have served
@@ -438,15 +419,13 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     }
     sync_block();
     Base::for_slabs([&](int slab) {
-#pragma unroll 1
-      for (int number = w; number < Base::feature_tiles(); number += tiles)
-#pragma unroll 1
-        for (int first = 0; first < c.d_value; first += value_block) {
+      FWP_ROLLED for (int number = w; number < Base::feature_tiles(); number += tiles)
+        FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
           const typename Base::Tile16 tile[1] = {Base::feature_tile(number)};
           Values x[1];
           float xz[1][4];
           Base::load_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value));
-          Base::add_outer(x, xz, s.queries, tile, s.G, first, s.scale_q, by_den, queries);
+          Base::add_outer(x, xz, s.queries, tile, s.dN, first, s.scale_q, by_den, queries);
           if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, by_seen, keys);
           Base::store_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_before, here.head, 0, c.d_value));
         }
@@ -456,25 +435,22 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 
 template <class P, int LT, bool DELTA, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
   if constexpr (has_states<K>) {
-    const int head = block_index(), keys = pieces_of_keys(c, LT), every = c.checkpoints ? c.checkpoints : 1;
+    const int head = block_index(), keys = key_segments(c, LT), every = c.checkpoints ? c.checkpoints : 1;
     int made = (keys - 1) / every;  // of this group the states stand there
-#pragma unroll 1
-    for (int n = pieces(c, LT) - 1; n >= 0; --n) {
+    FWP_ROLLED for (int n = segments(c, LT) - 1; n >= 0; --n) {
       const int group = n / every;
       if (group < made) {
         made = group;
-#pragma unroll 1
-        for (int column = 0; column < c.d_value; column += slice_columns)
-#pragma unroll 1
-          for (int i = group * every; i < n; ++i) {
-            const Piece p = keys_of(piece(c, LT, head, i));
+        FWP_ROLLED for (int column = 0; column < c.d_value; column += slice_columns)
+          FWP_ROLLED for (int i = group * every; i < n; ++i) {
+            const Segment p = keys_of(segment(c, LT, head, i));
             Forward<P, LT, DELTA, K>(c, p, column, slice_of(c, p.before, head, column),
                                            slice_of(c, p.after, head, column))
                 .run();
             sync_block();
           }
       }
-      Backward<P, LT, DELTA, K>(c, piece(c, LT, head, n)).run();
+      Backward<P, LT, DELTA, K>(c, segment(c, LT, head, n)).run();
       sync_block();
     }
   } else {

@@ -11,12 +11,12 @@ template <int LT> struct Tokens {
 };
 template <class F> auto with_tokens(const Call& c, F f) {
   int longest = c.targets > c.sources ? c.targets : c.sources;
-  if (longest > c.chunk) longest = c.chunk;
-  if (serves_states(kind_of(c)) && longest < walked_chunk) longest = walked_chunk;  // fewer instances
+  if (longest > c.segment) longest = c.segment;
+  if (serves_states(kind_of(c)) && longest < short_segment) longest = short_segment;  // fewer instances
   if (longest <= 16) return f(Tokens<16>{});
   if (longest <= 32) return f(Tokens<32>{});
   if (longest <= 64) return f(Tokens<64>{});
-  return f(Tokens<longest_chunk>{});
+  return f(Tokens<longest_segment>{});
 }
 template <class P> int bytes_of(const Call& c, bool backward) {
   return with_tokens(c, [&](auto tokens) {

@@ -45,8 +45,7 @@ template <int COUNT> struct alignas(2 * COUNT) Numbers<Half, COUNT> {
   uint32_t words[COUNT / 2];
 
   FWP_DEVICE void clear() {
-#pragma unroll
-    for (int i = 0; i < COUNT / 2; ++i) words[i] = 0;
+    FWP_UNROLL for (int i = 0; i < COUNT / 2; ++i) words[i] = 0;
   }
   FWP_DEVICE void load(const void* from, int64_t at) {
     *this = *reinterpret_cast<const Numbers*>(static_cast<const uint16_t*>(from) + at);
@@ -56,8 +55,7 @@ template <int COUNT> struct alignas(2 * COUNT) Numbers<Half, COUNT> {
     words[i / 2] |= x << 16 * (i % 2);
   }
   FWP_DEVICE void read(Type type, float (&x)[COUNT]) const {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
+    FWP_UNROLL for (int i = 0; i < COUNT; ++i) {
       const uint16_t y = uint16_t(words[i / 2] >> 16 * (i % 2));
       x[i] = type == Type::float16 ? from_half(y) : from_bfloat16(y);
     }
@@ -65,8 +63,7 @@ template <int COUNT> struct alignas(2 * COUNT) Numbers<Half, COUNT> {
   // To shared memory, as operands of products.
   static FWP_DEVICE void share(const float (&x)[COUNT], bool relu, uint16_t* to) {
     Numbers y;
-#pragma unroll
-    for (int i = 0; i < COUNT / 2; ++i) {
+    FWP_UNROLL for (int i = 0; i < COUNT / 2; ++i) {
       const uint32_t pair = pack_halves(x[2 * i], x[2 * i + 1]);
       y.words[i] = relu ? relu_halves(pair) : pair;
     }
@@ -77,8 +74,7 @@ template <int COUNT> struct alignas(16) Numbers<Single, COUNT> {
   float x[COUNT];
 
   FWP_DEVICE void clear() {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) x[i] = 0;
+    FWP_UNROLL for (int i = 0; i < COUNT; ++i) x[i] = 0;
   }
   FWP_DEVICE void load(const void* from, int64_t at) {
     *this = *reinterpret_cast<const Numbers*>(static_cast<const float*>(from) + at);
@@ -88,13 +84,11 @@ template <int COUNT> struct alignas(16) Numbers<Single, COUNT> {
     x[i] = negated ? -y : y;
   }
   FWP_DEVICE void read(Type, float (&y)[COUNT]) const {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) y[i] = x[i];
+    FWP_UNROLL for (int i = 0; i < COUNT; ++i) y[i] = x[i];
   }
   static FWP_DEVICE void share(const float (&x)[COUNT], bool relu, float* to) {
     Numbers y;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) y.x[i] = relu && x[i] < 0 ? 0.f : x[i];
+    FWP_UNROLL for (int i = 0; i < COUNT; ++i) y.x[i] = relu && x[i] < 0 ? 0.f : x[i];
     *reinterpret_cast<Numbers*>(to) = y;
   }
 };

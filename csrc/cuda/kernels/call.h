@@ -28,7 +28,7 @@ struct Call {
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
-  int chunk;     // tokens that a block holds at a time, at most: of limits.h; longer calls are walked, see piece.cuh
+  int segment;   // tokens that a block holds at a time, at most, see limits.h; longer calls have several, see segment.cuh
   int together;  // maps with a projection: a block holds all features at once; else slabs of them, see head.cuh
   int base_rows, base_end;  // features in a block, see limits.h
   int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
@@ -38,12 +38,12 @@ struct Call {
   Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
-  // Walked calls (see chunk) always have grad_initial_W and _z in the backward, and W and z in the forward if the state is
-  // not resident: there it stands between pieces. The backward's W and z are room for several states, a dimension in front
+  // Calls of several segments always have grad_initial_W and _z in the backward, and W and z in the forward if the state
+  // is not resident: there it stands between segments. The backward's W and z are room for several states, a dimension in front
   // of the others: see checkpoints, which is 0 in the forward.
   Rows<void> out;
   float *W, *z;
-  int checkpoints;  // every how many pieces of keys
+  int checkpoints;  // every how many segments of keys
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;

@@ -72,7 +72,7 @@ template <class P, int N> struct Decoder {
   DecodeShared<P> s;
   const int thread, lane, warp, g, t;
   int row, token, h, column;     // column: the first that this lane gathers
-  int offsets, padded, features, slabs;  // d_cached in whole 16, with all halves, and in pieces of slab_width
+  int offsets, padded, features, slabs;  // d_cached in whole 16, with all halves, and in slabs of slab_width
   Element* own;                  // the warp's rows
 
   // What is on its way: cached numbers of position lane / 2, and of every position % row_groups a vector's columns.
@@ -105,7 +105,8 @@ template <class P, int N> struct Decoder {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
   FWP_DEVICE bool is_pad() const {
-    return c.key_padding_mask.data && c.key_padding_mask.data[row * c.key_padding_mask.batch + token * c.key_padding_mask.time];
+    return c.key_padding_mask.data &&
+           c.key_padding_mask.data[row * c.key_padding_mask.batch + token * c.key_padding_mask.time];
   }
 
   FWP_DEVICE void run() {
@@ -114,11 +115,9 @@ template <class P, int N> struct Decoder {
     fetch_written(16 * warp, positions);
     load_features(positions);
     clear();
-#pragma unroll 1
-    for (int tile = warp; tile < tiles; tile += decode_warps) {
+    FWP_ROLLED for (int tile = warp; tile < tiles; tile += decode_warps) {
       float p[4] = {};
-#pragma unroll 1
-      for (int slab = 0; slab < slabs; ++slab) {
+      FWP_ROLLED for (int slab = 0; slab < slabs; ++slab) {
         const float unit = share_keys(slab);
         sync_warp();
         if (slab + 1 < slabs) fetch_keys(16 * tile, slab + 1, positions);
@@ -137,21 +136,37 @@ template <class P, int N> struct Decoder {
 
   // Calls f(feature or -1, place in the operand) with the features that this thread computes.
   template <class F> FWP_DEVICE void for_own_features(F f) const {
-#pragma unroll 1
-    for (int at = thread; at < features; at += decode_threads) {
+    FWP_ROLLED for (int at = thread; at < features; at += decode_threads) {
       const bool second = at >= padded;
       const int i = second ? at - padded : at, base = second ? i + c.d_cached : i;
-#pragma unroll 1
-      for (int j = 0; j < offsets; ++j) f(i < c.d_cached ? j * base_width(c) + base : -1, j * features + at);
+      FWP_ROLLED for (int j = 0; j < offsets; ++j) f(i < c.d_cached ? j * base_width(c) + base : -1, j * features + at);
     }
   }
   FWP_DEVICE void compute_features(const float* x, float* phi) const {
     const int count = with_map(c.map, [&](auto map) { return Phi<map.value>::decode_count(c); });
-#pragma unroll 1
-    for (int i = thread; i < count; i += decode_threads)
+    FWP_ROLLED for (int i = thread; i < count; i += decode_threads)
       with_map(c.map, [&](auto map) { Phi<map.value>::decode(c, x, phi, i); });
   }
 
+  // Sums, and largest numbers behind them, over all threads.
+  FWP_DEVICE void add_up(float (&sums)[5]) const {
+    FWP_UNROLL for (int d = 1; d < 32; d *= 2)
+      FWP_UNROLL for (int i = 0; i < 5; ++i) {
+        const float other = shuffle_xor(sums[i], d);
+        sums[i] = i < 3 ? sums[i] + other : other > sums[i] ? other : sums[i];
+      }
+    if (lane == 0)
+      for (int i = 0; i < 5; ++i) s.sums[warp * 5 + i] = sums[i];
+    sync_block();
+    FWP_UNROLL for (int i = 0; i < 5; ++i) {
+      float total = s.sums[i];
+      for (int w = 1; w < decode_warps; ++w) {
+        const float other = s.sums[w * 5 + i];
+        total = i < 3 ? total + other : other > total ? other : total;
+      }
+      sums[i] = total;
+    }
+  }
   // s.phi and s.operand, factor and product; and the key's place in storage is filled.
   FWP_DEVICE void load_features(int position) {
     const bool pad = writes() && is_pad();
@@ -174,28 +189,9 @@ template <class P, int N> struct Decoder {
       sums[3] = absolute(q) > sums[3] ? absolute(q) : sums[3];
       sums[4] = absolute(k) > sums[4] ? absolute(k) : sums[4];
     });
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2)
-#pragma unroll
-      for (int i = 0; i < 5; ++i) {
-        const float other = shuffle_xor(sums[i], d);
-        sums[i] = i < 3 ? sums[i] + other : other > sums[i] ? other : sums[i];
-      }
-    if (lane == 0)
-      for (int i = 0; i < 5; ++i) s.sums[warp * 5 + i] = sums[i];
-    sync_block();
-#pragma unroll
-    for (int i = 0; i < 5; ++i) {
-      float total = s.sums[i];
-      for (int w = 1; w < decode_warps; ++w) {
-        const float other = s.sums[w * 5 + i];
-        total = i < 3 ? total + other : other > total ? other : total;
-      }
-      sums[i] = total;
-    }
+    add_up(sums);
     float scale[2] = {1, 1};
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    FWP_UNROLL for (int n = 0; n < 2; ++n) {
       if (c.normalize_features) scale[n] = reciprocal(sums[n] + c.eps);
       if (n == 1 && pad) scale[n] = 0;
       factor[n] = P::scaled ? power_below(sums[3 + n] * scale[n]) : 1.f;
@@ -203,8 +199,7 @@ template <class P, int N> struct Decoder {
     product = sums[2] * scale[0] * scale[1];
     const float by[2] = {1 / factor[0], 1 / factor[1]};
     for_own_features([&](int feature, int at) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
+      FWP_UNROLL for (int n = 0; n < 2; ++n)
         if (n < inputs) {
           const float phi = feature < 0 ? 0.f : s.phi[n * c.d_dot + feature] * scale[n];
           if (feature >= 0) s.phi[n * c.d_dot + feature] = phi;
@@ -248,8 +243,7 @@ template <class P, int N> struct Decoder {
     if (first >= positions) return;
     const bool there = p < positions;
     const int64_t at = there ? place_of(c, row, h, p) * c.d_cached : 0;
-#pragma unroll
-    for (int e = 0; e < octets; ++e) {
+    FWP_UNROLL for (int e = 0; e < octets; ++e) {
       keys[e].clear();
       if (!there || !octet_held(slab, e)) continue;
       const int start = slab * slab_width(c) + octet_start(e);
@@ -259,8 +253,7 @@ template <class P, int N> struct Decoder {
         if (i >= 0 && i < c.d_cached) keys[e].load(c.keys, at + i);
         continue;
       }
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
+      FWP_UNROLL for (int n = 0; n < 8; ++n) {
         int i = start + n;
         const bool negated = wrap(i);
         if (i >= 0 && i < c.d_cached) keys[e].load_one(n, c.keys, at + i, negated);
@@ -269,8 +262,7 @@ template <class P, int N> struct Decoder {
   }
   FWP_DEVICE void fetch_written(int first, int positions) {
     if (first >= positions) return;
-#pragma unroll
-    for (int i = 0; i < 16 / row_groups; ++i) {
+    FWP_UNROLL for (int i = 0; i < 16 / row_groups; ++i) {
       written[i].clear();
       const int p = first + lane / lanes_a_row + row_groups * i;
       if (p >= positions || column >= c.d_value) continue;
@@ -279,8 +271,7 @@ template <class P, int N> struct Decoder {
         written[i].load(c.written, at);
         continue;
       }
-#pragma unroll
-      for (int n = 0; n < columns; ++n)
+      FWP_UNROLL for (int n = 0; n < columns; ++n)
         if (column + n < c.d_value) written[i].load_one(n, c.written, at + n, false);
     }
   }
@@ -290,29 +281,24 @@ template <class P, int N> struct Decoder {
     float x[8], unit = 1;
     if (P::scaled) {
       float largest = 0;
-#pragma unroll
-      for (int e = 0; e < octets; ++e) {
+      FWP_UNROLL for (int e = 0; e < octets; ++e) {
         keys[e].read(c.type, x);
-#pragma unroll
-        for (int n = 0; n < 8; ++n) largest = absolute(x[n]) > largest ? absolute(x[n]) : largest;
+        FWP_UNROLL for (int n = 0; n < 8; ++n) largest = absolute(x[n]) > largest ? absolute(x[n]) : largest;
       }
       const float other = shuffle_xor(largest, 1);
       unit = power_below(other > largest ? other : largest);
     }
     const float by = 1 / unit;
     Element* to = own + lane / 2 * held_ld + 8 * (lane % 2);
-#pragma unroll
-    for (int e = 0; e < octets; ++e) {
+    FWP_UNROLL for (int e = 0; e < octets; ++e) {
       if (!octet_held(slab, e)) continue;
       int i = slab * slab_width(c) + octet_start(e);
       const bool negated = wrap(i) && c.aligned;
       keys[e].read(c.type, x);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) x[n] *= negated ? -by : by;
+      FWP_UNROLL for (int n = 0; n < 8; ++n) x[n] *= negated ? -by : by;
       Numbers<P, 8>::share(x, rolls(), to + 16 * e);
       if (!rolls()) continue;
-#pragma unroll
-      for (int n = 0; n < 8; ++n) x[n] = -x[n];
+      FWP_UNROLL for (int n = 0; n < 8; ++n) x[n] = -x[n];
       Numbers<P, 8>::share(x, true, to + fetched + 16 * e);
     }
     return unit;
@@ -322,12 +308,10 @@ template <class P, int N> struct Decoder {
   FWP_DEVICE void multiply(float (&p)[4], int slab, float unit) const {
     const int first = slab * slab_width(c), count = padded - first < slab_width(c) ? padded - first : slab_width(c);
     float sum[4] = {};
-#pragma unroll 1
-    for (int half = 0; half < halves(c); ++half) {
+    FWP_ROLLED for (int half = 0; half < halves(c); ++half) {
       const Element* at = own + g * held_ld + half * fetched + halo_of(c) + 2 * t;
       const Element* with = s.operand + g % N * (offsets * features) + half * padded + first + 2 * t;
-#pragma unroll 1
-      for (int i = 0; i < count; i += 16, at += 16, with += 16) {
+      FWP_ROLLED for (int i = 0; i < count; i += 16, at += 16, with += 16) {
         Pair x[4];
         pairs(x, at);
         if (rolls()) add_rolled(sum, x, at, with);
@@ -336,8 +320,7 @@ template <class P, int N> struct Decoder {
     }
     const float by = rolls() ? unit * unit : unit;
     const float low = shuffle(by, 2 * g), high = shuffle(by, 2 * g + 16);
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    FWP_UNROLL for (int n = 0; n < 2; ++n) {
       p[n] += sum[n] * (low * factor[n % N]);
       p[2 + n] += sum[2 + n] * (high * factor[n % N]);
     }
@@ -345,21 +328,16 @@ template <class P, int N> struct Decoder {
   // sum += products of r_i r_{i-j}, x = r_i
   FWP_DEVICE void add_rolled(float (&sum)[4], const Pair (&x)[4], const Element* at, const Element* with) const {
     Pair near[4], far[4], y[4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) near[n] = x[n];
-#pragma unroll 1
-    for (int j = 1; j <= c.nu; j += 2, with += 2 * features) {
+    FWP_UNROLL for (int n = 0; n < 4; ++n) near[n] = x[n];
+    FWP_ROLLED for (int j = 1; j <= c.nu; j += 2, with += 2 * features) {
       pairs(far, at - (j + 1));
-#pragma unroll
-      for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], rolled(far[n], near[n]));
+      FWP_UNROLL for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], rolled(far[n], near[n]));
       P::mma(sum, y, pair_at(with), pair_at(with + 8));
       if (j < c.nu) {
-#pragma unroll
-        for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], far[n]);
+        FWP_UNROLL for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], far[n]);
         P::mma(sum, y, pair_at(with + features), pair_at(with + features + 8));
       }
-#pragma unroll
-      for (int n = 0; n < 4; ++n) near[n] = far[n];
+      FWP_UNROLL for (int n = 0; n < 4; ++n) near[n] = far[n];
     }
   }
   FWP_DEVICE void pairs(Pair (&x)[4], const Element* at) const {
@@ -370,27 +348,21 @@ template <class P, int N> struct Decoder {
   }
 
   FWP_DEVICE void clear() {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
+    FWP_UNROLL for (int n = 0; n < N; ++n) {
       denominator[n] = 0;
-#pragma unroll
-      for (int i = 0; i < columns; ++i) gathered[n][i] = 0;
+      FWP_UNROLL for (int i = 0; i < columns; ++i) gathered[n][i] = 0;
     }
   }
   // gathered += products times vectors
   FWP_DEVICE void gather(const float (&p)[4]) {
-#pragma unroll
-    for (int n = 0; n < N; ++n)
+    FWP_UNROLL for (int n = 0; n < N; ++n)
       if (t == 0) denominator[n] += p[n] + p[2 + n];
-#pragma unroll
-    for (int i = 0; i < 16 / row_groups; ++i) {
+    FWP_UNROLL for (int i = 0; i < 16 / row_groups; ++i) {
       float x[columns];
       written[i].read(c.type, x);
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
+      FWP_UNROLL for (int n = 0; n < N; ++n) {
         const float by = shuffle(p[i * row_groups / 8 * 2 + n], (lane / lanes_a_row + row_groups * i) % 8 * 4);
-#pragma unroll
-        for (int e = 0; e < columns; ++e) gathered[n][e] += by * x[e];
+        FWP_UNROLL for (int e = 0; e < columns; ++e) gathered[n][e] += by * x[e];
       }
     }
   }
@@ -404,26 +376,21 @@ template <class P, int N> struct Decoder {
 #pragma unroll 4
     for (int i = thread / lanes_a_row; i < c.d_dot; i += decode_threads / lanes_a_row) {
       float phi[N], any = 0;
-#pragma unroll
-      for (int n = 0; n < N; ++n) any = (phi[n] = s.phi[n * c.d_dot + i]) != 0 ? 1.f : any;
+      FWP_UNROLL for (int n = 0; n < N; ++n) any = (phi[n] = s.phi[n * c.d_dot + i]) != 0 ? 1.f : any;
       if (any == 0 || column >= c.d_value) continue;
       Numbers<Single, columns> w;
       w.clear();
       const int64_t at = int64_t(i) * c.d_value;
       if (whole) w.load(W, at);
       else
-#pragma unroll
-        for (int e = 0; e < columns; ++e)
+        FWP_UNROLL for (int e = 0; e < columns; ++e)
           if (column + e < c.d_value) w.x[e] = W[at + e];
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int e = 0; e < columns; ++e) gathered[n][e] += phi[n] * w.x[e];
+      FWP_UNROLL for (int n = 0; n < N; ++n)
+        FWP_UNROLL for (int e = 0; e < columns; ++e) gathered[n][e] += phi[n] * w.x[e];
     }
     if (!c.z) return;
     for (int i = thread; i < c.d_dot; i += decode_threads)
-#pragma unroll
-      for (int n = 0; n < N; ++n) denominator[n] += s.phi[n * c.d_dot + i] * c.z[head * c.d_dot + i];
+      FWP_UNROLL for (int n = 0; n < N; ++n) denominator[n] += s.phi[n * c.d_dot + i] * c.z[head * c.d_dot + i];
   }
 
   // ---- what comes out ----
@@ -433,29 +400,23 @@ template <class P, int N> struct Decoder {
   static FWP_DEVICE float times(float x, float by) { return by == 0 ? 0.f : x * by; }
 
   FWP_DEVICE void finish(int position) {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) denominator[n] += shuffle_xor(denominator[n], d);
-#pragma unroll
-      for (int e = 0; e < columns; ++e)
-#pragma unroll
-        for (int d = lanes_a_row; d < 32; d *= 2) gathered[n][e] += shuffle_xor(gathered[n][e], d);
+    FWP_UNROLL for (int n = 0; n < N; ++n) {
+      FWP_UNROLL for (int d = 1; d < 32; d *= 2) denominator[n] += shuffle_xor(denominator[n], d);
+      FWP_UNROLL for (int e = 0; e < columns; ++e)
+        FWP_UNROLL for (int d = lanes_a_row; d < 32; d *= 2) gathered[n][e] += shuffle_xor(gathered[n][e], d);
     }
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
+    FWP_UNROLL for (int n = 0; n < N; ++n) {
       if (lane == 0) s.denominators[warp * 2 + n] = denominator[n];
       if (lane < lanes_a_row)
-#pragma unroll
-        for (int e = 0; e < columns; ++e) s.numerators[(warp * 2 + n) * column_block + columns * lane + e] = gathered[n][e];
+        FWP_UNROLL for (int e = 0; e < columns; ++e)
+          s.numerators[(warp * 2 + n) * column_block + columns * lane + e] = gathered[n][e];
     }
     sync_block();
     const int at = column - lane % lanes_a_row * columns + thread;
     if (thread < column_block && at < c.d_value) {
       float total[N] = {}, sum[N] = {};
       for (int w = 0; w < decode_warps; ++w)
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
+        FWP_UNROLL for (int n = 0; n < N; ++n) {
           total[n] += s.denominators[w * 2 + n];
           sum[n] += s.numerators[(w * 2 + n) * column_block + thread];
         }

@@ -20,6 +20,8 @@
 #define FWP_BOTH __host__ __device__ __forceinline__
 #define FWP_KERNEL(threads, blocks) __global__ __launch_bounds__(threads, blocks) void  // blocks: resident, at least
 #define FWP_CONSTANT const __grid_constant__
+#define FWP_UNROLL _Pragma("unroll")   // before a loop: as many copies as it has rounds
+#define FWP_ROLLED _Pragma("unroll 1")  // one copy
 
 namespace fwp::gpu {
 
@@ -42,7 +44,9 @@ FWP_DEVICE char* shared_memory(int /*bytes*/) {
   return fwp_shared_memory;
 }
 
-FWP_DEVICE void sync_block() { __syncthreads(); }
+FWP_DEVICE void sync_block() { __syncthreads(); }  // all threads, at the same place of the kernel
+// The first `threads` threads of the block, which may come from different places: teams that do different things.
+FWP_DEVICE void sync_teams(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
 FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }

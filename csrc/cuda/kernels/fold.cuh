@@ -37,28 +37,23 @@ template <class P> struct Folder {
 
   FWP_DEVICE void run() const {
     float W[4][8] = {}, z[4] = {};
-#pragma unroll 1
-    for (int first = 0; first < c.count; first += fold_positions) {
+    FWP_ROLLED for (int first = 0; first < c.count; first += fold_positions) {
       load(first);
       sync_block();
 #pragma unroll 4
       for (int p = 0; p < fold_positions; ++p)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        FWP_UNROLL for (int i = 0; i < 4; ++i) {
           const float phi = s.phi[p][feature + i];
           z[i] += phi;
-#pragma unroll
-          for (int e = 0; e < 8; ++e) W[i][e] += phi * s.u[p][column + e];
+          FWP_UNROLL for (int e = 0; e < 8; ++e) W[i][e] += phi * s.u[p][column + e];
         }
       sync_block();
     }
     const int64_t from = c.W ? state_of(c, row, h) * c.d_dot : 0, to = (int64_t(row) * c.heads + h) * c.d_dot;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int i = 0; i < 4; ++i) {
       const int f = first_feature + feature + i;
       if (f >= c.d_dot) continue;
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
+      FWP_UNROLL for (int e = 0; e < 8; ++e) {
         const int j = first_column + column + e;
         if (j < c.d_value) c.new_W[(to + f) * c.d_value + j] = W[i][e] + (c.W ? c.W[(from + f) * c.d_value + j] : 0.f);
       }
@@ -68,8 +63,7 @@ template <class P> struct Folder {
 
   FWP_DEVICE void load(int first) const {
     const int width = base_width(c);
-#pragma unroll 1
-    for (int i = thread; i < fold_positions * fold_features; i += decode_threads) {
+    FWP_ROLLED for (int i = thread; i < fold_positions * fold_features; i += decode_threads) {
       const int p = first + i / fold_features, f = first_feature + i % fold_features;
       float phi = 0;
       if (p < c.count && f < c.d_dot) {
@@ -80,8 +74,7 @@ template <class P> struct Folder {
       }
       s.phi[i / fold_features][i % fold_features] = phi;
     }
-#pragma unroll 1
-    for (int i = thread; i < fold_positions * column_block; i += decode_threads) {
+    FWP_ROLLED for (int i = thread; i < fold_positions * column_block; i += decode_threads) {
       const int p = first + i / column_block, j = first_column + i % column_block;
       const bool there = p < c.count && j < c.d_value;
       s.u[i / column_block][i % column_block] =
@@ -98,3 +91,9 @@ template <class P> const char* launch_fold(const DecodeCall& c, void* stream) {
 }
 
 }  // namespace fwp::gpu
+
+// For the sources in instances/, which include decode.cuh too.
+#define FWP_INSTANCES_OF_DECODE(P)                                                             \
+  template int fwp::gpu::decode_bytes_of<fwp::gpu::P>(const fwp::gpu::DecodeCall&);             \
+  template const char* fwp::gpu::launch_decode<fwp::gpu::P>(const fwp::gpu::DecodeCall&, void*); \
+  template const char* fwp::gpu::launch_fold<fwp::gpu::P>(const fwp::gpu::DecodeCall&, void*);

@@ -1,13 +1,13 @@
-// Forward of one (batch row, head), up to LT queries and keys at a time: one launch; one block a head, or with a state
-// (state.cuh) one for every slice_columns columns of values, which carries these from piece to piece.
+// Forward of one (batch row, head), up to LT queries and keys at a time, in one launch. A head has one block; with a state
+// (state.cuh) it has one for every slice_columns columns of values, which carries these columns from segment to segment.
 //
 //     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
-//     D = V - read_rate (KK beta D + K W0)                    delta: what is missing;  D = V  for the sum rule
-//     N = P beta D + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
-//     W = W0 + K^T beta D,  z = z0 + K^T 1
+//     E = V - read_rate (KK beta E + K W0)                    delta: what is missing;  E = V  for the sum rule
+//     N = P beta E + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
+//     W = W0 + K^T beta E,  z = z0 + K^T 1
 //
 // Reads q, k, v (and the mask, beta, the initial state), writes out (and the state); nothing else goes to memory. The
-// unit triangular system in D is solved by blocks of 16 tokens with the inverted diagonal blocks, LT / 16 barriers.
+// unit triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, LT / 16 barriers.
 // A warp has 16 queries and the keys of these numbers; or, of two teams of warps, queries or keys.
 #pragma once
 
@@ -33,8 +33,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   const int keys;            // tiles of keys
   const int last_q, last_k;  // own queries and own keys read the tiles of keys before these
 
-  FWP_DEVICE Forward(const Call& call, const Piece& piece, int column, const Before& before, const After& after)
-      : Base(call, piece, false), before(before), after(after), column(column), keys(Base::source_tiles),
+  FWP_DEVICE Forward(const Call& call, const Segment& segment, int column, const Before& before, const After& after)
+      : Base(call, segment, false), before(before), after(after), column(column), keys(Base::source_tiles),
         last_q(row / 16 >= Base::target_tiles ? 0 : c.causal && row / 16 + 1 < keys ? row / 16 + 1 : keys),
         last_k(DELTA && row / 16 < keys ? row / 16 + 1 : 0) {}
 
@@ -77,28 +77,33 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       Values x, out;
       Base::load_values(c.v, true, first, x);
       begin_outputs(out, read_q);
-      sync_block();  // D of the columns before has been read
+      sync_block();  // E of the columns before has been read
       if constexpr (DELTA) {
         begin_values(x, read_k, rate);
         substitute(x, B);
       } else {
-        Base::share_values(s.D, 0, x);
+        Base::share_values(s.E, 0, x);
         sync_block();
       }
-      Base::add_read(out, A, s.D, 0, last_q, 0);
+      Base::add_read(out, A, s.E, 0, last_q, 0);
       finish_outputs(out, by, first);
       if (after.exists()) write_state();  // every warp has read the state before it: a barrier ago
     };
     if (before.exists() || after.exists()) {
       serve(column);
     } else {
-#pragma unroll 1
-      for (int first = 0; first < c.d_value; first += columns) serve(first);
+      FWP_ROLLED for (int first = 0; first < c.d_value; first += columns) serve(first);
     }
   }
 
+  // A barrier of all warps, of both teams if there are two.
+  static FWP_DEVICE void meet() {
+    if constexpr (TEAMS > 1) sync_teams(2 * LT * TEAMS);
+    else sync_block();
+  }
+
   // The same by two teams, which meet at as many barriers: one has queries, A and what they read, the other has keys, B and
-  // D. The outputs gather what a block of D adds as soon as that is there.
+  // E. The outputs gather what a block of E adds as soon as that is there.
   FWP_DEVICE void run_in_teams() {
     if (team == 0) of_queries();
     else of_keys();
@@ -111,17 +116,16 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     float sum[4] = {}, by[2];
     products(A, sum, read, s.queries, last_q, here.queries > row);
     Base::finish_scale(false, sum);
-    sync_block();
+    meet();
     weigh_queries(A, read, by);
     begin_outputs(out, read);
-    if (!DELTA) sync_block();
-#pragma unroll 1
-    for (int m = 0; m < keys; ++m) {
-      if (DELTA) sync_block();
+    if (!DELTA) meet();
+    FWP_ROLLED for (int m = 0; m < keys; ++m) {
+      if (DELTA) meet();
       if (m >= last_q) continue;
       Float2 a[4];
       Base::operand_at(a, A, m);
-      Base::add_product(out, a, s.D, m, 0);
+      Base::add_product(out, a, s.E, m, 0);
     }
     finish_outputs(out, by, column);
   }
@@ -135,14 +139,14 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     Base::finish_scale(true, sum);
     sync_warp();
     note_written();
-    sync_block();
+    meet();
     if constexpr (DELTA) {
       weigh_keys(B, read, rate);
       begin_values(x, read, rate);
       substitute(x, B);
     } else {
-      Base::share_values(s.D, 0, x);
-      sync_block();
+      Base::share_values(s.E, 0, x);
+      meet();
     }
   }
   // Products of own features with keys, and if `wanted` with the state; their sums.
@@ -162,13 +166,12 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
 
   FWP_DEVICE void note_written() const {
     if (t == 0)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
         s.written[i] = s.scale_k[i] * s.beta[i];
       }
   }
-  // A, from products of stored features, to what D is multiplied by; what outputs are multiplied by.
+  // A, from products of stored features, to what E is multiplied by; what outputs are multiplied by.
   FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     float den[2] = {}, zx[2] = {};
@@ -178,8 +181,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       A[n][i] = x * s.beta[j];
     });
     if (state()) Base::first_column(zx, read.z);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(Base::quad_sum(den[r]) + scale[r] * zx[r] + c.eps);
+    FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(Base::quad_sum(den[r]) + scale[r] * zx[r] + c.eps);
   }
   // B likewise, strictly lower triangular, to the negative matrix of the system, the inverse of its own diagonal block to
   // shared memory; read rates.
@@ -193,8 +195,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
         B[n][i] = y * s.beta[j];
       });
       if (state()) Base::first_column(zx, read.z);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + scale[r] * zx[r] + c.eps);
+      FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + scale[r] * zx[r] + c.eps);
       if (!last_k) return;
       float* block = s.square + row / 16 * 16 * 17;
       Base::for_strip(0, last_k, [&](int n, int i, int j) {
@@ -208,106 +209,95 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   FWP_DEVICE void begin_outputs(Values& out, const Read& read) const {
     Base::clear(out);
     if (state())
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[n][i] = s.scale_q[Base::row_of(i)] * read.W[n][i];
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+        FWP_UNROLL for (int i = 0; i < 4; ++i) out[n][i] = s.scale_q[Base::row_of(i)] * read.W[n][i];
   }
   FWP_DEVICE void begin_values(Values& x, const Read& read, const float (&rate)[2]) const {
     if (state())
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * s.scale_k[Base::row_of(i)] * read.W[n][i];
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+        FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * s.scale_k[Base::row_of(i)] * read.W[n][i];
   }
   FWP_DEVICE void finish_outputs(Values& out, const float (&by)[2], int first) const {
-#pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) out[n][i] *= by[i >> 1];
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) out[n][i] *= by[i >> 1];
     Base::store_values(c.out, here.queries, first, out);
   }
 
-  // From x, own rows of the right side, to D in shared memory. A block is there for others after as many barriers.
+  // From x, own rows of the right side, to E in shared memory. A block is there for others after as many barriers.
   FWP_DEVICE void substitute(Values& x, const KeyStrip& B) const {
     const int w = row / 16;
     const float* block = s.square + w * 16 * 17;
     if constexpr (DELTA) {
-      if (w >= keys) Base::share_values(s.D, 0, x);
-#pragma unroll 1
-      for (int m = 0; m < keys; ++m) {
+      if (w >= keys) Base::share_values(s.E, 0, x);
+      FWP_ROLLED for (int m = 0; m < keys; ++m) {
         if (w == m) {
-          Base::share_values(s.D, 0, x);
+          Base::share_values(s.E, 0, x);
           sync_warp();
           Float2 a[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
+          FWP_UNROLL for (int i = 0; i < 4; ++i) {
             const float* at = block + (g + 8 * (i & 1)) * 17 + 2 * t + 8 * (i >> 1);
             a[i] = {at[0], at[1]};
           }
           Base::clear(x);
-          Base::add_product(x, a, s.D, w, 0);
+          Base::add_product(x, a, s.E, w, 0);
           sync_warp();
-          Base::share_values(s.D, 0, x);
+          Base::share_values(s.E, 0, x);
         }
-        sync_block();
+        meet();
         if (w > m) {
           Float2 a[4];
           Base::operand_at(a, B, m);
-          Base::add_product(x, a, s.D, m, 0);
+          Base::add_product(x, a, s.E, m, 0);
         }
       }
     }
   }
 
   FWP_DEVICE void write_state() {
-    constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features at a time: D is read once for them
+    constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features at a time: E is read once for them
     Base::for_slabs([&](int slab) {
-#pragma unroll 1
-      for (int first = team * tiles + row / 16; first < Base::feature_tiles(); first += count * warps) {
+      FWP_ROLLED for (int first = team * tiles + row / 16; first < Base::feature_tiles(); first += count * warps) {
         typename Base::Tile16 tile[count] = {};
-#pragma unroll
-        for (int e = 0; e < count; ++e) {  // behind the last one: that again
+        FWP_UNROLL for (int e = 0; e < count; ++e) {  // behind the last one: that again
           const int number = first + e * warps;
           tile[e] = number < Base::feature_tiles() ? Base::feature_tile(number) : tile[e ? e - 1 : 0];
         }
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, before);
-        Base::add_outer(x, xz, s.keys, tile, s.D, 0, s.written, s.scale_k, Base::source_tiles);
+        Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, s.scale_k, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
       }
     });
   }
 };
 
-// All pieces of a head, for the values' columns from `column` on.
-template <class P, int LT, bool DELTA, Kind K> struct Walk {
+// All segments of a head one after the other, for the values' columns from `column` on.
+template <class P, int LT, bool DELTA, Kind K> struct SegmentLoop {
   static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
   const Call& c;
   const int head, column;
 
   template <class Before, class After>
-  FWP_DEVICE void take(int n, const Piece& p, const Before& before, const After& after) {
+  FWP_DEVICE void take(int n, const Segment& p, const Before& before, const After& after) {
     using Own = Forward<P, LT, DELTA, K, Before, After, teams>;
-    if (n + 1 < pieces(c, LT)) Own::fetch(c, piece(c, LT, head, n + 1), column);
+    if (n + 1 < segments(c, LT)) Own::fetch(c, segment(c, LT, head, n + 1), column);
     Own own(c, p, column, before, after);
     if constexpr (teams == 1) own.run();
     else own.run_in_teams();
     sync_block();  // shared memory has been read, the state written
   }
-  // Whether a state is needed after piece n: here, or by the next one.
+  // Whether a state is needed after segment n: here, or by the next one.
   FWP_DEVICE bool writes(int n) const {
-    return n < pieces_of_keys(c, LT) && (n + 1 < pieces(c, LT) || leaves(c, LT, n));
+    return n < key_segments(c, LT) && (n + 1 < segments(c, LT) || leaves(c, LT, n));
   }
 
   FWP_DEVICE void resident(char* room) {
     Resident state(c, room);
     if (c.initial_W || writes(0))
       state.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), threads);
-#pragma unroll 1
-    for (int n = 0; n < pieces(c, LT); ++n) {
-      const Piece p = piece(c, LT, head, n);
+    FWP_ROLLED for (int n = 0; n < segments(c, LT); ++n) {
+      const Segment p = segment(c, LT, head, n);
       take(n, p, state.only_if(n || c.initial_W), state.only_if(writes(n)));
       if (leaves(c, LT, n)) state.store(c, slice_of(c, p.after, head, column), column == 0, threads);
     }
@@ -315,9 +305,8 @@ template <class P, int LT, bool DELTA, Kind K> struct Walk {
   FWP_DEVICE void in_memory(float* z) {
     if (c.initial_z)
       for (int i = thread_index(); i < c.d_dot; i += threads) z[i] = c.initial_z[int64_t(head) * c.d_dot + i];
-#pragma unroll 1
-    for (int n = 0; n < pieces(c, LT); ++n) {
-      const Piece p = piece(c, LT, head, n);
+    FWP_ROLLED for (int n = 0; n < segments(c, LT); ++n) {
+      const Segment p = segment(c, LT, head, n);
       auto before = slice_of(c, p.before, head, column);
       auto after = slice_of(c, p.after, head, column);
       float* to = after.z;
@@ -333,7 +322,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Walk {
 // what its shared memory holds of DPFP's, eight, so that the 132 of an H100 hold a thousand heads.
 template <class P, int LT, bool DELTA, Kind K>
 constexpr int blocks_at_once = has_states<K>                                                          ? 1
-                               : P::scaled && K == Kind::plain && (LT < longest_chunk || !DELTA) ? 256 / LT
+                               : P::scaled && K == Kind::plain && (LT < longest_segment || !DELTA) ? 256 / LT
                                : LT <= 32                                                            ? 192 / LT
                                                                                                      : 1;
 
@@ -344,9 +333,9 @@ FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, DELTA, K>)) forward
   } else {
     const int used = Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
     char* room = shared_memory(used + state_bytes(c)) + used;
-    Walk<P, LT, DELTA, K> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
-    if (K == Kind::state || c.resident) walk.resident(room);
-    else walk.in_memory(reinterpret_cast<float*>(room));
+    SegmentLoop<P, LT, DELTA, K> loop{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
+    if (K == Kind::state || c.resident) loop.resident(room);
+    else loop.in_memory(reinterpret_cast<float*>(room));
   }
 }
 

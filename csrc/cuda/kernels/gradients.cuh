@@ -20,16 +20,12 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
   // strip += own rows of `own` . rows of `other`, tiles first .. last - 1
   FWP_DEVICE void add_pairs(Strip& strip, const float* own, const float* other, int first, int last) const {
     const float *left = own + (row + g) * stride + 2 * t, *right = other + g * stride + 2 * t;
-#pragma unroll 1
-    for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
+    FWP_ROLLED for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
       Float2 a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = pair_of(left + 8 * (i & 1) * stride + k + 8 * (i >> 1));
-#pragma unroll
-      for (int m = 0; m < tiles; ++m)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) a[i] = pair_of(left + 8 * (i & 1) * stride + k + 8 * (i >> 1));
+      FWP_UNROLL for (int m = 0; m < tiles; ++m)
         if (m >= first && m < last)
-#pragma unroll
-          for (int n = 0; n < 2; ++n) {
+          FWP_UNROLL for (int n = 0; n < 2; ++n) {
             const float* at = right + (16 * m + 8 * n) * stride + k;
             P::mma(strip[2 * m + n], a, pair_of(at), pair_of(at + 8));
           }
@@ -43,20 +39,16 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     if (!P::scaled) return;
     float largest[2] = {};
     Base::for_strip([&](int n, int i, int) { largest[i >> 1] = larger(largest[i >> 1], absolute(strip[n][i])); });
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int d = 1; d < 4; d *= 2) largest[r] = larger(largest[r], shuffle_xor(largest[r], d));
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int d = 1; d < 4; d *= 2) largest[r] = larger(largest[r], shuffle_xor(largest[r], d));
       power[r] = power_below(largest[r]);
     }
   }
   // The strip over `power` of its rows, near 1 for fp16, as operands.
   FWP_DEVICE void operands(Operands& a, const float (&power)[2], const Strip& strip) const {
     const float by[2] = {one_over_power(power[0]), one_over_power(power[1])};
-#pragma unroll
-    for (int m = 0; m < tiles; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) {
         const float* x = strip[2 * m + (i >> 1)] + 2 * (i & 1);
         a[m][i] = P::pair(x[0] * by[i & 1], x[1] * by[i & 1]);
       }
@@ -67,8 +59,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
   FWP_DEVICE void add_features(Tile& tile, const Operands& a, const Element* side, int first, int shift, int first_tile,
                                int last_tile) const {
     const Element* corner = side + Base::b_across + first * Base::ld;
-#pragma unroll
-    for (int m = 0; m < tiles; ++m)
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
       if (m >= first_tile && m < last_tile) {
         Pair y[1][4];
         Base::template load_features<B_across, ROLLED>(y, shift * Base::ld, [&](int) { return corner + 16 * m; });
@@ -92,54 +83,42 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     Base::clear(x);
     const float* rows[2];
     bool there[2];
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    FWP_UNROLL for (int n = 0; n < 2; ++n) {
       const int f = product_number(slab, first + 8 * n + g, shift);
       there[n] = f >= 0;
       rows[n] = W_here + int64_t(f) * width + 2 * t;
     }
     Base::for_state(width, [&](auto full) {
       constexpr int steps = full.value ? value_block / 16 : 1;  // of 16 columns: their loads do not wait for each other
-#pragma unroll 1
-      for (int k = 0; k < width; k += 16 * steps) {
+      FWP_ROLLED for (int k = 0; k < width; k += 16 * steps) {
         Float2 b[steps][2][2];
-#pragma unroll
-        for (int q = 0; q < steps; ++q)
-#pragma unroll
-          for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
+        FWP_UNROLL for (int q = 0; q < steps; ++q)
+          FWP_UNROLL for (int n = 0; n < 2; ++n)
+            FWP_UNROLL for (int e = 0; e < 2; ++e) {
               const int at = k + 16 * q + 8 * e, column = at + 2 * t;
               if constexpr (full.value) b[q][n][e] = Single::load_pair(Type::float32, rows[n], at);
               else
                 b[q][n][e] = {there[n] && column < width ? rows[n][at] : 0.f,
                               there[n] && column + 1 < width ? rows[n][at + 1] : 0.f};
             }
-#pragma unroll
-        for (int q = 0; q < steps; ++q) {
+        FWP_UNROLL for (int q = 0; q < steps; ++q) {
           Float2 a[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
+          FWP_UNROLL for (int i = 0; i < 4; ++i) {
             const float* at = own + (row + g + 8 * (i & 1)) * stride + k + 16 * q + 2 * t + 8 * (i >> 1);
             a[i] = {at[0], at[1]};
           }
-#pragma unroll
-          for (int n = 0; n < 2; ++n) P::mma(x[n], a, b[q][n][0], b[q][n][1]);
+          FWP_UNROLL for (int n = 0; n < 2; ++n) P::mma(x[n], a, b[q][n][0], b[q][n][1]);
         }
       }
     });
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) tile[n][i] += by[i >> 1] * x[n][i];
+    FWP_UNROLL for (int n = 0; n < 2; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) tile[n][i] += by[i >> 1] * x[n][i];
   }
   // tile += by z of the features
   FWP_DEVICE void add_state_z(Tile& tile, const float (&by)[2], const float* z, int slab, int first, int shift) const {
     const float* z_here = z + int64_t(here.head) * c.d_dot;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int n = 0; n < 2; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) {
         const int f = product_number(slab, first + 8 * n + 2 * t + (i & 1), shift);
         if (f >= 0) tile[n][i] += by[i >> 1] * z_here[f];
       }
@@ -154,8 +133,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     const float *unit = (is_key ? s.unit_k : s.unit_q) + row + g, *scale = (is_key ? s.scale_k : s.scale_q) + row + g;
     const float* shift_by = (is_key ? s.shift_k : s.shift_q) + row + g;
     float subtract[2], factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       subtract[r] = c.normalize_features ? shift_by[8 * r] : 0.f;
       factor[r] = Base::is_favor() ? scale[8 * r] : scale[8 * r] * one_over_power(unit[8 * r]);
     }
@@ -166,64 +144,24 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       Tile more;
       Base::clear(more);
       if (states) rest(more, slab, first, shift);
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] = back[i >> 1] * x[n][i] + (more[n][i] - subtract[i >> 1]);
+      FWP_UNROLL for (int n = 0; n < 2; ++n)
+        FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = back[i >> 1] * x[n][i] + (more[n][i] - subtract[i >> 1]);
     };
     if (Base::is_favor()) {
       store_favor(is_key, from, to, side, factor, of_features);
     } else if (c.nu) {
-      const Element* own = side + Base::a_down + row;
-#pragma unroll 1
-      for (int d = 0; d < c.d_key; d += 16) {
-        Tile total, input;
-        load_inputs(input, is_key, from, d);
-#pragma unroll 1
-        for (int sign = 0; sign < 2; ++sign) {
-          const int first = sign ? c.d_key + d : d;
-          Tile of_r;
-          Base::clear(of_r);
-#pragma unroll 1
-          for (int shift = -c.nu; shift <= c.nu; ++shift) {
-            if (shift == 0) continue;
-            Tile x;
-            of_features(x, std::true_type{}, 0, first, shift);
-            Pair other[4];
-            P::template load<A_down, Base::ld>(other, own + (first + shift) * Base::ld);
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-              for (int r = 0; r < 2; ++r) {
-                const Float2 y = P::values(other[2 * n + r]);
-                of_r[n][2 * r] += x[n][2 * r] * y.x;
-                of_r[n][2 * r + 1] += x[n][2 * r + 1] * y.y;
-              }
-          }
-#pragma unroll
-          for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              if (!sign) total[n][i] = input[n][i] > 0 ? of_r[n][i] : 0.f;
-              else if (input[n][i] < 0) total[n][i] = -of_r[n][i];
-            }
-        }
-        store_tile(is_key, to, d, total, factor);
-      }
+      store_rolled(is_key, from, to, side, factor, of_features);
     } else {
       Base::for_slabs([&](int slab) {
         const int start = slab * Base::base_rows;
-#pragma unroll 1
-        for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
+        FWP_ROLLED for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
           Tile x, input;
           of_features(x, std::false_type{}, slab, d, 0);
           if (!Base::with_elementwise([](auto map) { return Phi<map.value>::linear; })) {
             load_inputs(input, is_key, from, start + d);
             Base::with_elementwise([&](auto map) {
-#pragma unroll
-              for (int n = 0; n < 2; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) x[n][i] = Phi<map.value>::back(x[n][i], input[n][i]);
+              FWP_UNROLL for (int n = 0; n < 2; ++n)
+                FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Phi<map.value>::back(x[n][i], input[n][i]);
             });
           }
           store_tile(is_key, to, start + d, x, factor);
@@ -231,26 +169,56 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       });
     }
   }
+  // For maps with offsets: of r to that of the inputs, whose sign says which half of r they are in.
+  template <class F>
+  FWP_DEVICE void store_rolled(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
+                               const float (&factor)[2], F of_features) {
+    const Element* own = side + Base::a_down + row;
+    FWP_ROLLED for (int d = 0; d < c.d_key; d += 16) {
+      Tile total, input;
+      load_inputs(input, is_key, from, d);
+      FWP_ROLLED for (int sign = 0; sign < 2; ++sign) {
+        const int first = sign ? c.d_key + d : d;
+        Tile of_r;
+        Base::clear(of_r);
+        FWP_ROLLED for (int shift = -c.nu; shift <= c.nu; ++shift) {
+          if (shift == 0) continue;
+          Tile x;
+          of_features(x, std::true_type{}, 0, first, shift);
+          Pair other[4];
+          P::template load<A_down, Base::ld>(other, own + (first + shift) * Base::ld);
+          FWP_UNROLL for (int n = 0; n < 2; ++n)
+            FWP_UNROLL for (int r = 0; r < 2; ++r) {
+              const Float2 y = P::values(other[2 * n + r]);
+              of_r[n][2 * r] += x[n][2 * r] * y.x;
+              of_r[n][2 * r + 1] += x[n][2 * r + 1] * y.y;
+            }
+        }
+        FWP_UNROLL for (int n = 0; n < 2; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) {
+            if (!sign) total[n][i] = input[n][i] > 0 ? of_r[n][i] : 0.f;
+            else if (input[n][i] < 0) total[n][i] = -of_r[n][i];
+          }
+      }
+      store_tile(is_key, to, d, total, factor);
+    }
+  }
   // Inputs of own tokens, columns from `column` on; 0 where there is none.
   FWP_DEVICE void load_inputs(Tile& x, bool is_key, const Rows<const void>& from, int column) const {
     Pair given[2][2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r,
                 end = (is_key ? Base::key_there(token) : Base::query_there(token)) ? c.d_key : 0;
       const Element* at = static_cast<const Element*>(from.data) + Base::offset(from, token);
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
+      FWP_UNROLL for (int n = 0; n < 2; ++n) {
         const int d = column + 8 * n + 2 * t;
         if (from.aligned) given[n][r] = d < end ? Base::load(at + d) : Pair{};
         else given[n][r] = P::joined(d < end ? at[d] : Element(0), d + 1 < end ? at[d + 1] : Element(0));
       }
     }
     P::for_type(c.type, [&](auto type) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int n = 0; n < 2; ++n)
+        FWP_UNROLL for (int r = 0; r < 2; ++r) {
           const Float2 y = P::template numbers<type.value>(given[n][r]);
           x[n][2 * r] = y.x;
           x[n][2 * r + 1] = y.y;
@@ -261,14 +229,12 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
                              const float (&factor)[2]) const {
     const int tokens = is_key ? here.keys : here.queries;
     P::for_type(c.type, [&](auto type) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int token = row + g + 8 * r;
         if (token >= tokens) continue;
         const float by = is_key && !Base::key_there(token) ? 0.f : factor[r];
         Element* at = static_cast<Element*>(to.data) + Base::offset(to, token);
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
+        FWP_UNROLL for (int n = 0; n < 2; ++n) {
           const int d = column + 8 * n + 2 * t;
           const Float2 y = {by == 0 ? 0.f : by * x[n][2 * r], by == 0 ? 0.f : by * x[n][2 * r + 1]};
           const Pair pair = P::template packed<type.value>(y);
@@ -280,32 +246,43 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     });
   }
 
+  // dx += differences of 16 pairs of features, from `first` on, times their rows of R, columns from `column` on
+  FWP_DEVICE void add_projected(Values& dx, const Tile& difference, int first, int column) const {
+    const Float2 a[4] = {{difference[0][0], difference[0][1]}, {difference[0][2], difference[0][3]},
+                         {difference[1][0], difference[1][1]}, {difference[1][2], difference[1][3]}};
+    const float* rows[4];  // of R; behind its last row, where the differences are 0, that again
+    FWP_UNROLL for (int e = 0; e < 4; ++e) {
+      const int number = first + 2 * t + (e & 1) + 8 * (e >> 1);
+      rows[e] = c.projection + (number < c.m ? number : c.m - 1) * c.d_key + column + g;
+    }
+    const bool full = column + value_block <= c.d_key;
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
+      float r[4];
+      FWP_UNROLL for (int e = 0; e < 4; ++e) r[e] = full || column + 8 * n + g < c.d_key ? rows[e][8 * n] : 0.f;
+      P::mma(dx[n], a, Float2{r[0], r[1]}, Float2{r[2], r[3]});
+    }
+  }
   template <class F>
   FWP_DEVICE void store_favor(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
                               const float (&factor)[2], F of_features) {
-    const int half = Base::base_rows / 2, m = c.m;
+    const int half = Base::base_rows / 2;
     const float* top = (is_key ? s.unit_k : s.unit_q) + row + g;
     const bool clipped[2] = {top[0] == largest_favor_exponent, top[8] == largest_favor_exponent};
-#pragma unroll 1
-    for (int column = 0; column < c.d_key; column += 64) {
+    FWP_ROLLED for (int column = 0; column < c.d_key; column += 64) {
       Values dx;
       float sum[2] = {};
       Base::clear(dx);
       Base::for_slabs([&](int slab) {
-#pragma unroll 1
-        for (int first = 0; first < half; first += 16) {
+        FWP_ROLLED for (int first = 0; first < half; first += 16) {
           Tile difference;
           Base::clear(difference);
-#pragma unroll 1
-          for (int sign = 0; sign < 2; ++sign) {
+          FWP_ROLLED for (int sign = 0; sign < 2; ++sign) {
             Tile x;
             of_features(x, std::false_type{}, slab, first + (sign ? half : 0), 0);
             Pair phi[4];
             P::template load<A_down, Base::ld>(phi, side + Base::a_down + row + (first + (sign ? half : 0)) * Base::ld);
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) {
+            FWP_UNROLL for (int n = 0; n < 2; ++n)
+              FWP_UNROLL for (int i = 0; i < 4; ++i) {
                 const Float2 pair = P::values(phi[2 * n + (i >> 1)]);
                 const float f = i & 1 ? pair.y : pair.x;
                 const float y = clipped[i >> 1] && f == 1 ? 0.f : x[n][i] * factor[i >> 1] * f;
@@ -313,47 +290,27 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
                 difference[n][i] += sign ? -y : y;
               }
           }
-          const Float2 a[4] = {{difference[0][0], difference[0][1]}, {difference[0][2], difference[0][3]},
-                               {difference[1][0], difference[1][1]}, {difference[1][2], difference[1][3]}};
-          const float* rows[4];  // of R; behind its last row, where the differences are 0, that again
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int number = slab * half + first + 2 * t + (e & 1) + 8 * (e >> 1);
-            rows[e] = c.projection + (number < m ? number : m - 1) * c.d_key + column + g;
-          }
-          const bool full = column + value_block <= c.d_key;
-#pragma unroll
-          for (int n = 0; n < value_tiles; ++n) {
-            float r[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) r[e] = full || column + 8 * n + g < c.d_key ? rows[e][8 * n] : 0.f;
-            P::mma(dx[n], a, Float2{r[0], r[1]}, Float2{r[2], r[3]});
-          }
+          add_projected(dx, difference, slab * half + first, column);
         }
       });
       const float scale = c.input_scale, by[2] = {scale, scale};
       const float norm[2] = {scale * Base::quad_sum(sum[0]), scale * Base::quad_sum(sum[1])};
-#pragma unroll
-      for (int n = 0; n < value_tiles; n += 2) {
+      FWP_UNROLL for (int n = 0; n < value_tiles; n += 2) {
         Tile x;
         load_inputs(x, is_key, from, column + 8 * n);
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[e][i] = dx[n + e][i] - norm[i >> 1] * x[e][i];
+        FWP_UNROLL for (int e = 0; e < 2; ++e)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) x[e][i] = dx[n + e][i] - norm[i >> 1] * x[e][i];
         store_tile(is_key, to, column + 8 * n, x, by);
       }
     }
   }
   // tile += own rows . own rows
   FWP_DEVICE void add_own_pairs(Tile& tile, const float* left, const float* right) const {
-#pragma unroll 1
-    for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
+    FWP_ROLLED for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
       Float2 a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = pair_of(left + (row + g + 8 * (i & 1)) * stride + k + 2 * t + 8 * (i >> 1));
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
+      FWP_UNROLL for (int i = 0; i < 4; ++i)
+        a[i] = pair_of(left + (row + g + 8 * (i & 1)) * stride + k + 2 * t + 8 * (i >> 1));
+      FWP_UNROLL for (int n = 0; n < 2; ++n) {
         const float* at = right + (row + 8 * n + g) * stride + k + 2 * t;
         P::mma(tile[n], a, pair_of(at), pair_of(at + 8));
       }

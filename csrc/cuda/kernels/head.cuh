@@ -1,4 +1,4 @@
-// One piece of a (batch row, head) in a block: its features in shared memory, slab by slab.
+// One segment of a (batch row, head) in a block: its features in shared memory, slab by slab.
 #pragma once
 
 #include "staging.cuh"
@@ -16,7 +16,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
 
   int staged = -1;  // the slab in shared memory
 
-  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward) : Base(call, piece, backward, Again{}) {
+  FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward) : Base(call, segment, backward, Again{}) {
     Inputs q, k;
     if (!several) {
       ask(q, TEAMS > 1 && team, 0);
@@ -28,7 +28,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
     if (!several) stage(q, k, 0, true);
     sync_block();
   }
-  FWP_DEVICE Head(const Call& call, const Piece& piece, bool backward, Again) : Base(call, piece, backward, Again{}) {}
+  FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward, Again) : Base(call, segment, backward, Again{}) {}
 
   static FWP_CALLED void restage(const Call& c, int head, int first, int queries, int keys, bool backward, int slab,
                                  bool fresh) {
@@ -39,8 +39,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
   // Calls f(slab) with each slab in shared memory, at all threads.
   template <class F> FWP_DEVICE void for_slabs(F f) {
     if constexpr (several) {
-#pragma unroll 1
-      for (int slab = 0; slab < slabs; ++slab) {
+      FWP_ROLLED for (int slab = 0; slab < slabs; ++slab) {
         if (staged != slab) {
           restage(c, here.head, here.first, here.queries, here.keys, backward, slab, staged < 0);
           staged = slab;
@@ -55,13 +54,10 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
   // offsets, which are not rolled.
   template <class F> FWP_DEVICE void for_features(F f) const {
     if (K != Kind::favor && c.nu) {
-#pragma unroll 1
-      for (int j = 1; j <= c.nu; ++j)
-#pragma unroll 1
-        for (int i = 0; i < base_rows; i += 16) f(std::true_type{}, j, i);
+      FWP_ROLLED for (int j = 1; j <= c.nu; ++j)
+        FWP_ROLLED for (int i = 0; i < base_rows; i += 16) f(std::true_type{}, j, i);
     } else {
-#pragma unroll 1
-      for (int i = 0; i < base_rows; i += 16) f(std::false_type{}, 0, i);
+      FWP_ROLLED for (int i = 0; i < base_rows; i += 16) f(std::false_type{}, 0, i);
     }
   }
   // 16 rows of features of the slab, by number: the offset and the first base row.
@@ -76,10 +72,10 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
   FWP_DEVICE int feature_number(int slab, int j, int i) const { return gpu::feature_number(c, base_rows, slab, j, i); }
   FWP_DEVICE int state_row(int slab, int j, int i) const { return (c.nu ? j - 1 : slab) * base_rows + i; }
 
-  // ---- the next piece ----
+  // ---- the next segment ----
 
   // Asks for the inputs of `next`, and for the columns of values from `column` on.
-  FWP_DEVICE static void fetch(const Call& c, const Piece& next, int column) {
+  FWP_DEVICE static void fetch(const Call& c, const Segment& next, int column) {
     const int size = sizeof(typename P::Element), i = thread_index() % LT, line = 128;
     const auto ask = [&](const auto& rows, int first, int width) {
       const char* at = static_cast<const char*>(rows.data) +

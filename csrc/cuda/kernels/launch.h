@@ -17,22 +17,16 @@ template <class P> int bytes_of(const Call& call, bool backward);
 template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& call, void* stream);
 template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& call, void* stream);
 
+template <class P, bool DELTA, Kind K> const char* launched(const Call& call, bool backward, void* stream) {
+  if constexpr (K == Kind::favor && std::is_same_v<P, Single>) return "no instance";  // fit does not come here
+  else return backward ? launch_backward<P, DELTA, K>(call, stream) : launch_forward<P, DELTA, K>(call, stream);
+}
 template <class P, bool DELTA> const char* launched(const Call& call, bool backward, void* stream) {
   switch (kind_of(call)) {
-    case Kind::plain:
-      return backward ? launch_backward<P, DELTA, Kind::plain>(call, stream)
-                      : launch_forward<P, DELTA, Kind::plain>(call, stream);
-    case Kind::favor:
-      if constexpr (std::is_same_v<P, Half>)
-        return backward ? launch_backward<P, DELTA, Kind::favor>(call, stream)
-                        : launch_forward<P, DELTA, Kind::favor>(call, stream);
-      else return "no instance";  // fit does not come here
-    case Kind::state:
-      return backward ? launch_backward<P, DELTA, Kind::state>(call, stream)
-                      : launch_forward<P, DELTA, Kind::state>(call, stream);
-    default:
-      return backward ? launch_backward<P, DELTA, Kind::general>(call, stream)
-                      : launch_forward<P, DELTA, Kind::general>(call, stream);
+    case Kind::plain: return launched<P, DELTA, Kind::plain>(call, backward, stream);
+    case Kind::favor: return launched<P, DELTA, Kind::favor>(call, backward, stream);
+    case Kind::state: return launched<P, DELTA, Kind::state>(call, backward, stream);
+    default: return launched<P, DELTA, Kind::general>(call, backward, stream);
   }
 }
 template <class P> const char* launched(const Call& call, bool backward, void* stream) {
@@ -47,7 +41,7 @@ inline const char* launched(const Call& call, bool backward, void* stream) {
 inline int bytes(const Call& call, bool backward) {
   return call.type == Type::float32 ? bytes_of<Single>(call, backward) : bytes_of<Half>(call, backward);
 }
-// The forward in front of a walked backward, which leaves states on the way: of the keys alone.
+// The forward before the backward of a call of several segments, which leaves states on the way: of the keys alone.
 inline Call writing_of(Call call) {
   call.targets = call.causal = 0;
   lay_features(call, false);
@@ -55,39 +49,39 @@ inline Call writing_of(Call call) {
 }
 // What all launches of a call need.
 inline int most_bytes(const Call& call, bool backward) {
-  const int own = bytes(call, backward), before = backward && is_walked(call) ? bytes(writing_of(call), false) : 0;
+  const int own = bytes(call, backward), before = backward && is_segmented(call) ? bytes(writing_of(call), false) : 0;
   return own > before ? own : before;
 }
 inline const char* forward(const Call& call, void* stream) { return launched(call, false, stream); }
 inline const char* backward(const Call& call, void* stream) {
-  if (is_walked(call)) {
+  if (is_segmented(call)) {
     if (const char* error = forward(writing_of(call), stream)) return error;
   }
   return launched(call, true, stream);
 }
 
-// Sets what depends on the device, from `chunk` to `resident`, for blocks with at most `limit` bytes of shared
+// Sets what depends on the device, from `segment` to `resident`, for blocks with at most `limit` bytes of shared
 // memory. The states that the caller wants must have been set.
 inline void fit(Call& call, bool backward, int limit) {
-  call.chunk = longest_chunk;
+  call.segment = longest_segment;
   call.together = call.type != Type::float32;
   call.resident = 1;
   lay_features(call, backward);
   if (!serves_states(kind_of(call)) && bytes(call, backward) <= limit) return;
-  call.chunk = walked_chunk;
+  call.segment = short_segment;
   call.together = 0;
   lay_features(call, backward);
   call.resident = bytes(backward ? writing_of(call) : call, false) <= limit;
 }
-// What `checkpoints` should be for the backward of a walked call, and for how many states W and z then need room: about
-// 2 sqrt(pieces), the least.
+// What `checkpoints` should be for the backward of a call of several segments, and for how many states W and z then need
+// room: about 2 sqrt(segments), the least.
 inline int checkpoints_of(const Call& call) {
   int found = 1;
-  while (found * found * call.chunk < call.sources) ++found;
+  while (found * found * call.segment < call.sources) ++found;
   return found;
 }
 inline int states_of(const Call& call) {
-  const int every = checkpoints_of(call), group = every * call.chunk;
+  const int every = checkpoints_of(call), group = every * call.segment;
   return (call.sources + group - 1) / group + every;
 }
 

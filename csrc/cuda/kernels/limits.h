@@ -5,10 +5,10 @@
 
 namespace fwp::gpu {
 
-// Queries or keys that a block holds at a time. Calls of up to longest_chunk are served at once if a block has the shared
-// memory; others are walked in pieces of walked_chunk.
-constexpr int longest_chunk = 128, walked_chunk = 64;
-inline bool is_walked(const Call& c) { return c.targets > c.chunk || c.sources > c.chunk; }
+// Queries or keys that a block holds at a time. A call of up to longest_segment of them is one segment if a block has the
+// shared memory for it; any other is divided into segments of short_segment, which a block takes one after the other.
+constexpr int longest_segment = 128, short_segment = 64;
+inline bool is_segmented(const Call& c) { return c.targets > c.segment || c.sources > c.segment; }
 
 // Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
 constexpr int slice_columns = 32;
@@ -26,20 +26,22 @@ inline void lay_features(Call& c, bool backward) {
   const int needed = backward && c.nu ? c.d_key + round_up(c.d_key) + c.nu : 0;
   c.base_end = needed > c.base_rows ? needed : c.base_rows;
 }
-// What an instance can do, in more registers the more it is. One piece without states: of maps with a projection (favor) or
-// without (plain). States, and so walks: of maps without a projection (state), of all, also with features in several slabs and with
-// states that shared memory has no room for (general).
+// What an instance can do; the more it can, the more registers it takes.
+//     plain    one segment without a state, maps without a projection
+//     favor    the same, maps with a projection
+//     state    states, and so several segments, maps without a projection
+//     general  everything, also features in several slabs and states for which shared memory has no room
 enum class Kind { plain, favor, state, general };
 constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
 template <Kind K> constexpr bool has_states = serves_states(K);
 inline Kind kind_of(const Call& c) {
-  const bool states = c.initial_W || c.W || c.grad_W || is_walked(c);
+  const bool states = c.initial_W || c.W || c.grad_W || is_segmented(c);
   if (c.m) return c.together && !states ? Kind::favor : Kind::general;
   if ((!c.nu && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
   return states ? Kind::state : Kind::plain;
 }
-template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == walked_chunk;
-// Forward walks have few blocks, so twice the warps: one team for the queries, one for the keys.
+template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == short_segment;
+// A forward with states has few blocks, so each has twice the warps: one team for the queries, one for the keys.
 template <Kind K> constexpr int forward_teams = K == Kind::state ? 2 : 1;
 
 }  // namespace fwp::gpu

@@ -30,13 +30,11 @@ FWP_DEVICE void mma_rounded(float (&c)[4], const Float2 (&a)[4], Float2 b0, Floa
   mma_tf32(c, in(a[2].x), in(a[3].x), in(a[2].y), in(a[3].y), before_cut(b1.x), before_cut(b1.y));
 }
 FWP_DEVICE void mma_split(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
-#pragma unroll
-  for (int s = 0; s < 2; ++s) {
+  FWP_UNROLL for (int s = 0; s < 2; ++s) {
     const float a_in[4] = {a[2 * s].x, a[2 * s + 1].x, a[2 * s].y, a[2 * s + 1].y};
     const Float2 b_in = s ? b1 : b0;
     float high[4], low[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int i = 0; i < 4; ++i) {
       high[i] = round_to_tf32(a_in[i]);
       low[i] = round_to_tf32(a_in[i] - high[i]);
     }
@@ -94,8 +92,7 @@ struct Half {
   // Numbers of moderate size in two parts, to 22 bits of mantissa or 2^-25, and their product with halves.
   using Exact = Pair[2][4];
   static FWP_DEVICE void split(Exact& part, const Float2 (&a)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int i = 0; i < 4; ++i) {
       part[1][i] = pair(a[i].x, a[i].y);
       const Float2 high = values(part[1][i]);
       part[0][i] = pair(a[i].x - high.x, a[i].y - high.y);
@@ -169,8 +166,7 @@ struct Single {
   }
   using Exact = Pair[4];
   static FWP_DEVICE void split(Exact& part, const Float2 (&a)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) part[i] = a[i];
+    FWP_UNROLL for (int i = 0; i < 4; ++i) part[i] = a[i];
   }
   static FWP_DEVICE void mma_exact(float (&c)[4], const Exact& a, Pair b0, Pair b1) { mma_split(c, a, b0, b1); }
 
@@ -180,8 +176,7 @@ struct Single {
   }
   template <class O, int LD> static FWP_DEVICE void load(Pair (&p)[4], const Element* corner) {
     constexpr int next = O::pairs_of_rows ? LD : 1;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    FWP_UNROLL for (int i = 0; i < 4; ++i) {
       const bool second = O::is_a ? i >> 1 : i & 1, along = O::is_a ? i & 1 : i >> 1;
       const Element* at = corner + 8 * (O::pairs_of_rows ? second * LD + along : along * LD + second);
       p[i] = {at[0], at[next]};

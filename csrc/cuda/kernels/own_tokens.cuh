@@ -2,7 +2,7 @@
 #pragma once
 
 #include "maps.cuh"
-#include "piece.cuh"
+#include "segment.cuh"
 #include "shared.cuh"
 
 namespace fwp::gpu {
@@ -18,11 +18,11 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   using Values = float[value_tiles][4];
 
   const Call& c;
-  const Piece here;
+  const Segment here;
   const bool backward;
   Shared<P, LT, K, COLUMNS, TEAMS> s;
   const int lane, g, t, team, row, b, h;
-  int stride;        // of D, Z, G
+  int stride;        // of E, Z, G
   int base_rows;     // resident
   int modulus;       // base rows come round after so many: with offsets 2 d_key, else never
   const int a_down, b_down, a_across, b_across;  // corners of operands in base rows
@@ -30,19 +30,19 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   int sources;       // keys here up to the last that is not padding
   int source_tiles, target_tiles;
 
-  // The same block and piece again: for functions that are called. Handing them a pointer to this would keep it in memory.
+  // The same block and segment again: for functions that are called. Handing them a pointer to this would keep it in memory.
   struct Again {};
-  FWP_DEVICE OwnTokens(const Call& call, const Piece& piece, bool backward, Again)
+  FWP_DEVICE OwnTokens(const Call& call, const Segment& segment, bool backward, Again)
       : c(call),
-        here(piece),
+        here(segment),
         backward(backward),
         lane(thread_index() % 32),
         g(lane / 4),
         t(lane % 4),
         team(TEAMS == 1 ? 0 : warp_index() / tiles),
         row(16 * tile_of(warp_index(), backward)),
-        b(piece.head / call.heads),
-        h(piece.head % call.heads),
+        b(segment.head / call.heads),
+        h(segment.head % call.heads),
         a_down(corner<A_down>()),
         b_down(corner<B_down>()),
         a_across(corner<A_across>()),
@@ -57,10 +57,10 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // Larger blocks have no registers to spare for it.
   template <class O> FWP_DEVICE int corner() const {
     const int at = P::template corner<O>(lane, ld);
-    return LT < longest_chunk ? kept(at) : at;
+    return LT < longest_segment ? kept(at) : at;
   }
 
-  // ---- small pieces ----
+  // ---- helpers ----
 
   FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.m); }
   // Calls f with the map, one of those that the instance serves.
@@ -84,21 +84,16 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     return x + shuffle_xor(x, 2);
   }
   template <int N> static FWP_DEVICE void clear(float (&x)[N][4]) {
-#pragma unroll
-    for (int n = 0; n < N; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[n][i] = 0;
+    FWP_UNROLL for (int n = 0; n < N; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
   // Calls f(n, i, column) for every number of a strip; of the tiles of 16 columns first .. last - 1.
   template <class F> FWP_DEVICE void for_strip(F f) const { for_strip(0, tiles, f); }
   template <class F> FWP_DEVICE void for_strip(int first, int last, F f) const {
-#pragma unroll
-    for (int m = 0; m < tiles; ++m)
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
       if (m >= first && m < last)
-#pragma unroll
-        for (int n = 2 * m; n < 2 * m + 2; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
+        FWP_UNROLL for (int n = 2 * m; n < 2 * m + 2; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) f(n, i, 8 * n + 2 * t + (i & 1));
   }
   FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
 
@@ -121,10 +116,10 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   FWP_DEVICE void find_last_key() {
     const int i = thread_index();
     const bool there =
-        i < here.keys && !(c.key_padding_mask.data && c.key_padding_mask.data[b * c.key_padding_mask.batch + (here.first + i) * c.key_padding_mask.time]);
+        i < here.keys && !(c.key_padding_mask.data &&
+        c.key_padding_mask.data[b * c.key_padding_mask.batch + (here.first + i) * c.key_padding_mask.time]);
     float last = there ? float(i + 1) : 0.f;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
+    FWP_UNROLL for (int d = 1; d < 32; d *= 2) {
       const float other = shuffle_xor(last, d);
       last = other > last ? other : last;
     }
@@ -135,8 +130,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
     sync_block();
     sources = 0;
-#pragma unroll 1
-    for (int w = 0; w < (LT + 31) / 32; ++w) sources = s.last_key[w] > sources ? s.last_key[w] : sources;
+    FWP_ROLLED for (int w = 0; w < (LT + 31) / 32; ++w) sources = s.last_key[w] > sources ? s.last_key[w] : sources;
   }
 
   // ---- inputs ----
@@ -153,8 +147,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     const int token = row + lane / lanes_a_token, d = first + lane % lanes_a_token * vector;
     const int end = d < c.d_key ? keys ? here.keys : here.queries : 0;
     const Element* from = static_cast<const Element*>(rows.data) + offset(rows, token) + d;
-#pragma unroll
-    for (int n = 0; n < 16 / tokens_a_step; ++n) {
+    FWP_UNROLL for (int n = 0; n < 16 / tokens_a_step; ++n) {
       if (token + n * tokens_a_step < end) x[n] = *reinterpret_cast<const Vector*>(from + n * tokens_a_step * rows.time);
       else x[n] = {};
     }
@@ -164,16 +157,14 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     const Rows<const void>& rows = keys ? c.k : c.q;
     Element* raw = s.raw + (team * LT + row) * raw_ld;
     if (rows.aligned) {
-#pragma unroll
-      for (int n = 0; n < 16 / tokens_a_step; ++n) {
+      FWP_UNROLL for (int n = 0; n < 16 / tokens_a_step; ++n) {
         const int token = n * tokens_a_step + lane / lanes_a_token;
         Vector y = asked[n];
         if (keys && !key_there(row + token)) y = {};
         *reinterpret_cast<Vector*>(raw + token * raw_ld + lane % lanes_a_token * vector) = y;
       }
     } else {
-#pragma unroll 1
-      for (int e = lane; e < 16 * inputs_at_once; e += 32) {
+      FWP_ROLLED for (int e = lane; e < 16 * inputs_at_once; e += 32) {
         const int token = row + e / inputs_at_once, d = first + e % inputs_at_once;
         const bool there = d < c.d_key && (keys ? key_there(token) : query_there(token));
         raw[e / inputs_at_once * raw_ld + e % inputs_at_once] =
@@ -187,13 +178,10 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     put_inputs(asked, keys, first);
     const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<A_down>(lane, raw_ld);
     Pair pairs[inputs_at_once / 16][4];
-#pragma unroll
-    for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<A_down, raw_ld>(pairs[n], at + 16 * n);
+    FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<A_down, raw_ld>(pairs[n], at + 16 * n);
     P::for_type(c.type, [&](auto type) {
-#pragma unroll
-      for (int n = 0; n < inputs_at_once / 16; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] = P::template numbers<type.value>(pairs[n][i]);
+      FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n)
+        FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = P::template numbers<type.value>(pairs[n][i]);
     });
     sync_warp();
   }

@@ -13,8 +13,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
 struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   using Base = Head<P, LT, K, COLUMNS, TEAMS>;
   using Base::a_down, Base::b_down, Base::base_rows, Base::c, Base::clear, Base::for_features, Base::for_slabs,
-      Base::for_strip, Base::g, Base::is_favor, Base::with_phi, Base::key_there, Base::lane, Base::ld, Base::load, Base::modulus, Base::offset,
-      Base::query_there, Base::quad_sum, Base::row, Base::row_of, Base::s, Base::several, Base::states, Base::store,
+      Base::for_strip, Base::g, Base::is_favor, Base::with_phi, Base::key_there, Base::lane, Base::ld, Base::load,
+      Base::modulus, Base::offset, Base::query_there, Base::quad_sum, Base::row, Base::row_of, Base::s, Base::several, Base::states, Base::store,
       Base::stride, Base::strip_tiles, Base::t, Base::tiles, Base::value_tiles;
   using Base::Base;
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values;
@@ -22,33 +22,27 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // ---- features ----
 
   // Tiles whose operands are loaded without waiting for each other, where there are registers for them.
-  static constexpr int together = P::scaled && !states && LT > 16 && LT < longest_chunk ? 2 : 1;
+  static constexpr int together = P::scaled && !states && LT > 16 && LT < longest_segment ? 2 : 1;
 
   // Features of N times 16 tokens as operands O, pairs along features (down) or along tokens (across). at(n) is the
   // operand's corner among base rows; a rolled operand is the product with the rows `roll` elements away. All loads
   // come before their use: they do not wait for each other.
   template <class O, bool ROLLED, int N, class F>
   FWP_DEVICE void load_features(Pair (&p)[N][4], int roll, F at) const {
-#pragma unroll
-    for (int n = 0; n < N; ++n) P::template load<O, ld>(p[n], at(n));
+    FWP_UNROLL for (int n = 0; n < N; ++n) P::template load<O, ld>(p[n], at(n));
     if constexpr (ROLLED) {
       Pair other[N][4];
-#pragma unroll
-      for (int n = 0; n < N; ++n) P::template load<O, ld>(other[n], at(n) + roll);
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) p[n][i] = P::multiply(p[n][i], other[n][i]);
+      FWP_UNROLL for (int n = 0; n < N; ++n) P::template load<O, ld>(other[n], at(n) + roll);
+      FWP_UNROLL for (int n = 0; n < N; ++n)
+        FWP_UNROLL for (int i = 0; i < 4; ++i) p[n][i] = P::multiply(p[n][i], other[n][i]);
     }
   }
   // Features from base row i on of own tokens, of N sides, along features; 0 behind the last one.
   template <bool ROLLED, int N, class F> FWP_DEVICE void own_features(Pair (&p)[N][4], int j, int i, F side) const {
     load_features<A_down, ROLLED>(p, -j * ld, [&](int n) { return side(n) + a_down + row + i * ld; });
     if (ROLLED && i + 16 > modulus)
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
+      FWP_UNROLL for (int n = 0; n < N; ++n)
+        FWP_UNROLL for (int e = 0; e < 4; ++e) {
           const int feature = i + 2 * t + 8 * (e >> 1);
           p[n][e] = P::keep(p[n][e], feature < modulus, feature + 1 < modulus);
         }
@@ -81,13 +75,11 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         P::mma(sum_q, own[0], one, one);  // also where nobody asks for it: cheaper than to look
         P::mma(sum_k, own[1], one, one);
         const Element* keys = s.keys + b_down + i * ld;
-#pragma unroll
-        for (int at = 0; at < tiles; at += TOGETHER)
+        FWP_UNROLL for (int at = 0; at < tiles; at += TOGETHER)
           if (at < last_q || (DELTA && at < last_k)) {
             Pair other[TOGETHER][4];
             load_features<B_down, rolled.value>(other, -j * ld, [&](int n) { return keys + 16 * (at + n); });
-#pragma unroll
-            for (int n = 0; n < TOGETHER; ++n) {
+            FWP_UNROLL for (int n = 0; n < TOGETHER; ++n) {
               const int m = at + n;
               if (m < last_q) {
                 P::mma(P_q[2 * m], own[0], other[n][0], other[n][1]);
@@ -117,14 +109,12 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         Pair x[1][4];
         own_features<rolled.value>(x, j, i, [&](int) { return own; });
         if (SUMS) P::mma(sum, x[0], one, one);
-#pragma unroll
-        for (int at = 0; at < tiles; at += TOGETHER)
+        FWP_UNROLL for (int at = 0; at < tiles; at += TOGETHER)
           if (at + TOGETHER > first && at < last) {
             Pair y[TOGETHER][4];
             load_features<B_down, rolled.value>(y, -j * ld,
                                                 [&](int n) { return other + b_down + i * ld + 16 * (at + n); });
-#pragma unroll
-            for (int n = 0; n < TOGETHER; ++n) {
+            FWP_UNROLL for (int n = 0; n < TOGETHER; ++n) {
               const int m = at + n;
               if (m < first || m >= last) continue;
               P::mma(strip[2 * m], x[0], y[n][0], y[n][1]);
@@ -143,8 +133,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // Sums of features of own tokens from accumulators of phi times ones.
   FWP_DEVICE void finish_scale(bool keys, const float (&sum)[4]) {
     if (t == 0)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
         if (keys) s.scale_k[i] = scale_of(s.unit_k[i], sum[2 * r], key_there(i));
         else s.scale_q[i] = scale_of(s.unit_q[i], sum[2 * r], query_there(i));
@@ -166,18 +155,15 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // Own rows of `rows` (values, or their gradient), as they are; 0 where there is nothing.
   using Given = typename P::Eight[2][COLUMNS / 32];
   FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Given& x) const {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r, end = (keys ? key_there(i) : query_there(i)) ? c.d_value : 0;
       const Element* at = static_cast<const Element*>(rows.data) + offset(rows, i);
-#pragma unroll
-      for (int q = 0; q < COLUMNS / 32; ++q) {
+      FWP_UNROLL for (int q = 0; q < COLUMNS / 32; ++q) {
         const int whole = first + column_of(4 * q, 2 * t);
         if (!states && rows.aligned) {
           x[r][q] = whole < end ? *reinterpret_cast<const typename P::Eight*>(at + whole) : typename P::Eight{};
         } else {
-#pragma unroll
-          for (int m = 0; m < 4; ++m) {
+          FWP_UNROLL for (int m = 0; m < 4; ++m) {
             const int column = first + column_of(4 * q + m, 2 * t);
             if (rows.aligned) x[r][q].pair(m) = column < end ? load(at + column) : Pair{};
             else
@@ -191,10 +177,8 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // f(n, r, numbers 2 r and 2 r + 1 of accumulator n) for all that was loaded.
   template <class F> FWP_DEVICE void for_values(Given& x, F f) const {
     P::for_type(c.type, [&](auto type) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n) f(n, r, P::template numbers<type.value>(x[r][n / 4].pair(n % 4)));
+      FWP_UNROLL for (int r = 0; r < 2; ++r)
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n) f(n, r, P::template numbers<type.value>(x[r][n / 4].pair(n % 4)));
     });
   }
   FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Values& x) const {
@@ -207,23 +191,19 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   }
   FWP_DEVICE void store_values(const Rows<void>& rows, int tokens, int first, const Values& x) const {
     P::for_type(c.type, [&](auto type) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
         Element* at = static_cast<Element*>(rows.data) + offset(rows, i);
-#pragma unroll
-        for (int q = 0; q < COLUMNS / 32; ++q) {
+        FWP_UNROLL for (int q = 0; q < COLUMNS / 32; ++q) {
           const int whole = first + column_of(4 * q, 2 * t);
           typename P::Eight y;
-#pragma unroll
-          for (int m = 0; m < 4; ++m)
+          FWP_UNROLL for (int m = 0; m < 4; ++m)
             y.pair(m) = P::template packed<type.value>({x[4 * q + m][2 * r], x[4 * q + m][2 * r + 1]});
           if (i >= tokens) continue;
           if (!states && rows.aligned) {
             if (whole < c.d_value) *reinterpret_cast<typename P::Eight*>(at + whole) = y;
           } else {
-#pragma unroll
-            for (int m = 0; m < 4; ++m) {
+            FWP_UNROLL for (int m = 0; m < 4; ++m) {
               const int column = first + column_of(4 * q + m, 2 * t);
               if (rows.aligned && column < c.d_value) store(at + column, y.pair(m));
               if (!rows.aligned && column < c.d_value) at[column] = P::part(y.pair(m), 0);
@@ -237,10 +217,8 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // Own rows to shared memory, `to` [LT][stride], from column `first` on.
   FWP_DEVICE void share_values(float* to, int first, const Values& x) const {
     float* at = to + (row + g) * stride + first + 2 * t;
-#pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r)
         Single::store_pair(Type::float32, at + 8 * r * stride, 8 * n, {x[n][2 * r], x[n][2 * r + 1]});
   }
 
@@ -254,22 +232,19 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // The same with a number of tiles that is not known to the compiler: one copy of what follows instead of one a tile.
   static FWP_DEVICE void operand_at(Float2 (&a)[4], const Strip& strip, int tile) {
     operand(a, strip, 0);
-#pragma unroll
-    for (int m = 1; m < tiles; ++m)
+    FWP_UNROLL for (int m = 1; m < tiles; ++m)
       if (m == tile) operand(a, strip, m);
   }
   // x += a (16 x 16) rows, rows of `from` [..][stride] 16 m .. 16 m + 15, columns first ..
   FWP_DEVICE void add_product(Values& x, const Float2 (&a)[4], const float* from, int m, int first) const {
     const float* at = from + (16 * m + 2 * t) * stride + first + g;
-#pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       P::mma(x[n], a, Float2{at[8 * n], at[stride + 8 * n]}, Float2{at[8 * stride + 8 * n], at[9 * stride + 8 * n]});
   }
   // x += strip rows
   FWP_DEVICE void add_read(Values& x, const Strip& strip, const float* from, int first_tile, int last_tile,
                            int first) const {
-#pragma unroll
-    for (int m = 0; m < tiles; ++m)
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
       if (m >= first_tile && m < last_tile) {
         Float2 a[4];
         operand(a, strip, m);
@@ -286,21 +261,17 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
     float x[8];
     float* own = lane < 8 ? left : right;  // a lane a column of L or R
     if (lane < 16)
-#pragma unroll
-      for (int r = 0; r < 8; ++r) {
+      FWP_UNROLL for (int r = 0; r < 8; ++r) {
         x[r] = r == (lane & 7) ? 1.f : 0.f;
-#pragma unroll
-        for (int k = 0; k < r; ++k) x[r] -= own[r * ld + k] * x[k];
+        FWP_UNROLL for (int k = 0; k < r; ++k) x[r] -= own[r * ld + k] * x[k];
       }
     sync_warp();
     if (lane < 16)
-#pragma unroll
-      for (int r = 0; r < 8; ++r) own[r * ld + (lane & 7)] = x[r];
+      FWP_UNROLL for (int r = 0; r < 8; ++r) own[r * ld + (lane & 7)] = x[r];
     sync_warp();
     const auto product = [&](const float* y, const float* z) {
       Float2 sum{0, 0};
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
+      FWP_UNROLL for (int k = 0; k < 8; ++k) {
         const float at = y[i * ld + k];
         sum.x += at * z[k * ld + j];
         sum.y += at * z[k * ld + j + 1];

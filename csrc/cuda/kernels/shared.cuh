@@ -1,4 +1,4 @@
-// What one block holds of a (batch row, head): features of a piece of at most LT queries and keys in shared memory.
+// What one block holds of a (batch row, head): features of a segment of at most LT queries and keys in shared memory.
 //
 // A warp owns the queries and the keys row .. row + 15.
 //
@@ -31,7 +31,7 @@ template <int COLUMNS> FWP_BOTH int value_stride(const Call& c, bool backward) {
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> struct Shared {
   static constexpr int ld = LT + P::padding, raw_ld = inputs_at_once + P::padding;  // of base rows; of inputs
   typename P::Element *queries, *keys;        // [-nu .. base_end][ld]
-  float *D, *Z, *G;                           // [LT][value_stride]; Z, G: backward only. D: see lay
+  float *E, *Z, *dN;                           // [LT][value_stride]; Z, dN: backward only. E: see lay
   float* square;                              // [LT / 16][16][17]: diagonal blocks
   float *unit_q, *unit_k, *scale_q, *scale_k;  // [LT] each, as all that follow
   float *beta, *read_rate, *written;          // see forward.cuh
@@ -41,7 +41,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   typename P::Element* raw;                   // [TEAMS][LT][raw_ld]: inputs on their way to base rows. See lay
 
   // Cuts up the memory at `base`; bytes used. What is never needed together shares a place: inputs on their way and the
-  // diagonal blocks, if features are staged but once; and in a forward without a state features and D.
+  // diagonal blocks, if features are staged but once; and in a forward without a state features and E.
   FWP_BOTH int lay(char* base, const Call& c, bool backward) {
     int used = 0, end = 0;
     const auto take = [&](auto*& pointer, int count) {
@@ -65,8 +65,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
     end = used;
     if (!has_states<K> && !backward) used = features;
-    for (float** each : {&D, &Z, &G})
-      if (backward || each == &D) take(*each, LT * value_stride<COLUMNS>(c, backward));
+    for (float** each : {&E, &Z, &dN})
+      if (backward || each == &E) take(*each, LT * value_stride<COLUMNS>(c, backward));
     return end > used ? end : used;
   }
 };

@@ -14,6 +14,37 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
       Base::store, Base::t, Base::team, Base::tokens_a_step, Base::with_own;
   using typename Base::Element, typename Base::Inputs, typename Base::Pair;
 
+  // Units of tokens from the largest inputs that the lanes have seen; `by` their inverses.
+  FWP_DEVICE void find_units(float* unit, float (&top)[2][2], float (&by)[2][2]) const {
+    FWP_UNROLL for (int h = 0; h < 2; ++h)
+      FWP_UNROLL for (int e = 0; e < 2; ++e) {
+        FWP_UNROLL for (int lanes = 4; lanes < 32; lanes *= 2) top[h][e] = larger(top[h][e], shuffle_xor(top[h][e], lanes));
+        const float power =
+            power_below(with_own([&](auto map) { return Phi<map.value>::of_largest(top[h][e]); }));
+        if (g == 0) unit[8 * h + 2 * t + e] = power;
+        by[h][e] = one_over_power(power);
+      }
+  }
+  // Tokens that are not there get the factor 0, where an input 0 would have features.
+  FWP_DEVICE void drop_missing(bool keys, float (&by)[2][2]) const {
+    if (with_own([](auto map) { return Phi<map.value>::zero; })) return;
+    const auto there = [&](int token) { return keys ? key_there(row + token) : query_there(row + token); };
+    FWP_UNROLL for (int h = 0; h < 2; ++h)
+      FWP_UNROLL for (int e = 0; e < 2; ++e)
+        if (!there(8 * h + 2 * t + e)) by[h][e] = 0;
+  }
+  // What goes on at the ends of `count` base rows, and nothing behind the last feature: eight lanes a row.
+  FWP_DEVICE void extend(Element* to, int count) const {
+    const bool all = c.nu;
+    const int end = all ? c.base_end : base_rows;
+    Element* pair = to + lane % 8 * 2;
+    for (int n = lane / 8 - c.nu; n < 0; n += 4) store(pair + n * ld, load(pair + (n + modulus) * ld));
+    for (int n = (all ? modulus : count) + lane / 8; n < end; n += 4) {
+      int from = n;
+      while (from >= modulus) from -= modulus;
+      store(pair + n * ld, all ? load(pair + from * ld) : P::pair(0, 0));
+    }
+  }
   // Base rows of slab `slab` of own tokens; `asked`: for the first inputs of the slab, or if `fresh` for the first of all,
   // since then the tokens' units are found, too.
   FWP_DEVICE void stage_side(Inputs& asked, bool keys, int slab, bool fresh) const {
@@ -26,26 +57,21 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
     Element* to = (keys ? s.keys : s.queries) + row;
     float* unit = (keys ? s.unit_k : s.unit_q) + row;
     float top[2][2], by[2][2];  // of the tokens 2t, 2t + 1 and 8 further
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
+    FWP_UNROLL for (int h = 0; h < 2; ++h)
+      FWP_UNROLL for (int e = 0; e < 2; ++e) {
         top[h][e] = -INFINITY;
         const int token = 8 * h + 2 * t + e;
         if (!P::scaled && g == 0) unit[token] = 1;
         by[h][e] = looks ? 0 : !P::scaled ? 1.f : one_over_power(unit[token]);
       }
-#pragma unroll 1
-    for (int n = 0; n < looks + writes - both; ++n) {
+    FWP_ROLLED for (int n = 0; n < looks + writes - both; ++n) {
       const int d = (n < looks ? n : n - looks) * inputs_at_once;  // of all inputs, or of the slab's
       Float2 x[inputs_at_once / 16][4];
       if (n) ask(asked, keys, n < looks ? d : first + d);
       read_inputs(x, asked, keys, n < looks ? d : first + d);
       const auto each = [&](auto f) {  // f(pair, tokens 2t or 2t + 8, input)
-#pragma unroll
-        for (int m = 0; m < inputs_at_once / 16; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) f(x[m][i], i >> 1, d + 16 * m + 8 * (i & 1) + g);
+        FWP_UNROLL for (int m = 0; m < inputs_at_once / 16; ++m)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) f(x[m][i], i >> 1, d + 16 * m + 8 * (i & 1) + g);
       };
       if (n < looks) {
         const auto look = [&](Float2 y, int h) {
@@ -57,28 +83,11 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
         else each([&](Float2 y, int h, int) { look({absolute(y.x), absolute(y.y)}, h); });
       }
       if (n + 1 == looks) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-#pragma unroll
-            for (int lanes = 4; lanes < 32; lanes *= 2) top[h][e] = larger(top[h][e], shuffle_xor(top[h][e], lanes));
-            const float power =
-                power_below(with_own([&](auto map) { return Phi<map.value>::of_largest(top[h][e]); }));
-            if (g == 0) unit[8 * h + 2 * t + e] = power;
-            by[h][e] = one_over_power(power);
-          }
+        find_units(unit, top, by);
       }
       if (n >= looks || both) {
         const auto scaled = [&](Float2 y, int h) { return P::pair(y.x * by[h][0], y.y * by[h][1]); };
-        if (!with_own([](auto map) { return Phi<map.value>::zero; })) {
-          const auto there = [&](int token) { return keys ? key_there(row + token) : query_there(row + token); };
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              if (!there(8 * h + 2 * t + e)) by[h][e] = 0;
-        }
+        drop_missing(keys, by);
         with_own([&](auto map) {
           each([&](Float2 y, int h, int i) {
             Phi<map.value>::template base<P>(
@@ -92,25 +101,15 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
       }
     }
     sync_warp();
-    // What goes on at the ends, and nothing behind the last feature: eight lanes a row.
-    const int end = all ? c.base_end : base_rows;
-    Element* pair = to + lane % 8 * 2;
-    for (int n = lane / 8 - c.nu; n < 0; n += 4) store(pair + n * ld, load(pair + (n + modulus) * ld));
-    for (int n = (all ? modulus : count) + lane / 8; n < end; n += 4) {
-      int from = n;
-      while (from >= modulus) from -= modulus;
-      store(pair + n * ld, all ? load(pair + from * ld) : P::pair(0, 0));
-    }
+    extend(to, count);
   }
   // Of two teams each stages its own side, asked for in `q`.
   FWP_DEVICE void stage(Inputs& q, Inputs& k, int slab, bool fresh) const {
     if (is_favor()) return stage_favor(q, k, slab, fresh);
-#pragma unroll 1
-    for (int side = TEAMS == 1 ? 0 : team;; ++side) {
+    FWP_ROLLED for (int side = TEAMS == 1 ? 0 : team;; ++side) {
       stage_side(q, side, slab, fresh);
       if (TEAMS > 1 || side) return;
-#pragma unroll
-      for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
+      FWP_UNROLL for (int n = 0; n < 16 / tokens_a_step; ++n) q[n] = k[n];
     }
   }
   FWP_DEVICE void stage(int slab, bool fresh) const {

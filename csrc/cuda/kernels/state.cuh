@@ -1,15 +1,15 @@
-// The state that a block of the forward carries from piece to piece: all rows of W in slice_columns columns, and z. A column
-// of W depends on the same column of v alone, so d_value / slice_columns blocks share a head, each with its own columns;
-// all of them carry z. Both stand in shared memory; W, for want of room, where call.h says.
+// The state that a block of the forward carries from segment to segment: all rows of W in slice_columns columns, and z. A
+// column of W depends on the same column of v alone, so d_value / slice_columns blocks share a head, each with its own
+// columns; all of them carry z. Both stand in shared memory. Where W has no room there, it stands where call.h says.
 #pragma once
 
 #include "layout.cuh"
-#include "piece.cuh"
+#include "segment.cuh"
 
 namespace fwp::gpu {
 
-FWP_BOTH bool has_state(const Call& c) { return c.initial_W || c.W || c.targets > c.chunk || c.sources > c.chunk; }
-FWP_BOTH int slices(const Call& c) { return has_state(c) && c.d_value > 0 ? pieces_of(c.d_value, slice_columns) : 1; }
+FWP_BOTH bool has_state(const Call& c) { return c.initial_W || c.W || c.targets > c.segment || c.sources > c.segment; }
+FWP_BOTH int slices(const Call& c) { return has_state(c) && c.d_value > 0 ? segments_of(c.d_value, slice_columns) : 1; }
 
 // Neighbouring columns of one head's W, and its z: `count` of them are there. Null: zeros, or not wanted.
 template <class Number> struct Columns {

@@ -28,40 +28,32 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   FWP_DEVICE void load_rows(Rows16& to, int slab, int j, int i, const Resident& from, int) const {
     const int row = state_row(slab, j, i) + 2 * t;
     const float *W = from.W + row * Resident::stride + g, *z = from.z + row;
-#pragma unroll
-    for (int n = 0; n < value_tiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e)
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int e = 0; e < 2; ++e)
         to.W[n][e] = {W[8 * e * Resident::stride + 8 * n], W[(8 * e + 1) * Resident::stride + 8 * n]};
-#pragma unroll
-    for (int e = 0; e < 2; ++e) to.z[e] = g == 0 ? Float2{z[8 * e], z[8 * e + 1]} : Float2{0, 0};
+    FWP_UNROLL for (int e = 0; e < 2; ++e) to.z[e] = g == 0 ? Float2{z[8 * e], z[8 * e + 1]} : Float2{0, 0};
   }
   FWP_DEVICE void load_rows(Rows16& to, int slab, int j, int i, const Columns<const float>& from, int first) const {
     for_state(from.count, [&](auto full) {
       int f[4];
       bool there[4];
       const int number = full.value ? feature_number(slab, j, i) + 2 * t : 0;  // the others follow
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      FWP_UNROLL for (int e = 0; e < 4; ++e) {
         const int next = (e & 1) + 8 * (e >> 1);
         f[e] = full.value ? number + next : feature_number(slab, j, i + 2 * t + next);
         there[e] = full.value || f[e] >= 0;
       }
       const float* rows[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) rows[e] = from.W + int64_t(f[e]) * from.stride + first + g;
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
+      FWP_UNROLL for (int e = 0; e < 4; ++e) rows[e] = from.W + int64_t(f[e]) * from.stride + first + g;
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
         float w[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
+        FWP_UNROLL for (int e = 0; e < 4; ++e)
           w[e] = full.value || (there[e] && first + 8 * n + g < from.count) ? rows[e][8 * n] : 0.f;
         to.W[n][0] = {w[0], w[1]};
         to.W[n][1] = {w[2], w[3]};
       }
       float w[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) w[e] = from.z && there[e] && g == 0 ? from.z[f[e]] : 0.f;
+      FWP_UNROLL for (int e = 0; e < 4; ++e) w[e] = from.z && there[e] && g == 0 ? from.z[f[e]] : 0.f;
       to.z[0] = {w[0], w[1]};
       to.z[1] = {w[2], w[3]};
     });
@@ -69,10 +61,8 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   // x, xz (its column 0) += features . rows
   FWP_DEVICE void add_rows(Values& x, float (&xz)[4], const Pair (&features)[4], const Rows16& rows, bool z) const {
     Float2 a[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) a[e] = P::values(features[e]);
-#pragma unroll
-    for (int n = 0; n < value_tiles; ++n) P::mma_features(x[n], a, rows.W[n][0], rows.W[n][1]);
+    FWP_UNROLL for (int e = 0; e < 4; ++e) a[e] = P::values(features[e]);
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n) P::mma_features(x[n], a, rows.W[n][0], rows.W[n][1]);
     if (z) P::mma_features(xz, a, rows.z[0], rows.z[1]);
   }
   // Column 0 of such a product for the tokens g and g + 8.
@@ -87,18 +77,15 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   FWP_DEVICE void add_outer(Values (&x)[N], float (&xz)[N][4], const Element* side, const Tile16 (&tile)[N],
                             const float* from, int first, const float* weights, const float* weights_z,
                             int token_tiles) const {
-#pragma unroll 1
-    for (int m = 0; m < token_tiles; ++m) {
+    FWP_ROLLED for (int m = 0; m < token_tiles; ++m) {
       Pair p[N][4];
       const auto rows = [&](int e) { return side + a_across + tile[e].i * ld + 16 * m; };
       if (c.nu) {
         Pair other[N][4];
         Base::template load_features<A_across, false>(p, 0, rows);
         Base::template load_features<A_across, false>(other, 0, [&](int e) { return rows(e) - tile[e].j * ld; });
-#pragma unroll
-        for (int e = 0; e < N; ++e)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) p[e][i] = P::multiply(p[e][i], other[e][i]);
+        FWP_UNROLL for (int e = 0; e < N; ++e)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) p[e][i] = P::multiply(p[e][i], other[e][i]);
       } else {
         Base::template load_features<A_across, false>(p, 0, rows);
       }
@@ -106,18 +93,14 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
       const float w[4] = {weights[k], weights[k + 1], weights[k + 8], weights[k + 9]};
       const float* at = from + k * stride + first + g;
       Float2 b[value_tiles][2];
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
         b[n][0] = {w[0] * at[8 * n], w[1] * at[stride + 8 * n]};
         b[n][1] = {w[2] * at[8 * stride + 8 * n], w[3] * at[9 * stride + 8 * n]};
       }
-#pragma unroll
-      for (int e = 0; e < N; ++e) {
+      FWP_UNROLL for (int e = 0; e < N; ++e) {
         Float2 a[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = P::values(p[e][i]);
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n) P::mma_features(x[e][n], a, b[n][0], b[n][1]);
+        FWP_UNROLL for (int i = 0; i < 4; ++i) a[i] = P::values(p[e][i]);
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n) P::mma_features(x[e][n], a, b[n][0], b[n][1]);
         if (c.normalize_output) {
           const float one = g == 0 ? 1.f : 0.f;
           P::mma_features(xz[e], a, Float2{one * weights_z[k], one * weights_z[k + 1]},
@@ -129,11 +112,9 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   // Calls f(e, r, row, full): `row` is the state's number of row g + 8 r of tile[e], -1 if there is none.
   template <int N, class F> FWP_DEVICE void for_outer(int slab, const Tile16 (&tile)[N], int columns, F f) const {
     for_state(columns, [&](auto full) {
-#pragma unroll
-      for (int e = 0; e < N; ++e) {
+      FWP_UNROLL for (int e = 0; e < N; ++e) {
         const int start = full.value ? feature_number(slab, tile[e].j, tile[e].i) + g : 0;
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
+        FWP_UNROLL for (int r = 0; r < 2; ++r)
           f(e, r, full.value ? start + 8 * r : feature_number(slab, tile[e].j, tile[e].i + g + 8 * r), full);
       }
     });
@@ -141,22 +122,18 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   // What add_outer begins with: the state, or zeros.
   template <int N> FWP_DEVICE void clear_outer(Values (&x)[N], float (&xz)[N][4]) const {
     clear(xz);
-#pragma unroll
-    for (int e = 0; e < N; ++e) clear(x[e]);
+    FWP_UNROLL for (int e = 0; e < N; ++e) clear(x[e]);
   }
   template <int N>
   FWP_DEVICE void load_outer(Values (&x)[N], float (&xz)[N][4], int slab, const Tile16 (&tile)[N], int,
                              const Resident& from) const {
     clear_outer(x, xz);
     if (!from.exists()) return;
-#pragma unroll
-    for (int e = 0; e < N; ++e)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int e = 0; e < N; ++e)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int row = state_row(slab, tile[e].j, tile[e].i) + g + 8 * r;
         const float* at = from.W + row * Resident::stride + 2 * t;
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n) {
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
           const Float2 w = Single::load_pair(Type::float32, at, 8 * n);
           x[e][n][2 * r] = w.x;
           x[e][n][2 * r + 1] = w.y;
@@ -167,14 +144,11 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   template <int N>
   FWP_DEVICE void store_outer(const Values (&x)[N], const float (&xz)[N][4], int slab, const Tile16 (&tile)[N], int,
                               const Resident& to) const {
-#pragma unroll
-    for (int e = 0; e < N; ++e)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    FWP_UNROLL for (int e = 0; e < N; ++e)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int row = state_row(slab, tile[e].j, tile[e].i) + g + 8 * r;
         float* at = to.W + row * Resident::stride + 2 * t;
-#pragma unroll
-        for (int n = 0; n < value_tiles; ++n)
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
           Single::store_pair(Type::float32, at, 8 * n, {x[e][n][2 * r], x[e][n][2 * r + 1]});
         if (t == 0) to.z[row] = xz[e][2 * r];
       }
@@ -186,8 +160,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
     if (!from.W) return;
     for_outer(slab, tile, from.count, [&](int e, int r, int row, auto full) {
       const float* at = from.W + int64_t(row) * from.stride + first + 2 * t;
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
         const int column = first + 8 * n + 2 * t;
         Float2 w;
         if constexpr (full.value) w = Single::load_pair(Type::float32, at, 8 * n);
@@ -208,8 +181,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
     for_outer(slab, tile, to.count, [&](int e, int r, int row, auto full) {
       if (row < 0) return;
       float* at = to.W + int64_t(row) * to.stride + first + 2 * t;
-#pragma unroll
-      for (int n = 0; n < value_tiles; ++n) {
+      FWP_UNROLL for (int n = 0; n < value_tiles; ++n) {
         const int column = first + 8 * n + 2 * t;
         if constexpr (full.value) {
           Single::store_pair(Type::float32, at, 8 * n, {x[e][n][2 * r], x[e][n][2 * r + 1]});

@@ -3,6 +3,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -75,6 +76,7 @@ struct Fibre {
 struct Thread {
   Fibre fibre;
   State state;
+  int barrier, barrier_threads;
   Op op;
   Lane lane;
 };
@@ -222,6 +224,23 @@ void run_warp(int first) {
   }
 }
 
+// Lets those go on that wait at a barrier where as many wait as it needs; whether there are any.
+bool release_barriers() {
+  Machine& m = machine();
+  bool released = false;
+  for (int barrier : {0, 1}) {
+    const auto waits = [&](int i) { return m.threads[i].state == State::at_barrier && m.threads[i].barrier == barrier; };
+    int waiting = 0, needed = 0;
+    for (int i = 0; i < m.thread_count; ++i)
+      if (waits(i)) ++waiting, needed = std::max(needed, m.threads[i].barrier_threads);
+    if (!waiting || waiting != needed) continue;
+    for (int i = 0; i < m.thread_count; ++i)
+      if (waits(i)) m.threads[i].state = State::ready;
+    released = true;
+  }
+  return released;
+}
+
 void run_block() {
   Machine& m = machine();
   std::memset(m.memory.data(), untouched, m.memory.size());
@@ -240,11 +259,10 @@ void run_block() {
     int ended = 0;
     for (int i = 0; i < m.thread_count; ++i) ended += m.threads[i].state == State::ended;
     if (ended == m.thread_count) break;
-    if (ended) {
-      m.error = "some threads have ended while others wait at the block's barrier";
+    if (!release_barriers()) {
+      m.error = "the threads that wait do not meet: some have ended, or wait at another barrier";
       return;
     }
-    for (int i = 0; i < m.thread_count; ++i) m.threads[i].state = State::ready;
   }
   for (std::size_t i = 0; i < m.memory.size(); ++i) {
     const char* at = m.memory.data() + i;
@@ -314,8 +332,11 @@ void meet(Op op) {
   for (int i = 0; i < warp_size; ++i) m.threads[first + i].state = State::ready;
 }
 
-void meet_block() {
-  machine().threads[machine().current].state = State::at_barrier;
+void meet_block(int barrier, int threads) {
+  Thread& own = machine().threads[machine().current];
+  own.barrier = barrier;
+  own.barrier_threads = threads ? threads : machine().thread_count;
+  own.state = State::at_barrier;
   to_scheduler();
 }
 

@@ -1,7 +1,7 @@
 // kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and change places
 // at warp-wide primitives and barriers. Blocks run one at a time. What it checks:
 //   - shared memory is NaN before every block, and its surroundings are found untouched after it
-//   - all lanes of a warp meet in the same primitive, all threads of the block at the same barrier
+//   - all lanes of a warp meet in the same primitive, and as many threads as it needs at the same barrier
 //   - two orders of threads (set_schedule): a missing barrier makes the results differ
 // Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa,
 // accumulation in float, in the order of the inner index (the GPU's own order is not specified).
@@ -16,6 +16,8 @@
 #define FWP_BOTH inline
 #define FWP_KERNEL(threads, blocks) void
 #define FWP_CONSTANT const
+#define FWP_UNROLL
+#define FWP_ROLLED
 
 namespace fwp::gpu {
 
@@ -45,7 +47,7 @@ struct Lane {
 };
 Lane& lane();             // of the running thread
 void meet(Op op);         // returns when all lanes of the warp have called it and the exchange is done
-void meet_block();
+void meet_block(int barrier, int threads);  // returns when so many have called it with this barrier; 0 threads: all
 int thread();
 int block();
 char* shared(int bytes);
@@ -62,7 +64,8 @@ inline int block_index() { return shim::block(); }
 inline int warp_index() { return shim::thread() / 32; }
 inline int kept(int x) { return x; }
 inline char* shared_memory(int bytes) { return shim::shared(bytes); }
-inline void sync_block() { shim::meet_block(); }
+inline void sync_block() { shim::meet_block(0, 0); }
+inline void sync_teams(int threads) { shim::meet_block(1, threads); }
 inline void sync_warp() { shim::meet(shim::Op::sync_warp); }
 inline float shuffle_xor(float x, int mask) {
   shim::Lane& own = shim::lane();

@@ -1,5 +1,5 @@
 // What torch wants to be there before tensors may call themselves CUDA tensors, and what the glue's device answers. See
-// tests/cuda/pretended.py.
+// tests/cuda/emulated_device.py.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <cuda_runtime_api.h>

@@ -27,7 +27,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
     for (bool delta : {false, true}) {
       Call c = call<Call>();
       float state = 0;
-      c.targets = c.sources = c.chunk = LT;
+      c.targets = c.sources = c.segment = LT;
       c.resident = 1;
       if (has_states<K>) c.W = &state;
       if (K == Kind::favor || K == Kind::general) c.map = Map::favor;
@@ -39,17 +39,17 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
                   bytes_of<P>(c, backward));
     }
 }
-template <class P, int LT> void print_pieces(const char* operands) {
+template <class P, int LT> void print_lengths(const char* operands) {
   print_kernels<P, LT, Kind::plain>(operands);
   if (std::is_same_v<P, Half>) print_kernels<P, LT, Kind::favor>(operands);
   print_kernels<P, LT, Kind::state>(operands);
   print_kernels<P, LT, Kind::general>(operands);
 }
 template <class P> void print(const char* operands) {
-  print_pieces<P, 16>(operands);
-  print_pieces<P, 32>(operands);
-  print_pieces<P, 64>(operands);
-  print_pieces<P, longest_chunk>(operands);
+  print_lengths<P, 16>(operands);
+  print_lengths<P, 32>(operands);
+  print_lengths<P, 64>(operands);
+  print_lengths<P, longest_segment>(operands);
   DecodeCall c = call<DecodeCall>();
   c.d_cached = c.d_key;
   for (int products : {1, 2})

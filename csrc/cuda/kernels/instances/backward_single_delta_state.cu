@@ -1,3 +1,2 @@
 #include "../backward.cuh"
-
 FWP_INSTANCE_OF_BACKWARD(Single, true, state)

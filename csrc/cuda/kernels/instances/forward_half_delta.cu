@@ -1,3 +1,2 @@
 #include "../forward.cuh"
-
 FWP_INSTANCE_OF_FORWARD(Half, true, plain)

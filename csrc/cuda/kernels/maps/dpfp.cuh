@@ -26,8 +26,7 @@ template <> struct Phi<Map::dpfp> {
     };
     const int width = 2 * c.d_key;
     const float own = r(i);
-#pragma unroll 1
-    for (int j = 1; j <= c.nu; ++j) phi[(j - 1) * width + i] = own * r(i < j ? i - j + width : i - j);
+    FWP_ROLLED for (int j = 1; j <= c.nu; ++j) phi[(j - 1) * width + i] = own * r(i < j ? i - j + width : i - j);
   }
 };
 

@@ -38,101 +38,93 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
   }
   // Calls f(side, h, r, base row) for what a lane has of 16 features of both sides: pairs of tokens from 8 h on.
   template <class F> FWP_DEVICE void for_kept(int i, F f) const {
-#pragma unroll
-    for (int side = 0; side < 2; ++side)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
+    FWP_UNROLL for (int side = 0; side < 2; ++side)
+      FWP_UNROLL for (int h = 0; h < 2; ++h)
+        FWP_UNROLL for (int r = 0; r < 2; ++r)
           f(side, h, r, (side ? s.keys : s.queries) + row + (i + g + 8 * r) * ld + 8 * h + 2 * t);
   }
 
+  // Inputs d .. of own tokens g and g + 8 as operands over `power` of two, so that they are near 1; adds to their squares.
+  using Factor = Pair[inputs_at_once / 16][4];
+  FWP_DEVICE void load_inputs(Factor& x, const Inputs& asked, bool is_key, int d, float (&squares)[2],
+                              float (&power)[2]) const {
+    put_inputs(asked, is_key, d);
+    const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<B_across>(lane, raw_ld);
+    FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<B_across, raw_ld>(x[n], at + 16 * n);
+    sync_warp();
+    P::for_type(c.type, [&](auto type) {
+      const auto each = [&](auto f) {  // f(pair, tokens g or g + 8)
+        FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) f(x[n][i], i >> 1);
+      };
+      each([&](Pair& pair, int r) {
+        const Float2 y = P::template numbers<type.value>(pair);
+        squares[r] += y.x * y.x + y.y * y.y;
+        power[r] = larger(power[r], larger(absolute(y.x), absolute(y.y)));
+      });
+      if (P::scaled) {
+        FWP_UNROLL for (int r = 0; r < 2; ++r) {
+          for (int lanes = 1; lanes < 4; lanes *= 2) power[r] = larger(power[r], shuffle_xor(power[r], lanes));
+          power[r] = power_below(power[r]);
+        }
+        each([&](Pair& pair, int r) {
+          const Float2 y = P::template numbers<type.value>(pair);
+          const float down = one_over_power(power[r]);
+          pair = P::pair(y.x * down, y.y * down);
+        });
+      }
+    });
+  }
+  // 16 rows of R from `first` on (behind its last row that again), inputs d .. ; `whole`: in aligned pairs, all there.
+  FWP_DEVICE void load_projection(Float2 (&R)[inputs_at_once / 16][4], int first, int d, bool whole) const {
+    const float* rows[2];
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
+      const int number = first + g + 8 * r;
+      rows[r] = c.projection + (number < c.m ? number : c.m - 1) * c.d_key + d + 2 * t;
+    }
+    const auto load_R = [&](auto f) {
+      FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n)
+        FWP_UNROLL for (int e = 0; e < 4; ++e) R[n][e] = f(rows[e & 1], 16 * n + 8 * (e >> 1));
+    };
+    if (whole) load_R([](const float* from, int at) { return Single::load_pair(Type::float32, from, at); });
+    else
+      load_R([&](const float* from, int at) {
+        const int left = c.d_key - d - 2 * t - at;
+        return Float2{left > 0 ? from[at] : 0.f, left > 1 ? from[at + 1] : 0.f};
+      });
+  }
   // R x' of the slab to its base rows; of |x'|^2 / 2 the tokens' `norm`, and in `top` the largest |R x'| so far. `q` and `k`
   // have been asked for if `asked`.
   FWP_DEVICE void project(Inputs& q, Inputs& k, bool asked, int slab, OfTokens& norm, OfTokens& top) const {
-    const int half = base_rows / 2, last = c.m - 1;
+    const int half = base_rows / 2;
     const float scale = c.input_scale;
     float squares[2][2] = {};
-#pragma unroll 1
-    for (int d = 0; d < c.d_key; d += inputs_at_once) {
+    FWP_ROLLED for (int d = 0; d < c.d_key; d += inputs_at_once) {
       if (d || !asked) {
         ask(q, false, d);
         ask(k, true, d);
       }
       const bool in_pairs = c.d_key % 2 == 0 && reinterpret_cast<std::uintptr_t>(c.projection) % 8 == 0;
       const bool whole = in_pairs && d + inputs_at_once <= c.d_key;
-      Pair x[2][inputs_at_once / 16][4];
+      Factor x[2];
       OfTokens by;  // what R x is multiplied by: x is near 1
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        put_inputs(side ? k : q, side, d);
-        const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<B_across>(lane, raw_ld);
-#pragma unroll
-        for (int n = 0; n < inputs_at_once / 16; ++n) P::template load<B_across, raw_ld>(x[side][n], at + 16 * n);
-        sync_warp();
+      FWP_UNROLL for (int side = 0; side < 2; ++side) {
         float power[2] = {1, 1};
-        P::for_type(c.type, [&](auto type) {
-          const auto each = [&](auto f) {  // f(pair, tokens g or g + 8)
-#pragma unroll
-            for (int n = 0; n < inputs_at_once / 16; ++n)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) f(x[side][n][i], i >> 1);
-          };
-          each([&](Pair& pair, int r) {
-            const Float2 y = P::template numbers<type.value>(pair);
-            squares[side][r] += y.x * y.x + y.y * y.y;
-            power[r] = larger(power[r], larger(absolute(y.x), absolute(y.y)));
-          });
-          if (P::scaled) {
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-              for (int lanes = 1; lanes < 4; lanes *= 2) power[r] = larger(power[r], shuffle_xor(power[r], lanes));
-              power[r] = power_below(power[r]);
-            }
-            each([&](Pair& pair, int r) {
-              const Float2 y = P::template numbers<type.value>(pair);
-              const float down = one_over_power(power[r]);
-              pair = P::pair(y.x * down, y.y * down);
-            });
-          }
-        });
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
+        load_inputs(x[side], side ? k : q, side, d, squares[side], power);
+        FWP_UNROLL for (int h = 0; h < 2; ++h)
+          FWP_UNROLL for (int e = 0; e < 2; ++e)
             by[side][h][e] = scale * exponent_units * (P::scaled ? shuffle(power[h], 8 * t + 4 * e) : 1.f);
       }
-#pragma unroll 1
-      for (int i = 0; i < half; i += 16) {
-        const float* rows[2];  // of R; behind its last row that again
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int number = slab * half + i + g + 8 * r;
-          rows[r] = c.projection + (number < last ? number : last) * c.d_key + d + 2 * t;
-        }
+      FWP_ROLLED for (int i = 0; i < half; i += 16) {
         Float2 R[inputs_at_once / 16][4];
-        const auto load_R = [&](auto f) {
-#pragma unroll
-          for (int n = 0; n < inputs_at_once / 16; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) R[n][e] = f(rows[e & 1], 16 * n + 8 * (e >> 1));
-        };
-        if (whole) load_R([](const float* from, int at) { return Single::load_pair(Type::float32, from, at); });
-        else
-          load_R([&](const float* from, int at) {
-            const int left = c.d_key - d - 2 * t - at;
-            return Float2{left > 0 ? from[at] : 0.f, left > 1 ? from[at + 1] : 0.f};
-          });
+        load_projection(R, slab * half + i, d, whole);
         float p[2][2][4] = {};
-#pragma unroll
-        for (int n = 0; n < inputs_at_once / 16; ++n) {
+        FWP_UNROLL for (int n = 0; n < inputs_at_once / 16; ++n) {
           if (d + 16 * n >= c.d_key) continue;
           typename P::Exact a;
           P::split(a, R[n]);
-#pragma unroll
-          for (int side = 0; side < 2; ++side)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) P::mma_exact(p[side][h], a, x[side][n][2 * h], x[side][n][2 * h + 1]);
+          FWP_UNROLL for (int side = 0; side < 2; ++side)
+            FWP_UNROLL for (int h = 0; h < 2; ++h) P::mma_exact(p[side][h], a, x[side][n][2 * h], x[side][n][2 * h + 1]);
         }
         for_kept(i, [&](int side, int h, int r, Element* at) {
           Float2 y = {p[side][h][2 * r] * by[side][h][0], p[side][h][2 * r + 1] * by[side][h][1]};
@@ -147,14 +139,11 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
         });
       }
     }
-#pragma unroll
-    for (int side = 0; side < 2; ++side)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
+    FWP_UNROLL for (int side = 0; side < 2; ++side)
+      FWP_UNROLL for (int h = 0; h < 2; ++h) {
         float half_square = 0.5f * exponent_units * (scale * (scale * quad_sum(squares[side][h])));
         half_square = half_square > 1e30f ? 1e30f : half_square;  // what follows is finite then
-#pragma unroll
-        for (int e = 0; e < 2; ++e) norm[side][h][e] = shuffle(half_square, 8 * t + 4 * e);
+        FWP_UNROLL for (int e = 0; e < 2; ++e) norm[side][h][e] = shuffle(half_square, 8 * t + 4 * e);
       }
   }
   // Features of the slab, of both sides; if `fresh` their largest exponents first, to `unit`.
@@ -164,26 +153,21 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
     OfTokens norm, top = {};
     bool asked = true;
     if (several && fresh)
-#pragma unroll 1
-      for (int other = slabs - 1; other > slab; --other) {
+      FWP_ROLLED for (int other = slabs - 1; other > slab; --other) {
         project(q, k, asked, other, norm, top);
         asked = false;
       }
     project(q, k, asked, slab, norm, top);
     // From here on `top` is what is taken from R x': no difference of large numbers, but where exponents are clipped. NaN
     // is not larger than anything, and stays.
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
+    FWP_UNROLL for (int side = 0; side < 2; ++side) {
       float* unit = (side ? s.unit_k : s.unit_q) + row;
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
+      FWP_UNROLL for (int h = 0; h < 2; ++h)
+        FWP_UNROLL for (int e = 0; e < 2; ++e) {
           float& x = top[side][h][e];
           float& own = unit[8 * h + 2 * t + e];
           if (fresh) {
-#pragma unroll
-            for (int lanes = 4; lanes < 32; lanes *= 2) x = larger(x, shuffle_xor(x, lanes));
+            FWP_UNROLL for (int lanes = 4; lanes < 32; lanes *= 2) x = larger(x, shuffle_xor(x, lanes));
             const float exponent = x - norm[side][h][e];
             const bool clipped = exponent >= highest;
             if (g == 0) own = clipped ? largest_favor_exponent : exponent / exponent_units;
@@ -193,8 +177,7 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
           }
         }
     }
-#pragma unroll 1
-    for (int i = 0; i < half; i += 16)
+    FWP_ROLLED for (int i = 0; i < half; i += 16)
       for_kept(i, [&](int side, int h, int r, Element* at) {
         const bool there = slab * half + i + g + 8 * r < m;
         const Float2 y = kept_at(at);
