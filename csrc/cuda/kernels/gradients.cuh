@@ -150,29 +150,6 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     if (Base::is_favor()) {
       store_favor(is_key, from, to, side, factor, of_features);
     } else if (c.nu) {
-      store_rolled(is_key, from, to, side, factor, of_features);
-    } else {
-      Base::for_slabs([&](int slab) {
-        const int start = slab * Base::base_rows;
-        FWP_ROLLED for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
-          Tile x, input;
-          of_features(x, std::false_type{}, slab, d, 0);
-          if (!Base::with_elementwise([](auto map) { return Phi<map.value>::linear; })) {
-            load_inputs(input, is_key, from, start + d);
-            Base::with_elementwise([&](auto map) {
-              FWP_UNROLL for (int n = 0; n < 2; ++n)
-                FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Phi<map.value>::back(x[n][i], input[n][i]);
-            });
-          }
-          store_tile(is_key, to, start + d, x, factor);
-        }
-      });
-    }
-  }
-  // For maps with offsets: of r to that of the inputs, whose sign says which half of r they are in.
-  template <class F>
-  FWP_DEVICE void store_rolled(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
-                               const float (&factor)[2], F of_features) {
     const Element* own = side + Base::a_down + row;
     FWP_ROLLED for (int d = 0; d < c.d_key; d += 16) {
       Tile total, input;
@@ -201,6 +178,23 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
           }
       }
       store_tile(is_key, to, d, total, factor);
+    }
+    } else {
+      Base::for_slabs([&](int slab) {
+        const int start = slab * Base::base_rows;
+        FWP_ROLLED for (int d = 0; d < Base::base_rows && start + d < c.d_key; d += 16) {
+          Tile x, input;
+          of_features(x, std::false_type{}, slab, d, 0);
+          if (!Base::with_elementwise([](auto map) { return Phi<map.value>::linear; })) {
+            load_inputs(input, is_key, from, start + d);
+            Base::with_elementwise([&](auto map) {
+              FWP_UNROLL for (int n = 0; n < 2; ++n)
+                FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Phi<map.value>::back(x[n][i], input[n][i]);
+            });
+          }
+          store_tile(is_key, to, start + d, x, factor);
+        }
+      });
     }
   }
   // Inputs of own tokens, columns from `column` on; 0 where there is none.
