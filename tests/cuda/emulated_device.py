@@ -4,7 +4,8 @@
 decode_launch.cpp as they are, with stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on the
 shim, and registers them with torch. A CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what
 stands for CUDA in torch's dispatcher, all others what stands for the CPU. So Python's choices by device, autograd, the
-dispatcher's tables and the glue are those of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA graphs, the real allocator.
+dispatcher's tables and the glue are those of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA
+graphs, the real allocator.
 
 It changes the whole process, so test_emulated_device.py starts one, in which the real library is not loaded.
 """
