@@ -10,7 +10,8 @@ from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
 SITES = ("encoder", "decoder", "cross")
-_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer")  # each of them can be set for one site alone
+# Each of them can be set for one site alone.
+_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer", "qk_norm", "output_norm")
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
 # The identity map is for callers of the operators who compute features themselves; it makes no sense as a flag.
@@ -19,11 +20,21 @@ _titles = ", ".join(f"{name} ({cls.title})" for name, cls in _MAPS.items())
 _widths = "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
 FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
-NormalizerChoice = ChoiceEnum(["auto", "attention", "sum", "both", "none"])
+QkNormChoice = ChoiceEnum(["none", "l2"])
+OutputNormChoice = ChoiceEnum(["none", "rms"])
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
-# Name to (normalize_features, normalize_output). "auto" means the normaliser that the paper uses with the update rule.
-_NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
+# Name to (normalize_features, normalize_output) of the operator; the attention module itself computes l2 and positions.
+# "auto" means the normaliser that the paper uses with the update rule.
+_NORMALIZERS = {
+    "attention": (False, True),
+    "sum": (True, False),
+    "both": (True, True),
+    "none": (False, False),
+    "l2": (False, False),
+    "positions": (False, False),
+}
+NormalizerChoice = ChoiceEnum(["auto", *_NORMALIZERS])
 _PAPERS_NORMALIZER = {"sum": "attention", "delta": "sum", "gated": "attention"}
 
 
@@ -57,8 +68,24 @@ class FastWeightConfig(FairseqDataclass):
     fwp_normalizer: NormalizerChoice = field(
         default="auto",
         metadata={
-            "help": "attention (divide by the accumulated keys), sum (divide features by their sum), both, none; "
-            "auto: the paper's choice for the update rule, sum for delta and attention otherwise"
+            "help": "attention (divide by the accumulated keys), sum (divide features by their sum), both, none, "
+            "l2 (divide features by their length), positions (divide the features of keys by their sum over the "
+            "source, those of queries by their sum; not for the decoder's self-attention); auto: the paper's choice "
+            "for the update rule, sum for delta and attention otherwise"
+        },
+    )
+    fwp_qk_norm: QkNormChoice = field(
+        default="none",
+        metadata={
+            "help": "l2: divide queries and keys by their length before the feature map, and multiply them by a "
+            "learned scale of each head; refused for maps from which the scale cancels (dpfp, relu)"
+        },
+    )
+    fwp_output_norm: OutputNormChoice = field(
+        default="none",
+        metadata={
+            "help": "rms: divide what each head reads by its root mean square, and multiply it by learned weights, "
+            "in place of a denominator"
         },
     )
     fwp_backend: BackendChoice = field(
@@ -77,6 +104,12 @@ class FastWeightConfig(FairseqDataclass):
     fwp_encoder_normalizer: Optional[NormalizerChoice] = _per_site(_ENCODER, "normaliser")
     fwp_decoder_normalizer: Optional[NormalizerChoice] = _per_site(_DECODER, "normaliser")
     fwp_cross_normalizer: Optional[NormalizerChoice] = _per_site(_CROSS, "normaliser")
+    fwp_encoder_qk_norm: Optional[QkNormChoice] = _per_site(_ENCODER, "norm of queries and keys")
+    fwp_decoder_qk_norm: Optional[QkNormChoice] = _per_site(_DECODER, "norm of queries and keys")
+    fwp_cross_qk_norm: Optional[QkNormChoice] = _per_site(_CROSS, "norm of queries and keys")
+    fwp_encoder_output_norm: Optional[OutputNormChoice] = _per_site(_ENCODER, "norm of what is read")
+    fwp_decoder_output_norm: Optional[OutputNormChoice] = _per_site(_DECODER, "norm of what is read")
+    fwp_cross_output_norm: Optional[OutputNormChoice] = _per_site(_CROSS, "norm of what is read")
 
 
 class SiteConfig(NamedTuple):
@@ -86,16 +119,26 @@ class SiteConfig(NamedTuple):
     d_dot: int | None
     update_rule: str
     normalizer: str
-    backend: str
+    backend: str = "auto"
+    qk_norm: str = "none"
+    output_norm: str = "none"
 
     @property
     def is_softmax(self) -> bool:
         return self.feature_map == "softmax"
 
     @property
+    def chosen_normalizer(self) -> str:
+        """What "auto" stands for; a norm of the output takes the place of a denominator."""
+        if self.normalizer != "auto":
+            return self.normalizer
+        papers = _PAPERS_NORMALIZER[self.update_rule]
+        return "none" if papers == "attention" and self.output_norm != "none" else papers
+
+    @property
     def normalizes(self) -> tuple[bool, bool]:
-        """(normalize_features, normalize_output)."""
-        return _NORMALIZERS[_PAPERS_NORMALIZER[self.update_rule] if self.normalizer == "auto" else self.normalizer]
+        """(normalize_features, normalize_output) of the operator."""
+        return _NORMALIZERS[self.chosen_normalizer]
 
     def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
         return build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
@@ -104,9 +147,12 @@ class SiteConfig(NamedTuple):
         """One line that names everything a checkpoint's weights depend on."""
         if self.is_softmax:
             return "softmax"
-        normalizer = next(name for name, flags in _NORMALIZERS.items() if flags == self.normalizes)
         width = self.d_dot or width_for(self.feature_map, d_key)
-        return f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule} normalizer={normalizer}"
+        parts = [f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule}"]
+        parts.append(f"normalizer={self.chosen_normalizer}")
+        # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
+        norms = {"qk-norm": self.qk_norm, "output-norm": self.output_norm}
+        return " ".join(parts + [f"{name}={value}" for name, value in norms.items() if value != "none"])
 
 
 def _flag(name: str) -> str:
@@ -123,9 +169,14 @@ def _common(cfg, option: str):
     return FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default if value is None else value
 
 
+def _option_flag(cfg, site: str, option: str) -> str:
+    """The flag that determines an option of the site: the site's own if given, else the common one."""
+    return _flag(f"fwp_{option}" if _value(cfg, f"fwp_{site}_{option}") is None else f"fwp_{site}_{option}")
+
+
 def _map_flag(cfg, site: str) -> str:
-    """The flag that determines the site's feature map: its own if given, else the common one."""
-    return _flag("fwp_feature_map" if _value(cfg, f"fwp_{site}_feature_map") is None else f"fwp_{site}_feature_map")
+    """The flag that determines the site's feature map."""
+    return _option_flag(cfg, site, "feature_map")
 
 
 def _softmax_conflict(flag: str, value, option: str, map_flags: str) -> ValueError:
@@ -173,15 +224,46 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
         for option in _OPTIONS[1:]:
             if own[option] is not None:
                 raise _softmax_conflict(_flag(f"fwp_{site}_{option}"), own[option], option, map_flag)
-    elif found.d_dot is not None:
+        return found
+    if found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
         except ValueError as error:
-            width_flag = _flag("fwp_d_dot" if own["d_dot"] is None else f"fwp_{site}_d_dot")
             raise ValueError(
-                f"{width_flag} {found.d_dot} does not fit {map_flag} {found.feature_map} at the {site} site: {error}"
+                f"{_option_flag(cfg, site, 'd_dot')} {found.d_dot} does not fit {map_flag} {found.feature_map} at the "
+                f"{site} site: {error}"
             ) from None
+    _check_norms(cfg, site, found)
     return found
+
+
+def _check_norms(cfg, site: str, found: SiteConfig) -> None:
+    """Raises ValueError for a norm or normaliser that would have no effect at the site, or that it cannot have."""
+
+    def refuse(option: str, other: str, why: str, remedy: str) -> None:
+        flags = (f"{_option_flag(cfg, site, name)} {getattr(found, name)}" for name in (option, other))
+        raise ValueError(f"{' contradicts '.join(flags)} at the {site} site: {why}; expected {remedy}")
+
+    if found.qk_norm != "none" and FEATURE_MAPS[found.feature_map].homogeneity is not None:
+        refuse(
+            *("qk_norm", "feature_map", "this map is homogeneous, so the learned scale multiplies all features alike"),
+            f"another map there, or --fwp-{site}-qk-norm none",
+        )
+    if found.output_norm != "none" and found.normalizes[1]:
+        refuse(
+            *("normalizer", "output_norm", "the norm undoes what the denominator does"),
+            "a normaliser without denominator: auto, sum, l2, positions or none",
+        )
+    if found.normalizer != "positions":
+        return
+    if site == "decoder":
+        raise ValueError(
+            f"{_option_flag(cfg, site, 'normalizer')} positions: in the decoder's self-attention a position must not "
+            "know of later ones, and this normaliser divides its key by a sum over all; expected another "
+            "--fwp-decoder-normalizer"
+        )
+    if found.update_rule != "sum":
+        refuse("normalizer", "update_rule", "keys that sum to 1 over the source weigh values that are added", "sum")
 
 
 def check_flags(cfg) -> None:

@@ -41,6 +41,61 @@ def favor(projection, scale):
     return phi
 
 
+def _softmax(x):
+    exponentials = [math.exp(value - max(x)) for value in x]
+    return [value / sum(exponentials) for value in exponentials]
+
+
+def t2r(weight, bias):
+    """Kasai et al. 2021: relu(W x + b)."""
+
+    def phi(x):
+        return np.array([max(float(np.dot(row, x)) + b, 0.0) for row, b in zip(weight, bias, strict=True)])
+
+    return phi
+
+
+def hedgehog(weight):
+    """Zhang et al. 2024: [softmax(W x), softmax(-W x)]."""
+
+    def phi(x):
+        y = [float(np.dot(row, x)) for row in weight]
+        return np.array(_softmax(y) + _softmax([-value for value in y]))
+
+    return phi
+
+
+def exp(signs):
+    """Shen et al. 2021, before their normalisation: exp(x), or [exp(x), exp(-x)]."""
+
+    def phi(x):
+        return np.array([math.exp(sign * value) for sign in (1, -1)[:signs] for value in x])
+
+    return phi
+
+
+def over_positions(phi, padded=None, eps=1e-6):
+    """Shen et al. 2021: every feature of (B, L, H, d) divided by its sum over the positions that are no pads."""
+    out = np.zeros_like(phi)
+    batch, length, heads, width = phi.shape
+    for b, h, i in np.ndindex(batch, heads, width):
+        real = [s for s in range(length) if padded is None or not padded[b, s]]
+        for s in real:
+            out[b, s, h, i] = phi[b, s, h, i] / (sum(phi[b, other, h, i] for other in real) + eps)
+    return out
+
+
+def rms_norm(x, weight, eps=1e-6):
+    """Zhang and Sennrich 2019."""
+    root = math.sqrt(sum(value * value for value in x) / len(x) + eps)
+    return np.array([w * value / root for w, value in zip(weight, x, strict=True)])
+
+
+def directed(x, length, eps=1e-6):
+    """x, a vector, at a length that is given."""
+    return np.array([length * value / (math.sqrt(sum(other * other for other in x)) + eps) for value in x])
+
+
 def _quotient(numerator, denominator):
     return np.zeros_like(numerator) if denominator == 0 else numerator / denominator
 

@@ -3,9 +3,10 @@
   fwp convert --input softmax/checkpoint_best.pt --output dpfp.pt --fwp-feature-map dpfp --fwp-d-dot 256
 
 The input is a checkpoint of this plugin, or of fairseq's own transformer or transformer_lm, which becomes a
-fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is. The parameters of
-write strengths (delta and gated rule) and random features (FAVOR+) that are new are drawn as for a new model. A flag
-that is not given keeps its value in the checkpoint.
+fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is; those of a feature
+map are kept if its name and width stay. The parameters of write strengths (delta and gated rule), random features
+(FAVOR+), learned maps and norms that are new are drawn as for a new model. A flag that is not given keeps its value in
+the checkpoint.
 
 The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
 the printed model flags, which set every option of the converted model that is not taken from the task.
@@ -28,6 +29,9 @@ from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
+# What fast weights add to it: of the feature map, and in all.
+_MAP = re.compile(r".*\.(feature_map|query_map)\..*")
+_OURS = re.compile(r".*\.(beta_proj|qk_norm|output_norm|feature_map|query_map)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",
@@ -157,19 +161,26 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
     return found
 
 
-def _own_parameters(parameters: dict, attentions: dict) -> dict:
-    """The parameters that stock attention does not have, from the checkpoint if it has them, else new."""
+def _own_parameters(parameters: dict, attentions: dict, maps: dict[str, str]) -> dict:
+    """The parameters that stock attention does not have, from the checkpoint if it has them, else new.
+
+    ``maps`` gives the feature map of each site in the checkpoint.
+    """
     found = {}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
-        features = [name for name in new if name.startswith(f"{prefix}feature_map.")]
+        features = [name for name in new if _MAP.fullmatch(name)]
         # All are kept or none, because random features belong to the seed that is saved with them.
-        same = all(name in parameters and parameters[name].shape == new[name].shape for name in features)
+        same = maps.get(attention.site) == attention.feature_map.name and all(
+            name in parameters and parameters[name].shape == new[name].shape for name in features
+        )
+        dtype = parameters[f"{prefix}q_proj.weight"].dtype
         for name, tensor in new.items():
             if name in features:
-                found[name] = parameters[name] if same else tensor
-            elif name.startswith(f"{prefix}beta_proj."):
-                found[name] = parameters.get(name, tensor.to(parameters[f"{prefix}q_proj.weight"].dtype))
+                drawn = tensor.to(dtype) if attention.feature_map.learned else tensor  # random features stay float32
+                found[name] = parameters[name] if same else drawn
+            elif _OURS.fullmatch(name):
+                found[name] = parameters.get(name, tensor.to(dtype))
     return found
 
 
@@ -266,6 +277,7 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
 
+    from ..config import site_maps
     from ..models import attention_flags
 
     if not state.get("cfg"):
@@ -291,11 +303,10 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         raise CommandError(
             f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
-    own = _own_parameters(parameters, attentions)
+    own = _own_parameters(parameters, attentions, site_maps(argparse.Namespace(**(options | before))))
     model = torch.nn.ModuleList(attentions.values())
     attention_flags.remember(model)
-    ours = re.compile(r".*\.(beta_proj|feature_map)\..*")
-    shared = {name: tensor for name, tensor in parameters.items() if not ours.fullmatch(name)}
+    shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     changes = _changes(before, after, parameters, converted)

@@ -97,7 +97,7 @@ def _fields_of_checkpoint(state: dict) -> dict:
 
 def _parameters(model: dict) -> int:
     """The number of parameters, without buffers; shared parameters count once."""
-    buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.")
+    buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.(seed|projection)$")
     own = {x.untyped_storage().data_ptr(): x.numel() for name, x in model.items() if not buffers.search(name)}
     return sum(own.values())
 
@@ -114,7 +114,8 @@ def _attention(model: dict, has_encoder: bool) -> dict:
     for part in text.split("; "):
         site, _, flags = part.partition(": ")
         values = dict(flag.partition("=")[::2] for flag in flags.split())
-        sites[site] = (values["feature-map"], values["update-rule"], int(values["d-dot"]))
+        norms = [f" with {name} {values[name]}" for name in ("qk-norm", "output-norm") if name in values]
+        sites[site] = (values["feature-map"] + "".join(norms), values["update-rule"], int(values["d-dot"]))
     if len(set(sites.values())) == 1 and len(sites) == (3 if has_encoder else 1):
         (chosen,) = set(sites.values())
         return dict(zip(("feature_map", "update_rule", "d_dot"), chosen, strict=True))

@@ -2,14 +2,19 @@
 
 from .dpfp import Dpfp
 from .elu import Elu
+from .exp import Exp
 from .favor import Favor
 from .feature_map import FeatureMap, KernelOptions
+from .hedgehog import Hedgehog
 from .identity import Identity
 from .relu import Relu
+from .t2r import T2r
 
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Identity)}
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, T2r, Hedgehog, Identity)
+}
 
-# The parameters that set the width of a map (nu, m), with their help texts.
+# The parameters that set the width of a map (nu, m, ...), with their help texts.
 PARAMETERS: dict[str, str] = {}
 for _map in FEATURE_MAPS.values():
     PARAMETERS |= _map.parameters_help
@@ -43,7 +48,7 @@ def _given(cls: type[FeatureMap], **parameters: int | None) -> dict[str, int]:
 
 
 def width_for(name: str, d_key: int, **parameters: int | None) -> int:
-    """Returns d_dot of a map with the given parameter (``nu`` or ``m``), or its natural width when none is given.
+    """Returns d_dot of a map with the given parameter (``nu``, ``m``, ...), or its natural width when none is given.
 
     Raises ValueError for an unknown map, a parameter that the map does not have, or one out of range.
     """
@@ -77,8 +82,8 @@ def build_feature_map(
         d_key: width of the queries and keys that it will map, per head.
         d_dot: number of features wanted.
         heads: number of heads; needed only by a map that holds parameters per head.
-        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m), and its further
-            options (FAVOR+: ``scale``, ``orthogonal``).
+        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m; learned maps:
+            ``n``; exponentials: ``signs``), and its further options (FAVOR+: ``scale``, ``orthogonal``).
 
     Raises:
         ValueError: the map is unknown, the width is impossible (the message names the nearest possible ones), the map

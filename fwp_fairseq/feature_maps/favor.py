@@ -9,7 +9,7 @@ from torch import Tensor
 from .feature_map import FeatureMap, KernelOptions
 
 # Features above exp(30) are clipped, so that sums of products of two features stay within float32 for every input.
-_LARGEST_EXPONENT = 30.0
+LARGEST_EXPONENT = 30.0
 
 
 def _gaussian(m: int, d_key: int, generator: torch.Generator) -> Tensor:
@@ -96,7 +96,7 @@ class Favor(FeatureMap):
         log_phi = x @ self.current_projection().to(x.dtype).T
         log_norm = x.square().sum(-1, keepdim=True) / 2
         log_phi = torch.cat([log_phi, -log_phi], dim=-1) - log_norm
-        return log_phi.clamp(max=_LARGEST_EXPONENT).exp() / math.sqrt(2 * self.m)
+        return log_phi.clamp(max=LARGEST_EXPONENT).exp() / math.sqrt(2 * self.m)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, m={self.m}"

@@ -32,6 +32,7 @@ class FeatureMap(nn.Module):
         parameters_help: the parameters that set the width (nu, m), with their help texts.
         per_head: whether the map holds parameters for every head, and is built with ``heads``.
         learned: whether the map holds parameters that are trained.
+        shared: whether the attention modules use one map of this kind for queries and keys, or one for each.
         homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
         non_negative: whether features are never below 0, as normalisers expect.
         kernel: the map's name in the compiled operators; None if they do not implement it.
@@ -46,6 +47,7 @@ class FeatureMap(nn.Module):
     parameters_help: ClassVar[dict[str, str]] = {}
     per_head: bool = False
     learned: bool = False
+    shared: bool = True
     homogeneity: int | None = None
     non_negative: bool = False
     kernel: str | None = None
@@ -64,6 +66,17 @@ class FeatureMap(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """phi(x) for x in float32 or wider, of shape (..., d_key). The operators always pass (..., H, L, d_key)."""
         raise NotImplementedError
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """What the attention modules do before the operator, which is given :meth:`rest`: phi = rest(prepare(x)).
+
+        x and the result are (..., H, L, width); in the type of x, or float32 where half precision is not enough.
+        """
+        return x
+
+    def rest(self) -> "FeatureMap":
+        """The map that is left for the operator, of which compiled kernels know more than of the whole one."""
+        return self
 
     def kernel_options(self) -> KernelOptions:
         """Options for the compiled operators; used only if ``kernel`` is set."""

@@ -10,8 +10,12 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..config import SiteConfig
+from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import divide, state_type
 from . import incremental_state as states
+from .feature_normalizers import FEATURE_NORMALIZERS
+from .head_norm import HeadNorm
+from .query_key_norm import QueryKeyNorm
 
 _EPS = 1e-6
 
@@ -21,7 +25,9 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
 
     It is called in the same way, and has the same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj
     with bias). The delta and gated rules add ``beta_proj``, which computes one write strength per head and source
-    position from the input of the keys. Queries are not scaled by d_key^-1/2.
+    position from the input of the keys. ``--fwp-qk-norm`` adds ``qk_norm``, one scale per head. Learned maps have their
+    parameters in ``feature_map`` and, if queries have a map of their own, in ``query_map``. ``--fwp-output-norm`` adds
+    ``output_norm``, one weight per value. Queries are not scaled by d_key^-1/2.
 
     The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
     causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
@@ -64,10 +70,14 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self.config = config
         self.normalize_features, self.normalize_output = config.normalizes
         self.feature_map = config.build_feature_map(self.head_dim, num_heads)
+        # Of the queries, where a learned map is not the same for both.
+        self.query_map = None if self.feature_map.shared else config.build_feature_map(self.head_dim, num_heads)
+        self.feature_normalizer = FEATURE_NORMALIZERS.get(config.chosen_normalizer)
+        self.finished = build_feature_map("identity", self.feature_map.d_dot)
         self.decoding = None
         if config.backend != "reference":
             self.decoding = ops.Decoding(
-                config.update_rule, self.feature_map, *config.normalizes, eps=_EPS, backend=config.backend
+                config.update_rule, self.operator_map, *config.normalizes, eps=_EPS, backend=config.backend
             )
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
 
@@ -85,14 +95,26 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             if config.update_rule == "sum"
             else nn.Linear(self.source_dim, num_heads, bias=config.update_rule == "gated")
         )
+        # As in fairseq: smaller weights if the three projections have the same input width.
+        self.gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
+        self.qk_norm = None if config.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
+        self.output_norm = None if config.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
         self.need_weights_at_inference = True
         self.reset_parameters()
 
+    @property
+    def operator_map(self) -> FeatureMap:
+        """What the operator applies; features that must be finished before they are normalised it takes as they are."""
+        return self.feature_map.rest() if self.feature_normalizer is None else self.finished
+
+    def _variance(self) -> float:
+        """Of an entry of a fresh query times that of a key, the square root; inputs have entries of variance 1."""
+        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
+        return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
+
     def reset_parameters(self) -> None:
-        # As in fairseq: smaller weights if the three projections have the same input width.
-        gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=gain)
+            nn.init.xavier_uniform_(projection.weight, gain=self.gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
         if self.beta_proj is not None:
@@ -141,7 +163,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.bool()
-        q = self._split_heads(self.q_proj(query))
+        q = self._project_queries(query)
         wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
         per_head = need_head_weights if wants_weights else None
         if incremental_state is None:
@@ -152,11 +174,13 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             out, weights = self._decode_by_state(
                 q, key, key_padding_mask, saved, incremental_state, static_kv and "W" in saved, per_head
             )
-        out = out.transpose(0, 1).reshape(query.shape)
+        if self.output_norm is not None:
+            out = self.output_norm(out)
+        out = out.transpose(0, 1).reshape(query.shape).to(query.dtype)  # features may be wider than what they are of
         return self.out_proj(self.dropout_module(out)), weights
 
     def _attend_at_once(self, q: Tensor, key: Tensor, key_padding_mask: Tensor | None, per_head: bool | None):
-        k, v, beta = self._project(key)
+        k, v, beta = self._project(key, key_padding_mask)
         out, _ = self._operate(q, k, v, beta, key_padding_mask)
         return out, None if per_head is None else self._weights(q, k, key_padding_mask, per_head)
 
@@ -172,15 +196,15 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         cache = saved.get("cache")
         if self.site == "decoder":
-            k, v, beta = self._project(key)
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
+            k, v, beta = self._project(key, key_padding_mask)
             out, written = self.decoding.step(cache, q, k, v, beta, key_padding_mask)
             if cache is None:
                 states.store(self, incremental_state, {"cache": written})
             return out, None
         if cache is None:
             key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
-            k, v, beta = self._project(key)
+            k, v, beta = self._project(key, key_padding_mask)
             cache = self.decoding.write(k, v, beta, key_padding_mask, rows)
             saved = {"cache": cache}
             if per_head is not None:
@@ -197,12 +221,13 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self, q, key, key_padding_mask, saved, incremental_state, reads_only: bool, per_head
     ) -> tuple[Tensor, Tensor | None]:
         if reads_only:
-            k = v = q[:, :0]
+            k = q[:, :0]
+            v = q.new_empty(*k.shape[:3], self.head_dim)
             beta = None if self.beta_proj is None else k[..., 0]
             key_padding_mask = None
         else:
-            k, v, beta = self._project(key)
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -k.shape[1] :]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
+            k, v, beta = self._project(key, key_padding_mask)
         initial_state = (saved["W"], saved.get("z")) if saved else None
         out, state = self._operate(q, k, v, beta, key_padding_mask, initial_state=initial_state, return_state=True)
         buffer, weights = {"W": state.W} | ({} if state.z is None else {"z": state.z}), None
@@ -214,9 +239,25 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         states.store(self, incremental_state, buffer)
         return out, weights
 
-    def _project(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
+    def _project_queries(self, query: Tensor) -> Tensor:
+        """What the operator is given of the queries."""
+        q = self._prepared(self._split_heads(self.q_proj(query)), self.query_map or self.feature_map)
+        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
+
+    def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Likewise of what is written: keys, values and write strengths."""
+        k = self._prepared(self._split_heads(self.k_proj(key)), self.feature_map)
+        if self.feature_normalizer is not None:
+            k = self.feature_normalizer.keys(k, key_padding_mask)
+        v = self._split_heads(self.v_proj(key))
         return k, v, None if self.beta_proj is None else self._strength(key)
+
+    def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
+        """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
+        if self.qk_norm is not None:
+            x = self.qk_norm(x)
+        x = x.transpose(1, 2)
+        return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
 
     def _strength(self, key: Tensor) -> Tensor:
         logits = self.beta_proj(key)
@@ -235,7 +276,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             k,
             v,
             *(() if beta is None else (beta,)),
-            feature_map=self.feature_map,
+            feature_map=self.operator_map,
             causal=self.site == "decoder",
             key_padding_mask=key_padding_mask,
             normalize_features=self.normalize_features,
@@ -248,7 +289,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
         with torch.autocast(q.device.type, enabled=False):
-            phi_q, phi_k = (self.feature_map(x.transpose(1, 2)) for x in (q, k))
+            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[None, :, None], 0)

@@ -216,6 +216,40 @@ def test_trained_write_strengths_are_kept(save, convert):
     assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
 
 
+def test_norms_are_added_kept_and_dropped(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
+    state, printed = convert(path, "--fwp-encoder-qk-norm", "l2", output="l2.pt")
+    scales = attention_keys(state, "qk_norm")
+    assert scales == {f"encoder.layers.{layer}.self_attn.qk_norm.scale" for layer in (0, 1)}
+    assert "--fwp-encoder-qk-norm: None -> l2" in printed and "qk_norm.scale (2)" in printed
+    for name in scales:
+        assert torch.equal(state["model"][name], torch.ones(2))
+        state["model"][name] += 1
+    built(tmp_path / "l2.pt")
+    torch.save(state, tmp_path / "l2.pt")
+    elu, _ = convert(tmp_path / "l2.pt", "--reset", "--fwp-feature-map", "elu", "--fwp-encoder-qk-norm", "l2")
+    assert all(torch.equal(elu["model"][name], torch.full((2,), 2.0)) for name in scales)
+    back, printed = convert(tmp_path / "l2.pt", "--fwp-encoder-qk-norm", "none")
+    assert not attention_keys(back, "qk_norm") and "dropped: encoder.layers.*.self_attn.qk_norm.scale (2)" in printed
+
+
+def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="hedgehog", fwp_d_dot=16)
+    original = torch.load(path, weights_only=True)["model"]
+    for name in (maps := attention_keys({"model": original}, "_map")):
+        original[name] += 1
+    torch.save(torch.load(path, weights_only=True) | {"model": original}, path)
+    assert len(maps) == 8 and any("query_map" in name for name in maps)
+    delta, _ = convert(path, "--fwp-update-rule", "delta")
+    assert all(torch.equal(delta["model"][name], original[name]) for name in maps)
+    # One W for queries and keys, of the same shape as Hedgehog's, and b.
+    t2r, printed = convert(path, "--fwp-feature-map", "t2r", "--fwp-d-dot", 8, output="t2r.pt")
+    assert len(attention_keys(t2r, "_map")) == 8 and "dropped: decoder.layers.*.self_attn.query_map.weight" in printed
+    name = "encoder.layers.0.self_attn.feature_map.weight"
+    assert t2r["model"][name].shape == original[name].shape and not torch.equal(t2r["model"][name], original[name])
+    built(tmp_path / "t2r.pt")
+
+
 def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
     original = torch.load(path, weights_only=True)["model"]
@@ -240,6 +274,8 @@ def test_half_precision_stays_except_for_random_features(save, convert):
     state = torch.load(path, weights_only=True)
     state["model"] = {n: t.half() if t.is_floating_point() else t for n, t in state["model"].items()}
     torch.save(state, path)
+    learned, _ = convert(path, "--fwp-feature-map", "t2r")
+    assert {learned["model"][name].dtype for name in attention_keys(learned, "_map")} == {torch.float16}
     new, _ = convert(path, "--fwp-feature-map", "favor", "--fwp-d-dot", 8, "--fwp-update-rule", "delta")
     kinds = {name: new["model"][name].dtype for name in attention_keys(new, "beta_proj|projection$")}
     assert {kind for name, kind in kinds.items() if "beta" in name} == {torch.float16}

@@ -12,7 +12,16 @@ from tests import naive
 from tests.tolerances import assert_close
 
 D_KEY = 6
-BUILT = {"elu": {}, "relu": {}, "identity": {}, "dpfp": {"nu": 3}, "favor": {"m": 8}}
+BUILT = {
+    "elu": {},
+    "relu": {},
+    "identity": {},
+    "dpfp": {"nu": 3},
+    "favor": {"m": 8},
+    "exp": {"signs": 2},
+    "t2r": {"n": 7, "heads": 1},
+    "hedgehog": {"n": 8, "heads": 1},
+}
 VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
 
 
@@ -70,7 +79,7 @@ def test_elu_is_the_naive_one(values):
 @given(x=st.lists(st.floats(-4, 4), min_size=D_KEY, max_size=D_KEY), scale=st.floats(0.01, 100))
 def test_maps_keep_what_they_promise(name, x, scale):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
-    x = torch.tensor(x, dtype=torch.float64)
+    x = torch.tensor([[x]], dtype=torch.float64)
     if phi.homogeneity is not None:
         assert_close(phi(scale * x) / scale**phi.homogeneity, phi(x), "rounding")
     assert not phi.non_negative or (phi(x) >= 0).all()
@@ -83,6 +92,9 @@ def test_what_is_promised():
         "relu": (1, True, "relu"),
         "dpfp": (2, True, "dpfp"),
         "favor": (None, True, "favor"),
+        "exp": (None, True, None),
+        "t2r": (None, True, None),
+        "hedgehog": (None, True, None),
         "identity": (1, False, "identity"),
     }
 
@@ -115,11 +127,11 @@ def test_dpfp_offsets_of_d_key_and_above_add_nothing():
 def test_width_sign_and_type(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        x = torch.randn(2, 3, D_KEY).to(dtype)
+        x = torch.randn(2, 1, 3, D_KEY).to(dtype)
         features = phi(x)
-        assert features.shape == (2, 3, phi.d_dot)
+        assert features.shape == (2, 1, 3, phi.d_dot)
         assert features.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        if name in ("elu", "favor"):
+        if name in ("elu", "favor", "exp", "hedgehog"):
             assert (features > 0).all()
 
 
@@ -129,7 +141,7 @@ def test_large_half_precision_inputs(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     for dtype in (torch.float16, torch.bfloat16):
         for size in (1e-4, 1.0, 300.0, 60000.0):
-            x = (size * torch.linspace(-1, 1, D_KEY)).to(dtype).requires_grad_()
+            x = (size * torch.linspace(-1, 1, D_KEY)).to(dtype)[None, None].requires_grad_()
             features = phi(x)
             assert features.isfinite().all(), size
             features.mean().backward()
@@ -139,7 +151,7 @@ def test_large_half_precision_inputs(name):
 @pytest.mark.parametrize("name", BUILT)
 def test_autocast_changes_nothing(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
-    x = torch.randn(3, D_KEY)
+    x = torch.randn(1, 3, D_KEY)
     expected = phi(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(phi(x), expected)
@@ -149,11 +161,47 @@ def test_autocast_changes_nothing(name):
 @pytest.mark.parametrize("name", BUILT)
 def test_gradcheck(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
-    assert torch.autograd.gradcheck(phi, torch.randn(2, D_KEY, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(phi, torch.randn(1, 2, D_KEY, dtype=torch.float64, requires_grad=True))
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_only_favor_has_a_state(name):
+def test_state(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     assert bool(list(phi.parameters())) == phi.learned
-    assert set(phi.state_dict()) == ({"seed", "projection"} if name == "favor" else set())
+    parameters = {name for name, _ in phi.named_parameters()}
+    assert set(phi.state_dict()) == parameters | ({"seed", "projection"} if name == "favor" else set())
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_is_left_for_the_operator(name):
+    phi = build_feature_map(name, D_KEY, **BUILT[name])
+    x = torch.randn(2, 1, 3, D_KEY)
+    assert torch.equal(phi.rest()(phi.prepare(x)), phi(x))
+    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name != "exp")
+
+
+def test_exp_by_hand():
+    x = torch.tensor([0.0, math.log(2), 100])
+    assert_close(build_feature_map("exp", 3)(x), torch.tensor([1, 2, math.exp(30)]), "float32")
+    assert_close(build_feature_map("exp", 3, signs=2)(x)[3:], torch.tensor([1, 0.5, math.exp(-100)]), "float32")
+
+
+def test_learned_maps_by_hand():
+    x = torch.tensor([[[2.0, -1.0]]], dtype=torch.float64)
+    phi = build_feature_map("t2r", 2, n=3, heads=1).double()
+    with torch.no_grad():
+        phi.weight.copy_(torch.tensor([[[1, 0], [0, 1], [1, 1]]]))
+        phi.bias.copy_(torch.tensor([[0.5, 0.5, -2]]))
+    assert phi(x).tolist() == [[[2.5, 0, 0]]]
+    phi = build_feature_map("hedgehog", 2, heads=1)
+    a, b = 1 / (1 + math.exp(-3)), 1 / (1 + math.exp(3))
+    assert_close(phi(x), torch.tensor([[[a, b, b, a]]], dtype=torch.float64), "rounding")
+
+
+@pytest.mark.parametrize("n", [3, 6, 15])
+def test_hedgehog_starts_with_the_identity_and_no_equal_rows(n):
+    for weight in build_feature_map("hedgehog", D_KEY, n=n, heads=2).weight.detach():
+        assert torch.equal(weight[:D_KEY], torch.eye(n, D_KEY)[:D_KEY])
+        for block in weight.split(D_KEY):
+            assert_close(block @ block.T, torch.eye(len(block)), "float32")
+        assert len(weight.unique(dim=0)) == n

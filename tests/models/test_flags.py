@@ -73,6 +73,30 @@ CONTRADICTIONS = {
         {"fwp_encoder_d_dot": 0},
         ("--fwp-encoder-d-dot 0", "--fwp-feature-map dpfp"),
     ),
+    "norm-where-it-is-idle": (
+        {"fwp_qk_norm": "l2", "fwp_feature_map": "favor", "fwp_cross_feature_map": "dpfp"},
+        ("--fwp-qk-norm l2", "--fwp-cross-feature-map dpfp", "cross site", "--fwp-cross-qk-norm none"),
+    ),
+    "norm-of-a-softmax-site": (
+        {"fwp_encoder_feature_map": "softmax", "fwp_encoder_qk_norm": "l2"},
+        ("--fwp-encoder-qk-norm l2", "--fwp-encoder-feature-map softmax"),
+    ),
+    "normaliser-that-knows-the-future": (
+        {"fwp_normalizer": "positions"},
+        ("--fwp-normalizer positions", "decoder's self-attention", "--fwp-decoder-normalizer"),
+    ),
+    "normaliser-that-knows-the-future-of-one-site": (
+        {"fwp_decoder_normalizer": "positions"},
+        ("--fwp-decoder-normalizer positions", "decoder's self-attention"),
+    ),
+    "keys-that-sum-to-one-with-another-rule": (
+        {"fwp_encoder_normalizer": "positions", "fwp_update_rule": "delta"},
+        ("--fwp-encoder-normalizer positions", "--fwp-update-rule delta", "encoder site"),
+    ),
+    "denominator-under-a-norm": (
+        {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
+        ("--fwp-cross-normalizer attention", "--fwp-output-norm rms", "cross site"),
+    ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),
@@ -132,6 +156,20 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     was, now = (bytes(model.attention_flags.tolist()).decode() for model in (source, target))
     assert was != now and f"[{was}]" in str(refused.value) and f"[{now}]" in str(refused.value)
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
+
+
+def test_norms_are_remembered_and_their_absence_is_not():
+    flags = {"fwp_feature_map": "elu", "fwp_decoder_qk_norm": "l2", "fwp_cross_output_norm": "rms"}
+    model, without = build(**flags), build(fwp_feature_map="elu")
+    text, old = (bytes(m.attention_flags.tolist()).decode() for m in (model, without))
+    assert "-norm" not in old and text.count("-norm") == 2
+    assert "decoder: feature-map=elu d-dot=6 update-rule=sum normalizer=attention qk-norm=l2" in text
+    assert "cross: feature-map=elu d-dot=6 update-rule=sum normalizer=none output-norm=rms" in text
+    new = set(model.state_dict()) - set(without.state_dict())
+    names = ("self_attn.qk_norm.scale", "encoder_attn.output_norm.weight")
+    assert new == {f"decoder.layers.{layer}.{name}" for layer in (0, 1) for name in names}
+    with pytest.raises(ValueError, match=r"qk-norm=l2.*output-norm=rms|output-norm=rms.*qk-norm=l2"):
+        without.load_state_dict(model.state_dict())
 
 
 @pytest.mark.parametrize("codes", [[300], [-1], [255, 254], [[97]], [0.5]], ids=str)

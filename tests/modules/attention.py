@@ -1,21 +1,35 @@
 """Builds attention modules, and computes their expected output from their projections and tests/naive.py."""
 
+import math
+
+import numpy as np
 import torch
 
 from fwp_fairseq.config import SiteConfig
 from fwp_fairseq.modules import FastWeightAttention
 from tests import naive
+from tests.tolerances import TOLERANCES
 
 EMBED, HEADS = 12, 2
-NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
+NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, True)}  # others: no, no
 
 
-def build(site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", **options):
-    """Builds a module in float64 and evaluation mode."""
-    config = SiteConfig(feature_map, d_dot, rule, normalizer, backend)
+def build(
+    site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", qk_norm="none",
+    output_norm="none", **options,
+):  # fmt: skip
+    """In float64 and evaluation mode; what starts alike in all heads is different in each."""
+    config = SiteConfig(feature_map, d_dot, rule, normalizer, backend, qk_norm, output_norm)
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:
         torch.nn.init.normal_(module.beta_proj.weight)
+    if module.feature_map.learned:
+        for parameter in module.feature_map.parameters():
+            torch.nn.init.normal_(parameter)
+    if module.qk_norm is not None:
+        torch.nn.init.uniform_(module.qk_norm.scale, 0.5, 2)
+    if module.output_norm is not None:
+        torch.nn.init.normal_(module.output_norm.weight)
     return module
 
 
@@ -32,16 +46,46 @@ def ragged(batch=3, length=7, left=False):
     return mask
 
 
-def naive_map(module):
-    phi = module.feature_map
+def naive_map(phi, head):
     if phi.name == "dpfp":
         return naive.dpfp(phi.nu)
-    return naive.elu if phi.name == "elu" else naive.favor(phi.projection.double().numpy(), phi.d_key**-0.25)
+    if phi.name == "favor":
+        return naive.favor(phi.projection.double().numpy(), phi.d_key**-0.25)
+    if phi.learned:
+        weight = phi.weight[head].numpy()
+        return naive.t2r(weight, phi.bias[head].numpy()) if phi.name == "t2r" else naive.hedgehog(weight)
+    return naive.exp(phi.signs) if phi.name == "exp" else getattr(naive, phi.name)
 
 
 def _linear(projection, x):
     y = x @ projection.weight.T
     return y if projection.bias is None else y + projection.bias
+
+
+def _per_head(function, x):
+    """function(head, vector) of every vector of x (B, L, H, d)."""
+    return np.array([[[function(h, vector) for h, vector in enumerate(row)] for row in rows] for rows in x])
+
+
+@torch.no_grad()
+def assert_gradients(module, query, key, mask=None):
+    """Of every parameter, along one direction, against central differences of :func:`expected`."""
+    weight = torch.randn(*query.shape, dtype=torch.float64)
+    with torch.enable_grad():
+        out, _ = module(query, key, key, key_padding_mask=mask, static_kv=module.site == "cross")
+        parameters = dict(module.named_parameters())
+        gradients = torch.autograd.grad((out * weight).sum(), list(parameters.values()))
+    for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+        direction, step = torch.randn_like(parameter), 1e-5
+        direction /= direction.norm()
+        around = []
+        for sign in (1, -1):
+            parameter += sign * step * direction
+            around.append((expected(module, query, key, mask) * weight).sum())
+            parameter -= sign * step * direction
+        wanted = (around[0] - around[1]) / (2 * step)
+        found, tolerance = (gradient * direction).sum(), TOLERANCES["finite_difference"]
+        assert abs(found - wanted) <= tolerance * max(1, abs(wanted)), f"{name}: {found}, expected {wanted}"
 
 
 @torch.no_grad()
@@ -53,16 +97,31 @@ def expected(module, query, key, mask=None):
         return torch.stack([x[:, :, h * head : (h + 1) * head] for h in range(HEADS)], 2).transpose(0, 1).numpy()
 
     q, k, v = split(_linear(module.q_proj, query)), *(split(_linear(p, key)) for p in (module.k_proj, module.v_proj))
+    if module.config.qk_norm == "l2":
+        lengths = [math.sqrt(head / 2) * float(scale) for scale in module.qk_norm.scale]
+        q, k = (_per_head(lambda h, vector: naive.directed(vector, lengths[h]), x) for x in (q, k))
+    query_map = module.feature_map if module.query_map is None else module.query_map
+    q = _per_head(lambda h, vector: naive_map(query_map, h)(vector), q)
+    k = _per_head(lambda h, vector: naive_map(module.feature_map, h)(vector), k)
     beta = ()
     rule, normalizer = module.config.update_rule, module.config.normalizer
     if rule != "sum":
         beta = (1 / (1 + (-_linear(module.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
     if normalizer == "auto":
-        normalizer = "sum" if rule == "delta" else "attention"
-    features, output = NORMALIZES[normalizer]
+        without = "none" if module.config.output_norm == "rms" else "attention"
+        normalizer = "sum" if rule == "delta" else without
+    padded = None if mask is None else mask.numpy()
+    if normalizer == "l2":
+        q, k = (_per_head(lambda _, vector: naive.directed(vector, 1), x) for x in (q, k))
+    if normalizer == "positions":
+        q, k = q / (q.sum(-1, keepdims=True) + 1e-6), naive.over_positions(k, padded)
+    features, output = NORMALIZES.get(normalizer, (False, False))
     out, _, _ = naive.attend(
-        rule, q, k, v, *beta, phi=naive_map(module), causal=module.site == "decoder",
-        padded=None if mask is None else mask.numpy(), normalize_features=features, normalize_output=output,
+        rule, q, k, v, *beta, causal=module.site == "decoder", padded=padded, normalize_features=features,
+        normalize_output=output,
     )  # fmt: skip
+    if module.config.output_norm == "rms":
+        weights = module.output_norm.weight.numpy()
+        out = _per_head(lambda h, vector: naive.rms_norm(vector, weights[h]), out)
     merged = torch.tensor(out).transpose(0, 1).flatten(2)
     return _linear(module.out_proj, merged)

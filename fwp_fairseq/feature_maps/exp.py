@@ -1,0 +1,51 @@
+"""Exponentials of the inputs."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .favor import LARGEST_EXPONENT
+from .feature_map import FeatureMap
+
+
+class Exp(FeatureMap):
+    """phi(x) = exp(x), d_dot = d_key; or [exp(x), exp(-x)], d_dot = 2 d_key. Exponents are clipped at 30.
+
+    Made for ``--fwp-normalizer positions``, with which it is the attention of Shen et al. 2021 ("Efficient Attention:
+    Attention with Linear Complexities", Sec. 3.3): softmax of the keys over positions, of the queries over features.
+    """
+
+    name = "exp"
+    title = "exponentials"
+    widths = "d_key or 2 d_key, naturally d_key"
+    parameters_help: ClassVar = {"signs": "1 for exp(x), 2 for exp(x) and exp(-x):"}
+    non_negative = True
+
+    def __init__(self, d_key: int, signs: int):
+        super().__init__(d_key, self.width_for(d_key, signs))
+        self.signs = signs
+
+    def features(self, x: Tensor) -> Tensor:
+        x = x if self.signs == 1 else torch.cat([x, -x], dim=-1)
+        return x.clamp(max=LARGEST_EXPONENT).exp()
+
+    @classmethod
+    def natural_parameters(cls, d_key: int) -> dict[str, int]:
+        return {"signs": 1}
+
+    @classmethod
+    def width_for(cls, d_key: int, signs: int) -> int:
+        if signs not in (1, 2):
+            raise ValueError(f"exp feature map: signs = {signs}, expected 1 or 2")
+        return signs * d_key
+
+    @classmethod
+    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
+        return {d_key: {"signs": 1}, 2 * d_key: {"signs": 2}}.get(d_dot)
+
+    @classmethod
+    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
+        if d_dot < d_key:
+            return [d_key]
+        return [d_key, 2 * d_key] if d_dot < 2 * d_key else [2 * d_key]

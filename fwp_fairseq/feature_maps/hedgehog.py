@@ -1,0 +1,58 @@
+"""Softmax over learned features (Zhang et al. 2024)."""
+
+import torch
+from torch import Tensor, nn
+
+from .feature_map import FeatureMap
+from .identity import Identity
+from .learned import LearnedMap
+
+
+class Hedgehog(LearnedMap):
+    """phi(x) = [softmax(W_h x), softmax(-W_h x)], softmax over the n rows of W_h; d_dot = 2n.
+
+    Zhang et al. 2024, "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry", with a
+    W of their own for queries and for keys, as in their code. They add a bias to W x; here the biases of the
+    projections that make x already do what it would.
+
+    W starts as the identity, as theirs does. Where n is larger, further blocks of d_key rows start as random orthogonal
+    matrices: with equal rows, equal features would stay equal.
+
+    The softmax needs all n features at once, so it is computed before the operator, in float32 or wider; the operator
+    is given d_dot numbers a position as they are. Cost: these are written to memory and read again, and kept for the
+    backward pass, which compiled kernels avoid with maps of their own.
+    """
+
+    name = "hedgehog"
+    title = "Hedgehog, learned"
+    widths = "2n, naturally 2 d_key"
+    learned = True
+    non_negative = True
+    shared = False
+
+    @staticmethod
+    def fresh_weight(n: int, d_key: int) -> Tensor:
+        blocks = [torch.eye(d_key)[:n]]
+        for first in range(d_key, n, d_key):
+            blocks.append(nn.init.orthogonal_(torch.empty(min(d_key, n - first), d_key)))
+        return torch.cat(blocks)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        y = self.project(x)
+        dtype = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
+        return torch.cat([y.softmax(-1, dtype=dtype), (-y).softmax(-1, dtype=dtype)], dim=-1)
+
+    def make_rest(self) -> FeatureMap:
+        return Identity(self.d_dot)
+
+    @classmethod
+    def width_for(cls, d_key: int, n: int) -> int:
+        return 2 * super().width_for(d_key, n)
+
+    @classmethod
+    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
+        return {"n": d_dot // 2} if d_dot % 2 == 0 and d_dot >= 2 else None
+
+    @classmethod
+    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
+        return [2] if d_dot < 2 else [d_dot - 1, d_dot + 1]

@@ -1,0 +1,35 @@
+"""ReLU of a learned projection (Kasai et al. 2021)."""
+
+import torch
+from torch import Tensor, nn
+
+from .learned import LearnedMap
+from .relu import Relu
+
+
+class T2r(LearnedMap):
+    """phi(x) = relu(W_h x + b_h), the same for queries and keys; d_dot = n.
+
+    Kasai et al. 2021, "Finetuning Pretrained Transformers into RNNs"; their code, too, has one W for queries and
+    keys. W starts by Xavier's rule, b as 0.
+    """
+
+    name = "t2r"
+    title = "T2R, learned"
+    widths = "any, naturally d_key"
+    learned = True
+    non_negative = True
+
+    def __init__(self, d_key: int, n: int, heads: int):
+        super().__init__(d_key, n, heads)
+        self.bias = nn.Parameter(torch.zeros(heads, n))
+
+    @staticmethod
+    def fresh_weight(n: int, d_key: int) -> Tensor:
+        return nn.init.xavier_uniform_(torch.empty(n, d_key))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return self.project(x) + self.bias[:, None].to(x.dtype)
+
+    def make_rest(self) -> Relu:
+        return Relu(self.n)

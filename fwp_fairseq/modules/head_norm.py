@@ -1,0 +1,26 @@
+"""Root-mean-square norm of what is read, head by head."""
+
+import torch
+from torch import Tensor, nn
+
+_EPS = 1e-6
+
+
+class HeadNorm(nn.Module):
+    """y -> weight_h y / sqrt(mean of y^2 + eps) over the d_value numbers of each head (Zhang and Sennrich 2019).
+
+    In place of a denominator: how large a read is depends on how many keys were written, and this takes it away
+    without an accumulator. Used so with the delta rule by Yang et al. 2024 ("Parallelizing Linear Transformers with the
+    Delta Rule over Sequence Length"). Computed in float32 or wider; the result has the type of y.
+    """
+
+    def __init__(self, heads: int, d_value: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads, d_value))
+
+    def forward(self, y: Tensor) -> Tensor:
+        """y is (..., heads, d_value)."""
+        with torch.autocast(y.device.type, enabled=False):
+            wide = y.float() if y.dtype in (torch.float16, torch.bfloat16) else y
+            factor = (wide.square().mean(-1, keepdim=True) + _EPS).rsqrt()
+            return (wide * factor * self.weight.to(wide.dtype)).to(y.dtype)

@@ -1,0 +1,43 @@
+"""Queries and keys of a learned length."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+_EPS = 1e-6
+
+
+class QueryKeyNorm(nn.Module):
+    """x -> length scale_h x / (|x| + eps), for the queries and the keys of head h; scale_h is learned and starts as 1.
+
+    A kernel of phi then sees nothing of x but its direction, and how sharp it is over directions is scale_h's. With
+    FAVOR+ it is exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features
+    grows with exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate: Kernelized Attention
+    with Relative Positional Encoding", Lemma 2); without the norm, training makes queries and keys ever longer.
+
+    Args:
+        heads: how many scales.
+        d_key: width of a head.
+        variance: mean square of an entry of fresh queries and keys. ``length`` = sqrt(variance d_key) is the root mean
+            square of their lengths. The cosine of two random directions has the variance 1 / d_key, so the exponent
+            length^2 cos / sqrt(d_key) has the variance variance^2, as q.k / sqrt(d_key) has in softmax attention with
+            fresh weights: the kernel starts as sharp as that.
+
+    Computed in float32 or wider; the result has the type of x. Cost: a few passes over x.
+    """
+
+    def __init__(self, heads: int, d_key: int, variance: float):
+        super().__init__()
+        self.length = math.sqrt(variance * d_key)
+        self.scale = nn.Parameter(torch.ones(heads))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x is (..., heads, d_key)."""
+        with torch.autocast(x.device.type, enabled=False):
+            wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+            factor = self.length * self.scale.to(wide.dtype)[:, None] / (wide.norm(dim=-1, keepdim=True) + _EPS)
+            return (wide * factor).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"length={self.length:.4g}"

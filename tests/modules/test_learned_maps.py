@@ -1,0 +1,78 @@
+"""Hedgehog and T2R in attention: the function and its gradients, decoding, and whose the parameters are."""
+
+import pytest
+import torch
+
+from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
+from tests.tolerances import assert_close
+
+D_KEY = EMBED // HEADS
+WIDTHS = {"hedgehog": 10, "t2r": 9}
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize(
+    "feature_map, rule, qk_norm",
+    [("hedgehog", "sum", "none"), ("t2r", "sum", "none"), ("hedgehog", "delta", "l2"), ("t2r", "gated", "l2")],
+)
+def test_computes_what_the_papers_say(feature_map, rule, qk_norm, site):
+    module = build(site, feature_map, rule, d_dot=WIDTHS[feature_map], qk_norm=qk_norm)
+    query = random(6)
+    key = random(7) if site == "cross" else query
+    mask = ragged(length=len(key), left=True)
+    out, _ = module(query, key, key, key_padding_mask=mask, static_kv=site == "cross")
+    assert_close(out, expected(module, query, key, mask), "operator")
+    assert_gradients(module, query, key, mask)
+
+
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
+@pytest.mark.parametrize("feature_map, rule", [("hedgehog", "delta"), ("t2r", "gated"), ("t2r", "sum")])
+@torch.no_grad()
+def test_decoding_step_by_step(feature_map, rule, backend):
+    for site in ("decoder", "cross"):
+        module = build(site, feature_map, rule, d_dot=WIDTHS[feature_map], backend=backend)
+        query, source, state = random(40), random(7), {}
+        key = source if site == "cross" else query
+        whole, weights = module(query, key, key, static_kv=site == "cross")
+        for t in range(40):
+            step = query[t : t + 1]
+            key = source if site == "cross" else step
+            out, step_weights = module(step, key, key, incremental_state=state, static_kv=site == "cross")
+            assert_close(out, whole[t : t + 1], "operator")
+            assert site == "decoder" or (step_weights - weights[:, t : t + 1]).abs().max() < 1e-10
+            if t == 20:
+                order = torch.tensor([2, 0, 0])
+                module.reorder_incremental_state(state, order)
+                query, source, whole, weights = query[:, order], source[:, order], whole[:, order], weights[order]
+
+
+def test_whose_the_parameters_are():
+    """T2R has one W and b for queries and keys, Hedgehog a W for each."""
+    shapes = {}
+    for name, d_dot in WIDTHS.items():
+        parameters = build(feature_map=name, d_dot=d_dot).named_parameters()
+        shapes[name] = {key: tuple(parameter.shape) for key, parameter in parameters if "_map" in key}
+    assert shapes == {
+        "t2r": {"feature_map.weight": (HEADS, 9, D_KEY), "feature_map.bias": (HEADS, 9)},
+        "hedgehog": {"feature_map.weight": (HEADS, 5, D_KEY), "query_map.weight": (HEADS, 5, D_KEY)},
+    }
+
+
+def test_compiled_relu_serves_t2r():
+    """No feature is computed in Python: the operator is given what is before relu."""
+    module, query = build(feature_map="t2r", d_dot=9), random(4)
+    prepared = module._project_queries(query)
+    assert (prepared < 0).any() and module.feature_map.rest().kernel == "relu"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("feature_map", WIDTHS)
+def test_half_precision(feature_map, dtype):
+    wide = build("decoder", feature_map, d_dot=WIDTHS[feature_map])
+    query = random(12)
+    wanted = wide(query, query, query)[0]
+    out = wide.to(dtype)(*[query.to(dtype)] * 3)[0]
+    assert out.dtype == dtype and (out.double() - wanted).abs().max() < 0.05 * wanted.abs().max()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = wide.float()(*[query.float()] * 3)[0]
+    assert (mixed.double() - wanted).abs().max() < 0.05 * wanted.abs().max()
