@@ -19,7 +19,7 @@ class Exp(FeatureMap):
     name = "exp"
     title = "exponentials"
     widths = "d_key or 2 d_key, naturally d_key"
-    parameters_help: ClassVar = {"signs": "1 for exp(x), 2 for exp(x) and exp(-x):"}
+    parameters_help: ClassVar = {"signs": "number of signs (1: exp(x), 2: exp(x) and exp(-x))"}
     non_negative = True
 
     def __init__(self, d_key: int, signs: int):

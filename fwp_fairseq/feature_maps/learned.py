@@ -17,7 +17,7 @@ class LearnedMap(FeatureMap):
     Parameters: ``weight`` (heads, n, d_key), one block of it from :meth:`fresh_weight` for each head.
     """
 
-    parameters_help: ClassVar = {"n": "rows of the learned matrix of a head"}
+    parameters_help: ClassVar = {"n": "rows of each learned matrix"}
     per_head = True
     learned = True
 
