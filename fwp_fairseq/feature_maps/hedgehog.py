@@ -13,7 +13,7 @@ class Hedgehog(LearnedMap):
 
     Zhang et al. 2024, "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry", with a
     W of their own for queries and for keys, as in their code. They add a bias to W x; here the biases of the
-    projections that make x already do what it would.
+    projections that make x can do the same, as long as n is at most d_key.
 
     W starts as the identity, as theirs does. Where n is larger, further blocks of d_key rows start as random orthogonal
     matrices: with equal rows, equal features would stay equal.
