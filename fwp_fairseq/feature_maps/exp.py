@@ -13,7 +13,7 @@ class Exp(FeatureMap):
     """phi(x) = exp(x), d_dot = d_key; or [exp(x), exp(-x)], d_dot = 2 d_key. Exponents are clipped at 30.
 
     Made for ``--fwp-normalizer positions``, with which it is the attention of Shen et al. 2021 ("Efficient Attention:
-    Attention with Linear Complexities", Sec. 3.3): softmax of the keys over positions, of the queries over features.
+    Attention with Linear Complexities"): softmax of the keys over positions, of the queries over features.
     """
 
     name = "exp"

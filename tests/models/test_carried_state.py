@@ -42,6 +42,21 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
+        {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
+        {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
+    ],
+    ids=["hedgehog", "t2r", "norms"],
+)
+def test_segments_with_learned_maps_and_norms(flags):
+    model, text = tiny(**flags), prefixes(3, LENGTH)
+    assert_close(in_segments(model, text, (7, 8, 15))[0], model(text)[0], "model")
+
+
+@torch.no_grad()
 def test_without_positions_and_with_positions_that_restart():
     text = prefixes(3, LENGTH)
     model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)
