@@ -4,9 +4,9 @@ FOLDER is a checkout of another commit with its compiled kernels, for example fr
 
   git worktree add ../before COMMIT && (cd ../before && FWP_BUILD=cpu python setup.py build_ext --inplace)
 
-Both run in processes of their own with one thread and take turns in each case, so that a machine that becomes slower
-slows both. The smallest CPU time of each counts. Each line ends with the ratio of this checkout's time to the other's,
-and the last line is the geometric mean of the ratios.
+Each checkout runs in a process of its own with one thread. In every case the two take turns, so that both are affected
+if the machine becomes slower. The smallest CPU time of each checkout counts. Each line of output ends with the ratio of
+this checkout's time to the other's, and the last line is the geometric mean of the ratios.
 """
 
 import json
@@ -32,6 +32,7 @@ class Checkout:
         )
 
     def ask(self, line: str = ""):
+        """Sends the process one line and returns its answer: an empty line asks for the CPU time of one more turn."""
         print(line, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
@@ -39,14 +40,16 @@ class Checkout:
         return json.loads(answer)
 
     def prepare(self, case) -> None:
+        """Has the process make the tensors of a case, and checks that it uses the package of its own checkout."""
         names = ("part", "dtype", "rule", "rows", "length", "d_dot", "feature_map")
         given = {name: getattr(case, name) for name in names} | {"heads": HEADS, "width": WIDTH}
         used = Path(self.ask(json.dumps(given)))
         if not used.is_relative_to(self.folder):
-            raise SystemExit(f"error: {self.folder}: expected its own fwp_fairseq, found {used}")
+            raise SystemExit(f"error: {self.folder}: expected that it imports its own fwp_fairseq, found {used}")
 
 
 def commit(folder: Path) -> str:
+    """Returns the commit that is checked out in the folder."""
     command = ["git", "-C", folder, "rev-parse", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 

@@ -1,4 +1,4 @@
-"""Records of runs, JSON objects, as they are read from .jsonl files and from the folders of runs."""
+"""Reads the records of runs. A record is a JSON object: a line of a .jsonl file, or the file record.json of a run."""
 
 import json
 import os
@@ -6,10 +6,13 @@ from pathlib import Path
 
 
 def read(*folders: str | os.PathLike) -> list[dict]:
-    """All records of the folders, oldest first (by ``environment.date``, then by position): the lines of their .jsonl
-    files, and the files record.json of runs at any depth. A .jsonl file may stand for its folder.
+    """Returns the records in the given folders and .jsonl files, oldest first.
 
-    Raises FileNotFoundError for one that is missing and ValueError naming file and line for a line that is no record.
+    Records are sorted by ``environment.date``, and those of the same date by position. In a folder, the records are the
+    lines of its .jsonl files and the files record.json at any depth.
+
+    Raises FileNotFoundError for a folder or file that is missing, and ValueError for a line that is no record, naming
+    file and line.
     """
     records = []
     for folder in map(Path, folders):
@@ -25,7 +28,7 @@ def read(*folders: str | os.PathLike) -> list[dict]:
 
 
 def read_file(path: str | os.PathLike) -> list[dict]:
-    """The records of one .jsonl file, by position. Raises OSError, or ValueError as :func:`read` does."""
+    """Returns the records of one .jsonl file, line by line. Raises OSError, or ValueError as :func:`read` does."""
     lines = enumerate(Path(path).read_text().split("\n"), 1)
     return [_record(line, f"{path}:{number}") for number, line in lines if line.strip()]
 

@@ -6,36 +6,37 @@ usage() {
   cat <<'TEXT'
 usage: scripts/gpu_check.sh [--help] [--only PARTS] [--record DIR] [--time-limit SECONDS]
 
-Checks the CUDA kernels on this machine's GPU and, if they pass, times them. Ends within ten minutes, whatever the machine.
-Needs no network and installs nothing: a Python with a CUDA build of torch, pytest, hypothesis and numpy, nvcc of the
-same major version, and g++; and ninja, or one source is compiled after the other; and pytest-xdist, or as few files of
-tests as there are run side by side.
+Checks the CUDA kernels on this machine's GPU and, if the checks pass, times them. Ends within ten minutes on any machine.
+
+Needs no network and installs nothing. It needs a Python with torch (a CUDA build), pytest, hypothesis and numpy; nvcc of
+the same major version as torch's CUDA; and g++. Two packages make it faster: ninja, without which sources are compiled one
+after another, and pytest-xdist, without which only one process for each file of tests runs.
 
   --only PARTS   some of build,test,sanitize,benchmark,training,decoding, separated by commas (default: all, in this order)
-  --record DIR   where records go (default: benchmarks/results; only from a commit without local changes)
+  --record DIR   folder for records (default: benchmarks/results); the checkout must be a commit without local changes
   --time-limit SECONDS
-                 what runs then is ended, with 5 seconds to do so (default: 560)
+                 after this time the running part is ended, which takes up to 5 more seconds (default: 560)
 
 parts
   build      compiles csrc/ for this GPU into fwp_fairseq/
-  test       the kernels against the reference in float64, values and gradients; several processes share the GPU
-  sanitize   compute-sanitizer's memcheck and racecheck on a few of these tests, where the tool can watch the device
-  benchmark  benchmarks.attention --device cuda: the operators and the decoding step
-  training   benchmarks.training --device cuda: a big Transformer at WMT's sentence lengths, where fairseq and the corpus are
-  decoding   benchmarks.decoding --device cuda: the same, beam search
-Nothing is timed when build, test or sanitize of the same call failed. The last lines say what was not run, why, and what
-failed; the exit status is 1 when anything failed.
+  test       compares the kernels with the reference in float64, values and gradients; several processes share the GPU
+  sanitize   runs a few of these tests under compute-sanitizer (memcheck, racecheck), if it can attach to the device
+  benchmark  runs benchmarks.attention --device cuda: the operators and the decoding step
+  training   runs benchmarks.training --device cuda: a big Transformer at WMT's sentence lengths; needs fairseq and the corpus
+  decoding   runs benchmarks.decoding --device cuda: beam search with the same model
+If build, test or sanitize fails, nothing is timed. The last lines of output say what was not run and why, and what failed;
+the exit status is 1 if anything failed.
 
-Build and test take the time that they need. Of what they leave, sanitize, benchmark, training and decoding get 2, 2, 3 and
-2 parts; what one does not use goes to the next, and one that would get too little does not begin. Build and test have
-failed when the limit ends them. The others are then not run to their end: records that are written stay, and the kernels
-are timed though sanitize was ended. A second call with --only does what the first had no time for.
+Build and test take the time that they need. The rest is shared: sanitize, benchmark, training and decoding get 2, 2, 3 and
+2 parts of it. Time that one of them does not use goes to the next ones, and one that would get too little does not begin.
+If the limit ends build or test, that counts as a failure. If it ends another part, records that are already written stay,
+and the kernels are timed even if sanitize was ended. A second call with --only can run the parts that had no time.
 
 environment variables
-  FWP_COMMIT the commit (40 digits) of which this folder is a clean copy, where it has no .git; records hold it
-  FWP_DATA   the corpora's folder (default: ../shared/data)
-  PYTHON     the interpreter (default: python3)
-  MAX_JOBS   compilers at a time (default: one a processor)
+  FWP_COMMIT for a folder without .git: the commit (40 digits) of which it is a clean copy, written into records
+  FWP_DATA   the folder of the corpora (default: ../shared/data)
+  PYTHON     the Python to use (default: python3)
+  MAX_JOBS   how many compilers run at a time (default: one for each processor)
 TEXT
 }
 
@@ -63,11 +64,11 @@ for part in "${chosen[@]}"; do
 done
 wants() { [[ ",$parts," == *",$1,"* ]]; }
 
-# Parts of the time that is left, of those that are yet to come; the fewest seconds with which one begins.
+# share: how the time that build and test leave is divided. least: a part begins only with this many seconds.
 declare -A share=([sanitize]=2 [benchmark]=2 [training]=3 [decoding]=2)
 declare -A least=([build]=1 [test]=1 [sanitize]=30 [benchmark]=40 [training]=60 [decoding]=60)
 for part in "${!share[@]}"; do wants "$part" || share[$part]=0; done
-end=$limit  # of the part that runs, in seconds since the start
+end=$limit  # when the running part must end, in seconds since the start
 failed=()
 missing=()
 
@@ -75,18 +76,18 @@ not_run() {  # name, why
   missing+=("$1: $2")
   case $1 in build | test) failed+=("$1") ;; esac
 }
-limited() {  # command: until the part's end; 124 when it was ended, 137 when it had to be killed
+limited() {  # command: runs it until the part must end; status 124 if it was ended, 137 if it had to be killed
   local left=$((end - SECONDS))
   [ "$left" -gt 0 ] || return 124
   timeout --kill-after 5 "$left" "$@" &
   wait $!
 }
-interrupted() {  # timeout's children do not see what ends this script
+interrupted() {  # ends the children: timeout puts them into groups that Ctrl-C does not reach
   jobs -p | xargs -r kill
   exit 130
 }
 trap interrupted INT TERM
-part() {  # name: runs part_name within its time; keeps its failure, or that it was ended
+part() {  # name: runs part_name within its time; notes whether it failed or was ended
   local begin=$SECONDS left=$((limit - SECONDS)) status=0 all=0 other
   if [ -n "${share[$1]:-}" ]; then
     for other in "${share[@]}"; do all=$((all + other)); done
@@ -94,7 +95,7 @@ part() {  # name: runs part_name within its time; keeps its failure, or that it 
     share[$1]=0
   fi
   if [ "$left" -lt "${least[$1]}" ]; then
-    not_run "$1" "$left s of the time limit are left for it, it begins with ${least[$1]}"
+    not_run "$1" "only $left s of the time limit are left for it, and it needs ${least[$1]}"
     return
   fi
   end=$((SECONDS + left))
@@ -107,8 +108,9 @@ part() {  # name: runs part_name within its time; keeps its failure, or that it 
     *) failed+=("$1") ;;
   esac
 }
-# Fails when one of them failed; else 124 when one was ended.
-together() {  # count, function: runs function 0, function 1, ... at the same time, prints one after the other
+# Runs "function 0", "function 1", ... at the same time, and prints their output one after another.
+# Status: 1 if one of them failed, else 124 if one was ended, else 0.
+together() {  # count, function
   local logs number status=0 one processes=()
   logs=$(mktemp -d)
   for ((number = 0; number < $1; number++)); do
@@ -147,23 +149,23 @@ print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.v
 ') || exit 1
 echo "${device#*$'\n'}"
 
-processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which these variables would limit
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # without these variables, which limit what nproc prints
 export FWP_REQUIRE=native,cuda PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" MAX_JOBS=${MAX_JOBS:-$processors}
-export TORCH_CUDA_ARCH_LIST=${device%%$'\n'*}  # this device's, whatever the environment says
+export TORCH_CUDA_ARCH_LIST=${device%%$'\n'*}  # of this device, even if the environment names others
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # the reference's tensors are small
 kernels=("$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 -m needs)
 
 part_build() {
-  local bin  # where ninja lies
+  local bin  # the folder of ninja
   bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))') || return 1
-  # The largest source takes longer than all others side by side; the code is the same.
+  # The largest source takes longer than all others in parallel. This option splits its compilation; the code is the same.
   if [[ $(nvcc --help 2>/dev/null) == *--split-compile* ]]; then
     export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --split-compile=0"
   fi
   PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace
 }
 
-# Most of a test's time is the reference on the CPU. Without pytest-xdist a file of tests is a process.
+# Tests spend most of their time in the reference on the CPU. Without pytest-xdist, each file of tests gets a process.
 processes=$(((processors + 1) / 2))
 [ "$processes" -le 8 ] || processes=8
 files=(tests/cuda/test_{decode_kernels,glue,kernels,walks}.py)
@@ -178,7 +180,7 @@ part_test() {
 
 part_sanitize() {
   local status=0 tools=(memcheck racecheck)
-  # Errors of the API are the tests' to find; torch's own attempts are among them.
+  # Errors of API calls are not reported: the tests find those that matter, and torch causes harmless ones.
   local checked=(compute-sanitizer --error-exitcode 1 --report-api-errors no --kernel-name kns=fwp)
   local few="every_instance and (16-delta-torch.float16 or 64-delta-torch.float16 or 32-delta-torch.float32)"
   few+=" or lengths and 129-delta or test_widths and favor and 80-8 or pads_write_nothing and delta"
@@ -186,26 +188,26 @@ part_sanitize() {
     not_run sanitize "compute-sanitizer is not installed"
     return
   fi
-  # Some virtual machines have a GPU that it cannot attach to.
+  # In some virtual machines compute-sanitizer cannot attach to the GPU.
   limited "${checked[@]}" "$python" -c 'import torch; torch.ones(9, device="cuda").sum().item()' || status=$?
   case $status in
     0) together ${#tools[@]} sanitized ;;
     124 | 137) return "$status" ;;
-    *) not_run sanitize "compute-sanitizer cannot watch this device" ;;
+    *) not_run sanitize "compute-sanitizer cannot attach to this device" ;;
   esac
 }
 sanitized() { limited "${checked[@]}" --tool "${tools[$1]}" "${kernels[@]}" -x -k "$few" tests/cuda; }
 
-# Half of the time that a part begins with is for its start, and for what has begun when nothing further may.
+# Half of the least time is kept for starting, and for finishing the measurement that is running at the time limit.
 timed() {  # part, program, its arguments
   local seconds=$((end - SECONDS - least[$1] / 2))
   limited "$python" -m "benchmarks.$2" --device cuda --record "$record" --time-limit "$seconds" "${@:3}"
 }
 part_benchmark() { timed benchmark attention; }
-# Threads: the reference in float64 is on the CPU.
+# Four threads, because the reference in float64 runs on the CPU.
 part_training() { timed training training --only '^big-wmt$' --threads 4; }
 part_decoding() { timed decoding decoding --only '^big-wmt$' --threads 4; }
-without_models() {  # why whole models cannot be timed, or nothing
+without_models() {  # prints why whole models cannot be timed, or nothing if they can
   local data=${FWP_DATA:-$root/../shared/data}/wmt10k why
   end=$limit
   if ! why=$(limited "$python" -c 'import fairseq, sentencepiece' 2>&1); then

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles the CUDA kernels (nvcc, no GPU) and keeps the table of what they use in docs/kernels.md.
+"""Compiles the CUDA kernels and writes the table of their resources into docs/kernels.md. Needs nvcc, but no GPU.
 
-Sources of half operands that are not `general` become machine code for each device and must not spill registers, see
-SPILLS. The others become unoptimised PTX, to show that they compile: their machine code takes minutes.
---check changes nothing and fails when the table differs; numbers are compared where the compiler is the table's.
+Sources for half operands, except those named `general`, are compiled to machine code for each device, and their kernels
+must not spill more registers than SPILLS allows. The other sources are compiled to unoptimised PTX only, which shows
+that they are valid; their machine code would take minutes.
+With --check nothing is changed, and the exit status is 1 if the table would change. Numbers are compared only if the
+table was made by the same version of the compiler.
 """
 
 import argparse
@@ -21,13 +23,13 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA = ROOT / "csrc" / "cuda"
-BUILD = ROOT / "build" / "kernels"  # the assembler's reports: only what has changed is compiled again
+BUILD = ROOT / "build" / "kernels"  # holds the assembler's reports, so that only changed sources are compiled again
 PAGE = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /kernel resources -->"
 
 DEVICES = ("sm_80", "sm_90")
-KINDS = ("plain", "favor", "state", "general")  # of instances, as in csrc/cuda/kernels/limits.h
-# Kernels that are known to spill, and the most bytes that they may store and load for it.
+KINDS = ("plain", "favor", "state", "general")  # the kinds of instances, as in csrc/cuda/kernels/limits.h
+# The kernels that are known to spill registers, and how many bytes they may store and load for this.
 SPILLS = {
     "backward_kernel<Half, 64, true, state>": 1620,
     "backward_kernel<Half, 64, false, state>": 48,
@@ -38,19 +40,20 @@ SPILLS = {
 
 
 class Kernel(NamedTuple):
-    """What the assembler reports of a kernel: registers and bytes spilled for each device, where it was asked."""
+    """A kernel, with the registers that it uses and the bytes that it spills on each device it was assembled for."""
 
     source: str
     name: str
     used: dict[str, tuple[int, int]]
 
 
-def assembled(source: str) -> bool:
+def is_assembled(source: str) -> bool:
+    """Says whether a source is compiled to machine code, rather than to PTX only."""
     return "half" in source and "general" not in source
 
 
 def find_nvcc() -> str | None:
-    """Where torch's builds, and so setup.py's, look: CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda."""
+    """Looks for nvcc where torch and so setup.py look: in CUDA_HOME or CUDA_PATH, on PATH, in /usr/local/cuda."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=Path(home, "bin"))
@@ -58,38 +61,46 @@ def find_nvcc() -> str | None:
 
 
 def run(*command: object) -> str:
+    """Runs a command and returns its output; exits with the output if the command fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
 
 
-def plain(name: str) -> str:
-    """Compiler's name as a reader of the sources knows it: ``forward_kernel<Half, 64, true, state>``."""
+def readable_name(name: str) -> str:
+    """Turns the compiler's name of a kernel into the sources' name, e.g. ``forward_kernel<Half, 64, true, state>``."""
     known = re.sub(r"^void |fwp::gpu::|\([^()]*\)$", "", run("c++filt", name).strip())
     return re.sub(r"\(Kind\)(\d)", lambda number: KINDS[int(number[1])], known)
 
 
 def kernels_of(source: str, report: str) -> list[Kernel]:
-    """From the assembler's report, or PTX. The functions that a kernel calls, listed behind it, spill for it."""
-    found = {name: Kernel(source, plain(name), {}) for name in re.findall(r"\.entry (\w+)", report)}
+    """Returns the kernels of a source from the assembler's report, or from its lines of PTX.
+
+    After each kernel the report lists the functions that it calls. The bytes that these spill count as the kernel's.
+    """
+    found = {name: Kernel(source, readable_name(name), {}) for name in re.findall(r"\.entry (\w+)", report)}
     for part in re.split(r"(?=Compiling entry function)", report)[1:]:
         name, device = re.match(r"Compiling entry function '(\w+)' for '(\w+)'", part).groups()
         registers = int(re.search(r"Used (\d+) registers", part)[1])
         spilled = sum(map(int, re.findall(r"(\d+) bytes spill", part)))
-        found.setdefault(name, Kernel(source, plain(name), {})).used[device] = registers, spilled
+        found.setdefault(name, Kernel(source, readable_name(name), {})).used[device] = registers, spilled
     return list(found.values())
 
 
 def text_of(path: Path) -> str:
-    """A source with the project's headers that it includes; without comments, line breaks and indentation."""
+    """Returns a source and the project's headers that it includes, without comments, line breaks and indentation."""
     text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
     included = [text_of(path.parent / name) for name in re.findall(r'#include "(.+)"', text)]
     return " ".join(text.split() + included)
 
 
 def compile_one(nvcc: str, version: str, source: Path, assemble: bool) -> list[Kernel]:
-    """PTX for the oldest device, since the sources hold nothing that depends on it; from that machine code for each."""
+    """Compiles a source, unless its report is known, and returns its kernels.
+
+    nvcc compiles to PTX for the oldest device, because the sources do not depend on the device. If ``assemble``, the
+    PTX is then compiled to machine code for each device.
+    """
     oldest = DEVICES[0].replace("sm", "compute")
     output = [f"-gencode=arch={oldest},code={device}" for device in DEVICES] + ["-fatbin", "-Xptxas", "-v"]
     options = ("-std=c++17", "-O3", *output) if assemble else ("-std=c++17", f"-arch={oldest}", "-ptx", "-Xcicc", "-O0")
@@ -110,7 +121,7 @@ def compile_one(nvcc: str, version: str, source: Path, assemble: bool) -> list[K
 
 
 def sizes() -> dict[str, tuple[int, int]]:
-    """Kernel to threads and bytes of shared memory of a block; see sizes.cpp."""
+    """Returns, for each kernel, the threads and the bytes of shared memory of a block, as printed by sizes.cpp."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "sizes")
         run(*os.environ.get("CXX", "g++").split(), "-std=c++17", CUDA / "shim" / "sizes.cpp", "-o", program)
@@ -119,6 +130,8 @@ def sizes() -> dict[str, tuple[int, int]]:
 
 
 def table(kernels: list[Kernel], sizes: dict[str, tuple[int, int]], compiler: str) -> str:
+    """Returns the table in Markdown, sorted by source and kernel."""
+
     def order(kernel: Kernel) -> list:
         return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", f"{kernel.source} {kernel.name}")]
 
@@ -134,15 +147,21 @@ def table(kernels: list[Kernel], sizes: dict[str, tuple[int, int]], compiler: st
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when the table would change")
-    parser.add_argument("--all", action="store_true", help="assemble every source and only print the table")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="compilers at a time")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the table would change")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="compile every source to machine code, and print the table instead of writing it",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), metavar="N", help="how many compilers run at a time"
+    )
     parser.add_argument("--print-nvcc", action="store_true", help="only print the compiler that would be used")
     arguments = parser.parse_args()
 
     nvcc = find_nvcc()
     if nvcc is None:
-        parser.exit(1, "no nvcc: neither in CUDA_HOME or CUDA_PATH nor on PATH nor in /usr/local/cuda/bin\n")
+        parser.exit(1, "no nvcc: it is neither in CUDA_HOME or CUDA_PATH nor on PATH nor in /usr/local/cuda/bin\n")
     if arguments.print_nvcc:
         print(nvcc)
         return 0
@@ -151,7 +170,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
 
     def work(source: Path) -> list[Kernel]:
-        return compile_one(nvcc, version, source, arguments.all or assembled(source.stem))
+        return compile_one(nvcc, version, source, arguments.all or is_assembled(source.stem))
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         found = pool.map(work, sorted((CUDA / "kernels" / "instances").glob("*.cu")))
@@ -178,10 +197,15 @@ def main() -> int:
     if not arguments.check:
         PAGE.write_text(after, encoding="utf-8")
     elif other:
-        print(f"the table in {name} is of another compiler than {compiler}: numbers not compared")
+        print(f"the table in {name} was made by another compiler than {compiler}, so the numbers are not compared")
     elif stale:
-        print(f"{name} is not what the compiler reports: run scripts/kernel_resources.py", file=sys.stderr)
-    print(f"{len(kernels)} kernels by {compiler}, {sum(bool(kernel.used) for kernel in kernels)} of them assembled")
+        print(
+            f"the table in {name} does not agree with the compiler's reports: run scripts/kernel_resources.py",
+            file=sys.stderr,
+        )
+    print(
+        f"{len(kernels)} kernels by {compiler}, {sum(bool(kernel.used) for kernel in kernels)} of them as machine code"
+    )
     return 1 if spilling or stale else 0
 
 

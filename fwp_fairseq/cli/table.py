@@ -2,11 +2,12 @@
 
   fwp table trainings --results checkpoints --references test.de --plot bleu.pdf
 
-A row for each save-dir of fairseq-train at any depth of the folders, from its checkpoint, its logs (*.log in it, beside
-its checkpoints/, or with its name) and what fairseq-generate wrote there (generate-*.txt, gen*.out); those that differ
-in nothing but the seed are one row. Records are rows too: one JSON object a line with feature_map and updates, and what
-is known of name, update_rule, d_dot, seed, parameters, valid_loss, valid_bleu, bleu, train_seconds,
-sentences_per_second.
+The table has a row for each save-dir of fairseq-train that is found at any depth of the folders. The command reads the
+checkpoint, the logs (*.log in the save-dir, beside its checkpoints/, or with its name) and the output of
+fairseq-generate (generate-*.txt, gen*.out). Trainings that differ in nothing but the seed share a row.
+
+Records become rows too. A record is a JSON object on one line. It must have feature_map and updates, and may have name,
+update_rule, d_dot, seed, parameters, valid_loss, valid_bleu, bleu, train_seconds and sentences_per_second.
 """
 
 from pathlib import Path
@@ -19,30 +20,42 @@ NAME = "trainings"
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("name", nargs="?", choices=[NAME], default=NAME, help="the only table, so it may be left out")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        choices=[NAME],
+        default=NAME,
+        help="the table; there is only this one, so the name may be left out",
+    )
     parser.add_argument(
         "--results",
         required=True,
         nargs="+",
         type=Path,
         metavar="DIR",
-        help="folders of save-dirs or of .jsonl and record.json records, at any depth; or .jsonl files",
+        help="folders to search for save-dirs and for records (.jsonl and record.json); or .jsonl files",
     )
     parser.add_argument(
-        "--references", type=Path, metavar="FILE", help="raw text that sacreBLEU scores translations with"
+        "--references", type=Path, metavar="FILE", help="raw reference text; with it, sacreBLEU scores the translations"
     )
     add_output_arguments(parser)
 
 
 def add_output_arguments(parser) -> None:
-    parser.add_argument("--format", choices=["markdown", "latex", "csv"], default="markdown", help="of the table")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where the table is written, instead of printed")
-    parser.add_argument("--plot", nargs="+", type=Path, metavar="FILE", help="the table drawn, as .png, .svg or .pdf")
-    parser.add_argument("--check", action="store_true", help="change no file; fail when one would change")
+    parser.add_argument(
+        "--format", choices=["markdown", "latex", "csv"], default="markdown", help="the format of the table"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the table into this file instead of printing it"
+    )
+    parser.add_argument(
+        "--plot", nargs="+", type=Path, metavar="FILE", help="draw the table into .png, .svg or .pdf files"
+    )
+    parser.add_argument("--check", action="store_true", help="change no file; fail if a file would change")
 
 
 def refuse_plots(args, name: str, table) -> None:
-    """UsageError for a --plot that cannot be drawn."""
+    """Raises UsageError for a --plot that cannot be drawn."""
     from ..tables.plot import FORMATS
 
     for path in args.plot or ():
@@ -53,17 +66,20 @@ def refuse_plots(args, name: str, table) -> None:
 
 
 def write(path: Path, content: bytes, check: bool) -> None:
-    """Leaves a file alone that says this already; with ``check``, every file."""
+    """Writes the file unless it has this content already. With ``check``, raises CommandError instead of writing."""
     if not path.is_file() or path.read_bytes() != content:
         _refuse_change(path, check)
         write_atomically(path, content)
 
 
 def write_plot(path: Path, plot, check: bool) -> None:
-    """As :func:`write`, by what is written in the file: another matplotlib draws the same in other bytes."""
-    from ..tables.plot import described, description, draw
+    """Draws the plot into the file, unless the file shows it already. With ``check``, raises CommandError instead.
 
-    if path.is_file() and described(path.read_bytes()) == description(plot):
+    Compares the description that each plot file contains, because another version of matplotlib writes other bytes.
+    """
+    from ..tables.plot import description, draw, embedded_description
+
+    if path.is_file() and embedded_description(path.read_bytes()) == description(plot):
         return
     _refuse_change(path, check)
     try:
@@ -75,11 +91,11 @@ def write_plot(path: Path, plot, check: bool) -> None:
 
 def _refuse_change(path: Path, check: bool) -> None:
     if check:
-        raise CommandError(f"{path} is not what the records say: run the same command without --check")
+        raise CommandError(f"{path} does not agree with the records: run the same command without --check")
 
 
 def show(args, name: str, table, records: list[dict]) -> None:
-    """Writes or prints the table, and draws it, as the arguments ask for. ValueError: a record lacks a field."""
+    """Writes, prints and draws the table, as the arguments say. Raises ValueError if a record lacks a field."""
     from ..tables.render import FORMATS
     from ..tables.table import grid, run_rows
 
@@ -93,7 +109,7 @@ def show(args, name: str, table, records: list[dict]) -> None:
 
 
 def _records(args) -> list[dict]:
-    """A run's own record stands for its save-dir."""
+    """Returns the records that --results names, and one for each save-dir without a record of its own, oldest first."""
     found = read(*args.results)
     folders = [folder for folder in args.results if folder.is_dir()]
     if any(next(folder.rglob("checkpoint*.pt"), None) for folder in folders):

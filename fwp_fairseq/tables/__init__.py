@@ -1,1 +1,1 @@
-"""Tables of results and their plots, made from records. That of one's own trainings is the only one defined here."""
+"""Makes tables and plots from records. The only table defined here is the one of a user's own trainings."""

@@ -1,7 +1,7 @@
-"""Plots of rows: values with error bars against a number, as PNG, SVG or PDF.
+"""Draws plots as PNG, SVG or PDF: values over a number, with error bars.
 
-The same records and the same matplotlib give the same bytes. What is drawn is also written into the file, as JSON, so
-that a plot can be compared with the records whatever matplotlib made it.
+The same records and the same version of matplotlib give the same bytes. Each file also contains a description of the
+plot as JSON, so that a plot can be compared with the records whichever version of matplotlib drew it.
 """
 
 import json
@@ -13,8 +13,12 @@ FORMATS = ("png", "svg", "pdf")
 
 @dataclass(frozen=True)
 class Series:
-    """``points``: x to (y, standard deviation or None). Series of one ``group`` have one colour and mark. Without
-    ``marked`` only those of fewer than three points have marks."""
+    """A line through points.
+
+    ``points`` maps x to (y, standard deviation or None). Series of the same ``group`` share a colour and a marker.
+    A ``hollow`` series has hollow markers, and one that is not ``joined`` has no lines between its points. A series
+    that is not ``marked`` has markers only if it has fewer than three points.
+    """
 
     label: str
     group: str
@@ -26,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Line:
-    """A value that does not depend on x, with its standard deviation as a band."""
+    """A horizontal line for a value that does not depend on x, with its standard deviation as a band."""
 
     label: str
     y: float
@@ -36,9 +40,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """``hollow_y``: a right axis for what is hollow; its scale is that of the left one, ``hollow_shift`` lower.
-    ``log_x``, ``log_y``: bases of logarithmic scales, 0 for linear ones; with base 2 every x of a point is a tick.
-    ``verticals``: label to x. ``beside``: further panels, in ``rows`` rows with this one; they share one legend."""
+    """One panel of a figure, with any further panels.
+
+    - ``hollow_y``: the label of a right axis, to which hollow series and lines belong. Hollow values are drawn
+      ``hollow_shift`` higher, and the right axis is shifted with them.
+    - ``log_x``, ``log_y``: bases of logarithmic scales, 0 for linear ones. With base 2, every x of a point is a tick.
+    - ``verticals``: labels of vertical lines, with their x.
+    - ``beside``: further panels, which are drawn in ``rows`` rows together with this one and share one legend.
+    """
 
     x: str
     y: str
@@ -56,11 +65,12 @@ class Plot:
 
 
 def description(plot: Plot) -> str:
+    """Returns everything that the plot shows, as JSON."""
     return json.dumps(asdict(plot), sort_keys=True)
 
 
-def described(content: bytes) -> str | None:
-    """What :func:`description` was of the plot that this file shows; None where the file does not tell."""
+def embedded_description(content: bytes) -> str | None:
+    """Returns the :func:`description` that a plot file contains, or None if it contains none."""
     if content.startswith(b"\x89PNG"):
         from io import BytesIO
 
@@ -79,7 +89,7 @@ def described(content: bytes) -> str | None:
 
 
 def draw(plot: Plot, kind: str) -> bytes:
-    """The content of a ``png``, ``svg`` or ``pdf`` file. Raises ImportError where there is no matplotlib."""
+    """Returns the content of a ``png``, ``svg`` or ``pdf`` file. Raises ImportError if matplotlib is not installed."""
     from io import BytesIO
 
     import matplotlib
@@ -105,7 +115,8 @@ def draw(plot: Plot, kind: str) -> bytes:
                 entries.setdefault(label, handle)
         figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=4, frameon=False)
         file = BytesIO()
-        # Without dates and names, and what is drawn where each format has room for it.
+        # No dates and no program names, so that the same plot gives the same bytes. The description goes into the
+        # field that each format has for it.
         text = description(plot)
         metadata = {
             "png": {"Description": text, "Software": None},

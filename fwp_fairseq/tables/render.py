@@ -1,4 +1,4 @@
-"""A table as text: Markdown, LaTeX or CSV."""
+"""Renders a table as Markdown, LaTeX or CSV."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def _latex_line(cells: list) -> str:
 
 
 def latex(table: Grid) -> str:
-    """A ``tabular`` for booktabs; numbers stand to the right."""
+    """Returns a ``tabular`` for the LaTeX package booktabs, with columns of numbers aligned to the right."""
     columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.headings)
     layout = "".join("r" if any(isinstance(cell, Number | int) for cell in column) else "l" for column in columns)
     lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", _latex_line(table.headings), r"\midrule"]
@@ -38,8 +38,11 @@ def latex(table: Grid) -> str:
 
 
 def comma_separated(table: Grid) -> str:
-    """For programs: numbers at full precision, standard deviations in columns of their own, nothing where there is no
-    value, no note."""
+    """Returns CSV for other programs to read.
+
+    Numbers have full precision, standard deviations have columns of their own, a missing value is an empty cell, and
+    the note is left out.
+    """
     spread = [
         number
         for number in range(len(table.headings))

@@ -1,4 +1,4 @@
-"""What a table is: which records are its rows, and the cells of a row."""
+"""Defines tables: which records are the rows of a table, and how the cells of a row are made."""
 
 import statistics
 from collections.abc import Callable
@@ -11,12 +11,16 @@ NOT_RUN, NONE = "not run", "–"
 
 
 def newest(records: list[dict]) -> dict:
+    """Returns the last of the records, which are sorted by date."""
     return records[-1]
 
 
 def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
-    """The newest record of each seed as one: the mean of the given fields, and in ``spread`` their sample standard
-    deviation where there is more than one seed; ``seeds`` lists them. Other fields are the newest record's."""
+    """Returns a function that combines the newest records of all seeds into one.
+
+    Each of the given fields becomes its mean over the seeds. ``spread`` holds the sample standard deviations if there
+    is more than one seed, and ``seeds`` lists the seeds. All other fields are those of the newest record.
+    """
 
     def combine(records: list[dict]) -> dict:
         by_seed = {record["seed"]: record for record in records}
@@ -36,14 +40,18 @@ def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
 
 @dataclass(frozen=True)
 class Table:
-    """``columns``: heading to the cell of a record; a cell is a text, a :class:`Number`, or anything with ``str``.
+    """How a table is made from records.
 
-    Records that agree in ``key`` are one row (None: no row), which ``combine`` (oldest first) makes of them; by default
-    the newest wins. ``expected``: rows, as partial records, that come first, in this order; where no record agrees with
-    one, each cell that needs more than is there says "not run". ``note``: the lines below the table, from the rows that
-    were run.
-    ``select``: what a record must hold to belong here; by default ``{"table": NAME}``. ``plot``: what is drawn of the
-    rows that were run.
+    - ``columns``: for each heading, a function that returns the cell of a row: a text, a :class:`Number`, or any other
+      object with ``str``.
+    - ``key``: records with the same key become one row. A record whose key is None is left out.
+    - ``combine``: makes one row of the records with the same key, which it receives oldest first. By default the
+      newest record is the row.
+    - ``expected``: rows that come first, in this order, as partial records. If no record agrees with an expected row,
+      the row is shown all the same, and the cells that need a field it does not have say "not run".
+    - ``note``: returns the text below the table, given the rows that were run.
+    - ``select``: the fields and values that a record of this table must have; by default ``{"table": NAME}``.
+    - ``plot``: returns the plot of the rows that were run.
     """
 
     columns: dict[str, Callable[[dict], object]]
@@ -56,7 +64,7 @@ class Table:
 
 
 class Number(NamedTuple):
-    """A cell that is written in a format of its own, with its standard deviation where there is one."""
+    """A number in a cell: its value, the format in which it is written, and its standard deviation if there is one."""
 
     value: float
     style: str
@@ -68,7 +76,7 @@ class Number(NamedTuple):
 
 
 def number(name: str, style: str, scale: float = 1) -> Callable[[dict], object]:
-    """A cell of a number; a dash where the run could not tell it."""
+    """Returns a column that shows the number in a field, or a dash if the field is None."""
 
     def cell(record: dict) -> object:
         if record[name] is None:
@@ -84,7 +92,7 @@ def update_rule(record: dict) -> str:
 
 
 class Grid(NamedTuple):
-    """A table as it is shown."""
+    """A table with its cells made, ready to be rendered."""
 
     headings: list[str]
     rows: list[list[object]]
@@ -92,12 +100,13 @@ class Grid(NamedTuple):
 
 
 def _position(table: Table, row: dict) -> int:
+    """Returns the index of the expected row that this row agrees with; rows that were not expected come last."""
     matches = (number for number, partial in enumerate(table.expected) if partial.items() <= row.items())
     return next(matches, len(table.expected))
 
 
 def _order(values: tuple) -> tuple:
-    """Sorts numbers by size and before everything else, which is sorted by its text."""
+    """Returns a sort key: numbers come first, by size; other values follow, by their text."""
     return tuple((0, value, "") if isinstance(value, int | float) else (1, 0, str(value)) for value in values)
 
 
@@ -109,7 +118,7 @@ def _cell(make: Callable[[dict], object], partial: dict) -> object:
 
 
 def run_rows(table: Table, name: str, records: list[dict]) -> list[dict]:
-    """The rows that were run, in the order of the table; ValueError for a record that lacks a field."""
+    """Returns the rows that were run, in the order of the table. Raises ValueError if a record lacks a field."""
     groups: dict[tuple, list[dict]] = {}
     wanted = {"table": name} if table.select is None else table.select
     for record in records:
@@ -122,13 +131,13 @@ def run_rows(table: Table, name: str, records: list[dict]) -> list[dict]:
                 for make in table.columns.values():
                     str(make(table.combine([record])))
             except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"a record of table {name} lacks or garbles {error}: {record}") from None
+                raise ValueError(f"a record of table {name}: missing or invalid {error}: {record}") from None
     rows = [(key, table.combine(group)) for key, group in groups.items()]
     return [row for _, row in sorted(rows, key=lambda item: (_position(table, item[1]), _order(item[0])))]
 
 
 def grid(table: Table, name: str, records: list[dict]) -> Grid:
-    """The table from the records that belong to it; ValueError for a record that lacks a field."""
+    """Makes the table from the records that belong to it. Raises ValueError if a record lacks a field."""
     run = run_rows(table, name, records)
     missing = [row for row in table.expected if not any(row.items() <= other.items() for other in run)]
     rows = [(_position(table, row), [make(row) for make in table.columns.values()]) for row in run]

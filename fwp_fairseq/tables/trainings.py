@@ -1,4 +1,4 @@
-"""One's own trainings: what ``fwp table trainings`` finds in save-dirs of fairseq-train, or in records."""
+"""The table of ``fwp table trainings``: trainings found in save-dirs of fairseq-train or in records."""
 
 from collections import Counter
 
@@ -10,11 +10,11 @@ _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_se
 
 
 def _key(record: dict) -> tuple | None:
-    """Trainings that differ in nothing but the seed are one row."""
+    """Returns what the records of a row have in common: everything but the seed. None if the record is no training."""
     if "feature_map" not in record or "updates" not in record:
         return None
     recipe = record.get("recipe") or (record.get("variant") or record.get("row") or record.get("name"))
-    # Softmax attention comes first.
+    # False sorts before True, so softmax attention comes first.
     return (
         record["feature_map"] != "softmax",
         _rule(record),
@@ -26,7 +26,7 @@ def _key(record: dict) -> tuple | None:
 
 
 def _combined(records: list[dict]) -> dict:
-    """What a record does not tell is None."""
+    """Combines the records of all seeds into one row. Fields that a record does not have are None."""
     filled = [dict.fromkeys((*FIELDS, *_MEANS)) | record for record in records]
     names = {record["seed"]: record["name"] or record.get("variant") or record.get("row") for record in filled}
     row = over_seeds(*_MEANS)([record | {"seed": record["seed"] or 0} for record in filled])
@@ -50,7 +50,7 @@ def _note(rows: list[dict]) -> str:
 
 
 def _plot(rows: list[dict]) -> Plot:
-    """What most trainings have, BLEU first, over d_dot."""
+    """Plots over d_dot the score that most trainings have: of equally frequent ones, the first in _AXES."""
     value, title = max(_AXES, key=lambda axis: sum(row[axis[0]] is not None for row in rows))
     shown = [row for row in rows if row[value] is not None]
     alike = Counter((row["feature_map"], row["update_rule"], row["d_dot"]) for row in shown)
@@ -69,7 +69,9 @@ def _plot(rows: list[dict]) -> Plot:
                 row["spread"].get(value),
             )
     if not shown:
-        raise ValueError("table trainings: expected a training with BLEU or a validation loss to draw, found none")
+        raise ValueError(
+            "table trainings: expected at least one training with BLEU or a validation loss to plot, found none"
+        )
     return Plot(x="d_dot", y=title, series=list(series.values()), lines=lines)
 
 

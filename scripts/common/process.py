@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from .commands import ROOT, as_run, printed
 from .folder import RecipeError
-from .interruption import held
+from .interruption import delayed
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TAIL, WIDTH = 30, 300  # lines and columns shown on failure; fairseq prints its whole configuration as one line
@@ -119,7 +119,7 @@ def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) 
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        with held():  # signals come through between two lines
+        with delayed():  # signals come through between two lines
             try:
                 line = lines.get(timeout=0.5)
             except queue.Empty:

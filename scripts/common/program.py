@@ -1,4 +1,4 @@
-"""What every recipe's program does around its work: the paths it is given, where it runs, how it ends."""
+"""Code that the programs of all recipes share: paths of the command line, the working folder and the exit status."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from .folder import RecipeError
 
 
 def from_root(path: Path) -> Path:
-    """A path of the command line, from the repository root where it lies below it: printed commands can be copied.
+    """Returns a path of the command line as a path from the repository root, or an absolute path if it lies elsewhere.
 
-    It is relative to the folder that a shell script has left, FWP_CALLER_FOLDER, or to that of the process.
+    Commands printed with such paths can be copied and run in the repository root. A relative ``path`` starts at
+    FWP_CALLER_FOLDER, in which a shell script keeps the user's folder, or else at the current folder.
     """
     path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / path))
     return path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
 
 
 def run(work: Callable[[], int | None], how_to_go_on: str) -> int:
-    """Calls ``work`` in the repository root; returns the exit status, after a line for what ended it early."""
+    """Calls ``work`` in the repository root and returns the exit status.
+
+    If an error or a signal ends the work early, this prints a line about it; after a signal, the line ends with
+    ``how_to_go_on``.
+    """
     os.chdir(process.ROOT)
     interruption.stop_on_signals()
     try:

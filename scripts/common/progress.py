@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from .interruption import held
+from .interruption import delayed
 
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
@@ -127,7 +127,7 @@ class TrainingProgress:
 
 def write_above_bars(text: str) -> None:
     """Prints a line to standard output, above the progress bars if there are any."""
-    with held():
+    with delayed():
         from tqdm import tqdm
 
         tqdm.write(text)
@@ -139,7 +139,7 @@ def new_bar(total: int | None, unit: str, description: str, position: int | None
     if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
         # Some terminals (in containers) report 0 rows or columns, and tqdm then shows nothing.
         size = {"ncols": 100, "nrows": 20}
-    with held():
+    with delayed():
         from tqdm import tqdm
 
         return tqdm(total=total, unit=unit, desc=description, position=position, leave=position is None, **size)

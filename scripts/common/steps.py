@@ -1,4 +1,4 @@
-"""Runs the steps of a recipe, except those that are finished."""
+"""Runs the steps of a recipe that are not finished yet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from .progress import duration
 
 
 class Steps:
-    """Does the unfinished steps of a folder, and prints a line for each step."""
+    """Runs numbered steps and prints a line for each; ``total`` is their number."""
 
     def __init__(self, total: int):
         self.total, self.number = total, 0
 
-    def do(self, folder, step: str, title: str, inputs, outputs: list[Path], work, command=None) -> dict:
+    def run(self, folder, step: str, title: str, inputs, outputs: list[Path], work, command=None) -> dict:
+        """Calls ``work`` unless the folder has the step's result for these inputs already; returns the result.
+
+        ``command`` is only printed.
+        """
         self.number += 1
         head = f"[{self.number}/{self.total}] {title}"
         result = folder.result(step, inputs, outputs)

@@ -37,7 +37,7 @@ def prepare(steps: Steps, data: Path) -> None:
     with folder.locked(wait=True):
         folder.claim(configuration())
         title = f"corpus and joint BPE ({VOCABULARY} pieces)"
-        steps.do(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))
+        steps.run(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))
         command = preprocess(data)
 
         def binarise() -> dict:
@@ -45,7 +45,7 @@ def prepare(steps: Steps, data: Path) -> None:
             process.run(command, data / "preprocess.log")
             return {}
 
-        steps.do(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], binarise, command)
+        steps.run(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], binarise, command)
 
 
 def preprocess(data: Path) -> list[str]:

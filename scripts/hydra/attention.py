@@ -1,4 +1,4 @@
-"""Writes scripts/hydra/attention/ROW.yaml for every row of the sweep, and their names into the sweep's configuration.
+"""Writes scripts/hydra/attention/ROW.yaml for every row of the sweep, and the names of all rows into its configuration.
 
 python -m scripts.hydra.attention
 """
@@ -16,7 +16,8 @@ SWEEP = FOLDER / "wmt14_bleu_vs_d_dot.yaml"
 
 
 def _text(row: Row) -> str:
-    # For softmax attention the last two say nothing; named all the same, or a file would keep those of another.
+    # Softmax attention does not use these flags. They are written all the same: otherwise a configuration that replaces
+    # another attention would keep that one's values.
     flags = {"--fwp-d-dot": "null", "--fwp-update-rule": "sum", "--fwp-normalizer": "auto"}
     flags = {flag: flags.get(flag) if value is None else value for flag, value in row.flags.items()}
     lines = [f"{flag.removeprefix('--').replace('-', '_')}: {value}" for flag, value in flags.items()]
@@ -24,7 +25,7 @@ def _text(row: Row) -> str:
 
 
 def files() -> dict[Path, str]:
-    """What is written, by path."""
+    """Returns the paths and the contents of the files to write."""
     names = ",".join(row.name for row in ROWS)
     found = {FOLDER / "attention" / f"{row.name}.yaml": _text(row) for row in ROWS}
     return found | {SWEEP: re.sub(r"^( +attention: )\S+,\S+$", rf"\g<1>{names}", SWEEP.read_text(), flags=re.M)}

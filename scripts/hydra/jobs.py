@@ -1,8 +1,9 @@
-"""Prints the jobs of a Hydra multirun of scripts/hydra/CONFIG.yaml, and starts none of them.
+"""Prints the jobs of a Hydra multirun of scripts/hydra/CONFIG.yaml, without starting them.
 
-  python scripts/hydra/jobs.py wmt14_bleu_vs_d_dot [OVERRIDE ...]
+  python scripts/hydra/jobs.py CONFIG [OVERRIDE ...]          for example CONFIG = wmt14_bleu_vs_d_dot
 
-With the same overrides, `fairseq-hydra-train -m --config-dir scripts/hydra --config-name CONFIG` runs exactly these.
+With the same overrides, `fairseq-hydra-train -m --config-dir scripts/hydra --config-name CONFIG` runs exactly these
+jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def jobs(name: str, overrides: list[str]) -> Iterator[tuple[list[str], object]]:
-    """Returns the overrides of each job, with the configuration that fairseq-hydra-train composes from them."""
+    """Yields the overrides of each job and the configuration that fairseq-hydra-train composes from them."""
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -27,7 +28,7 @@ def jobs(name: str, overrides: list[str]) -> Iterator[tuple[list[str], object]]:
 
     GlobalHydra.instance().clear()
     hydra_init(name)
-    # fairseq-hydra-train sets no version_base, which means this version.
+    # fairseq-hydra-train sets no version_base, and Hydra then behaves as this version.
     with initialize_config_dir(str(FOLDER), version_base="1.1"):
         plain = [override for override in overrides if override.startswith("hydra")]
         params = compose(name, plain, return_hydra_config=True).hydra.sweeper.params or {}

@@ -24,7 +24,7 @@ RECORDS = Path("benchmarks/results/quickstart.jsonl")
 
 def device(cpu: bool) -> list[str]:
     """The flags that select the device: a CPU or one GPU, because on several fairseq would multiply the batch."""
-    with interruption.held():
+    with interruption.delayed():
         import torch
 
     return ["--cpu"] if cpu or not torch.cuda.is_available() else ["--distributed-world-size", "1"]
@@ -76,7 +76,7 @@ def quickstart(options) -> None:
             display = TrainingDisplay(training.progress(command), on_terminal())
             return training.train(run, command, display, lambda text: print(f"  {text}", flush=True))
 
-        trained = steps.do(folder, "train", "train", command, [last], train, command)
+        trained = steps.run(folder, "train", "train", command, [last], train, command)
         if problem := loss_problem(trained):
             raise RecipeError(f"{options.name}: {problem}; see {run}/train.log")
 
@@ -84,8 +84,8 @@ def quickstart(options) -> None:
             process.run(average, run / "average.log")
             return {}
 
-        steps.do(folder, "average", "average the last epochs", average, [checkpoint], merge, average)
-        decoded = steps.do(
+        steps.run(folder, "average", "average the last epochs", average, [checkpoint], merge, average)
+        decoded = steps.run(
             folder,
             "generate",
             f"translate {expected} sentences",
@@ -94,7 +94,7 @@ def quickstart(options) -> None:
             lambda: generate(folder, decode, output, expected),
             decode,
         )
-        scored = steps.do(folder, "bleu", "score", bleu, [], lambda: score.bleu(bleu, run / "bleu.log")[0], bleu)
+        scored = steps.run(folder, "bleu", "score", bleu, [], lambda: score.bleu(bleu, run / "bleu.log")[0], bleu)
         write_record(options, run, command, trained, decoded, scored)
         conclude(options, data, run, command, trained, decoded, scored)
 

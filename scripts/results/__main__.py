@@ -1,13 +1,14 @@
 """Makes the tables and figures of this repository from its records.
 
-  python -m scripts.results                    all of them: the tables of every Markdown file, the plots of docs/figures
-  python -m scripts.results --check            changes nothing, and fails where a file is not what the records say
+  python -m scripts.results                    updates the tables of every Markdown file and the plots in docs/figures
+  python -m scripts.results --check            changes nothing, and fails if a file does not agree with the records
   python -m scripts.results quickstart --format latex
   python -m scripts.results bleu_vs_d_dot-multi30k --plot docs/figures/bleu_vs_d_dot-multi30k.svg
   python -m scripts.results --readme README.md
 
-In a Markdown file a table NAME stands between <!-- table:NAME --> and <!-- /table:NAME -->; what is between is
-replaced. A plot is of the table that its file is named after. Your own trainings: `fwp table`.
+In a Markdown file, the lines between <!-- table:NAME --> and <!-- /table:NAME --> are replaced by the table NAME. In
+docs/figures, each file shows the plot of the table that it is named after. For tables of your own trainings, use
+`fwp table`.
 """
 
 import argparse
@@ -28,7 +29,7 @@ FIGURES = ROOT / "docs/figures"
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the repository."""
+    """Returns the Markdown files that may have tables."""
     return sorted(path for glob in ("*.md", "docs/*.md", "scripts/**/*.md") for path in ROOT.glob(glob))
 
 
@@ -42,10 +43,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         nargs="+",
         type=Path,
         metavar="DIR",
-        help=".jsonl records, or folders of them or of runs (default: benchmarks/results)",
+        help="files of records (.jsonl), or folders of such files or of runs (default: benchmarks/results)",
     )
     add_output_arguments(parser)
-    parser.add_argument("--readme", type=Path, metavar="FILE", help="only the tables of this Markdown file")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="update only the tables of this Markdown file")
     args = parser.parse_args(argv)
     if args.name is not None and args.name not in TABLES:
         raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
@@ -56,7 +57,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     elif args.readme is not None:
         raise UsageError("expected either the NAME of a table or --readme FILE")
     elif args.check and args.output is None and args.plot is None:
-        raise UsageError("--check needs a file: --output, --plot or --readme, or no NAME")
+        raise UsageError("--check with the NAME of a table needs --output or --plot")
     else:
         refuse_plots(args, args.name, TABLES[args.name])
     return args
@@ -85,7 +86,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0, 1 when something failed, 2 when the call makes no sense."""
+    """Returns the exit status: 0, 1 if something failed, 2 for wrong arguments."""
     try:
         _run(_arguments(argv))
     except (UsageError, CommandError, OSError, ValueError) as error:

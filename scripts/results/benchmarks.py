@@ -1,4 +1,4 @@
-"""What the programs of benchmarks/ found: speed and memory beside softmax attention, with targets."""
+"""Tables of the programs in benchmarks/: speed and memory beside those of softmax attention, with targets."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +10,12 @@ from .cells import d_dot
 
 
 def parts(records: list[dict]) -> dict:
-    """The newest record of each ``part`` (forward, both, decode, reorder) under its name."""
+    """Combines records into one row: ``parts`` maps each part (forward, both, decode, reorder) to its newest record."""
     return {**records[-1], "parts": {record["part"]: record for record in records}}
 
 
 def _of(part: str, cell: Callable[[dict], object]) -> Callable[[dict], object]:
+    """Returns a column that shows a cell of the row's record of this part."""
     return lambda row: cell(row["parts"][part]) if part in row["parts"] else NOT_RUN
 
 
@@ -39,21 +40,21 @@ def _verdict(name: str) -> Callable[[dict], object]:
 
 
 def _slower(name: str) -> Callable[[dict], object]:
-    """How many times the time of ours."""
+    """Returns a column: the time of another implementation over ours."""
     return lambda record: Number(1 / record["ratios"][name], ".1f") if name in record["ratios"] else NONE
 
 
 def _conditions(rows: list[dict]) -> str:
-    """Where and when, below each table."""
+    """Returns the note of a table: machine, commit, date and load of its records."""
     if not rows:
-        return "No record yet."
+        return "There are no records yet."
     records = [record for row in rows for record in row.get("parts", {"": row}).values()]
     lines = {}
     for record in records:
         where = record["environment"]
         lines.setdefault((record["where"], where["commit"], where["date"][:10]), []).append(record["load"][0])
     return "\n".join(
-        f"{machine}, commit {(commit or 'unknown')[:10]}, {date}; its load {min(load):.1f} to {max(load):.1f}."
+        f"{machine}, commit {(commit or 'unknown')[:10]}, {date}, under a load of {min(load):.1f} to {max(load):.1f}."
         for (machine, commit, date), load in lines.items()
     )
 
@@ -69,7 +70,7 @@ _SHAPE = {
 
 
 def _shape(record: dict) -> tuple:
-    # float32 before the halves
+    # float32 comes before float16 and bfloat16
     return (record["dtype"][::-1], record["rows"] * -1, record["length"], record["d_dot"], record["rule"] == "delta")
 
 
@@ -119,7 +120,10 @@ def _share(kind: str) -> Callable[[dict], object]:
 
 
 def _stock(heading: str) -> Callable[[dict], object]:
-    """Of the stock model in the same run; the table shows the newest run of each row."""
+    """Returns a column: the speed of the stock model in the run of this row.
+
+    A table shows the newest run of each row, so its rows may come from different runs.
+    """
     return lambda record: Number(record[_SPEEDS[heading]] / record["ratio"], ",.0f")
 
 
@@ -176,7 +180,7 @@ def _name(record: dict) -> str:
 
 
 def _over_length(rows: list[dict]) -> Plot:
-    """Speed, and memory beside it, of the machine that was measured last."""
+    """Plots speed and, beside it, memory of the machine that was measured last."""
     shown = [row for row in rows if row["where"] == max(rows, key=lambda row: row["environment"]["date"])["where"]]
 
     def series(value: Callable[[dict], float]) -> list[Series]:
@@ -192,7 +196,7 @@ def _over_length(rows: list[dict]) -> Plot:
 
 
 def _profile(name: str) -> Table:
-    """The runs that were profiled. Shares of the time, of which attention's is that of the operator itself."""
+    """Returns a table of the runs that were profiled: the share of each kind of work in the time."""
     shares = {"the operator" if kind == "attention" else kind: _share(kind) for kind in _KINDS}
     return _models(name, shares, key=lambda r: None if r["profile"] is None else _model(r))
 

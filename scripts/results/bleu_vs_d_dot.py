@@ -1,4 +1,4 @@
-"""BLEU against d_dot, what scripts/reproduce/wmt14_bleu_vs_d_dot records, beside Table 1 of the paper."""
+"""The tables of scripts/reproduce/wmt14_bleu_vs_d_dot: BLEU over d_dot, beside Table 1 of the paper."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from .cells import d_dot, machine
 from .paper import published
 from .rows import ROWS
 
-# Softmax, then the rules, and the maps of each in the order of the paper, by width.
+# The order of rows: softmax, then the sum rule, then the delta rule; for each rule the maps as in the paper, by width.
 _MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
 _RULES = (None, "sum", "delta")
 _IN_ORDER = sorted(ROWS, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0))
@@ -29,7 +29,7 @@ def _flags(record: dict) -> dict[str, str]:
 
 
 def _recipe(record: dict) -> tuple:
-    """What must agree for two seeds to be of one row."""
+    """Returns what two trainings must have in common for their seeds to share a row."""
     flags = _flags(record)
     chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
     precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
@@ -41,6 +41,8 @@ def _key(record: dict) -> tuple:
 
 
 def _paper(field: str):
+    """Returns a column: the paper's BLEU for the attention of the row, or a dash if the paper has none."""
+
     def cell(record: dict) -> object:
         if record["feature_map"] != "softmax" and record["update_rule"] != "sum":
             return NONE
@@ -59,10 +61,10 @@ def _seeds(record: dict) -> str:
 def _note(rows: list[dict]) -> str:
     lines = [f"sacreBLEU signature: `{text}`" for text in dict.fromkeys(row["signature"] for row in rows)]
     split = dict.fromkeys(row["compound_split_signature"] for row in rows if row["compound_split_signature"])
-    lines += [f"compounds split: `{text}`" for text in split]
+    lines += [f"sacreBLEU signature with compounds split: `{text}`" for text in split]
     if any(len(row["seeds"]) > 1 for row in rows):
         lines.append("± is the standard deviation over seeds.")
-    lines.append("The paper's figures are of WMT14 English-German and transformer big (its Table 1), one run each.")
+    lines.append("The paper's figures (its Table 1) are for WMT14 English-German with transformer big, one run each.")
     return "\n\n".join(lines) if rows else lines[-1]
 
 

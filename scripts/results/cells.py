@@ -1,4 +1,4 @@
-"""Cells and notes that several tables have."""
+"""Cells and notes that several tables share."""
 
 from fwp_fairseq.tables.table import NONE
 

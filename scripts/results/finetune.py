@@ -1,4 +1,4 @@
-"""What scripts/reproduce/finetune_softmax_to_fast_weights/run.sh --record found."""
+"""The table of scripts/reproduce/finetune_softmax_to_fast_weights."""
 
 from fwp_fairseq.tables.table import Table, number
 
@@ -8,7 +8,7 @@ _TITLES = {"softmax": "softmax, as trained", "converted": "converted", "finetune
 
 
 def _attention(record: dict) -> str:
-    """Without the site where all three are alike."""
+    """Returns the attention of a record, without naming the sites if all three have the same."""
     sites = [text.partition(": ") for text in record["attention"].split("; ")]
     return sites[0][2] if len({choices for *_, choices in sites}) == 1 and sites[0][2] else record["attention"]
 
@@ -16,7 +16,7 @@ def _attention(record: dict) -> str:
 def _note(rows: list[dict]) -> str:
     lines = [signatures(rows)] if rows else []
     lines += dict.fromkeys(
-        f"long: 10 sentences in one batch, every output of exactly {row['long_length']:,} tokens" for row in rows
+        f"long: one batch of 10 sentences, each translation of exactly {row['long_length']:,} tokens" for row in rows
     )
     return "\n\n".join([*lines, *dict.fromkeys(f"machine: {machine(row)}, {row['threads']} threads" for row in rows)])
 

@@ -1,4 +1,4 @@
-"""The tables between the markers of a Markdown file."""
+"""Updates the tables in a Markdown file."""
 
 import re
 
@@ -9,7 +9,10 @@ from .tables import TABLES
 
 
 def regenerate(text: str, records: list[dict]) -> str:
-    """``text`` with every table between its markers made anew; ValueError for an unknown table or a missing marker."""
+    """Returns ``text`` with every table made anew from the records.
+
+    Raises ValueError for an unknown table or a marker without its counterpart.
+    """
     opened, closed = (re.findall(rf"<!-- {slash}table:(\S+) -->", text) for slash in ("", "/"))
     if opened != closed:
         raise ValueError(f"table markers do not pair up: opened {opened}, closed {closed}")

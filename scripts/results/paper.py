@@ -1,4 +1,4 @@
-"""What the paper reports, from paper.json, which names its source."""
+"""Reads the paper's results from paper.json, which names the paper."""
 
 import json
 from functools import cache
@@ -7,5 +7,5 @@ from pathlib import Path
 
 @cache
 def published(table: str) -> list[dict]:
-    """The rows of a table of the paper, e.g. ``table_1``."""
+    """Returns the rows of a table of the paper, e.g. ``table_1``."""
     return json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))[table]["rows"]

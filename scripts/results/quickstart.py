@@ -1,4 +1,4 @@
-"""What scripts/quickstart.sh --record found."""
+"""The table of scripts/quickstart.sh."""
 
 from fwp_fairseq.tables.table import Table, number, update_rule
 

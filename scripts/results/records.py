@@ -1,4 +1,4 @@
-"""Records of runs: JSON lines that are only ever appended to, with the environment that produced them."""
+"""Appends records of runs to files of JSON lines, and describes the environment of a run."""
 
 import fcntl
 import json
@@ -23,10 +23,10 @@ PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
 
 
 def append(path: str | os.PathLike, record: dict) -> None:
-    """Appends ``record`` to a .jsonl file as one line, on disk when this returns.
+    """Appends ``record`` to a .jsonl file as one line, and returns when the line is on the disk.
 
-    Parallel runs wait for each other. Raises OSError (nothing stays half written), or TypeError or ValueError for what
-    JSON cannot hold, NaN and infinity included.
+    Parallel runs wait for each other. Raises OSError if the line cannot be written (a partly written line is removed),
+    and TypeError or ValueError for values that JSON cannot represent, including NaN and infinity.
     """
     line = json.dumps(record, ensure_ascii=False, allow_nan=False, sort_keys=True).encode() + b"\n"
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def append(path: str | os.PathLike, record: dict) -> None:
         if size:
             file.seek(size - 1)
             if file.read(1) != b"\n":
-                raise ValueError(f"{path}: the last line is not finished; repair it before appending")
+                raise ValueError(f"{path}: the last line does not end with a newline; repair it before you append")
         try:
             if file.write(line) != len(line):
                 raise OSError(f"{path}: the record was not written completely, is the disk full?")
@@ -55,16 +55,17 @@ def _git(*arguments: str) -> str | None:
 
 
 def _checkout() -> dict:
-    # A copy that was carried to a machine without its .git: whoever carried it says which commit it is a clean copy of.
+    # FWP_COMMIT names the commit of a clean copy that was taken to another machine without its .git.
     if carried := os.environ.get("FWP_COMMIT"):
         if not re.fullmatch("[0-9a-f]{40}", carried):
             raise ValueError(f"FWP_COMMIT: expected the 40 hexadecimal digits of a commit, found {carried!r}")
         if _git("rev-parse", "--git-dir") is None:
             return {"commit": carried, "dirty": False}
-    # An installed copy inside somebody else's checkout is not that commit: the package itself must be tracked.
+    # The package may be installed inside a checkout of another project, whose commit says nothing about this code. So
+    # the package itself must be tracked.
     if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "__init__.py")) is None:
         return {"commit": None, "dirty": None}
-    # What is generated from records changes with every record and says nothing about the code.
+    # Generated files change with every record and say nothing about the code.
     generated = ("benchmarks/results", "docs/figures", "**/*.md")
     changes = _git("status", "--porcelain", "--", ":/", *(f":(top,exclude,glob){path}" for path in generated))
     return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(changes)}
@@ -81,16 +82,19 @@ def _cpu_model() -> str:
 
 
 def require_commit(found: dict | None = None) -> None:
-    """For --record: ValueError where, by this :func:`environment` (default: now), no commit stands for the code."""
+    """Raises ValueError if the code is not exactly that of a commit, as --record requires.
+
+    ``found`` is the :func:`environment` to judge; by default it is determined now.
+    """
     dirty = (environment() if found is None else found)["dirty"]
     if dirty is not False:
-        nothing = "none that holds this package; FWP_COMMIT names the commit of a clean copy without .git"
-        what = "changes that are not committed; commit them first" if dirty else nothing
+        nothing = "none that tracks this package; for a clean copy without .git, set FWP_COMMIT to its commit"
+        what = "uncommitted changes; commit them first" if dirty else nothing
         raise ValueError(f"--record: expected a clean git checkout, found {what}")
 
 
 def environment() -> dict:
-    """Where and with what a run happens: date (UTC), commit, versions, processor, usable cores, GPU."""
+    """Returns the environment of a run: date (UTC), commit, versions, processor, usable cores, GPU."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -1,18 +1,18 @@
-"""The rows of BLEU against d_dot, most telling first: what the recipe trains and what its table expects.
+"""The rows of the table of BLEU over d_dot. The recipe trains them in this order, the most informative ones first.
 
-`python -m scripts.hydra.attention` writes them into Hydra's files.
+After a change, `python -m scripts.hydra.attention` writes the rows into Hydra's files.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-D_KEY = 64  # of every preset, so that Table 6's nu and m apply as they stand
+D_KEY = 64  # of the heads of every preset, so that nu and m are those of the paper's Table 6
 
 
 @dataclass(frozen=True)
 class Row:
-    """One attention function, at all three sites. `model` is the paper's name of it; None: not in the paper."""
+    """One attention function, used at all three sites. `model` is its name in the paper, None if it is not there."""
 
     name: str
     model: str | None
@@ -23,7 +23,7 @@ class Row:
 
     @property
     def flags(self) -> dict:
-        """Of fairseq-train; nothing is left to defaults."""
+        """The flags of fairseq-train for this attention; none is left to its default."""
         return {
             "--fwp-feature-map": self.feature_map,
             "--fwp-d-dot": self.d_dot,
@@ -33,12 +33,15 @@ class Row:
 
 
 def _sum(name: str, model: str, feature_map: str, d_dot: int) -> Row:
-    """Sections 3.2 and 5 of Schlag et al. 2021: everything is added, and divided by the accumulated keys."""
+    """Returns a row with the sum rule and attention normalisation (Schlag et al. 2021, Sections 3.2 and 5)."""
     return Row(name, model, feature_map, d_dot, "sum", "attention")
 
 
 def _delta(name: str, feature_map: str, d_dot: int) -> Row:
-    """Section 4.2: features divided by their sum. The paper has no translation result for it."""
+    """Returns a row with the delta rule, whose features are divided by their sum (Schlag et al. 2021, Section 4.2).
+
+    The paper has no translation results for this rule.
+    """
     return Row(name, None, feature_map, d_dot, "delta", "sum")
 
 

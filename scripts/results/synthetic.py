@@ -1,4 +1,4 @@
-"""What scripts/reproduce/synthetic found, beside what the authors published."""
+"""Tables of scripts/reproduce/synthetic: our results beside those that the authors published."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +11,17 @@ from .synthetic_models import MODELS
 from .synthetic_published import PUBLISHED, Published, published
 
 GRID_STEP = 20
-# Two runs whose losses are no further apart than this agree: on an unsolved point two seeds of one model differ so.
+# Two runs agree if their losses are within this factor: so much do two seeds of one model differ on an unsolved point.
 SAME_LOSS = 1.25
-# Two keys that the model cannot tell apart each answer with the mean of two values; up to FEW of them are luck.
+# If the model cannot tell two keys apart, it answers both with the mean of their values, which costs each this loss.
+# Whether up to FEW keys are confused is a matter of chance.
 CONFUSED_LOSS, FEW = 0.25, 10
-# How far from the number that the paper names the last solved and the first unsolved point may be: three grid steps.
+# The last solved and the first unsolved point may be this far from the number in the paper: three grid steps.
 NEAR = 60
 
 
 class Outcome(NamedTuple):
-    """End of a run of ours or of the authors': the best evaluation loss, None where none was a number."""
+    """The result of a run, ours or the authors'. ``loss`` is the best evaluation loss, None if all were NaN."""
 
     loss: float | None
     solved: bool
@@ -35,7 +36,7 @@ def _ours(record: dict) -> Outcome:
     return Outcome(record["best_loss"], record["stop"] == "solved")
 
 
-def _theirs(setting: int, model: str, S: int) -> Outcome | None:
+def _authors(setting: int, model: str, S: int) -> Outcome | None:
     found: Published | None = published(setting, model, S)
     return None if found is None else Outcome(found.loss, found.solved)
 
@@ -48,14 +49,14 @@ def _published_by_size(setting: int, model: str) -> dict[int, Outcome]:
     return {S: Outcome(cell.loss, cell.solved) for (name, S), cell in PUBLISHED[setting].items() if name == model}
 
 
-# Losses: a row for each number of keys, a column for each model
+# Tables of losses, with a row for each number of keys and a column for each model
 
 
 def _losses(setting: int) -> Table:
-    """A row for each size that the authors ran, also where nothing was run here."""
+    """Returns the table of a setting, with a row for each number of keys that the authors or we ran."""
 
     def cell(model: str, row: dict) -> str:
-        theirs = _theirs(setting, model, row["S"])
+        theirs = _authors(setting, model, row["S"])
         return f"{row.get('outcomes', {}).get(model, NONE)} / {NONE if theirs is None else theirs}"
 
     def combine(records: list[dict]) -> dict:
@@ -72,7 +73,9 @@ def _losses(setting: int) -> Table:
         combine=combine,
         expected=[{"S": S} for S in sorted({S for _, S in PUBLISHED[setting]})],
         select={"table": "synthetic", "setting": setting},
-        note=lambda rows: f"Best evaluation loss, ours / the authors'; * solved (at most {SOLVED}); {NONE} not run.",
+        note=lambda rows: (
+            f"Each cell: best evaluation loss, ours / the authors'. * solved (at most {SOLVED}); {NONE} not run."
+        ),
         plot=partial(end_losses, setting),
     )
 
@@ -93,11 +96,15 @@ def _curves(setting: int) -> Table:
     )
 
 
-# Claims: a row for each sentence of the paper that a number can decide
+# The table of claims, with a row for each sentence of the paper that a number can confirm or refute
 
 
 class Claim(NamedTuple):
-    """``finding``: of outcomes by model and size, a text and whether it bears the claim out; None without them."""
+    """A claim of the paper about the models in one setting.
+
+    ``finding`` receives outcomes by model and number of keys. It returns a text and whether the outcomes confirm the
+    claim, or None if they do not suffice to tell.
+    """
 
     text: str
     setting: int
@@ -106,8 +113,11 @@ class Claim(NamedTuple):
 
 
 def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
-    """By the largest size that was solved and the next that was run: below it a run may fail for its seed alone. None
-    unless sizes near ``keys`` were run, on both sides, and one that was not solved."""
+    """Finding: the largest size that was solved and the next one that was run are both near ``keys``.
+
+    A smaller size may be unsolved, because a run can fail for its seed alone. Returns None unless sizes near ``keys``
+    were run on both sides of it.
+    """
     (sizes,) = outcomes.values()
     if {size < keys for size in sizes if abs(size - keys) <= NEAR} != {True, False}:
         return None
@@ -122,6 +132,7 @@ def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str
 
 
 def _solves_beyond(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+    """Finding: a size above ``keys`` was solved."""
     (sizes,) = outcomes.values()
     beyond = [size for size in sizes if size > keys]
     if not beyond:
@@ -131,6 +142,7 @@ def _solves_beyond(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[
 
 
 def _never_solved(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+    """Finding: none of the models solved any size."""
     found = [(o.loss, model, S, o) for model, sizes in outcomes.items() for S, o in sizes.items() if o.loss is not None]
     if not found:
         return None
@@ -139,6 +151,7 @@ def _never_solved(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] |
 
 
 def _delta_beats_sum(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+    """Finding: with GRID_STEP keys, DPFP-1 solves the task with the delta rule; the sum rule has ten times its loss."""
     found = [outcomes[model].get(GRID_STEP) for model in ("dpfp1-delta", "dpfp1-sum")]
     if None in found:
         return None
@@ -154,7 +167,7 @@ _CLAIMS = (
     Claim("softmax goes far beyond all of them", 1, ("softmax",), partial(_solves_beyond, 384)),
     Claim("FAVOR+ never reaches zero", 1, ("favor64-sum", "favor128-sum", "favor512-sum"), _never_solved),
     Claim(
-        "with 20 keys that come again, DPFP-1 with the delta rule ends below 0.001, with the sum rule ten times higher",
+        "with 20 repeated keys, DPFP-1 ends below 0.001 with the delta rule, and ten times higher with the sum rule",
         2,
         ("dpfp1-delta", "dpfp1-sum"),
         _delta_beats_sum,
@@ -162,7 +175,7 @@ _CLAIMS = (
 )
 
 
-def _claim_of(record: dict) -> tuple | None:
+def _claim_key(record: dict) -> tuple | None:
     for number, claim in enumerate(_CLAIMS):
         if (
             record["seed"] == 1
@@ -174,40 +187,40 @@ def _claim_of(record: dict) -> tuple | None:
     return None
 
 
-def _of_claim(records: list[dict]) -> dict:
-    (number,) = _claim_of(records[-1])
+def _combine_claim(records: list[dict]) -> dict:
+    (number,) = _claim_key(records[-1])
     return {"number": number, "found": {model: _by_size(records, model) for model in _CLAIMS[number].models}}
 
 
-def _theirs_of(claim: Claim) -> str:
+def _authors_finding(claim: Claim) -> str:
     text, holds = claim.finding({model: _published_by_size(claim.setting, model) for model in claim.models})
-    return text if holds else f"{text} (does not bear it out)"
+    return text if holds else f"{text} (does not confirm the claim)"
 
 
 def _finding(row: dict) -> tuple[str, bool] | None:
     return _CLAIMS[row["number"]].finding(row["found"])
 
 
-def _text(row: dict) -> str:
+def _finding_text(row: dict) -> str:
     found = _finding(row)
     return NOT_RUN if found is None else found[0]
 
 
-def _holds(row: dict) -> str:
+def _verdict(row: dict) -> str:
     found = _finding(row)
     return NOT_RUN if found is None else ("yes" if found[1] else "no")
 
 
-# Differences: the points where ours and theirs do not agree
+# The table of differences: the points where our result and the authors' do not agree
 
 
 def _disagreement(record: dict) -> str | None:
-    """What differs, None where the two agree or there is nothing to compare with."""
-    ours, theirs = _ours(record), _theirs(record["setting"], record["model"], record["S"])
+    """Returns how our result differs from the authors', or None if they agree or the authors have no result."""
+    ours, theirs = _ours(record), _authors(record["setting"], record["model"], record["S"])
     if theirs is None or (ours.solved and theirs.solved) or ours.loss == theirs.loss:
         return None
     if ours.solved or theirs.solved:
-        return "only here solved" if ours.solved else "only there solved"
+        return "solved only here" if ours.solved else "solved only there"
     if ours.loss is None or theirs.loss is None:
         return "NaN there" if theirs.loss is None else "NaN here"
     ratio = ours.loss / theirs.loss
@@ -215,31 +228,32 @@ def _disagreement(record: dict) -> str | None:
 
 
 def _reason(record: dict) -> str:
+    """Returns the likely cause of a difference."""
     setting, model, S = record["setting"], record["model"], record["S"]
     if "favor" in model and model.endswith("delta"):
         return "features underflow: 0/0 there, 0 here (eps)"
     if model.endswith("fwm"):
-        return "the loss falls slowly and unevenly; it ends when 11 evaluations in a row bring nothing"
-    solved = {_theirs(setting, model, S + step * GRID_STEP) for step in (-2, -1, 0, 1, 2)} - {None}
+        return "the loss falls slowly and unevenly, and training ends after 11 evaluations without a new best"
+    solved = {_authors(setting, model, S + step * GRID_STEP) for step in (-2, -1, 0, 1, 2)} - {None}
     if {outcome.solved for outcome in solved} == {True, False}:
         return "at the edge of the capacity, where seeds differ"
-    losses = [outcome.loss for outcome in (_ours(record), _theirs(setting, model, S)) if not outcome.solved]
+    losses = [outcome.loss for outcome in (_ours(record), _authors(setting, model, S)) if not outcome.solved]
     confused = round(max(losses) * S / CONFUSED_LOSS)
     if confused <= FEW:
-        return f"about {confused} of {S} keys still taken for one another, which seeds decide"
-    return "one seed each; no other cause known"
+        return f"about {confused} of {S} keys are still confused with each other; how many depends on the seed"
+    return "one seed each; no other cause is known"
 
 
 TABLES = {
     "synthetic-claims": Table(
         columns={
             "the paper's claim": lambda row: _CLAIMS[row["number"]].text,
-            "authors": lambda row: _theirs_of(_CLAIMS[row["number"]]),
-            "here": _text,
-            "holds here": _holds,
+            "authors": lambda row: _authors_finding(_CLAIMS[row["number"]]),
+            "here": _finding_text,
+            "holds here": _verdict,
         },
-        key=_claim_of,
-        combine=_of_claim,
+        key=_claim_key,
+        combine=_combine_claim,
         expected=[{"number": number} for number in range(len(_CLAIMS))],
         select={"table": "synthetic"},
     ),
@@ -253,12 +267,12 @@ TABLES = {
             "model": lambda record: record["model"],
             "S": lambda record: record["S"],
             "here": lambda record: _ours(record),
-            "authors": lambda record: _theirs(record["setting"], record["model"], record["S"]),
+            "authors": lambda record: _authors(record["setting"], record["model"], record["S"]),
             "difference": _disagreement,
             "why": _reason,
         },
         key=lambda r: (r["setting"], r["model"], r["S"], r["seed"]) if _disagreement(r) and r["seed"] == 1 else None,
         select={"table": "synthetic"},
-        note=lambda rows: f"Points that both solved, or whose losses are within a factor of {SAME_LOSS}, agree.",
+        note=lambda rows: f"A point agrees if both solved it, or if the two losses are within a factor of {SAME_LOSS}.",
     ),
 }  # fmt: skip

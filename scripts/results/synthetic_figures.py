@@ -1,4 +1,4 @@
-"""The paper's Figures 2 to 5 from records: end losses over the number of keys, and learning curves."""
+"""Plots of the paper's Figures 2 to 5 from records: final losses over the number of keys, and learning curves."""
 
 import statistics
 from dataclasses import replace
@@ -10,7 +10,7 @@ from .synthetic_models import MODELS, Variant
 from .synthetic_published import PUBLISHED
 
 SOLVED, EVALUATE_EVERY = 0.001, 100
-LEAST_LOSS = 1e-4  # what is lower, down to zero, is drawn here
+LEAST_LOSS = 1e-4  # lower losses, including zero, are drawn at this value
 _SOLVED = Line("solved", SOLVED, hollow=True)
 
 
@@ -19,8 +19,10 @@ def _drawn(losses: dict[int, float | None]) -> dict[float, tuple[float, None]]:
 
 
 def end_losses(setting: int, rows: list[dict]) -> Plot:
-    """Best evaluation loss over S, a panel a model, from rows with ``losses``, model to those of every seed. Several
-    seeds: the line is their median."""
+    """Plots the best evaluation loss over S, with a panel for each model.
+
+    The ``losses`` of a row map each model to the losses of all its seeds. The line is the median of the seeds.
+    """
     models = MODELS[setting]
     columns = -(-len(models) // 2)
     panels = []
@@ -53,8 +55,10 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
 
 
 def learning_curves(setting: int, rows: list[dict]) -> Plot:
-    """Evaluation loss over the steps of every model, the first seed of each, with the number of keys that most models
-    were run with; the largest of several."""
+    """Plots the evaluation loss of every model over the steps, for the first seed of each.
+
+    The number of keys is the one with which most models were run, and the largest one if there are several.
+    """
     models = {S: {row["model"] for row in rows if row["S"] == S} for S in {row["S"] for row in rows}}
     S = max(models, key=lambda S: (len(models[S]), S), default=None)
     series = []

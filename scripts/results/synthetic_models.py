@@ -1,10 +1,10 @@
-"""The models of the synthetic retrieval task, by their names in records."""
+"""The models of the synthetic retrieval task and the meaning of their names in records."""
 
 from typing import NamedTuple
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
 
-# By setting, as tables and figures list them.
+# The models of each setting, in the order of tables and figures.
 MODELS = {
     1: (
         "softmax", "elu-sum", "dpfp1-sum", "dpfp2-sum", "dpfp3-sum", "favor64-sum", "favor128-sum", "favor512-sum",
@@ -34,7 +34,7 @@ class Variant(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As a reader knows it: ELU+1, sum; DPFP-2, delta; FAVOR+, m = 64, sum."""
+        """The name as readers of the paper know it, e.g. "ELU+1, sum", "DPFP-2, delta" or "FAVOR+, m = 64, sum"."""
         text = self.feature_map
         if text in FEATURE_MAPS:
             text = FEATURE_MAPS[text].title
@@ -47,6 +47,6 @@ class Variant(NamedTuple):
         if self.feature_map in ("softmax", "tanh"):
             return None
         if self.feature_map == "favor":
-            # The paper's FAVOR+ has no temperature; the docstring of the feature map describes the effect.
+            # The paper's FAVOR+ has no temperature. The docstring of the feature map describes the effect.
             return build_feature_map("favor", D_KEY, m=self.parameter, scale=1.0)
         return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)

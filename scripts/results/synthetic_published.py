@@ -1,9 +1,9 @@
-"""End losses of the synthetic retrieval task that the authors published, for comparison with ours.
+"""The authors' published losses on the synthetic retrieval task, for comparison with ours.
 
 Source: the 320 logs in synthetic/logs of https://github.com/ischlag/fast-weight-transformers (the code of Schlag, Irie
-and Schmidhuber, ICML 2021), one seed each. A cell is LOSS@HUNDREDS: the best evaluation loss of the run and after how
-many hundreds of steps it was reached; * where the run ended because it was at most 0.001. nan: no loss was a number;
--: the log is cut off. Without @ the loss was flat from the start.
+and Schmidhuber, ICML 2021), one seed each. A cell is LOSS@HUNDREDS: the best evaluation loss of the run, and the
+hundreds of steps after which it was reached. A * means that the run ended because the loss was at most 0.001, "nan"
+that every loss was NaN, and "-" that the log is cut off. Without @, the loss was flat from the start.
 """
 
 from typing import NamedTuple
@@ -59,7 +59,7 @@ _SETTINGS = {
 
 
 class Published(NamedTuple):
-    """``loss``: the best of the run, None where it never was a number; ``step``: when it was reached."""
+    """``loss``: the best one of the run, None if every loss was NaN; ``step``: the step at which it was reached."""
 
     loss: float | None
     step: int
@@ -85,5 +85,5 @@ PUBLISHED = {setting: _parsed(table) for setting, table in _SETTINGS.items()}
 
 
 def published(setting: int, model: str, S: int) -> Published | None:
-    """The authors' result of a point; None where there is none."""
+    """Returns the authors' result of a model with S keys, or None if they published none."""
     return PUBLISHED.get(setting, {}).get((model, S))

@@ -1,4 +1,4 @@
-"""Every table of the repository by its name. A new one is a file with ``TABLES``, named here."""
+"""All tables of the repository by name. To add tables, write a module with ``TABLES`` and list it here."""
 
 from fwp_fairseq.tables.table import Table
 

@@ -131,7 +131,7 @@ def test_options_of_a_program(tmp_path, monkeypatch, capsys):
 
 
 def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
-    for dirty, what in ((True, "not committed"), (None, "none that holds this package")):
+    for dirty, what in ((True, "uncommitted"), (None, "none that tracks this package")):
         monkeypatch.setattr(program.records, "environment", lambda d=dirty: {"dirty": d, "gpu": None, "cpu": "a cpu"})
         with pytest.raises(SystemExit, match=f"expected a clean git checkout, found .*{what}"):
             attention.main(["--record", str(tmp_path)])

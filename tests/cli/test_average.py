@@ -11,7 +11,7 @@ pytest.importorskip("fairseq")
 
 
 def checkpoint(value=1.0, **options):
-    """What fairseq saves, in small."""
+    """Returns a small checkpoint with the entries that fairseq saves."""
     return {
         "args": None,
         "cfg": {

@@ -25,14 +25,14 @@ HYPOTHESES = [
 
 
 def pieces(text):
-    """As SentencePiece would cut it."""
+    """Cuts a sentence into pieces as SentencePiece marks them."""
     return " ".join(
         word[:3] + " " + word[3:] if len(word) > 3 else word for word in ("▁" + text.replace(" ", " ▁")).split()
     )
 
 
 def generated(kinds, order=(2, 0, 3, 1)):
-    """A fairseq-generate output with lines of these kinds."""
+    """Returns output of fairseq-generate with lines of these kinds."""
     lines = ["2026-01-01 | INFO | fairseq.tasks.translation | [en] dictionary: 4000 types"]
     for number in order:
         lines += [f"S-{number}\tA source", f"T-{number}\tA <<unk>> target"]
@@ -88,7 +88,7 @@ def test_flags_of_a_metric_are_sacrebleu_s(fwp, files):
         assert (found["score"], found["signature"]) == (theirs[name]["score"], theirs[name]["signature"])
         assert found["signature"] not in [other["signature"] for other in plain]
     assert "case:lc|eff:no|tok:intl|smooth:floor[0.20]" in mine["BLEU"]["signature"]
-    # In text too, each score has its signature.
+    # The text output also has the signature of each score.
     text = score(fwp, references, hypotheses, *metrics, *FLAGS)
     assert all(found["signature"] in text for found in mine.values())
 
@@ -100,7 +100,7 @@ def test_short_flags_and_a_comparison(fwp, systems):
 
 
 def sacrebleu(*arguments, seed=12345):
-    """sacreBLEU's own command, as a user calls it."""
+    """Runs sacreBLEU's own command."""
     command = [sys.executable, "-m", "sacrebleu", *map(str, arguments)]
     environment = {**os.environ, "SACREBLEU_SEED": str(seed)}
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
@@ -108,7 +108,7 @@ def sacrebleu(*arguments, seed=12345):
 
 @pytest.fixture
 def systems(tmp_path):
-    """Two translations of 24 sentences that are wrong in different places, and the references."""
+    """Writes references of 24 sentences, and two translations with errors in different places."""
     worse, better, references = tmp_path / "worse.txt", tmp_path / "better.txt", tmp_path / "references.txt"
     references.write_text("".join(f"{number} {text}\n" for number in range(6) for text in REFERENCES))
     better.write_text("".join(f"{number} {text}\n" for number in range(6) for text in HYPOTHESES))
@@ -133,7 +133,7 @@ def test_confidence_interval_is_sacrebleu_s(fwp, systems, samples, seed):
     assert f"seed:{seed}" in theirs[0]["signature"] and theirs[0]["confidence_var"] > 0
 
 
-# Not TER by bootstrap, nor chrF: sacreBLEU fails to write their numbers as JSON.
+# TER and chrF are left out, because sacreBLEU fails to write their bootstrap results as JSON.
 @pytest.mark.parametrize("kind, samples, metrics", [("bs", 1000, ["bleu"]), ("ar", 300, ["bleu", "ter"])])
 def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, metrics):
     worse, better, references = systems
@@ -179,7 +179,7 @@ def test_several_systems_without_a_test(fwp, systems):
 
 
 def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):
-    """Moses's tokenizer, a hyphen cut out by sed, and BLEU without tokenizing."""
+    """The recipe is Moses's tokenizer, sed to split hyphens, and BLEU without further tokenising."""
     worse, _, references = systems
     cut = []
     for path in (references, worse):
@@ -203,7 +203,7 @@ def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):
 
 
 def test_compound_split_scores_as_fairseq_does(fwp, systems):
-    """fairseq's own scorer of tokenised text is what the recipe ends with."""
+    """The recipe ends with fairseq's own scorer of tokenised text."""
     scorer = pytest.importorskip("fairseq.scoring.bleu")
     from fairseq.data import Dictionary
 

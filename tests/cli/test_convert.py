@@ -1,4 +1,4 @@
-"""A checkpoint with other attention: what is kept, what is new, and what is refused."""
+"""Tests fwp convert, which changes the attention of a checkpoint: what it keeps, what it adds, and what it refuses."""
 
 import argparse
 import re
@@ -52,7 +52,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def save(data, tmp_path):
-    """Writes what fairseq-train would: a model of an architecture, with an optimizer's state."""
+    """Writes a checkpoint as fairseq-train does: a model of an architecture, with the state of an optimizer."""
 
     def write(arch, name="input.pt", seed=0, **options):
         if arch in ("fwp_lm", "transformer_lm"):
@@ -94,7 +94,7 @@ def save(data, tmp_path):
 
 @pytest.fixture
 def convert(fwp, tmp_path):
-    """Converts; returns the new state and what was printed."""
+    """Converts a checkpoint; returns the new state and the output of the command."""
 
     def run(path, *flags, output="output.pt"):
         before = path.read_bytes()
@@ -107,7 +107,7 @@ def convert(fwp, tmp_path):
 
 
 def built(path):
-    """The model as fairseq-generate loads it."""
+    """Loads the model as fairseq-generate does."""
     (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     return model
 
@@ -308,14 +308,14 @@ def test_training_state(save, convert):
     [
         ("transformer_iwslt_de_en", {"dropout": 0.0}, ELU_DELTA, "fwp_transformer_iwslt_de_en"),
         ("transformer_lm", {"decoder_normalize_before": True}, ELU_DELTA, "fwp_lm"),
-        # Presets that no flag undoes: shared embeddings, and a width.
+        # Values of a preset that no flag can undo: shared embeddings, and a width.
         ("transformer_tiny", {"share_all_embeddings": False}, ELU_DELTA, "fwp_transformer"),
         ("transformer_tiny", {}, ELU_DELTA, "fwp_transformer_tiny"),
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "softmax"), DELTA_BIG),
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "dpfp"), "fwp_transformer"),
         (DELTA_BIG, WIDE, ("--reset", "--fwp-feature-map", "favor"), DELTA_BIG),
         (DELTA_BIG, WIDE, ("--fwp-encoder-feature-map", "elu", "--fwp-encoder-d-dot", 8), DELTA_BIG),
-        # Defaults that follow other flags: the decoder's width that of the encoder.
+        # A default that follows another flag: the width of the decoder is that of the encoder.
         (
             "transformer",
             {"decoder_embed_dim": 512, "decoder_ffn_embed_dim": 2048, **UNTIED},
@@ -327,7 +327,7 @@ def test_training_state(save, convert):
     ],
 )
 def test_flags_to_train_on_give_the_same_model(save, convert, tmp_path, arch, options, flags, expected):
-    """What is printed, given to fairseq's own parser, has every option; the task is given its own."""
+    """fairseq's own parser reads the printed flags, and every option of the model gets its value."""
     from fairseq import options as fairseq_options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 

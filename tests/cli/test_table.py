@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fwp_fairseq.tables.plot import described
+from fwp_fairseq.tables.plot import embedded_description
 
 THEIRS = {
     "table": "quickstart", "arch": "fwp_transformer_tiny", "feature_map": "dpfp", "update_rule": "sum", "d_dot": 192,
@@ -14,7 +14,7 @@ THEIRS = {
 
 
 def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
-    """A file of records, with what is known of each training; records of other kinds are rows or left out."""
+    """Records have different fields. One with feature_map and updates is a row; any other is left out."""
     lines = [
         {"name": "base", "feature_map": "softmax", "updates": 10, "bleu": 27},
         {
@@ -49,10 +49,10 @@ def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
     assert (theirs["d_dot"], theirs["BLEU"], theirs["parameters"]) == ("192", "12.25", "2345678")
     pytest.importorskip("matplotlib")
     assert fwp("table", "trainings", "--results", own, "--plot", tmp_path / "own.svg").status == 0
-    drawn = json.loads(described((tmp_path / "own.svg").read_bytes()))
+    drawn = json.loads(embedded_description((tmp_path / "own.svg").read_bytes()))
     assert drawn["series"][0]["points"] == {"96": [25.5, pytest.approx(0.5**0.5)]} and drawn["lines"][0]["y"] == 27
     own.write_text('{"feature_map": "softmax", "updates": 10}\n')
-    assert "to draw, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
+    assert "to plot, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
 
 
 def test_calls_that_make_no_sense(refused, tmp_path):

@@ -109,7 +109,7 @@ class Tools:
         return self.run_together([(tool, arguments)], **keywords)[0]
 
     def run_together(self, commands: list[tuple], stdin: str = "", prelude: str = "") -> list[Result]:
-        """Runs processes at the same time; a command may end with a prelude of its own after the arguments."""
+        """Runs processes at the same time. A tuple of a command may have a prelude of its own after the arguments."""
         requests = []
         for tool, arguments, *own in commands:
             base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"

@@ -1,4 +1,4 @@
-"""What goes wrong is said in the last line: the flag or file, what was expected and what was found."""
+"""The last line of an error names the flag or file, what was expected and what was found."""
 
 import hashlib
 import re
@@ -87,9 +87,9 @@ def test_truncated_checkpoint(tools, favor):
         assert f"truncated/{name}.pt cannot be read" in tools.generate(f"truncated/{name}.pt").error
 
 
-# The n-th byte of a file cannot be written any more: "File too large".
+# No file can grow beyond this size: writing fails with "File too large".
 SMALL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
-# The checkpoint fits on the disk, its copies do not.
+# The checkpoint fits on the disk, but its copies do not.
 NO_ROOM_FOR_COPIES = """
 import errno, os, shutil
 def copyfile(source, target):
@@ -120,7 +120,7 @@ def test_full_disk(tools, prelude, request):
     assert not list(folder.glob("*.tmp"))
 
 
-# The first attempt to save breaks off after some bytes.
+# The first attempt to save fails after some bytes.
 DISTURBED = """
 import time, torch
 save, calls = torch.save, []

@@ -1,4 +1,4 @@
-"""What a checkpoint may not do, and what it remembers beside parameters."""
+"""Loading a checkpoint runs no code from it, and a checkpoint keeps more than parameters."""
 
 import argparse
 import shutil
@@ -17,7 +17,7 @@ MODELS = {
 
 
 def resaved(tools, path: str, change) -> str:
-    """Another file with what `change` makes of the checkpoint."""
+    """Changes a copy of the checkpoint by `change` and returns its path."""
     state = tools.load("favor/checkpoint_last.pt")
     change(state)
     torch.save(state, tools.folder / path)
@@ -46,7 +46,7 @@ def test_options_of_a_checkpoint_run_no_code(tools, favor, model):
 
 @pytest.fixture(scope="module")
 def shuffled(tools):
-    """The data with two entries of the dictionary exchanged: as many as before."""
+    """Copies the data and exchanges two entries of the dictionary, so that its size stays the same."""
     folder = tools.folder / "shuffled"
     shutil.copytree(tools.folder / "bin", folder)
     for path in folder.glob("dict.*"):
@@ -61,7 +61,9 @@ def test_decoding_with_another_dictionary_is_refused(tools, favor, shuffled):
     for words in ("another source dictionary", "expected", "actual", "entries, sha256"):
         assert words in found.error
 
-    path = resaved(tools, "forgetful.pt", lambda state: state["task_state"].clear())  # as of older versions
+    path = resaved(
+        tools, "forgetful.pt", lambda state: state["task_state"].clear()
+    )  # as in checkpoints of older versions
     assert len(tools.generate(path, data=shuffled).ok().translations()) == 40
 
 

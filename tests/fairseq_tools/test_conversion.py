@@ -1,4 +1,4 @@
-"""A checkpoint of fairseq's own transformer, converted, is decoded and trained on with fairseq's own commands."""
+"""fairseq's own commands decode with, and train, a converted checkpoint of fairseq's own Transformer."""
 
 import argparse
 import math
@@ -25,7 +25,7 @@ def convert(tools, source, output, *flags):
 
 @pytest.fixture(scope="module")
 def stock(tools):
-    """Trained without this plugin."""
+    """A model that was trained without this plugin."""
     usual = tools.training[tools.training.index("--task") :]
     return tools.run("train", "bin", *STOCK, *usual, "--save-dir", "stock", "--max-update", 20).ok()
 
@@ -48,7 +48,8 @@ def test_softmax_decodes_as_before(tools, stock):
 def test_fast_weights_decode(tools, converted):
     found = tools.generate("converted.pt", "--beam", 1, "--max-len-b", 10).ok()
     assert len(found.translations()) == 40
-    # How fairseq keeps the options of such a model. For good: `safe_globals` ends by taking away what compat allows.
+    # fairseq keeps the options of such a model in a Namespace. It stays allowed: `safe_globals` would at its end also
+    # remove the classes that compat allows.
     torch.serialization.add_safe_globals([argparse.Namespace])
     before = tools.load("stock/checkpoint_last.pt")["model"]
     after = tools.load("converted.pt")["model"]
@@ -78,14 +79,14 @@ def test_restore_file_with_a_new_optimizer(tools, converted):
         *("--restore-file", "converted.pt", "--reset-optimizer", "--reset-lr-scheduler"),
     ).ok()
     assert "Loaded checkpoint converted.pt (epoch 2" in found.out + found.err
-    # On through the data from where the softmax training stopped, but with updates counted anew.
+    # Training goes on through the data where the softmax training stopped, but counts updates from 0.
     state = tools.load("restored/checkpoint_last.pt")
     assert state["extra_state"]["train_iterator"]["epoch"] == 2
     assert state["optimizer_history"][-1]["num_updates"] == 5
 
 
 def test_random_features_replace_others_in_a_trained_model(tools, mixed):
-    """From three sites of their own to FAVOR+ everywhere."""
+    """The model had another attention at each of its three sites; it gets FAVOR+ at all of them."""
     convert(tools, "mixed/checkpoint_best.pt", "favored.pt", "--reset", "--fwp-feature-map", "favor").ok()
     assert len(tools.generate("favored.pt", "--beam", 1, "--max-len-b", 10).ok().translations()) == 40
 

@@ -1,4 +1,4 @@
-"""Several processes train what one does with --update-freq; docs/distributed.md says which test shows what."""
+"""Several processes train the same model as one with --update-freq. docs/distributed.md refers to these tests."""
 
 import shlex
 import socket
@@ -11,16 +11,16 @@ import torch
 
 pytestmark = pytest.mark.slow
 
-# FAVOR+ with the sum rule, delta and gated: every rule, and sites that differ.
+# All three rules, and a different attention at each site; FAVOR+ has the sum rule.
 ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-encoder-d-dot", 32),
     *("--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
     *("--fwp-cross-feature-map", "dpfp", "--fwp-cross-update-rule", "gated"),
 ]
-# Processes that accumulate draw dropout for all batches in turn, those side by side each from the start.
+# With --update-freq, one random generator draws dropout for all batches; with several processes, each has its own.
 NO_DROPOUT = ["--dropout", 0]
-# Megabytes of parameters, hence several buckets. Adam's first steps go by the signs of gradients, however small,
-# unless its epsilon is large.
+# Parameters of several megabytes, and so several buckets. With a small epsilon, Adam's first steps would depend on the
+# signs of gradients only, even of tiny ones.
 LARGER = [
     *("--encoder-embed-dim", 128, "--decoder-embed-dim", 128, "--encoder-ffn-embed-dim", 512),
     *("--checkpoint-activations", "--adam-eps", 1e-2),
@@ -61,12 +61,12 @@ def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tools):
-    """One process, two batches an update."""
+    """Trains in one process with two batches for each update."""
     return tools.run("train", *flags(tools, "alone", UPDATES, "--update-freq", 2)).ok()
 
 
 def documented(tools, beginning: str, save_dir: str):
-    """Runs the lines of docs/distributed.md that begin so in a shell of their own, as they stand there."""
+    """Runs the block of docs/distributed.md that begins with these words in a shell, as it is printed there."""
     text = (tools.root / "docs/distributed.md").read_text(encoding="utf-8")
     lines = next(block for block in text.split("```\n")[1::2] if block.startswith(beginning))
     assert lines.count("FLAGS --cpu") == 1
@@ -78,7 +78,7 @@ def documented(tools, beginning: str, save_dir: str):
 
 @pytest.mark.parametrize("beginning", ["torchrun", "for rank in 0 1"], ids=["torchrun", "by-hand"])
 def test_documented_lines(tools, alone, beginning):
-    """--ddp-backend and --distributed-backend are left at fairseq's defaults."""
+    """--ddp-backend and --distributed-backend have fairseq's defaults."""
     save_dir = beginning.split()[0]
     found = documented(tools, beginning, save_dir)
     assert (found.losses(), found.losses("gnorm")) == (alone.losses(), alone.losses("gnorm"))
@@ -86,7 +86,10 @@ def test_documented_lines(tools, alone, beginning):
 
 
 def test_srun_with_four_processes(tools):
-    """What srun tells the tasks of two machines with two each; scontrol is a stand-in, both machines are this one."""
+    """The processes have the variables of srun for two machines with two tasks each; both are this machine.
+
+    scontrol is a stand-in.
+    """
     scontrol = tools.folder / "slurm/scontrol"
     scontrol.parent.mkdir()
     scontrol.write_text("#!/bin/sh\necho localhost\necho localhost\n")
@@ -102,12 +105,12 @@ def test_srun_with_four_processes(tools):
     found = tools.run_together(tasks, prelude=prelude)
     alone = tools.run("train", *flags(tools, "alone-4", 3, *LARGER, "--update-freq", 4)).ok()
     assert [process.ok().losses() for process in found] == [alone.losses(), [], [], []]
-    # Four numbers are added up in another order.
+    # Four numbers are added in another order.
     assert_equal(parameters(tools, "srun"), parameters(tools, "alone-4"), tolerance=1e-6)
 
 
 def test_goes_on_with_another_number_of_processes(tools, alone):
-    """In the middle of an epoch, from two to one to two: every batch comes once."""
+    """In the middle of an epoch, the number changes from two to one and back: every batch is used once."""
     [process.ok() for process in by_hand(tools, 2, flags(tools, "changing", 3, "--ddp-backend", "legacy_ddp"))]
     one = tools.run("train", *flags(tools, "changing", 6, "--update-freq", 2)).ok()
     two = by_hand(tools, 2, flags(tools, "changing", UPDATES))[0].ok()
@@ -130,7 +133,7 @@ Trainer.train_step = train_or_die
 
 
 def test_a_killed_process_ends_the_others(tools):
-    """And layers that an update drops need --find-unused-parameters, with fairseq's default --ddp-backend."""
+    """Layer drop is used too, with --find-unused-parameters, which fairseq's default --ddp-backend needs for it."""
     dropping = ["--encoder-layerdrop", 0.5, "--decoder-layerdrop", 0.5, "--find-unused-parameters"]
     saved, killed = by_hand(
         tools, 2, flags(tools, "killed", UPDATES, *dropping, "--save-interval-updates", 1), prelude=KILL

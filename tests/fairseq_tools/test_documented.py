@@ -1,4 +1,4 @@
-"""What README.md and docs/usage.md say to run, as it is written there."""
+"""Runs the commands of README.md and docs/usage.md as they are printed there."""
 
 import os
 import re
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def block(page: str, beginning: str, language: str = "") -> str:
-    """The one block of code that begins so."""
+    """Returns the only block of code that begins with these words."""
     found = re.findall(rf"^```{language}\n({re.escape(beginning)}.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     assert len(found) == 1, (page, beginning)
     return found[0]
@@ -21,7 +21,7 @@ def block(page: str, beginning: str, language: str = "") -> str:
 
 def test_own_data(tools, tmp_path):
     shutil.copytree(tools.folder / "bin", tmp_path / "data-bin")
-    for path in (tmp_path / "data-bin").glob("valid.*"):  # 40 pairs to train on are enough
+    for path in (tmp_path / "data-bin").glob("valid.*"):  # 40 training pairs are enough
         shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
     shutil.copy(tools.folder / "raw" / "val.de", tmp_path / "test.de")
     done = subprocess.run(

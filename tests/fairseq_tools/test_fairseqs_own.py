@@ -1,7 +1,7 @@
-"""What fairseq's own tests/test_binaries.py asks of a Transformer, of models with fast weights.
+"""Applies the tests of a Transformer in fairseq's own tests/test_binaries.py to models with fast weights.
 
-Only what no other file here asks. fairseq's source distributions lack the module that its tests import, so these tests
-cannot be run from there.
+Tests that another file here covers are left out. fairseq's source distributions lack a module that its tests import, so
+the tests cannot be run from there.
 """
 
 import math
@@ -24,7 +24,7 @@ def finite(losses: list[float], number: int) -> bool:
 
 
 def test_a_multilingual_task(tools):
-    """A task without a dataclass, whose options are a Namespace."""
+    """The task has no dataclass, so its options are a Namespace."""
     without = ("-s", "-t", "--task")
     found = tools.train(
         *("multilingual", *tools.attention["mixed"], *MULTILINGUAL, *BY_TEMPERATURE, "--max-source-positions", 200),

@@ -1,11 +1,11 @@
-"""Decoding and scoring with fairseq's own commands."""
+"""Tests decoding and scoring with fairseq's own commands."""
 
 import re
 
 import pytest
 import torch
 
-# No checkpoint may be loaded by running what is pickled in it.
+# Fails if a checkpoint is loaded in a way that could run code pickled in it.
 ONLY_SAFE_LOADING = """
 import os, torch
 
@@ -32,7 +32,7 @@ def detokenize(pieces: str) -> str:
 
 
 def scores(found) -> torch.Tensor:
-    """Of every token of every sentence."""
+    """Returns the scores of all tokens of all sentences."""
     return torch.tensor([float(score) for line in found.lines("P") for score in line.split()])
 
 
@@ -82,7 +82,7 @@ def test_alignments(tools, beam4):
     for line, source, target in zip(soft.lines("A"), lengths, targets, strict=True):
         rows = torch.tensor([[float(weight) for weight in row.split(",")] for row in line.split()])
         assert rows.shape == (target + 1, source + 1) and (rows >= 0).all()
-        # DPFP's features are sparse: a query of one of the heads may miss every key.
+        # DPFP's features are sparse, so in one of the heads a query may have weight zero on every key.
         assert (rows.sum(1) < 1.001).all() and rows.sum() > 0.5 * target
 
 
@@ -117,7 +117,7 @@ def test_reference_is_scored(tools, mixed):
 
 
 def test_decoding_by_steps_scores_as_the_whole_pass(tools, beam4):
-    """The beam's own scores are repeated when its hypotheses are forced through the decoder at once."""
+    """The decoder gives the hypotheses of beam search the same scores when it reads them in one pass."""
     folder = tools.folder / "forced"
     folder.mkdir()
     (folder / "test.de").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")

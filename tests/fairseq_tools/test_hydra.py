@@ -1,4 +1,4 @@
-"""The command lines at the head of scripts/hydra/multi30k_tiny.yaml, as they stand there."""
+"""Runs the commands at the head of scripts/hydra/multi30k_tiny.yaml as they are printed there."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 YAML = ROOT / "scripts/hydra/multi30k_tiny.yaml"
 OUT = "runs/hydra/multi30k_tiny"
-# The same training by the architecture's name on the command line.
+# The same training with the architecture's name on the command line.
 BY_ARCH = [
     *("--arch", "fwp_transformer_tiny", "--task", "translation", "-s", "en", "-t", "de", "--cpu", "--seed", 1),
     *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, "--max-tokens", 2500),
@@ -23,7 +23,7 @@ BY_ARCH = [
 
 @pytest.fixture(scope="module")
 def documented(tools):
-    """The commands, in a folder that has what they find in the root of the repository."""
+    """Runs the commands in a folder that has the files that they need from the root of the repository."""
     for name in ("scripts", "fwp_fairseq"):
         (tools.folder / name).symlink_to(ROOT / name)
     lines = re.findall(r"^#   (fairseq-.*)$", YAML.read_text(encoding="utf-8"), re.MULTILINE)

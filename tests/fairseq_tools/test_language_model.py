@@ -1,4 +1,4 @@
-"""fairseq's tools on a language model: train, resume, evaluate, continue a prefix."""
+"""Runs fairseq's tools on a language model: training, resuming, evaluation, and continuing a prefix."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""fairseq's training options, one at a time, on two updates of a model with three kinds of attention."""
+"""Tests fairseq's training options one at a time, in two updates of a model with three kinds of attention."""
 
 import math
 
@@ -8,7 +8,7 @@ ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
     *("--fwp-cross-feature-map", "elu"),
 ]
-# The same computation by another way.
+# Options that compute the same in another way.
 EQUIVALENT = {
     "checkpoint-activations": ["--checkpoint-activations"],
     "offload-activations": ["--offload-activations"],
@@ -34,7 +34,7 @@ OTHER = {
     "learned-positions": ["--encoder-learned-pos", "--decoder-learned-pos"],
     "batch-buckets": ["--num-batch-buckets", 2, "--max-tokens", 2000],
 }
-# Flags of the usual training that another optimizer or criterion does not know.
+# Flags of the usual training that another optimizer or criterion does not have.
 UNKNOWN = {"adaptive-softmax": ("--criterion", "--label-smoothing"), "adafactor": ("--optimizer", "--adam-betas")}
 
 

@@ -1,4 +1,4 @@
-"""fwp table trainings: what fairseq-train and fairseq-generate leave becomes a table and a plot."""
+"""fwp table trainings makes a table and a plot from the files of fairseq-train and fairseq-generate."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ SHORT = ("--max-update", 4, "--validate-interval-updates", 2)
 
 @pytest.fixture(scope="module")
 def own(tools):
-    """DPFP, logged as text, and stock softmax attention, trained and translated with; DPFP as of another seed."""
+    """Trains DPFP, which logs as text, and stock softmax, which also translates. Copies DPFP as of another seed."""
     folder = tools.folder / "own"
     dpfp = ("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--log-format", "simple")
     usual = list(tools.training)
@@ -56,7 +56,7 @@ def test_save_dirs_become_rows(own, capsys):
     softmax, dpfp = rows(table(capsys, "--results", folder, "--format", "csv"))
     assert (dpfp["training"], dpfp["seeds"]) == ("dpfp-seed1, dpfp-seed2", "1, 2")
     assert (dpfp["attention"], dpfp["update rule"], dpfp["d_dot"], dpfp["updates"]) == ("dpfp", "sum", "64", "4")
-    # The best of all validations, and the mean over the seeds.
+    # The loss is the best of all validations, averaged over the seeds.
     losses = [
         float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
     ]
@@ -68,7 +68,7 @@ def test_save_dirs_become_rows(own, capsys):
     assert float(softmax["valid loss"]) == min(float(found["valid_loss"]) for found in losses)
     assert (softmax["training"], softmax["model"]) == ("stock", "transformer_iwslt_de_en")
     assert softmax["attention"] == "softmax" and float(softmax["decoding, sentences/s"]) > 0
-    # Empty cells are empty.
+    # Fields that are not known are empty.
     assert softmax["d_dot"] == softmax["update rule"] == softmax["valid BLEU"] == dpfp["BLEU"] == ""
     assert "fairseq-generate's own, of tokens" in table(capsys, "--results", folder)
 

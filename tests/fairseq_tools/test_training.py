@@ -1,4 +1,4 @@
-"""Preprocessing, training, resuming and validating with fairseq's own commands."""
+"""Tests preprocessing, training, resuming and validation with fairseq's own commands."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from scripts.common.progress import TrainingDisplay
 
 
 def assert_same_state(found: dict, expected: dict) -> None:
-    """Bit for bit: parameters, buffers, their moving averages, optimizer, number of updates, position in the data."""
+    """Compares bit for bit: parameters, buffers, moving averages, optimizer, number of updates, place in the data."""
     models = [(found["model"], expected["model"])]
     models += [(found["extra_state"][key], value) for key, value in expected["extra_state"].items() if "ema" in key]
     for tensors, others in models:
@@ -54,7 +54,7 @@ def test_best_checkpoint_by_bleu(tools, mixed):
 
 
 def test_starts_without_warnings(tools):
-    """The real command, from nothing: no warning about fairseq's internals reaches the user."""
+    """The real command in a new process shows the user no warning about fairseq's internals."""
     found = tools.command(
         *("fairseq-train", *tools.training, "--max-update", 1, "--no-save"),
     ).ok()
@@ -62,17 +62,17 @@ def test_starts_without_warnings(tools):
     assert "Traceback" not in found.err
 
 
-# fairseq's own choice of batches, as in a training that was begun without the plugin's.
+# fairseq's own choice of batches, as in a training that began before the plugin chose batches.
 OWN_BATCHES = "from fairseq.tasks import FairseqTask; FairseqTask.get_batch_iterator.keeps_batches = True"
 
 
 @pytest.mark.parametrize(("name", "begun_with"), [("mixed", ""), ("favor", OWN_BATCHES)], ids=["mixed", "favor"])
 def test_resumed_run_is_bit_identical(tools, name, begun_with):
-    """Interrupted within the first, the second and the third epoch, with dropout and layer drop."""
+    """The run is interrupted within the first, the second and the third epoch. It uses dropout and layer drop."""
     flags = [*tools.attention[name], "--encoder-layerdrop", 0.2, "--no-epoch-checkpoints", "--disable-validation"]
     flags += ["--store-ema", "--ema-fp32", "--ema-decay", 0.9, "--save-interval-updates", 7, "--max-update"]
     tools.train(f"whole.{name}", *flags, 36, prelude=begun_with).ok()
-    # Not even the last save, as if each session had been killed.
+    # Each session goes on from a checkpoint before the last one, as if the session before it had been killed.
     for checkpoint, updates in ((f"whole.{name}/checkpoint_1_7", 22), ("checkpoint_2_21", 36), ("checkpoint_3_35", 36)):
         path = checkpoint if "/" in checkpoint else f"parts.{name}/{checkpoint}"
         resumed = tools.train(f"parts.{name}", *flags, updates, "--restore-file", f"{path}.pt").ok()
@@ -81,7 +81,7 @@ def test_resumed_run_is_bit_identical(tools, name, begun_with):
 
 
 def test_finished_training_is_left_alone(tools, tmp_path):
-    """Killed behind the last save, as a recipe finds it: checkpoints whole, log without its end, no marker."""
+    """The training was killed after its last save: checkpoints are complete, but the log and the marker are not."""
     flags = [*tools.attention["favor"], "--max-update", 4, "--disable-validation"]
     first = tools.train(tmp_path / "checkpoints", *flags).ok()
     log, saved = tmp_path / "train.log", {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
@@ -111,7 +111,7 @@ def test_validate_repeats_the_loss_of_training(tools, mixed):
 
 
 def test_checkpoint_needs_no_class_but_torch_s(tools, favor):
-    """Anyone can read the parameters, without fairseq and safely."""
+    """The parameters can be read safely, and without fairseq."""
     tools.command(
         *("python", "-c"),
         "import sys, torch; state = torch.load('favor/checkpoint_last.pt', weights_only=True); "

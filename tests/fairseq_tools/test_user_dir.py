@@ -1,4 +1,4 @@
-"""The models are found in whatever order the package, fairseq and --user-dir come."""
+"""The models are registered in whatever order the package, fairseq and --user-dir are imported."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ EARLY = "from fwp_fairseq import feature_maps, ops\nassert 'fairseq' not in sys.
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package, and a link to the folder where it lies."""
+    """Copies the package and makes a link to its folder."""
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "fwp_fairseq", folder / "real/fwp_fairseq", ignore=shutil.ignore_patterns("__pycache__"))
     os.symlink(folder / "real", folder / "link")
@@ -47,7 +47,7 @@ def test_models_and_tasks_are_registered(tools, package, first):
 
 
 def test_models_and_tasks_are_registered_although_operators_came_first(package):
-    """In a process from nothing, where fairseq is not imported either."""
+    """This needs a new process, in which fairseq is not imported either."""
     done = subprocess.run(
         [sys.executable, "-c", _script(package, EARLY)], cwd=package.parent, capture_output=True, text=True, timeout=200
     )

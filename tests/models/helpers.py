@@ -32,21 +32,21 @@ PAD = WORDS.pad()
 
 
 def arguments(arch: str, **flags) -> argparse.Namespace:
-    """The options that the command line would give: flags, then the architecture's values, then fairseq's defaults."""
+    """Returns the options as from the command line: flags, then the architecture's values, then fairseq's defaults."""
     args = argparse.Namespace(max_source_positions=1024, max_target_positions=1024, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
 
 def build_raw(arch: str = "fwp_transformer", words: Dictionary = WORDS, cls=FwpTransformer, **flags):
-    """A model of the architecture's own size."""
+    """Builds a model of the architecture's own size."""
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     args = arguments(arch, **flags)
     return cls.build_model(args, task)
 
 
 def build(seed: int = 0, **flags):
-    """A tiny model in float64, in evaluation mode."""
+    """Builds a tiny model in float64 and evaluation mode."""
     torch.manual_seed(seed)
     return build_raw(**(SIZES | {"share_all_embeddings": True, "dropout": 0.1} | flags)).double().eval()
 
@@ -57,7 +57,7 @@ def tokens(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def sources(lengths, width: int | None = None, left: bool = False, seed: int = 0):
-    """(src_tokens, src_lengths): rows of the given lengths, padded on one side."""
+    """Returns (src_tokens, src_lengths) with rows of the given lengths, padded on one side."""
     width = max(lengths) if width is None else width
     found = torch.full((len(lengths), width), PAD)
     for row, length in enumerate(lengths):
@@ -74,7 +74,7 @@ def prefixes(rows: int, length: int, seed: int = 50) -> torch.Tensor:
 
 
 def loss(model, seed: int = 0) -> torch.Tensor:
-    """The loss of a fixed batch of sentences of different lengths."""
+    """Returns the loss of a fixed batch of sentences of different lengths."""
     src, lengths = sources([7, 5, 3], seed=seed)
     out, _ = model(src, lengths, prefixes(3, 6, seed))
     return torch.nn.functional.cross_entropy(out.flatten(0, 1), tokens(3, 6, seed + 9).flatten())

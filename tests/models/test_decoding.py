@@ -1,4 +1,4 @@
-"""Decoding step by step equals the teacher-forced pass, whatever the attention, the padding and the beams."""
+"""Decoding step by step equals the teacher-forced pass, with any attention, padding and beams."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.tolerances import assert_close
 
 @pytest.fixture(autouse=True)
 def _softmax_in_float64(monkeypatch):
-    """fairseq's own attention rounds its weights to float32, in some of its paths and not in others."""
+    """Keeps softmax in float64: fairseq's own attention rounds its weights to float32 in some of its paths."""
 
     def softmax(x, dim, onnx_trace=False):
         return torch.softmax(x, dim, dtype=x.dtype)
@@ -41,8 +41,8 @@ def flags(feature_map, rule, normalizer, mix="all"):
     }
 
 
-# Two hypotheses a sentence at first; then they swap within a sentence, copies push others out, a sentence finishes and
-# leaves, another one starts to have three.
+# By step: each sentence gets two hypotheses; some swap within a sentence, and copies replace others; a finished
+# sentence leaves; another sentence gets a third hypothesis.
 REORDERINGS = {1: [0, 0, 1, 1, 2, 2], 3: [1, 0, 2, 2, 5, 4], 4: [0, 1, 4, 4], 6: [1, 1, 0, 2, 3]}
 
 
@@ -79,7 +79,7 @@ def test_equals_the_teacher_forced_pass(feature_map, rule, normalizer, mix):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_any_permutation_of_rows(rule):
-    """fairseq only ever reorders softmax cross-attention within a sentence; fast weights do not mind."""
+    """Fast weights allow any order. With softmax cross-attention, fairseq reorders only within a sentence."""
     check_decoding(build(fwp_update_rule=rule), True, {1: [2, 0, 1], 2: [1, 1, 1], 3: [2, 1, 0], 5: [0]})
 
 
@@ -121,7 +121,7 @@ def test_decoder_of_another_width():
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("feature_map", MAPS)
 def test_padding_changes_nothing(feature_map, rule, mix):
-    """Each sentence alone, in a ragged batch, and behind or before many more pads."""
+    """A sentence has the same output alone, in a ragged batch, and with many more pads before or behind it."""
     model = build(**flags(feature_map, rule, "auto", mix))
     prefix = prefixes(1, 5)
     alone = []
@@ -155,7 +155,7 @@ def _size(state) -> int:
 @torch.no_grad()
 @pytest.mark.parametrize("rule", RULES)
 def test_the_state_does_not_grow(rule):
-    """Once the first block has gone into it."""
+    """Its size is constant once the first block has been added to it."""
     model = build(fwp_update_rule=rule)
     src, lengths = sources([5, 3])
     encoded, state, sizes = model.encoder(src, lengths), {}, []
@@ -169,7 +169,7 @@ def test_the_state_does_not_grow(rule):
 @torch.no_grad()
 @pytest.mark.parametrize("rule", RULES)
 def test_folded_blocks_and_long_sources(rule):
-    """70 steps fill two blocks, and a source of 40 becomes a state; hypotheses swap all the way."""
+    """70 steps fill two blocks, and a source of 40 becomes a state. Hypotheses are reordered in every step."""
     model = build(fwp_update_rule=rule)
     reorderings = {step: [1, 0, 2, 2, 5, 4] if step % 2 else [1, 0, 3, 2, 4, 4] for step in range(3, 70)}
     check_decoding(model, True, {1: [0, 0, 1, 1, 2, 2]} | reorderings, steps=70, lengths=[40, 20, 1], every=23)
@@ -209,7 +209,7 @@ def test_a_source_of_1000_tokens(rule):
 
 @torch.no_grad()
 def test_alignments():
-    """What --print-alignment reads: (B, T, S), never negative, nothing on pads."""
+    """The weights for --print-alignment have shape (B, T, S), are never negative, and are zero on pads."""
     model = build(fwp_feature_map="elu")
     src, lengths = sources(LENGTHS, left=True)
     encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(3, 4)

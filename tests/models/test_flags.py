@@ -1,4 +1,4 @@
-"""Flags that contradict each other, and checkpoints of other flags, are refused with both named."""
+"""Contradictory flags, and checkpoints trained with other flags, are refused with an error that names both."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""An architecture's name in a Hydra configuration: the model that --arch builds."""
+"""An architecture's name in a Hydra configuration gives the same model as --arch."""
 
 import pytest
 from fairseq import options
@@ -30,7 +30,7 @@ def by_name(arch: str, task: str, chosen: dict) -> dict:
 
 
 def complete(cfg) -> dict:
-    """The options of the model, as fairseq_cli.train completes them."""
+    """Returns the options of the model as fairseq_cli.train completes them."""
     add_defaults(cfg)
     return OmegaConf.to_container(cfg.model, resolve=True, enum_to_str=True)
 
@@ -59,7 +59,7 @@ def test_the_users_values_come_first(arch, chosen):
 
 
 def test_references_to_other_options_are_followed():
-    """As in a second job of a multirun, where the plugin has been imported before anything is resolved."""
+    """This happens in the second job of a multirun: the plugin is imported before the configuration is resolved."""
     chosen = {"encoder_embed_dim": 64, "decoder_ffn_embed_dim": "${model.encoder_embed_dim}"}
     found = by_name("fwp_transformer_tiny", "translation", chosen)
     assert found["decoder_ffn_embed_dim"] == found["decoder_embed_dim"] == 64

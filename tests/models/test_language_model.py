@@ -1,4 +1,4 @@
-"""The decoder-only model: step by step equals at once, stock where softmax, refusals."""
+"""Tests the decoder-only model: steps equal one pass, softmax equals fairseq's own model, and errors."""
 
 import argparse
 from dataclasses import fields
@@ -21,7 +21,7 @@ NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 
 
 def build(arch="fwp_lm", seed=0, cls=FwpLanguageModel, words=WORDS, **flags):
-    """Flags, then the architecture's values, then the defaults of the options, as on the command line."""
+    """Builds a model as from the command line: flags, then the architecture's values, then the defaults."""
     args = argparse.Namespace(tokens_per_sample=64, max_target_positions=64, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     for option in fields(FwpLanguageModelConfig):

@@ -1,4 +1,4 @@
-"""The big presets of Table 1 under the flags of an ablation."""
+"""Tests the big presets of the paper's Table 1 with the flags of an ablation."""
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -42,10 +42,10 @@ def big(name: str) -> str:
     ],
 )
 def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
-    """The preset's width and rule give way: a width is that of a map, and nobody gave the flag."""
+    """The preset's width and rule are dropped together with its map, because the user did not give them."""
     args = arguments(big(arch), **flags)
     saved = dict(vars(args))
-    ARCH_CONFIG_REGISTRY[big(arch)](args)  # as fairseq does again when a checkpoint is loaded
+    ARCH_CONFIG_REGISTRY[big(arch)](args)  # as fairseq does once more when it loads a checkpoint
     assert vars(args) == saved
     check_flags(args)
     found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in SITES]

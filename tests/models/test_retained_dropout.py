@@ -1,4 +1,4 @@
-"""--retain-dropout-modules: which dropouts stay on while decoding."""
+"""Tests --retain-dropout-modules: which dropouts stay active in decoding."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Beside the stock Transformer: the same parameters, names, initialisation and, with softmax, the same function."""
+"""Compares models with the stock Transformer: parameters, names, initialisation and, with softmax, outputs."""
 
 from types import SimpleNamespace
 
@@ -39,7 +39,7 @@ def test_every_promised_architecture_is_registered():
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_builds(arch):
-    """At full size without memory; FAVOR+ draws real numbers, so there one layer of full width."""
+    """Models are built at full size without memory. FAVOR+ needs memory to draw numbers, so its model has few layers."""
     if "performer" in arch:
         model = build_raw(arch, encoder_layers=1, decoder_layers=1)
     else:

@@ -1,4 +1,4 @@
-"""Training: gradients, checkpointed activations, layer drop, dropout, precision."""
+"""Tests training: gradients, checkpointed activations, layer drop, dropout, precision."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ MAPS = ("elu", "dpfp", "favor")
 
 
 def _trained(model, seed: int = 1):
-    """(loss, gradients) of one step."""
+    """Returns the loss and the gradients of one step."""
     model.train()
     model.set_num_updates(3)
     torch.manual_seed(seed)
@@ -61,7 +61,7 @@ def test_layer_drop_never_shows_the_future_to_softmax():
 
 
 def test_layer_drop_draws_as_often_as_stock():
-    """One draw a pass: asking for the future mask must not use up random numbers."""
+    """The stock model draws once in each pass, so the future mask must not draw random numbers."""
     model = build(decoder_layerdrop=0.5).train()
     before = torch.get_rng_state()
     model.decoder.buffered_future_mask(torch.zeros(4, 2, 12, dtype=torch.float64))

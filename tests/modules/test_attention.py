@@ -1,4 +1,4 @@
-"""FastWeightAttention: the right function, and fairseq's contract around it."""
+"""Tests that FastWeightAttention computes the right function and behaves as fairseq expects."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ MAPS = ("elu", "dpfp", "favor")
 
 @pytest.fixture(params=["lazy", "state"])
 def form(request):
-    """How decoding goes: under autograd by the state of each hypothesis, else lazily."""
+    """The form of decoding: with autograd, each hypothesis has a state; without, blocks are kept and added lazily."""
     with torch.set_grad_enabled(request.param == "state"):
         yield request.param
 
@@ -77,7 +77,7 @@ def test_the_same_seed_initialises_like_softmax_attention():
 @pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("site", SITES)
 def test_weights(site, feature_map, rule):
-    """(B, T, S) or (H, B, T, S); never negative, nothing on pads, one in total over the rest."""
+    """Weights have shape (B, T, S) or (H, B, T, S), are never negative, are zero on pads, and sum to one."""
     module = build(site, feature_map, rule)
     query, mask = random(7), ragged()
     key = source_for(module, query)
@@ -87,7 +87,7 @@ def test_weights(site, feature_map, rule):
     assert_close(mean, per_head.mean(0), "rounding")
     assert (per_head >= 0).all()
     assert not per_head[:, mask[:, None].expand(3, 7, 7)].any()
-    # Sparse DPFP features may miss everything that was written: then the row is zero.
+    # DPFP's sparse features of a query may have no overlap with those of any key; then the row is zero.
     total = per_head.sum(-1)
     assert (((total - 1).abs() < TOLERANCES["rounding"]) | ((total == 0) & (feature_map == "dpfp"))).all()
     if site == "decoder":
@@ -97,7 +97,7 @@ def test_weights(site, feature_map, rule):
 
 @pytest.mark.parametrize("site", SITES)
 def test_weights_are_the_weights_of_the_values(site):
-    """With the sum rule and its own normaliser the output is the weighted mean of the values (but for eps)."""
+    """With the sum rule and its usual normaliser, the output is the weighted mean of the values, except for eps."""
     module = build(site, "elu")
     query, mask = random(7), ragged()
     key = source_for(module, query)
@@ -199,7 +199,7 @@ def test_reordering_moves_whole_rows(site, rule, form):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_cross_attention_writes_once(rule, form):
-    """Garbage given as source after the first step is not looked at, and no key is projected again."""
+    """After the first step the source is not read, so NaN there has no effect, and no key is projected again."""
     module = build("cross", rule=rule)
     query, key, mask = random(5), random(8), ragged(length=8)
     whole, whole_weights = call(module, query, key, mask)
@@ -224,12 +224,12 @@ def test_the_state_does_not_grow(site, rule, form):
     for _ in range(80):
         call(module, random(1), random(1) if site == "decoder" else random(7), incremental_state=state)
         sizes.append(size(module._get_input_buffer(state)))
-    # Lazily the first block fills, then goes into a state.
+    # In the lazy form, the first block fills before it is added to a state.
     assert len(set(sizes[40 if form == "lazy" and site == "decoder" else 0 :])) == 1
 
 
 def test_hypotheses_of_a_sentence_share_its_source(form):
-    """Five and three of two sentences of other pads, then some of them; bitwise copies only."""
+    """Two sentences with different padding have five and three hypotheses, then fewer. Bitwise copies are shared."""
     module = build("cross", rule="delta")
     source, mask, of = random(7, 2), ragged(2), torch.tensor([0] * 5 + [1] * 3)
     query, state = random(3, 8), {}
@@ -246,7 +246,7 @@ def test_hypotheses_of_a_sentence_share_its_source(form):
     out, found = call(module, query[1:2, order], None, incremental_state=state)
     assert_close(out, whole[1:2, order], "operator")
     assert_close(found, weights[order, 1:2], "operator")
-    # The same tokens behind other pads are another source.
+    # The same tokens with other padding are another source.
     call(module, query[:1, :2], source[:, [0, 0]], ragged(2), incremental_state={})
     assert projected[-1] == (1 if ragged(2)[0].equal(ragged(2)[1]) else 2)
 

@@ -1,4 +1,4 @@
-"""python -m scripts.results, in this process."""
+"""Runs python -m scripts.results in this process."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Tables of whole models: which runs are rows, and that a profile hides nothing of them."""
+"""Tests the tables of whole models: which runs are rows, and that a profile does not hide any of them."""
 
 from scripts.results.benchmarks import TABLES
 

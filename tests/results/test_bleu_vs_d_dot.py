@@ -1,11 +1,11 @@
-"""BLEU against d_dot: rows, the paper's column, and the plot."""
+"""Tests the table of BLEU over d_dot: its rows, the paper's column and the plot."""
 
 import json
 import statistics
 
 import pytest
 
-from fwp_fairseq.tables.plot import described, description, draw
+from fwp_fairseq.tables.plot import description, draw, embedded_description
 from fwp_fairseq.tables.table import grid, run_rows
 from scripts.results.paper import published
 from scripts.results.tables import TABLES
@@ -73,7 +73,7 @@ def test_rows_of_the_paper_stand_beside_ours():
 
 
 def test_other_recipes_are_other_rows():
-    """Not averaged with each other as if they were seeds."""
+    """They are not averaged as if they were seeds of one recipe."""
     other = record(seed=2, bleu=1.0, train_command=["fairseq-train", "--lr", "0.1"])
     found = [row for row in rows(record(), other) if row["BLEU"] != "not run"]
     assert [(row["BLEU"], row["seeds"]) for row in found] == [("34.00", "1"), ("1.00", "2")]
@@ -105,7 +105,7 @@ def test_what_is_plotted():
     assert series["dpfp, paper"].group == series["dpfp"].group
     ours, paper = found.lines
     assert (ours.y, ours.spread) == (35.5, statistics.stdev([35, 36]))
-    # The paper's softmax lies on ours, so that distances from it can be compared.
+    # The paper's softmax line is drawn on ours, so that distances from it can be compared.
     assert paper.hollow and paper.y + found.hollow_shift == pytest.approx(ours.y)
 
 
@@ -120,8 +120,8 @@ def test_plots_are_the_same_bytes_and_say_what_they_show(kind):
     plot, other = drawn(*SOFTMAX, record(signature="<&>")), drawn(*SOFTMAX, record(bleu=34.001))
     content = draw(plot, kind)
     assert content == draw(plot, kind)
-    assert described(content) == description(plot) != description(other)
-    assert described(draw(drawn(), kind)) == description(drawn())
+    assert embedded_description(content) == description(plot) != description(other)
+    assert embedded_description(draw(drawn(), kind)) == description(drawn())
     assert not any(word in content for word in (b"Date", b"date>", b"Software", b"matplotlib.org"))
 
 

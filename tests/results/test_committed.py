@@ -1,4 +1,4 @@
-"""What is committed is what the committed records say."""
+"""The committed tables and plots agree with the committed records."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.records import read
-from fwp_fairseq.tables.plot import described, description
+from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
 from scripts.results.pages import regenerate
 from scripts.results.tables import TABLES
@@ -24,14 +24,14 @@ def test_tables_are_regenerated_byte_for_byte(path):
 
 
 def test_plots_show_what_the_records_say():
-    """By what is written in them: another matplotlib draws the same in other bytes."""
+    """Compares the descriptions in the files, because other versions of matplotlib write other bytes."""
     pytest.importorskip("PIL")
     records = read(RESULTS)
     run = {name: run_rows(table, name, records) for name, table in TABLES.items() if table.plot}
     figures = list((ROOT / "docs" / "figures").iterdir())
     assert {path.stem for path in figures} == {name for name, rows in run.items() if rows}
     for path in figures:
-        assert described(path.read_bytes()) == description(TABLES[path.stem].plot(run[path.stem])), path
+        assert embedded_description(path.read_bytes()) == description(TABLES[path.stem].plot(run[path.stem])), path
 
 
 def test_a_figure_of_other_records_is_another():

@@ -56,7 +56,7 @@ def test_append_refuses_what_is_not_json(tmp_path):
 def test_append_after_an_unfinished_line_is_refused(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"bleu": 3')
-    with pytest.raises(ValueError, match="not finished"):
+    with pytest.raises(ValueError, match="does not end with a newline"):
         records.append(path, {})
     assert path.read_text() == '{"bleu": 3'
 

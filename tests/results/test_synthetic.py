@@ -1,4 +1,4 @@
-"""The tables and figures of the synthetic task, from made-up records and the authors' published losses."""
+"""Tests the tables and figures of the synthetic task with made-up records and the authors' published losses."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_losses_stand_beside_the_authors():
         record("dpfp1-gated", 20, None, setting=2), record("dpfp1-delta", 20, 0.3, setting=2, seed=2),
         record("dpfp1-sum", 40, 0.1, setting=2), record("elu-sum", 60, 0.1),
     )  # fmt: skip
-    assert [int(row["S"]) for row in found] == list(setting2.SIZES)  # of the whole grid
+    assert [int(row["S"]) for row in found] == list(setting2.SIZES)  # the rows of the whole grid
     assert found[2]["dpfp1-delta"].startswith("– / ")
     assert found[0]["dpfp1-delta"] == "0.0009* / 0.0008*" and found[0]["tanh-fwm"] == "1.25 / 1.50"
     assert found[0]["dpfp1-gated"] == "NaN / –" and found[1]["dpfp1-sum"] == "0.1000 / 0.1039"
@@ -111,10 +111,10 @@ def test_differences():
         record("dpfp1-gated", 20, 0.012, setting=2),
     )
     assert [(row["model"], row["S"], row["difference"]) for row in found] == [
-        ("dpfp1-sum", "100", "only there solved"),
-        ("dpfp1-sum", "120", "only here solved"),
+        ("dpfp1-sum", "100", "solved only there"),
+        ("dpfp1-sum", "120", "solved only here"),
         ("dpfp1-sum", "300", "loss 1.40 times theirs"),
-        ("dpfp2-sum", "200", "only there solved"),
+        ("dpfp2-sum", "200", "solved only there"),
         ("dpfp1-fwm", "20", "loss 4.95 times theirs"),
         ("favor64-delta", "140", "NaN there"),
     ]
@@ -128,7 +128,7 @@ def drawn(name, *records):
 
 
 def points(plot, label):
-    """What is drawn under one label, x to y."""
+    """Returns the points that are drawn under one label: x to y."""
     (found,) = (series.points for series in plot.series if series.label == label)
     return {x: y for x, (y, _) in found.items()}
 

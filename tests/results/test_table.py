@@ -1,4 +1,4 @@
-"""Rows and cells of a table from records, and its three formats."""
+"""Tests the rows and cells that a table makes from records, and its three formats."""
 
 import csv
 import io
@@ -75,7 +75,7 @@ def test_records_are_selected():
 def test_record_that_lacks_a_field_is_named(lacking):
     broken = record()
     del broken[lacking]
-    with pytest.raises(ValueError, match=f"table t lacks or garbles '{lacking}'"):
+    with pytest.raises(ValueError, match=f"table t: missing or invalid '{lacking}'"):
         grid(TABLE, "t", [record(), broken])
 
 
@@ -100,7 +100,7 @@ def test_csv_holds_whole_numbers_and_deviations():
     assert float(row["BLEU"]) == (30 + 31 / 3) / 2
     assert float(row["BLEU, standard deviation"]) == statistics.stdev([30, 31 / 3])
     assert (row["size"], row["seeds"]) == ("1000", "2")
-    # What there is no value for is empty: programs read the column as numbers.
+    # A missing value is an empty cell, so that programs can read the column as numbers.
     assert found[0]["BLEU"] == found[0]["size"] == found[0]["BLEU, standard deviation"] == ""
 
 
@@ -108,5 +108,5 @@ def test_csv_holds_whole_numbers_and_deviations():
 def test_every_table_shows_what_is_expected_of_it_without_a_record(name):
     found = grid(TABLES[name], name, [])
     assert len(found.rows) == len(TABLES[name].expected)
-    # "–" beside the authors' number where both stand in a cell
+    # a cell that shows "–" beside the authors' number
     assert all(any(str(cell) == "not run" or str(cell).startswith("– /") for cell in row) for row in found.rows)

@@ -68,7 +68,7 @@ with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], f
 
 
 @pytest.fixture
-def pretended_tools(tmp_path, monkeypatch):
+def fake_tools(tmp_path, monkeypatch):
     """Replaces fairseq's tools and `fwp` by fakes; returns the program that runs in place of each."""
     folder = tmp_path / "bin"
     folder.mkdir()

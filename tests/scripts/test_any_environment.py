@@ -1,4 +1,4 @@
-"""Recipes in an environment that is not .venv: its own interpreter runs every tool, and nothing is set up."""
+"""Tests recipes in an environment other than .venv: its Python runs every tool, and nothing is installed."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ FINETUNE = "scripts/reproduce/finetune_softmax_to_fast_weights/run.sh"
 
 
 def make(folder: Path) -> Path:
-    """The interpreter of a virtual environment without packages."""
+    """Makes a virtual environment without packages and returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin/python"
 
@@ -30,7 +30,7 @@ def empty(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """With this environment's packages; every start of the interpreter is noted in the file $SEEN."""
+    """Makes an environment with the packages of this one. Each start of its Python is noted in the file $SEEN."""
     python = make(tmp_path_factory.mktemp("other") / "env")
     site = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
@@ -44,7 +44,7 @@ def other(tmp_path_factory):
 
 @pytest.fixture
 def call(tmp_path):
-    """Runs a command in a folder that is no repository, with the active environment first on the PATH."""
+    """Runs a command outside of the repository, with the active environment first on the PATH."""
 
     def call(active: Path, *command, **variables):
         path = f"{active.parent}:/usr/bin:/bin"
@@ -91,7 +91,7 @@ def test_what_an_environment_lacks_is_named(empty, call):
 
 @pytest.fixture
 def bare(tmp_path):
-    """The repository without .venv, and a stand-in for what makes one."""
+    """Makes a copy of the repository without .venv, and with a stand-in for the script that makes one."""
     for name in ("scripts", "fwp_fairseq"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (tmp_path / "scripts/environment.sh").write_text("#!/bin/sh\necho setting up\n")
@@ -111,6 +111,6 @@ def test_without_an_active_environment_that_can_serve_venv_is_made(empty, other,
     done = call(empty, bare / "scripts/python.sh")
     assert (done.returncode, done.stdout) == (0, f"{bare}/.venv/bin/python\n")
     assert done.stderr == "setting up\nenvironment: .venv\n"
-    # $PYTHON names one.
+    # $PYTHON names a Python that has the packages.
     done = call(empty, bare / "scripts/python.sh", PYTHON=str(other))
     assert (done.stdout, done.stderr) == (f"{other}\n", f"environment: the active one, {other}\n")

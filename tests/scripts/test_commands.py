@@ -1,4 +1,4 @@
-"""The commands that are run and printed."""
+"""Tests the commands that the quick start runs and prints."""
 
 import shlex
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_width_of_our_feature_map_is_not_put_upon_another():
 
 
 def test_nothing_is_left_untranslated():
-    # fairseq leaves out the sentences of a last batch that is no multiple of 8.
+    # By default fairseq leaves out a last batch of fewer than 8 sentences.
     for command in (train(), train(smoke=True), commands.generate(DATA, RUN, False, [])):
         assert flags_of(command)["--required-batch-size-multiple"] == "1"
 

@@ -1,4 +1,4 @@
-"""The BPE model and the text in its pieces."""
+"""Tests the BPE model of a corpus and the text that it splits into pieces."""
 
 import threading
 
@@ -12,7 +12,7 @@ pytest.importorskip("sentencepiece")
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """A small corpus in the place of Multi30k, with a line separator inside a sentence."""
+    """Replaces Multi30k by a small corpus that has a line separator inside a sentence."""
     nouns = ("dog", "cat", "horse", "bird", "tree")
 
     def provide(destination, say):

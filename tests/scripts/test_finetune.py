@@ -1,4 +1,4 @@
-"""From softmax to fast weights, with tools that only pretend: what is done, kept, resumed, refused and recorded."""
+"""Tests the recipe from softmax to fast weights with fake tools: what it runs, keeps, resumes, refuses and records."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ from scripts.reproduce.finetune_softmax_to_fast_weights import arguments
 recipe = importlib.import_module("scripts.reproduce.finetune_softmax_to_fast_weights.__main__")
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 
-# Each says in the file `calls` that it ran. The environment variable FAKE steers them.
+# Each tool notes in the file `calls` that it ran. The environment variable FAKE controls the tools.
 TOOLS = {
     "fairseq-preprocess": """
         write(flag("--destdir") / "dict.de.txt", "")
@@ -101,7 +101,7 @@ def run(*more, conversion=("--fwp-feature-map", "elu")):
 
 
 def calls(root):
-    """What ran since the last time."""
+    """Returns the tools that ran since the last call."""
     file = root / "calls"
     lines = file.read_text().split() if file.exists() else []
     file.unlink(missing_ok=True)

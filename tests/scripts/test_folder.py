@@ -1,4 +1,4 @@
-"""What a run folder remembers: configuration, finished steps, time, and its last checkpoint."""
+"""Tests what the folder of a run keeps: configuration, finished steps, times and the last checkpoint."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The Hydra multirun of the sweep: the same trainings as run.py's, job by job."""
+"""The jobs of the Hydra multirun are the same trainings as those of run.py."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SECTIONS = (
     *("common", "task", "model", "criterion", "optimizer", "lr_scheduler"),
     *("optimization", "dataset", "distributed_training", "checkpoint"),
 )
-# Where things lie, how they are shown, and options of which fairseq keeps a copy elsewhere.
+# Not compared: paths, output formats, and options of which fairseq keeps a copy elsewhere.
 OTHERWISE = {"_name", "data", "save_dir", "user_dir", "arch", "distributed_num_procs", "distributed_init_method"}
 
 

@@ -1,4 +1,4 @@
-"""Signals become exceptions at once, or at the end of a held block."""
+"""Signals become exceptions at once, or at the end of a block that delays them."""
 
 import signal
 
@@ -13,7 +13,7 @@ def handlers(monkeypatch):
     before = [signal.getsignal(number) for number in numbers]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(interruption, "_depth", 0)
-    monkeypatch.setattr(interruption, "_waiting", None)
+    monkeypatch.setattr(interruption, "_delayed", None)
     interruption.stop_on_signals()
     yield
     for number, handler in zip(numbers, before, strict=True):
@@ -34,23 +34,23 @@ def test_a_signal_is_an_exception(number, error):
 
 
 @pytest.mark.parametrize("number, error", EXPECTED)
-def test_held_it_waits_for_the_end_of_the_outermost_block(number, error):
+def test_a_delayed_signal_waits_for_the_end_of_the_outermost_block(number, error):
     reached = []
-    with pytest.raises(error), interruption.held():
-        with interruption.held():
+    with pytest.raises(error), interruption.delayed():
+        with interruption.delayed():
             signal.raise_signal(number)
             reached.append("inner")
         reached.append("outer")
     assert reached == ["inner", "outer"]
-    with interruption.held():
-        pass  # it is raised once
+    with interruption.delayed():
+        pass  # the exception is raised only once
 
 
 def test_it_comes_through_between_two_blocks():
     reached = []
     with pytest.raises(interruption.Stopped):
         for number in range(3):
-            with interruption.held():
+            with interruption.delayed():
                 if number == 1:
                     signal.raise_signal(signal.SIGTERM)
                 reached.append(number)
@@ -58,7 +58,7 @@ def test_it_comes_through_between_two_blocks():
 
 
 def test_it_goes_before_an_error_of_the_block():
-    with pytest.raises(interruption.Stopped), interruption.held():
+    with pytest.raises(interruption.Stopped), interruption.delayed():
         signal.raise_signal(signal.SIGTERM)
         raise OSError
 

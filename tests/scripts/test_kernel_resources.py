@@ -1,4 +1,4 @@
-"""The table of the CUDA kernels: complete, and refused when it or a kernel is not as it should be. nvcc is played."""
+"""Tests the table of the CUDA kernels with a fake nvcc: it is complete, and stale tables and new spills are errors."""
 
 import ctypes
 import itertools
@@ -36,7 +36,7 @@ def test_table_has_every_source_and_no_other():
 
 def test_report_of_the_assembler():
     found = kernel_resources.kernels_of("forward_half_delta", REPORT.format(stack=8, spilled=8, registers=120))
-    # The second device's are spilled by the function that the kernel calls.
+    # On the second device, the function that the kernel calls spills the registers.
     assert found == [("forward_half_delta", NAME, {"sm_80": (120, 16), "sm_90": (99, 8)})]
 
 
@@ -57,7 +57,7 @@ def generated(page) -> str:
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """One source, a page without a table, and an nvcc that reports what stands in report.txt."""
+    """Makes a project of one source, a page without a table, and an nvcc that prints the contents of report.txt."""
     for folder in ("csrc/cuda/kernels/instances", "docs", "cuda/bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "csrc/cuda/kernels/instances/forward_half_delta.cu").write_text('#include "../a.cuh"\n')
@@ -103,7 +103,9 @@ def test_check_refuses_other_numbers_and_changes_nothing(project, capsys):
     before = project.page.read_text()
     change_source(project)
     assert project("--check", registers=121) == 1
-    assert "not what the compiler reports" in capsys.readouterr().err and project.page.read_text() == before
+    assert (
+        "does not agree with the compiler's reports" in capsys.readouterr().err and project.page.read_text() == before
+    )
 
 
 def test_numbers_of_another_compiler_are_not_compared(project, capsys):
@@ -111,7 +113,7 @@ def test_numbers_of_another_compiler_are_not_compared(project, capsys):
     project.page.write_text(project.page.read_text().replace("13.0.88", "12.9.41"))
     change_source(project)
     assert project("--check", registers=121) == 0
-    assert "of another compiler" in capsys.readouterr().out
+    assert "by another compiler" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--check"]])

@@ -1,4 +1,4 @@
-"""The corpus: checksums, sources, and what is left behind when something goes wrong. Made-up texts, no network."""
+"""Tests the preparation of Multi30k on made-up texts, without network: checksums, sources, and files after an error."""
 
 import gzip
 import hashlib
@@ -13,7 +13,7 @@ TEXTS = {"train.en": b"one dog\ntwo dogs\n", "train.de": b"ein Hund\nzwei Hunde\
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """A folder for FWP_DATA with the two texts in it, and their checksums pinned; downloading is a failure."""
+    """Makes a folder for FWP_DATA with the two texts and pins their checksums. Any download fails the test."""
     folder = tmp_path / "data" / "multi30k"
     folder.mkdir(parents=True)
     for name, text in TEXTS.items():

@@ -1,4 +1,4 @@
-"""Reading fairseq-train's log and what is shown of it."""
+"""Tests how the log of fairseq-train is read and how its progress is shown."""
 
 import json
 import math
@@ -51,7 +51,7 @@ def test_summary_of_a_log_with_a_resumed_session():
 
 
 def test_seconds_are_those_of_every_session():
-    # The second one was killed between its records, and the third ends later than the second.
+    # The second session was killed between its records, and the third one ends later than the second.
     walls = [(20, 55), (7,), (30, 60)]
     log = [line for session in walls for line in (LOG[0], *(record("train_inner", wall=str(w)) for w in session))]
     assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62

@@ -1,4 +1,4 @@
-"""The quickstart from corpus to score, with tools that only pretend: what is done, kept, resumed and refused."""
+"""Tests the quick start from corpus to score with fake tools: what it runs, keeps, resumes and refuses."""
 
 import importlib
 import json
@@ -19,14 +19,14 @@ quickstart = importlib.import_module("scripts.quickstart.__main__")
 
 
 @pytest.fixture
-def root(pretended_tools, tmp_path, monkeypatch):
+def root(fake_tools, tmp_path, monkeypatch):
     def make(data, say):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         return {}
 
-    monkeypatch.setattr(commands, "TOOLS", pretended_tools)
+    monkeypatch.setattr(commands, "TOOLS", fake_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
@@ -37,7 +37,7 @@ def root(pretended_tools, tmp_path, monkeypatch):
 
 
 def calls(root):
-    """What ran since the last time."""
+    """Returns the tools that ran since the last call."""
     file = root / "calls"
     lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
     file.unlink(missing_ok=True)
@@ -179,10 +179,11 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
     assert program.from_root(Path("../../x")) == root.parent / "x"
 
 
-# Ctrl-C on a terminal reaches the whole process group, the tool perhaps long before its caller; `kill` only the one.
+# Ctrl-C on a terminal reaches the whole process group, and perhaps the tool long before its caller. `kill` reaches
+# one process only.
 @pytest.mark.parametrize("number, at", [(signal.SIGINT, "group"), (signal.SIGINT, "tool"), (signal.SIGTERM, "caller")])
 def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number, at):
-    # As a process of its own: signals go to processes. The patches of the fixture are made anew there.
+    # This runs as a separate process because signals go to processes. It repeats the patches of the fixture.
     program = f"""
 import importlib, signal, sys
 from pathlib import Path

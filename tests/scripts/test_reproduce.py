@@ -1,4 +1,4 @@
-"""BLEU against d_dot: its rows and commands, and the sweep with tools that only pretend."""
+"""Tests the recipe of BLEU over d_dot: its rows and commands, and the sweep with fake tools."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
     assert int(flags["--update-freq"]) == freq
     assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
     assert flags["--distributed-world-size"] == str(world)
-    # So that a training can go on with another number of GPUs.
+    # A training can go on with another number of GPUs.
     assert commands.configuration(run, Devices((0,))) == commands.configuration(run, Devices(tuple(range(world))))
 
 
@@ -114,7 +114,7 @@ def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp
     alone = commands.configuration(run, Devices((0,)))
     devices = Devices((), world, tuple(launcher.split()))
     assert commands.configuration(run, devices) == alone
-    # The launcher is given the interpreter's absolute path: another checkout's is no other training.
+    # The command names Python's absolute path. In another checkout this path differs, but the training is the same.
     monkeypatch.chdir(tmp_path)
     assert commands.configuration(run, devices) == alone
 
@@ -157,7 +157,7 @@ def test_gpus_are_shared_out():
     assert sweep.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
     assert sweep.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
     assert sweep.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
-    # One of a preset that uses one GPU gets no more.
+    # A run whose preset is not distributed gets one GPU only.
     assert sweep.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
 
 
@@ -183,11 +183,11 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
 
 
 @pytest.fixture
-def root(pretended_tools, tmp_path, monkeypatch):
+def root(fake_tools, tmp_path, monkeypatch):
     def prepare(steps, data):
         (data / "bin").mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setattr(common, "TOOLS", pretended_tools)
+    monkeypatch.setattr(common, "TOOLS", fake_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(corpus, "prepare", prepare)
@@ -244,7 +244,7 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
 
     assert reproduce.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
-    assert "2 of 2 runs are recorded and skipped" in capsys.readouterr().out
+    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
 
 
 def test_more_rows_and_seeds_are_added_to_what_is_there(root):
@@ -287,7 +287,7 @@ def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatc
     assert reproduce.main([*multi30k, "--record"]) == 0
     assert calls(root) == []
     (second,) = records_in(root / arguments.RECORDS)
-    # Of the commit that trained it.
+    # The record has the commit that trained the model.
     assert second["environment"] == environment
     assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / train_and_score.FILE)) == 1
 
@@ -312,7 +312,7 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     assert reproduce.main(SMOKE) == 1
     assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256"]
     captured = capsys.readouterr()
-    assert "softmax-seed1: FAILED, the others go on" in captured.out
+    assert "softmax-seed1: FAILED, the other runs go on" in captured.out
     end = captured.err
     assert "RuntimeError: pretended" in end and "softmax-seed1/train.log" in end
     assert end.rstrip().endswith("error: 1 of 2 runs failed: softmax-seed1")
@@ -328,7 +328,7 @@ def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
     assert reproduce.main(line) == 0
     run = root / OWN.parent / "softmax-seed1"
     log = (run / "train.log").read_text()
-    # As after a training that was started by hand, for instance by torchrun, and has logged elsewhere.
+    # This is what remains of a training that was started by hand, for instance with torchrun, and has logged elsewhere.
     for path in (root / OWN, run / "train.log", *run.glob("done-*.json")):
         path.unlink()
     calls(root)
@@ -425,7 +425,7 @@ def test_wrong_arguments_are_refused(line, problem, capsys):
 
 
 def sweep_as_a_process(root, **variables):
-    """A process of its own, because it will be killed. The patches of the fixture are made anew there."""
+    """Starts the sweep as a separate process, which a test can kill. It repeats the patches of the fixture."""
     program = f"""
 import signal, sys
 from pathlib import Path
@@ -485,7 +485,7 @@ def test_killed_after_the_record_it_is_not_recorded_again(root):
     assert calls(root) == [] and len(records_in(root / OWN)) == 2
 
 
-# Of Ctrl-C a tool may hear before its caller: no failure, and no next run.
+# Ctrl-C may reach a tool before its caller. That is no failure, and no further run is started.
 @pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
 def test_stopped_from_outside_it_ends_its_tools(root, number, at):
     with sweep_as_a_process(root, FAKE="hang after epoch 1") as running:

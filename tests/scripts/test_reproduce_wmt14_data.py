@@ -1,4 +1,4 @@
-"""Preparing WMT14 from archives that are only made up: what is fetched, checked, refused and kept."""
+"""Tests the preparation of WMT14 with made-up archives: what it downloads, checks, refuses and keeps."""
 
 import functools
 import http.server
@@ -59,7 +59,7 @@ def texts_of(archive):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """The archives at file:// addresses, which curl can continue too; the published lengths are those made up."""
+    """Makes archives at file:// URLs, which curl can continue too, and sets the published lengths to theirs."""
     folder = tmp_path / "server"
     folder.mkdir()
     monkeypatch.setattr(archives, "NEWS_COMMENTARY", dict(archives.NEWS_COMMENTARY))
@@ -88,7 +88,7 @@ def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatc
     prepare.prepare(options(out))
     assert (out / "bin/dict.de.txt").is_file() and (out / "bin/test.en-de.en.bin").is_file()
 
-    # References are the raw text, as sacreBLEU has it.
+    # The references are the raw text, as in sacreBLEU.
     assert (out / "raw/newstest2014.de").read_text() == "Ein Test-Set &amp; mehr.\n" * 4
     tokens = (out / "tok/train.en").read_text(encoding="utf-8").split("\n")
     assert tokens[0] == "The house is old - isn &apos;t it ?"
@@ -96,14 +96,15 @@ def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatc
     assert tokens[100] == "&quot; Quoted &quot; &amp; so on"
     assert (out / "tok/newstest2013.en").read_text().split("\n")[0] == "What &apos;s up ?"
 
-    # An empty side, sides of too different lengths, and sides too long are gone; the others are there, in order.
+    # Pairs with an empty side, with sides of too different lengths, or with too long sides are gone.
+    # The others are there, in order.
     pieces = {name: (out / f"bpe/train.{name}").read_text(encoding="utf-8").split("\n") for name in ("en", "de")}
     assert len(pieces["en"]) == len(pieces["de"]) == 60 + 10 + 20 + 1
     assert "90 of 120 training pairs kept" in capsys.readouterr().out
     joined = ["".join(line.split(" ")).replace("▁", " ").strip() for line in pieces["en"]]
     assert joined[:60] == tokens[:60] and joined[60].split() == ["One", "line"]
 
-    # Nothing is done twice, nothing asked for twice.
+    # Nothing is done or downloaded twice.
     for archive in server.iterdir():
         archive.unlink()
     prepare.prepare(options(out))
@@ -119,11 +120,11 @@ def test_interrupted_download_goes_on_from_where_it_stopped(server, tmp_path):
     part.write_bytes(whole[:100])
     archives.fetch(archives.TEST, tmp_path, said.append)
     assert (tmp_path / archives.TEST.file).read_bytes() == whole and not part.exists()
-    assert "from 100 bytes on" in said[0]
+    assert "continuing after 100 bytes" in said[0]
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """Python's own, which knows no ranges: curl's exit status 33. With `refuses`, 416 to whoever asks for one."""
+    """A server without ranges, for which curl exits with status 33. With `refuses`, it answers 416 to such requests."""
 
     refuses = False
 
@@ -146,20 +147,20 @@ def test_what_cannot_be_continued_is_downloaded_anew(server, tmp_path, monkeypat
         threading.Thread(target=running.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{running.server_port}/{archives.TEST.file}"
         archive = archives.Archive(url, archives.TEST.members, None)
-        # More than the server has, as of an archive that was replaced by a smaller one; and a beginning.
+        # The partial download is larger than the file, as if a smaller archive had replaced it, or it is its beginning.
         for there in (b"x" * 10**6, (server / archive.file).read_bytes()[:100]):
             (tmp_path / f"{archive.file}.part").write_bytes(there)
             (tmp_path / archive.file).unlink(missing_ok=True)
             archives.fetch(archive, tmp_path, said.append)
             assert (tmp_path / archive.file).read_bytes() == (server / archive.file).read_bytes()
-        # Another failure costs nothing of what is there.
+        # After any other failure, the partial download is kept.
         part = tmp_path / "absent.tgz.part"
         part.write_bytes(b"a beginning")
         with pytest.raises(RecipeError, match="curl failed with status 22"):
             archives.fetch(archives.Archive(f"{url}/absent.tgz", {}, None), tmp_path, said.append)
         assert part.read_bytes() == b"a beginning"
         running.shutdown()
-    assert said.count("what was there cannot be continued") == 2
+    assert said.count("the partial download cannot be continued") == 2
 
 
 def test_archive_that_is_not_whole_is_never_taken(server, tmp_path):
@@ -169,7 +170,7 @@ def test_archive_that_is_not_whole_is_never_taken(server, tmp_path):
     flipped[len(flipped) // 2] ^= 1
     for damaged in (whole[:-9], whole[: len(whole) // 2], bytes(flipped), b"<html>"):
         packed_test.write_bytes(damaged)
-        with pytest.raises(RecipeError, match=r"no whole \.tgz"):
+        with pytest.raises(RecipeError, match=r"not a complete \.tgz"):
             archives.fetch(archives.TEST, tmp_path, print)
         assert list(tmp_path.glob("test-full*")) == []
 
@@ -202,7 +203,7 @@ def test_the_test_set_is_sacrebleu_s(server, tmp_path):
 @pytest.mark.parametrize("text", ["{", "", "[]", "3"])
 def test_damaged_lock_is_named_before_anything_is_downloaded(server, tmp_path, text):
     (tmp_path / archives.LOCK).write_text(text)
-    with pytest.raises(RecipeError, match=rf"{archives.LOCK} is no JSON object; restore it, or remove it"):
+    with pytest.raises(RecipeError, match=rf"{archives.LOCK} is not a JSON object; restore it, or remove it"):
         archives.fetch(archives.TEST, tmp_path, print)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [archives.LOCK]
 

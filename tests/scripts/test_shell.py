@@ -1,4 +1,4 @@
-"""The scripts as commands: syntax, help, and refusals that must come before anything is installed."""
+"""Tests the shell scripts: syntax, help, and errors that must be reported before anything is installed."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def call(*command, **variables):
 
 @pytest.fixture
 def bare(tmp_path):
-    """The scripts, and the package that they import parts of, in a folder without .venv."""
+    """Copies the scripts and the package, from which they import, into a folder without .venv."""
     for name in ("scripts", "fwp_fairseq"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     return tmp_path
@@ -59,9 +59,11 @@ def test_gpu_check_says_that_there_is_no_gpu():
     assert "CUDA" in result.stderr and "Traceback" not in result.stderr
 
 
-class Stand:
-    """Stand-ins for the programs that gpu_check.sh calls. They note their arguments, fail at those that hold ``fails``
-    and sleep at those that hold ``sleeps``; there are 16 processors."""
+class StandIns:
+    """Stand-ins for the programs that gpu_check.sh calls, on a machine of 16 processors.
+
+    They note their arguments. They fail if the arguments contain ``fails``, and sleep if they contain ``sleeps``.
+    """
 
     def __init__(self, folder: Path):
         self.calls = folder / "calls"
@@ -82,7 +84,7 @@ class Stand:
         (self.bin / name).chmod(0o755)
 
     def command(self, *arguments: str, fails="no call", sleeps="no call", **variables: str):
-        """What to run, and with which variables."""
+        """Returns the command to run and its environment variables."""
         variables = {**self.environment, "PYTHON": "python", "FAILS": fails, "SLEEPS": sleeps, **variables}
         return [ROOT / "scripts/gpu_check.sh", *arguments], variables
 
@@ -100,7 +102,7 @@ class Stand:
 
 @pytest.fixture
 def stand(tmp_path):
-    return Stand(tmp_path)
+    return StandIns(tmp_path)
 
 
 def test_gpu_check_times_after_its_checks(stand):
@@ -114,7 +116,7 @@ def test_gpu_check_times_after_its_checks(stand):
 
 
 def test_gpu_check_runs_every_test_once(stand):
-    """By pytest-xdist, or without it a process for each file that has tests for a GPU."""
+    """With pytest-xdist in one call; without it, in a process for each file that has tests for a GPU."""
     stand.check("--only", "test")
     (line,) = [line for line in stand.noted if "-m pytest" in line]
     assert line.endswith(" -m needs -n 8 tests/cuda")
@@ -158,8 +160,7 @@ def test_gpu_check_goes_on_after_a_benchmark_that_failed(stand, wrong):
 
 @pytest.mark.parametrize("part, sleeps", [("test", "-n 8"), ("build", "setup.py")])
 def test_gpu_check_ends_in_time_and_times_nothing_then(stand, part, sleeps):
-    """The stand-in sleeps for ten minutes."""
-    begin = time.monotonic()
+    begin = time.monotonic()  # the stand-in sleeps for ten minutes
     result = stand.check("--time-limit", "6", "--only", f"{part},benchmark", sleeps=sleeps)
     assert time.monotonic() - begin < 120
     assert (result.returncode, result.stderr) == (1, f"failed: {part}\n")
@@ -170,7 +171,7 @@ def test_gpu_check_ends_in_time_and_times_nothing_then(stand, part, sleeps):
 
 @pytest.fixture
 def ending(stand):
-    """``timeout`` ends at once what holds $ENDED."""
+    """Replaces ``timeout`` by a stand-in that ends commands containing $ENDED at once."""
     real = shutil.which("timeout")
     stand.put("timeout", f'case "$*" in *"$ENDED"*) exit ${{STATUS:-124}} ;; *) exec {real} "$@" ;; esac')
     return stand
@@ -202,12 +203,12 @@ def test_gpu_check_begins_nothing_without_time_for_it(stand):
     result = stand.check("--only", "test,sanitize,benchmark", "--time-limit", "35")
     assert result.returncode == 0 and stand.began("pytest") == 1
     for part, least in (("sanitize", 30), ("benchmark", 40)):
-        text = rf"^not run: {part}: (\d+) s of the time limit are left for it, it begins with {least}$"
+        text = rf"^not run: {part}: only (\d+) s of the time limit are left for it, and it needs {least}$"
         assert int(re.search(text, result.stdout, re.M)[1]) < least
 
 
 def test_parts_share_the_time(stand):
-    """What one part leaves goes to the others; a program begins nothing when half of the least time is left."""
+    """Time that a part does not use goes to the next ones. Of each part, half of its least time is kept in reserve."""
     result = stand.check("--only", "sanitize,benchmark,training,decoding", "--time-limit", "9000")
     allowed = dict(re.findall(r"=== (\w+): at most (\d+) s", result.stdout))
     for part, share in {"sanitize": 2 / 9, "benchmark": 2 / 7, "training": 3 / 5, "decoding": 1}.items():
@@ -233,14 +234,14 @@ def test_ending_gpu_check_ends_what_it_began(stand):
         time.sleep(0.05)
 
 
-def sleepers(stand: Stand) -> list[str]:
-    """The processes with the stand-ins' environment."""
+def sleepers(stand: StandIns) -> list[str]:
+    """Returns the processes that have the stand-ins' environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"FWP_DATA={stand.environment['FWP_DATA']}".encode() in (process / "environ").read_bytes():
                 found.append(process.name)
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found
 
@@ -261,7 +262,7 @@ def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(bare):
     python.chmod(0o755)
     usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
     for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
-        # nproc would give the number of threads that is asked for.
+        # OMP_NUM_THREADS must not limit the number of processes, as it would limit what nproc prints.
         found = call(bare / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
         assert found.stdout == "|".join([*usual, *wanted, ""])
 

@@ -1,4 +1,4 @@
-"""The retrieval model against its equations in plain loops, and that it learns."""
+"""Compares the retrieval model with its equations in plain loops, and tests that it learns."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests import naive
 from tests.tolerances import TOLERANCES, assert_close, error
 
 S, ROWS = 5, 3
-# (normalize_features, normalize_output) of each rule: the authors' synthetic experiments
+# (normalize_features, normalize_output) of each rule, as in the authors' synthetic experiments
 NORMALIZERS = {"sum": (False, True), "delta": (True, False), "gated": (False, True)}
 
 
@@ -26,7 +26,10 @@ def normalized(x):
 
 
 def naive_fast_weight_memory(q, k, v, beta):
-    """(B, T, H, d), (B, S, H, d), (B, S, H, m), (B, S, H) by loops over batch, heads and time."""
+    """Computes the memory by loops over batch, heads and time.
+
+    Shapes: q (B, T, H, d), k (B, S, H, d), v (B, S, H, m), beta (B, S, H).
+    """
     out = np.zeros((*q.shape[:3], v.shape[3]))
     for b in range(k.shape[0]):
         for h in range(k.shape[2]):
@@ -41,7 +44,7 @@ def naive_fast_weight_memory(q, k, v, beta):
 
 
 def expected(model, batch):
-    """The model's output from its parameters, in numpy."""
+    """Computes the model's output from its parameters in numpy."""
     parameters = {name: x.detach().numpy() for name, x in model.named_parameters()}
     onehot = np.eye(model.S)[batch.values.numpy()]
     pairs = np.concatenate([onehot, parameters["embedding"][batch.keys.numpy()]], -1)
@@ -89,7 +92,8 @@ def test_favor_draws_at_every_call_also_in_evaluation():
 
 
 def test_sizes_and_initial_values():
-    """The authors': embeddings 2.2 S wide of N(0, 1), key and query weights uniform in +-1/8, Xavier for softmax."""
+    """As the authors' code: embeddings of width 2.2 S from N(0, 1), key and query weights uniform in +-1/8, or Xavier
+    for softmax."""
     S = 60
     model = RetrievalModel(Variant.of("dpfp1-delta"), S)
     assert model.embedding.shape == (S, 132) and abs(model.embedding.std().item() - 1) < 0.05
@@ -137,7 +141,7 @@ def test_gradient_of_fast_weight_memory(backend):
     ids=str,
 )
 def test_learns(point, solved):
-    """What the paper shows, small: everything but the sum rule on keys that come back is solved."""
+    """As in the paper, but smaller: all models solve the task, except the sum rule on repeated keys."""
     record = train(point, max_steps=800)
     assert record["steps"] == 100 * len(record["losses"])
     assert record["best_loss"] == pytest.approx(min(record["losses"]), abs=1e-6)

@@ -1,4 +1,4 @@
-"""The commands of the synthetic task: records, resuming."""
+"""Tests the commands of the synthetic task: their records, and how they continue."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ def points(path):
 
 
 def result(**changes):
-    """A record as workers report it."""
+    """Returns a record as workers report it."""
     return {
         "table": "synthetic", "setting": 1, "model": "softmax", "S": 4, "seed": 1, "length": 4, "batch": 32, "lr": 1e-3,
         "losses": [0.2, None, 0.0005], "best_loss": 0.0005, "best_step": 300, "steps": 300, "stop": "solved",
@@ -35,7 +35,7 @@ def result(**changes):
 
 @pytest.mark.slow
 def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
-    """Stopped in an endless point; the same command keeps what is recorded and does only the rest."""
+    """The run is stopped in a point that never ends. The same command then keeps the records and runs only the rest."""
     path = tmp_path / "synthetic.jsonl"
     endless = [*COMMAND, "--models", "softmax", "favor64-sum", "--sizes", "4", "30", "--out", str(tmp_path)]
     run = subprocess.Popen(endless, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -65,7 +65,7 @@ def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
-    """Runs setting 1 with workers that only pretend; returns exit status, output and the points that were trained."""
+    """Runs setting 1 with fake workers; returns the exit status, the output and the points that were trained."""
     trained = []
 
     def train_all(given, *options):
@@ -160,7 +160,7 @@ def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
     path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
     module = ["-m", f"scripts.reproduce.synthetic.{program}"]
     ways = [([str(path)], tmp_path)]
-    if program == "setting1":  # they begin alike
+    if program == "setting1":  # setting2 begins in the same way
         ways.append((module, ROOT))
     for words, folder in ways:
         done = subprocess.run([sys.executable, *words, "--help"], cwd=folder, capture_output=True, text=True)
@@ -169,6 +169,6 @@ def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run(monkeypatch):
-    """The device does not exist: the process ends with an exception, and so must the iteration."""
+    """The device does not exist, so the process ends with an exception. The iteration must end too."""
     with pytest.raises(workers.WorkerError, match="exit status 1"):
         list(workers.train_all([Point(1, "softmax", 4)], 1, "nowhere", "auto"))

@@ -1,4 +1,4 @@
-"""The synthetic retrieval task, against what the paper says of it."""
+"""Compares the synthetic retrieval task with its description in the paper."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_training_batch(replace):
 
 
 def test_queries_fall_on_positions_not_on_keys():
-    """A key that came three times of four is asked for three times of four."""
+    """A key at three of four positions is the query three of four times."""
     batch = task.training_batch(4000, 2, True, generator())
     often = batch.keys.sum(1) == 3
     asked = batch.queries[often, 0].float().mean().item()
@@ -59,7 +59,7 @@ def test_evaluation_asks_for_every_key_that_came_but_for_200_at_most(replace, S)
 
 
 class Memory(torch.nn.Module):
-    """Answers right for keys below ``known`` and with zeros for the others."""
+    """A model that answers correctly for keys below ``known``, and with zeros for the others."""
 
     def __init__(self, S, known):
         super().__init__()
@@ -75,7 +75,7 @@ class Memory(torch.nn.Module):
 
 
 def test_evaluation_loss_is_the_mean_over_batches_of_32():
-    """Of 40 keys the last batch holds 8, and counts as much as the first 32."""
+    """With 40 keys, the last batch of 8 counts as much as the first one of 32."""
     point = Point(1, "elu-sum", 40)
     assert evaluate(Memory(40, 40), point, generator()) == 0
     assert evaluate(Memory(40, 0), point, generator()) == 0.5

@@ -105,7 +105,7 @@ def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bo
     model = _content(checkpoint)
 
     def step(name: str, title: str, command: list[str], outputs: list[Path], work) -> dict:
-        return steps.do(folder, name, f"{stage}: {title}", [model, command], outputs, lambda: work(command), command)
+        return steps.run(folder, name, f"{stage}: {title}", [model, command], outputs, lambda: work(command), command)
 
     expected = corpus.SMOKE_SENTENCES if recipe.smoke else multi30k.SPLITS["test_2016_flickr"]
     output = recipe.generated(stage)
@@ -149,7 +149,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
 
         recipe.converted.parent.mkdir(exist_ok=True)
         command = commands.convert(recipe)
-        converted = steps.do(
+        converted = steps.run(
             *(folder, "convert", "convert to fast weights", command, [recipe.converted]),
             lambda: convert(recipe),
             command,
@@ -166,7 +166,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
             )
 
         title = f"fine-tune for {recipe.updates} updates"
-        trained = steps.do(folder, "train", title, command, [recipe.finetuned], train, command)
+        trained = steps.run(folder, "train", title, command, [recipe.finetuned], train, command)
         if recipe.smoke and (problem := loss_problem(trained)):
             raise RecipeError(f"smoke: {problem}; see {recipe.folder('finetuned')}/train.log")
         found.append(measure(recipe, steps, "finetuned", recipe.finetuned, long=True))

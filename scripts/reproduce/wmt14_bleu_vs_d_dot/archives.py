@@ -1,4 +1,4 @@
-"""The archives of WMT14 English-German: where they are, fetching them, checking them, the texts in them."""
+"""Downloads the archives of WMT14 English-German, checks them and extracts their texts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ LOCK = "archives.sha256.json"
 
 @dataclass(frozen=True)
 class Archive:
-    """`members`: text to {language: names that it may have in the archive}; `lines`: of a text, `md5`: of the archive,
-    where published."""
+    """An archive and what is known of it.
+
+    - `members`: for each text and language, the names that the file may have in the archive.
+    - `lines`: the published number of lines of each text, None if there is none.
+    - `md5`: the published checksum of the archive, None if there is none.
+    """
 
     url: str
     members: dict[str, dict[str, tuple[str, ...]]]
@@ -45,8 +49,8 @@ def _news_commentary(version: str, url: str, lines: int | None) -> Archive:
     return Archive(f"{url}/training-parallel-nc-{version}.tgz", _parallel(name, f"training/{name}.de-en"), lines)
 
 
-# The URLs are those of fairseq's examples/translation/prepare-wmt14en2de.sh. Lines: as published for WMT14 by
-# statmt.org; for News Commentary v12 we know no published number.
+# The URLs are those of fairseq's examples/translation/prepare-wmt14en2de.sh. The numbers of lines are those that
+# statmt.org publishes for WMT14; we know of none for News Commentary v12.
 EUROPARL = Archive(
     "http://statmt.org/wmt13/training-parallel-europarl-v7.tgz",
     _parallel("europarl-v7", "training/europarl-v7.de-en"),
@@ -78,7 +82,7 @@ TEST = Archive(
         }
     },
     3003,
-    "a8cd784e006feb32ac6f3d9ec7eb389a",  # sacreBLEU's, of its test set wmt14/full
+    "a8cd784e006feb32ac6f3d9ec7eb389a",  # what sacreBLEU expects for its test set wmt14/full
 )
 
 
@@ -87,48 +91,49 @@ def training(news_commentary: str) -> list[Archive]:
 
 
 def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
-    """Downloads what is not in `folder` yet, from where an earlier call stopped; returns the sha256.
+    """Downloads the archive unless it is in `folder`, continuing an earlier download; returns its sha256.
 
-    statmt.org publishes no checksums: that of the first download is kept in LOCK and must not change later.
+    statmt.org publishes no checksums, so the sha256 of the first download is kept in LOCK, and later downloads must
+    have the same.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = _lock(folder)
     target, part = folder / archive.file, folder / f"{archive.file}.part"
     if not target.exists():
-        if not (part.exists() and _is_whole(part)):
+        if not (part.exists() and _is_complete(part)):
             _download(archive.url, part, say)
         part.rename(target)
-    elif not _is_whole(target):
-        raise RecipeError(f"{target} is no whole .tgz; remove it and run the same command again")
-    return _checked(archive, known, folder, target)
+    elif not _is_complete(target):
+        raise RecipeError(f"{target} is not a complete .tgz; remove it and run the same command again")
+    return _verify(archive, known, folder, target)
 
 
 def _download(url: str, part: Path, say: Callable[[str], object]) -> None:
-    """What is there already is continued; from the start where that leads to no whole archive."""
+    """Continues a partial download; starts again if that does not give a complete archive."""
     if part.exists():
-        say(f"downloading {url}, from {part.stat().st_size:,} bytes on")
+        say(f"downloading {url}, continuing after {part.stat().st_size:,} bytes")
         status, answer = _curl(url, part)
-        if status == 0 and _is_whole(part):
+        if status == 0 and _is_complete(part):
             return
-        # curl's 33 and 36: the server sends no ranges, or not the one asked for; HTTP's 416: there is no such range.
+        # curl's statuses 33 and 36: the server cannot send a range, or not this one. HTTP status 416: no such range.
         if status in (0, 33, 36) or answer == "416":
-            say("what was there cannot be continued")
+            say("the partial download cannot be continued")
             part.unlink()
     if not part.exists():
         say(f"downloading {url}")
         status, _ = _curl(url, part)
-    if status == 0 and not _is_whole(part):
+    if status == 0 and not _is_complete(part):
         part.unlink()
-        raise RecipeError(f"{url}: what came is no whole .tgz and is removed; run the same command again")
+        raise RecipeError(f"{url}: the download was not a complete .tgz and is removed; run the same command again")
     if status:
         raise RecipeError(
-            f"{url}: curl failed with status {status}. The same command continues; or put {part.stem} into "
-            f"{part.parent} by hand."
+            f"{url}: curl failed with status {status}. The same command continues the download; you can also put "
+            f"{part.stem} into {part.parent} by hand."
         )
 
 
 def _curl(url: str, part: Path) -> tuple[int, str]:
-    """Its exit status, and that of the server's answer."""
+    """Runs curl; returns its exit status and the HTTP status of the server's answer."""
     command = ["curl", "--fail", "--location", "--retry", "5", "--continue-at", "-", "--write-out", "%{http_code}"]
     try:
         done = subprocess.run([*command, "--output", str(part), url], stdout=subprocess.PIPE, text=True)
@@ -137,8 +142,8 @@ def _curl(url: str, part: Path) -> tuple[int, str]:
         raise RecipeError("curl is not installed") from None
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether every byte can be unpacked; gzip holds a checksum of its own, at the end."""
+def _is_complete(path: Path) -> bool:
+    """Says whether the whole .tgz can be unpacked; gzip has a checksum at its end."""
     try:
         with gzip.open(path) as file:
             with tarfile.open(fileobj=file, mode="r|") as tar:
@@ -152,7 +157,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _lock(folder: Path) -> dict[str, str]:
-    """Address to sha256."""
+    """Returns the known sha256 of each URL."""
     file = folder / LOCK
     try:
         known = json.loads(file.read_text())
@@ -161,11 +166,14 @@ def _lock(folder: Path) -> dict[str, str]:
     except ValueError:
         known = None
     if not isinstance(known, dict):
-        raise RecipeError(f"{file} is no JSON object; restore it, or remove it if the archives there are to be trusted")
+        raise RecipeError(
+            f"{file} is not a JSON object; restore it, or remove it if you trust the archives in its folder"
+        )
     return known
 
 
-def _checked(archive: Archive, known: dict[str, str], folder: Path, target: Path) -> str:
+def _verify(archive: Archive, known: dict[str, str], folder: Path, target: Path) -> str:
+    """Raises RecipeError unless the archive has the expected checksums; keeps its sha256 in LOCK and returns it."""
     lock = folder / LOCK
     if archive.md5 is not None and (actual := _digest(target, "md5")) != archive.md5:
         raise RecipeError(f"{target}: md5 expected {archive.md5} (sacreBLEU's), actual {actual}; remove the archive")
@@ -174,7 +182,7 @@ def _checked(archive: Archive, known: dict[str, str], folder: Path, target: Path
     if expected != actual:
         raise RecipeError(
             f"{target}: sha256 expected {expected} (of the first download, in {lock}), actual {actual}. "
-            f"Remove the archive to fetch it again, or its line of the lock if the new one is to be trusted."
+            f"Remove the archive to download it again, or its line in that file if you trust the new archive."
         )
     write_atomically(lock, json.dumps(known, indent=2) + "\n")
     return actual
@@ -189,10 +197,10 @@ def _digest(path: Path, kind: str) -> str:
 
 
 def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = False) -> dict[str, int]:
-    """Writes the archive's texts to raw/TEXT.LANGUAGE, one sentence a line; returns their numbers of lines.
+    """Writes the archive's texts to raw/TEXT.LANGUAGE, one sentence a line; returns the number of lines of each text.
 
-    Raises RecipeError when a text is missing or is none, when its sides differ in length, or when its length is not the
-    published one.
+    Raises RecipeError if a text is missing or is not UTF-8, if its two sides differ in length, or if it does not have
+    the published number of lines and ``trust_any_size`` is not set.
     """
     raw.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -215,12 +223,13 @@ def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = Fa
             if archive.lines is not None and found[text] != archive.lines and not trust_any_size:
                 raise RecipeError(
                     f"{archive.file}: {text} has {found[text]:,} lines, expected the published {archive.lines:,}; "
-                    "--any-size goes on with it all the same"
+                    "--any-size accepts it all the same"
                 )
     return found
 
 
 def _text(archive: Archive, member: tarfile.TarInfo, tar: tarfile.TarFile) -> bytes:
+    """Returns the content of a member, which must be a file of UTF-8 text."""
     if not member.isreg():
         raise RecipeError(f"{archive.file}: expected {member.name} to be a file, not a link, folder or pipe")
     content = tar.extractfile(member).read()
@@ -233,6 +242,6 @@ def _text(archive: Archive, member: tarfile.TarInfo, tar: tarfile.TarFile) -> by
 
 
 def _segments(sgm: str) -> str:
-    # Entities stay as they are, as in sacreBLEU's own copy of these sets.
+    """Returns the sentences of an SGML file, one a line. Entities are kept, as in sacreBLEU's copy of these sets."""
     segments = re.findall(r"<seg[^>]*>(.*?)</seg>", sgm, re.DOTALL)
     return "".join(" ".join(segment.split()) + "\n" for segment in segments)

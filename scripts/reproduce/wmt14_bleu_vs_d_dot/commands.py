@@ -1,4 +1,4 @@
-"""The exact commands of one run, as argument lists. Paths are relative to the repository root where possible."""
+"""Builds the commands of one run as argument lists. Paths are relative to the repository root where possible."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from scripts.results.rows import Row
 
 from .presets import Preset
 
-# How a training is spread over processes; the result is the same up to rounding.
-SPREAD = ("--max-tokens", "--update-freq", "--distributed-world-size", "--distributed-port", "--cpu", "--num-workers")
+# Flags that say how a training is distributed over processes. The result is the same up to rounding.
+DISTRIBUTION_FLAGS = (
+    "--max-tokens",
+    "--update-freq",
+    "--distributed-world-size",
+    "--distributed-port",
+    "--cpu",
+    "--num-workers",
+)
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The GPUs of one run (none: CPU), and how its training is started when they are on several machines."""
+    """The GPUs of one run (none for the CPU), and the launcher of its training if it uses several machines."""
 
     gpus: tuple[int, ...] = ()
     world_size: int | None = None
@@ -31,21 +38,24 @@ class Devices:
 
     @property
     def variables(self) -> dict[str, str]:
-        # A launcher hands out the GPUs of its machines itself.
+        # A launcher assigns the GPUs of its machines itself.
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus and not self.launcher else {}
 
     @property
     def train_flags(self) -> dict:
         if not self.gpus and not self.launcher:
             return {"--cpu": True}
-        # SLURM: fairseq meets the other processes at this port.
+        # With SLURM, fairseq's processes connect at this port.
         port = {"--distributed-port": 29500} if self.launcher and Path(self.launcher[0]).name == "srun" else {}
         return {"--distributed-world-size": self.world, **port}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One row of a preset with one seed, in folder `path`. `lr`, `sites`, `precision`: see Preset.choices."""
+    """One row of a preset with one seed, in the folder `path`.
+
+    `choices` has the values of `Preset.choices`; `more` are the user's flags of fairseq-train.
+    """
 
     preset: Preset
     row: Row
@@ -61,7 +71,7 @@ class Run:
 
     @property
     def key(self) -> tuple:
-        """What its record is found by: train_and_score.key."""
+        """The key of this run's record, as `train_and_score.key` makes it from the record."""
         return self.preset.name, self.row.name, self.seed
 
     @property
@@ -79,7 +89,7 @@ class Run:
 
 
 def update_freq(preset: Preset, max_tokens: int, world: int) -> int:
-    """Batches to accumulate so that an update sees `tokens_per_update`, as with the preset's own number of GPUs."""
+    """Returns how many batches to accumulate, so that an update sees `tokens_per_update` with any number of GPUs."""
     batches, rest = divmod(preset.tokens_per_update, max_tokens * world)
     if rest or not batches:
         whole = preset.tokens_per_update // max_tokens
@@ -99,41 +109,41 @@ def _row_flags(run: Run) -> dict:
 
 def _trainer(launcher: tuple[str, ...]) -> list[str]:
     if any(Path(word).name in ("torchrun", "torch.distributed.run") for word in launcher):
-        return ["-m", TRAIN_MODULE]  # torchrun starts the interpreter itself
-    # Absolute: a launcher may start it in another folder.
+        return ["-m", TRAIN_MODULE]  # torchrun starts Python itself
+    # The path is absolute because a launcher may start Python in another folder.
     return [os.path.abspath(PYTHON), "-m", TRAIN_MODULE] if launcher else ["fairseq-train"]
 
 
 def train(run: Run, devices: Devices) -> list[str]:
     preset = run.preset
-    theirs = flags_of(list(run.more))
+    given = flags_of(list(run.more))
     flags = preset.model | _row_flags(run) | preset.training
     if "lr" in run.choices:
         flags["--lr"] = run.choices["lr"]
     if run.choices.get("precision", "fp32") != "fp32" and (devices.gpus or devices.launcher):
         flags[f"--{run.choices['precision']}"] = True
-    freq = update_freq(preset, int(theirs.get("--max-tokens", flags["--max-tokens"])), devices.world)
+    freq = update_freq(preset, int(given.get("--max-tokens", flags["--max-tokens"])), devices.world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if devices.gpus else 0, "--log-format": "json", **devices.train_flags}
     return [
         *devices.launcher,
         *_trainer(devices.launcher),
         *(f"{run.data}/bin", *USER_DIR, "--task", "translation", "--source-lang", "en", "--target-lang", "de"),
-        *words_of({flag: value for flag, value in flags.items() if flag not in theirs}),
+        *words_of({flag: value for flag, value in flags.items() if flag not in given}),
         *run.more,
     ]
 
 
 def train_flags(run: Run, devices: Devices) -> dict[str, str]:
-    """fairseq-train's own flags: the launcher may have some of the same names."""
+    """Returns the flags of fairseq-train, without those of the launcher, which may have the same names."""
     return flags_of(train(run, devices)[len(devices.launcher) :])
 
 
 def configuration(run: Run, devices: Devices) -> dict:
-    """What two trainings must have in common to be one."""
-    return {flag: value for flag, value in train_flags(run, devices).items() if flag and flag not in SPREAD} | {
-        "tokens per update": run.preset.tokens_per_update
-    }
+    """Returns the settings that must not change when a training is continued."""
+    return {
+        flag: value for flag, value in train_flags(run, devices).items() if flag and flag not in DISTRIBUTION_FLAGS
+    } | {"tokens per update": run.preset.tokens_per_update}
 
 
 def average(run: Run) -> list[str]:
@@ -168,6 +178,6 @@ def bleu(run: Run) -> list[str]:
     return [*command, "--compound-split", "de"] if run.preset.compound_split else command
 
 
-def all_of(run: Run, devices: Devices) -> list[list[str]]:
+def all_commands(run: Run, devices: Devices) -> list[list[str]]:
     merged = [average(run)] if run.preset.average is not None else []
     return [train(run, devices), *merged, generate(run, devices), bleu(run)]

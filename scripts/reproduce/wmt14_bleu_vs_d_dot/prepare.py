@@ -1,13 +1,14 @@
-"""WMT14 English-German, prepared as fairseq's examples/translation/prepare-wmt14en2de.sh does, for run.py.
+"""Prepares WMT14 English-German for run.py, as fairseq's examples/translation/prepare-wmt14en2de.sh does.
 
-Training: Europarl v7, Common Crawl, News Commentary v12 (or v9, that of 2014). Validation: newstest2013, as in the
-paper. Test: newstest2014, all 3003 sentences. Moses's punctuation normaliser, tokenizer (with hyphens split) and
-cleaning by sacremoses; 32,000 joint BPE pieces by SentencePiece, learnt on the tokens of every second line.
+The training data are Europarl v7, Common Crawl and News Commentary v12 (or v9, the version of 2014). Validation uses
+newstest2013, as in the paper, and the test set is newstest2014 with all its 3003 sentences. As with Moses's
+scripts, sacremoses normalises and tokenises text (splitting hyphens), and training pairs are cleaned. SentencePiece
+learns 32,000 joint BPE pieces on the tokens of every second line.
 
-An interrupted call is continued, a download from its last byte on where the server can. statmt.org publishes no
-checksums: archives are checked by gzip's own checksum and by the published numbers of lines, the test set's by the md5
-that sacreBLEU pins; their sha256 is kept at the first download (archives/archives.sha256.json) and must be the same
-later.
+After an interruption the same command continues; a download goes on after its last byte if the server supports this.
+statmt.org publishes no checksums. Archives are checked by gzip's own checksum and by the published numbers of lines,
+and the archive of the test set by the md5 that sacreBLEU expects. The sha256 of the first download is kept in
+archives/archives.sha256.json, and later downloads must have the same.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ from .archives import LANGUAGES
 
 OUT = Path("runs/wmt14_bleu_vs_d_dot/wmt14/data")
 STEPS = ("download", "extract", "tokenise", "pieces", "encode", "preprocess")
-PAIRS = 4_590_000  # with News Commentary v12, rounded: for the size of progress bars only
+PAIRS = 4_590_000  # with News Commentary v12, rounded
 
-# Extrapolated from 10,000 pairs on one core, where tokens took 9,700 lines/s and pieces 18,700 pairs/s; the archives'
-# sizes, the time for learning the pieces and for binarising, and the memory are guesses. Nobody ran the whole of it.
+# Extrapolated from 10,000 pairs on one core, which was tokenised at 9,700 lines/s and split into pieces at 18,700
+# pairs/s. The sizes of the archives, the time for learning pieces and for binarising, and the memory are guesses: the
+# whole preparation has not been run.
 COST = f"""\
-cost (an extrapolation, see prepare.py)
+cost (extrapolated, see prepare.py)
   disk        7 GB: archives 1.8, text 1.2, tokens 1.2, pieces 1.7, binarised 0.6
-  time        a download of 1.8 GB, then about 1.5 core-hours, half of them on --workers N processes
+  time        a download of 1.8 GB, then about 1.5 core-hours, half of which are shared by --workers N processes
   memory      about 8 GB while the BPE model is learnt
-  afterwards  about 290 GPU-hours a row on V100s, 3 of them for 4 days (Schlag et al. 2021, Appendix E), and 10 GB of
-              checkpoints a row
+  training    afterwards, about 290 GPU-hours on V100s for each row (4 days on 3 of them: Schlag et al. 2021,
+              Appendix E), and 10 GB of checkpoints
 about {PAIRS:,} pairs, {preprocessing.VOCABULARY:,} joint pieces"""
 
 
@@ -46,11 +48,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
     prog = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=COST, formatter_class=layout)
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
-    parser.add_argument("--news-commentary", choices=list(archives.NEWS_COMMENTARY), default="v12", help="default: v12")
-    parser.add_argument("--workers", type=int, default=process.cores(), metavar="N", help="processes (default: cores)")
-    parser.add_argument("--any-size", action="store_true", help="take texts that do not have the published line count")
-    parser.add_argument("--dry-run", action="store_true", help="only print cost, downloads and commands")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"folder of the corpus (default: {OUT})")
+    parser.add_argument(
+        "--news-commentary", choices=list(archives.NEWS_COMMENTARY), default="v12", help="version (default: v12)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=process.cores(), metavar="N", help="processes (default: one for each core)"
+    )
+    parser.add_argument(
+        "--any-size", action="store_true", help="accept texts that do not have the published number of lines"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only print the cost, the downloads and the commands")
     options = parser.parse_args(argv)
     if options.workers < 1:
         parser.error(f"--workers {options.workers}: expected 1 or more")
@@ -70,13 +78,13 @@ def plan(options) -> str:
     needed = [*archives.training(options.news_commentary), archives.DEV, archives.TEST]
     urls = "\n".join(f"  {archive.url}" for archive in needed)
     return (
-        f"{COST}\n\ndownloads, into {options.out}/archives (what is there already is kept):\n{urls}\n\n"
+        f"{COST}\n\ndownloads into {options.out}/archives, unless they are there already:\n{urls}\n\n"
         f"{commands.printed(preprocess(options.out, options.workers))}"
     )
 
 
-class _Tick:
-    """A bar over the lines of a step; elsewhere than on a terminal, a line every tenth."""
+class _LineProgress:
+    """Shows the progress of a step: a bar on a terminal, elsewhere a line for each tenth of the work."""
 
     def __init__(self, total: int, what: str):
         self.bar = new_bar(total, "line", what) if on_terminal() else None
@@ -97,7 +105,7 @@ class _Tick:
 def _tokenise(options, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
     for language in LANGUAGES:
         for name, sources in sets.items():
-            tick = _Tick(sum(counts[text] for text in sources), f"{name}.{language}")
+            tick = _LineProgress(sum(counts[text] for text in sources), f"{name}.{language}")
             paths = [options.out / "raw" / f"{text}.{language}" for text in sources]
             target = options.out / "tok" / f"{name}.{language}"
             preprocessing.tokenise(paths, target, language, options.workers, name == "train", tick)
@@ -108,7 +116,7 @@ def _tokenise(options, sets: dict[str, list[str]], counts: dict[str, int]) -> di
 def _encode(out: Path, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
     pairs = {}
     for name, sources in sets.items():
-        tick = _Tick(sum(counts[text] for text in sources), f"{name}, pieces")
+        tick = _LineProgress(sum(counts[text] for text in sources), f"{name}, pieces")
         source = {language: out / "tok" / f"{name}.{language}" for language in LANGUAGES}
         target = {language: out / "bpe" / f"{name}.{language}" for language in LANGUAGES}
         pairs[name] = preprocessing.encode(out / SENTENCEPIECE, source, target, clean=name == "train", tick=tick)
@@ -119,7 +127,7 @@ def _encode(out: Path, sets: dict[str, list[str]], counts: dict[str, int]) -> di
 
 
 def prepare(options) -> None:
-    """Raises RecipeError."""
+    """Runs the steps of the preparation that are not finished. Raises RecipeError if one fails."""
     packages.require()
     out, steps = options.out, Steps(len(STEPS))
     training, tests = archives.training(options.news_commentary), [archives.DEV, archives.TEST]
@@ -128,8 +136,8 @@ def prepare(options) -> None:
     sets = {"train": names, "newstest2013": ["newstest2013"], "newstest2014": ["newstest2014"]}
     folder = Folder(out, STEPS)
 
-    def files(kind: str, texts_: list[str]) -> list[Path]:
-        return [out / kind / f"{text}.{language}" for text in texts_ for language in LANGUAGES]
+    def files(kind: str, texts: list[str]) -> list[Path]:
+        return [out / kind / f"{text}.{language}" for text in texts for language in LANGUAGES]
 
     def fetch() -> dict:
         return {a.file: archives.fetch(a, out / "archives", lambda text: print(f"  {text}")) for a in needed}
@@ -155,15 +163,15 @@ def prepare(options) -> None:
     with folder.locked():
         folder.claim({"news commentary": options.news_commentary, "vocabulary": preprocessing.VOCABULARY})
         done = [out / "archives" / archive.file for archive in needed]
-        steps.do(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
+        steps.run(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
         raw = files("raw", [text for sources in sets.values() for text in sources])
-        counts = steps.do(folder, "extract", "texts", {}, raw, extract)["lines"]
+        counts = steps.run(folder, "extract", "extract the texts", {}, raw, extract)["lines"]
         tok, bpe = files("tok", list(sets)), files("bpe", list(sets))
-        title = "normalise and tokenise"
-        steps.do(folder, "tokenise", title, {}, tok, lambda: _tokenise(options, sets, counts))
-        steps.do(folder, "pieces", f"learn {preprocessing.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
-        steps.do(folder, "encode", "pieces, cleaned", {}, bpe, lambda: _encode(out, sets, counts))
-        steps.do(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
+        title = "normalise, tokenise"
+        steps.run(folder, "tokenise", title, {}, tok, lambda: _tokenise(options, sets, counts))
+        steps.run(folder, "pieces", f"learn {preprocessing.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
+        steps.run(folder, "encode", "split into pieces, clean", {}, bpe, lambda: _encode(out, sets, counts))
+        steps.run(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
     print(f"{out} is ready; continue with {Path(__file__).parent.relative_to(process.ROOT)}/run.py --preset wmt14")
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# WMT14 English-German for run.py --preset wmt14: see --help, and --dry-run for cost and downloads.
+# Prepares WMT14 English-German for run.py --preset wmt14. --help has the options; --dry-run prints cost and downloads.
 set -euo pipefail
 
-export FWP_CALLER_FOLDER=$PWD # what a relative --out is relative to
+export FWP_CALLER_FOLDER=$PWD # where a relative --out starts
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 
-# A wrong flag should not cost an installation first, and --help and --dry-run need none.
+# Wrong flags are found, and --help and --dry-run work, before anything is installed.
 python=$(scripts/python.sh --no-install)
 module=scripts.reproduce.wmt14_bleu_vs_d_dot.prepare
 "$python" -m "$module" --dry-run "$@"
@@ -17,5 +17,5 @@ for argument in "$@"; do
 done
 
 python=$(scripts/python.sh)
-# exec: a signal sent to this script must reach the program that knows how to stop.
+# exec, so that a signal sent to this script reaches the program, which handles it.
 exec "$python" -m "$module" "$@"

@@ -1,4 +1,4 @@
-"""From raw text to the pieces that fairseq-preprocess reads: Moses's normalisation and tokens, joint BPE, cleaning."""
+"""Turns raw text into pieces for fairseq-preprocess: Moses's normalisation and tokens, joint BPE, cleaning."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from fwp_fairseq.files import replaced, write_atomically
 
 VOCABULARY = 32000
-# Of the training text's characters; the rest of Common Crawl's alphabets becomes <unk>.
+# The share of the training text's characters that pieces cover. Rarer characters, mostly Common Crawl's, become <unk>.
 COVERAGE = 0.9999
-# Every second line: SentencePiece needs less memory, and the frequencies are those of the whole but for chance.
+# Pieces are learnt on every second line: this takes less memory, and frequencies differ from the whole by chance only.
 LEARN_EVERY = 2
 MAX_PIECES, MAX_RATIO = 250, 1.5
 _CHUNK, _BLOCK = 500, 100_000
@@ -24,14 +24,14 @@ _worker: dict = {}
 
 
 def lines(path: Path) -> Iterator[str]:
-    # Only \n ends a sentence: Common Crawl holds other separators inside of lines.
+    # Only \n ends a sentence, because lines of Common Crawl contain other separators.
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
 
 
 def printable(line: str) -> str:
-    """As Moses's remove-non-printing-char.perl: a space for every control, format or unassigned character."""
+    """Replaces control, format and unassigned characters by spaces, as Moses's remove-non-printing-char.perl does."""
     if line.isprintable():
         return line
     return "".join(" " if unicodedata.category(c)[0] == "C" else c for c in line)
@@ -53,17 +53,17 @@ def _tokens(line: str) -> str:
 
 
 def tokenise(sources: list[Path], target: Path, language: str, workers: int, normalise: bool, tick=None) -> int:
-    """Writes the tokens of all sources, one after another; returns the number of lines. Cost: see README.md."""
+    """Writes the tokens of all sources into `target`, one source after another; returns the number of lines."""
     count = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     texts = (line for source in sources for line in lines(source))
-    # Not fork: the caller may have threads.
+    # spawn rather than fork, because the caller may have threads.
     context = multiprocessing.get_context("spawn")
     with (
         context.Pool(workers, initializer=_start, initargs=(language, normalise)) as pool,
         replaced(target) as out,
     ):
-        # imap reads ahead without bound, hence the blocks.
+        # imap would read all of the text ahead, so it is given one block at a time.
         while block := list(islice(texts, _BLOCK)):
             for text in pool.imap(_tokens, block, chunksize=_CHUNK):
                 out.write(f"{text}\n".encode())
@@ -74,7 +74,7 @@ def tokenise(sources: list[Path], target: Path, language: str, workers: int, nor
 
 
 def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LEARN_EVERY) -> None:
-    """A joint SentencePiece BPE model over tokens, which it leaves as they are; learnt on one line in `every`."""
+    """Learns a joint SentencePiece BPE model on one of `every` lines of tokens, which it does not normalise."""
     import sentencepiece
 
     memory = io.BytesIO()
@@ -92,10 +92,10 @@ def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LE
 
 
 def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clean: bool, tick=None) -> tuple[int, int]:
-    """The pieces of a parallel text; returns the numbers of pairs read and kept.
+    """Writes the pieces of a parallel text; returns the numbers of pairs that were read and kept.
 
-    `clean`, as Moses's clean-corpus-n.perl with fairseq's limits: drops pairs with an empty side, one of more than
-    MAX_PIECES, or sides whose lengths differ by more than MAX_RATIO.
+    With `clean`, drops pairs that have an empty side, a side of more than MAX_PIECES, or a longer side of more than
+    MAX_RATIO times the shorter. This is Moses's clean-corpus-n.perl with fairseq's limits.
     """
     import sentencepiece
 

@@ -1,4 +1,4 @@
-"""The three scales of the experiment: every number of model, training and decoding."""
+"""The three scales of the experiment, with every setting of their models, training and decoding."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 
 from scripts.results.rows import BY_NAME, ROWS, Row
 
-# With fairseq's default of 8, a last batch of fewer sentences is left out: of validation, and of what is translated.
-_WHOLE = {"--required-batch-size-multiple": 1}
+# With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
+_ALL_SENTENCES = {"--required-batch-size-multiple": 1}
 _ADAM = {"--optimizer": "adam", "--adam-betas": "(0.9, 0.98)"}
 _LABEL_SMOOTHING = {"--criterion": "label_smoothed_cross_entropy", "--label-smoothing": 0.1}
 
 
 @dataclass(frozen=True)
 class Preset:
-    """`tokens_per_update`: whatever the number of GPUs. `average`: this many last epochs; None: the best checkpoint."""
+    """The settings of one scale.
+
+    - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
+    - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
+    """
 
     name: str
     corpus: str
@@ -27,11 +31,12 @@ class Preset:
     distributed: bool = False  # whether one run can use several GPUs
     compound_split: bool = False
     rows: tuple[Row, ...] = ROWS
-    choices: dict = field(default_factory=dict)  # option of run.py to its values, the default first
+    choices: dict = field(default_factory=dict)  # the values of options of run.py, the default first
 
 
-# Ott et al. 2018's big recipe (fairseq examples/scaling_nmt/README.md), as in Appendix E of Schlag et al. 2021: 3 GPUs,
-# at most 3584 tokens each, 16 batches accumulated, 45 epochs, the best checkpoint by validation BLEU.
+# The recipe for the big model of Ott et al. 2018 (fairseq examples/scaling_nmt/README.md), as in Appendix E of
+# Schlag et al. 2021: 3 GPUs, at most 3584 tokens each, 16 batches accumulated, 45 epochs, and the best checkpoint by
+# validation BLEU.
 WMT14 = Preset(
     name="wmt14",
     corpus="wmt14",
@@ -50,7 +55,7 @@ WMT14 = Preset(
         **_LABEL_SMOOTHING,
         "--max-tokens": 3584,
         "--max-epoch": 45,
-        **_WHOLE,
+        **_ALL_SENTENCES,
         "--eval-bleu": True,
         "--eval-bleu-args": '{"beam": 4, "lenpen": 0.6}',
         "--eval-bleu-detok": "moses",
@@ -62,11 +67,11 @@ WMT14 = Preset(
         "--log-interval": 100,
     },
     tokens_per_update=3584 * 16 * 3,
-    decoding={"--beam": 4, "--lenpen": 0.6, "--batch-size": 128, "--tokenizer": "moses", **_WHOLE},
+    decoding={"--beam": 4, "--lenpen": 0.6, "--batch-size": 128, "--tokenizer": "moses", **_ALL_SENTENCES},
     distributed=True,
     compound_split=True,
-    # Not known of the paper's set-up: its README's sentence on --update-freq 16 goes on with lr 1e-3, the example has
-    # 5e-4; which attentions were replaced.
+    # The paper does not report these. On the learning rate fairseq's README has 5e-4 in its example, and 1e-3 where it
+    # recommends --update-freq 16. `sites` are the attentions that were replaced.
     choices={"lr": ("1e-3", "5e-4"), "sites": ("all", "decoder"), "precision": ("fp16", "bf16", "fp32")},
 )
 
@@ -92,17 +97,17 @@ MULTI30K = Preset(
         "--max-update": 1300,
         **_LABEL_SMOOTHING,
         "--max-tokens": 2500,
-        **_WHOLE,
+        **_ALL_SENTENCES,
         "--keep-last-epochs": 2,
         "--log-interval": 10,
     },
     tokens_per_update=2500,
-    decoding={"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **_WHOLE},
+    decoding={"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **_ALL_SENTENCES},
     average=2,
 )
 
-# The same steps in seconds. It ends within an epoch, hence a checkpoint by updates for `fwp average` to find; and an
-# untrained model never ends a sentence, hence the short limit.
+# All steps, in seconds. The training ends within an epoch, so it saves a checkpoint after some updates, for
+# `fwp average` to find. An untrained model never ends a sentence, so translations are limited to a few tokens.
 SMOKE = Preset(
     name="smoke",
     corpus="multi30k",

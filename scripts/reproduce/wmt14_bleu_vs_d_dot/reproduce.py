@@ -1,4 +1,4 @@
-"""The rows of a preset, those that are not recorded yet."""
+"""Runs the rows of a preset that are not recorded yet."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from .train_and_score import FILE, Sweep, recorded, train_and_score
 
 
 def devices_of(options) -> list[Devices]:
+    """Returns the devices of each of the runs that go on at a time."""
     gpus = options.gpus
     if gpus is None:
         import torch
 
         gpus = () if options.cpu else tuple(range(torch.cuda.device_count()))
     if not gpus and not options.cpu and not options.launcher and options.preset is WMT14:
-        raise RecipeError("no GPU is visible; --preset wmt14 takes years on a CPU: give --gpus 0,1,..., or --cpu")
+        raise RecipeError("no GPU is visible, and --preset wmt14 takes years on a CPU: set --gpus 0,1,..., or --cpu")
     if options.launcher:
         return [Devices(gpus, options.world_size, tuple(shlex.split(options.launcher)))]
     return [Devices(share) for share in shares(gpus, options.jobs, options.preset.distributed)]
@@ -47,12 +48,13 @@ def runs_of(options) -> list[Run]:
             choices=options.choices,
             more=options.more,
         )
-        for seed in options.seeds  # a whole table comes before a second seed
+        for seed in options.seeds  # all rows of one seed come before the next seed
         for row in rows
     ]
 
 
 def explain_batch(options, devices: Devices) -> str:
+    """Returns a line that says how an update's tokens are shared among devices and batches."""
     preset = options.preset
     flags = commands.train_flags(runs_of(options)[0], devices)
     workers = "GPU" if devices.gpus or devices.launcher else "CPU process"
@@ -84,7 +86,8 @@ def reproduce(options) -> int:
         list_rows(options, runs)
         return 0
     files = (options.out / FILE, *([process.ROOT / RECORDS] if options.record else []))
-    # The last file decides: a fresh clone's own folder is empty and must not make it repeat what the project has.
+    # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own
+    # folder is empty, must not repeat these runs.
     known = recorded(files[-1])
     missing = [run for run in runs if run.key not in known]
     devices = devices_of(options)
@@ -92,7 +95,7 @@ def reproduce(options) -> int:
         print(f"# {explain_batch(options, devices[0])}")
         for run in missing:
             print(f"\n# {run.name}")
-            for command in commands.all_of(run, devices[0]):
+            for command in commands.all_commands(run, devices[0]):
                 print(printed(command))
         return 0
     if options.record:
@@ -103,7 +106,7 @@ def reproduce(options) -> int:
     say(f"+ {shlex.join(options.command)}")
     say(explain_batch(options, devices[0]))
     if len(missing) < len(runs):
-        say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded and skipped")
+        say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped")
     if not missing:
         return 0
     for path in (options.out, missing[0].data):
@@ -111,7 +114,7 @@ def reproduce(options) -> int:
     if preset.corpus == "multi30k":
         corpus.prepare(Steps(len(corpus.STEPS)), missing[0].data)
     elif not (missing[0].data / "bin/dict.de.txt").is_file():
-        raise RecipeError(f"{missing[0].data} holds no prepared corpus: run {HERE}/prepare.sh --out {missing[0].data}")
+        raise RecipeError(f"{missing[0].data} has no prepared corpus: run {HERE}/prepare.sh --out {missing[0].data}")
 
     stop = threading.Event()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""See --help."""
+"""Trains, decodes, scores and records the rows of BLEU over d_dot; see --help."""
 
 import sys
 from pathlib import Path

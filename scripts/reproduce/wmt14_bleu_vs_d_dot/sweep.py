@@ -1,4 +1,4 @@
-"""Several runs, some at a time; one that fails does not stop the others."""
+"""Carries out several runs, some of them at a time. If one fails, the others go on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .commands import Devices, Run
 
 
 def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:
-    """The GPUs of each of `jobs` runs at a time: their own where there are enough, else shared in turn."""
+    """Distributes GPUs over `jobs` runs that go on at the same time; returns the GPUs of each.
+
+    A GPU is shared only if there are fewer GPUs than runs. A run that is not `distributed` gets at most one.
+    """
     if jobs >= len(gpus) or not distributed:
         return [gpus[slot % len(gpus) : slot % len(gpus) + 1] if gpus else () for slot in range(jobs)]
     return [gpus[slot::jobs] for slot in range(jobs)]
@@ -29,8 +32,8 @@ def sweep(
 ) -> dict[str, Exception]:
     """Calls run_one(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by run's name.
 
-    Whatever interrupts it (a signal) or one of the runs (KeyboardInterrupt: Ctrl-C may end a tool first) sets `stop`,
-    which `run_one` must heed by raising Stopped, and goes on upwards once all have ended.
+    A signal, or a KeyboardInterrupt of a run whose tool was ended by Ctrl-C first, sets `stop`; `run_one` must then
+    raise Stopped. Once all runs have ended, the exception is raised again.
     """
     waiting: queue.SimpleQueue[Run] = queue.SimpleQueue()
     for run in runs:
@@ -56,7 +59,7 @@ def sweep(
                 return
             except Exception as error:
                 failures[run.name] = error
-                say(f"{run.name}: FAILED, the others go on: {str(error).partition(chr(10))[0]}")
+                say(f"{run.name}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
             done.append(time.monotonic() - begin)
             left = len(runs) - len(done)
             text = f", about {duration(left * done[-1] / len(done))} left" if left else ""

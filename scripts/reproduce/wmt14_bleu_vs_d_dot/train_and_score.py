@@ -1,4 +1,4 @@
-"""One run from training to record: what is finished is kept, what was interrupted is continued."""
+"""Takes one run from training to its record. Keeps steps that are finished, and continues an interrupted one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ FILE = "bleu_vs_d_dot.jsonl"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What its runs share. `jobs`: how many run at a time on the machine; `check` raises when the sweep is to stop;
-    `records`: the files that get a record of each; `command`: what was called."""
+    """What the runs of a sweep share.
+
+    - `jobs`: how many runs go on at a time on this machine.
+    - `check`: raises Stopped if the sweep is to stop.
+    - `records`: the files to which each run appends its record.
+    - `command`: the command that the user called.
+    """
 
     jobs: int
     say: Callable[[str], object]
@@ -34,20 +39,21 @@ class Sweep:
 
 
 def key(record: dict) -> tuple:
+    """Returns what identifies a run among records: preset, row and seed."""
     return record["preset"], record["row"], record["seed"]
 
 
 def recorded(path: Path) -> set[tuple]:
-    """Keys of the records in one file. Raises ValueError naming a line that is no record."""
+    """Returns the keys of the records in one file. Raises ValueError for a line that is no record, naming it."""
     from scripts.results import records
 
     return {key(record) for record in records.read_file(path)} if path.is_file() else set()
 
 
 def train_and_score(run: Run, devices: Devices, sweep: Sweep, slot: int = 0) -> dict:
-    """Trains, decodes, scores; appends the record to every file that lacks it, and returns it.
+    """Trains, decodes and scores; returns the record and appends it to every file that does not have it.
 
-    Raises RecipeError when a tool fails or another process works on the same run.
+    Raises RecipeError if a tool fails or another process works on the same run.
     """
     from scripts.results import records
 
@@ -71,7 +77,7 @@ def train_and_score(run: Run, devices: Devices, sweep: Sweep, slot: int = 0) -> 
 
 
 def _results(run: Run, devices: Devices, sweep: Sweep, slot: int, folder: Folder, say: Callable[[str], None]) -> tuple:
-    """What training, decoding and scoring found, each done unless it is done already."""
+    """Returns the results of training, decoding and scoring; runs the steps that are not finished."""
     from scripts.results import records
 
     options = {"variables": process.environment(sweep.jobs) | devices.variables, "on_tick": sweep.check}
@@ -108,7 +114,7 @@ def _results(run: Run, devices: Devices, sweep: Sweep, slot: int, folder: Folder
 
     last = run.path / "checkpoints/checkpoint_last.pt"
     trained = step("train", configuration, [last], work_train)
-    if problem := loss_problem(trained):  # a result too, and recorded
+    if problem := loss_problem(trained):  # this is a result too, and is recorded
         say(f"{problem}; see {run.path}/train.log")
     if run.preset.average is not None:
         step("average", commands.average(run), [run.checkpoint], work_average)
