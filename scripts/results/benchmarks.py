@@ -95,7 +95,7 @@ def _steps(device: str, scale: float, unit: str) -> Table:
         f"softmax, {unit}": _of("decode", _seconds("softmax", ".2f", scale)),
         "ratio": _of("decode", _ratio("softmax")),
         "target": _of("decode", _limit("softmax")),
-        "": _of("decode", _verdict("softmax")),
+        "against target": _of("decode", _verdict("softmax")),
         "over the state step": _of("decode", _ratio("state")),
         "reordering over step": _of("reorder", _ratio("step", ".1%")),
         "its target": _of("reorder", _limit("step", ".0%")),
@@ -131,17 +131,17 @@ def _target(record: dict) -> object:
     return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
 
 
-_TARGETS = {"target": number("limit", ".2f"), "": _target}
+_TARGETS = {"target": number("limit", ".2f"), "against target": _target}
 
 
 def _speed_and_memory(*speeds: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
     return {
         **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
         f"stock in the same run, {speeds[0]}": _stock(speeds[0]),
-        "of stock": number("ratio", ".2f"),
+        "speed over stock": number("ratio", ".2f"),
         **targets,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
-        "of stock's": number("peak_ratio", ".2f"),
+        "memory over stock": number("peak_ratio", ".2f"),
     }
 
 
@@ -208,11 +208,11 @@ TABLES = {
             "softmax, ms": _of("forward", _seconds("softmax", ".2f", 1e3)),
             "ratio": _of("forward", _ratio("softmax")),
             "target": _of("forward", _limit("softmax")),
-            "": _of("forward", _verdict("softmax")),
+            "against target": _of("forward", _verdict("softmax")),
             "softmax forward + backward, ms": _of("both", _seconds("softmax", ".2f", 1e3)),
             "its ratio": _of("both", _ratio("softmax")),
             "its target": _of("both", _limit("softmax")),
-            " ": _of("both", _verdict("softmax")),
+            "against its target": _of("both", _verdict("softmax")),
         },
     ),
     "attention-peers": _operator(
@@ -228,12 +228,12 @@ TABLES = {
         {
             "µs": _of("forward", _seconds("ours", ".1f", 1e6)),
             "target": _of("forward", _limit("seconds", ".1f", 1e6)),
-            "of softmax": _of("forward", _ratio("softmax")),
+            "over softmax": _of("forward", _ratio("softmax")),
             "its target": _of("forward", _limit("softmax")),
             "FLA over ours": _of("forward", _slower("fla")),
             "forward + backward, µs": _of("both", _seconds("ours", ".1f", 1e6)),
             "target of both": _of("both", _limit("seconds", ".1f", 1e6)),
-            "both, of softmax": _of("both", _ratio("softmax")),
+            "both, over softmax": _of("both", _ratio("softmax")),
             "both, FLA over ours": _of("both", _slower("fla")),
         },
     ),

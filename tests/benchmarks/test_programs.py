@@ -81,7 +81,7 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert first["ratios"]["softmax"] == pytest.approx(first["seconds"]["ours"] / first["seconds"]["softmax"])
     assert first["over"]["softmax"] > 1 > first["over"]["torch"] and len(first["load"]) == 3
     (row,) = shown(tmp_path, "attention")
-    assert row["ratio"] == f"{first['ratios']['softmax']:.2f}" and "missed by" in row[""]
+    assert row["ratio"] == f"{first['ratios']['softmax']:.2f}" and "missed by" in row["against target"]
     assert float(shown(tmp_path, "attention-peers")[0]["torch"]) == pytest.approx(
         1 / first["ratios"]["torch"], abs=0.06
     )

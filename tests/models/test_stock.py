@@ -39,7 +39,7 @@ def test_every_promised_architecture_is_registered():
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_builds(arch):
-    """Models are built at full size without memory. FAVOR+ needs memory to draw numbers, so its model has few layers."""
+    """Models are built at full size without memory. FAVOR+ needs memory to draw numbers, so its model is shallow."""
     if "performer" in arch:
         model = build_raw(arch, encoder_layers=1, decoder_layers=1)
     else:
