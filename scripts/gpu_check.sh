@@ -168,7 +168,7 @@ part_build() {
 # Tests spend most of their time in the reference on the CPU. Without pytest-xdist, each file of tests gets a process.
 processes=$(((processors + 1) / 2))
 [ "$processes" -le 8 ] || processes=8
-files=(tests/cuda/test_{decode_kernels,glue,kernels,walks}.py)
+files=(tests/cuda/test_{decode_kernels,glue,kernels,segments}.py)
 one_file() { limited "${kernels[@]}" "${files[$1]}"; }
 part_test() {
   if limited "$python" -c 'import xdist' 2>/dev/null; then
