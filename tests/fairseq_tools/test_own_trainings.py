@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fwp_fairseq.cli import main
-from fwp_fairseq.tables.plot import described
+from fwp_fairseq.tables.plot import embedded_description
 
 SHORT = ("--max-update", 4, "--validate-interval-updates", 2)
 
@@ -103,7 +103,7 @@ def test_plot_in_every_format(own, tmp_path, capsys):
     folder, _ = own
     files = [tmp_path / f"plot.{kind}" for kind in ("png", "svg", "pdf")]
     table(capsys, "--results", folder, "--plot", *files)
-    drawn = [json.loads(described(path.read_bytes())) for path in files]
+    drawn = [json.loads(embedded_description(path.read_bytes())) for path in files]
     assert drawn[0] == drawn[1] == drawn[2] and files[2].read_bytes().startswith(b"%PDF")
     assert drawn[0]["y"] == "validation loss" and drawn[0]["x"] == "d_dot"
     assert [line["label"] for line in drawn[0]["lines"]] == ["softmax"]
