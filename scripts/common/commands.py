@@ -24,6 +24,7 @@ TOOLS = {
     "fairseq-preprocess": [PYTHON, "-m", "fairseq_cli.preprocess"],
     "fairseq-train": [PYTHON, "-m", TRAIN_MODULE],
     "fairseq-generate": [PYTHON, "-m", "fairseq_cli.generate"],
+    "fairseq-eval-lm": [PYTHON, "-m", "fairseq_cli.eval_lm"],
     "fairseq-interactive": [PYTHON, "-m", "fairseq_cli.interactive"],
     "fwp": [PYTHON, "-m", "fwp_fairseq"],
 }

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from scripts.common import commands as common
-from scripts.common import interruption, process
+from scripts.common import interruption, process, sweep
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import corpus
-from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, sweep, train_and_score
+from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
 

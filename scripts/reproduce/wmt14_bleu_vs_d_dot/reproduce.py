@@ -11,6 +11,7 @@ from scripts.common.commands import printed
 from scripts.common.folder import RecipeError, refuse_path
 from scripts.common.progress import on_terminal, write_above_bars
 from scripts.common.steps import Steps
+from scripts.common.sweep import Sweep, shares, sweep
 from scripts.data import corpus
 from scripts.results.rows import D_KEY
 
@@ -18,8 +19,7 @@ from . import commands
 from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Devices, Run
 from .presets import WMT14
-from .sweep import shares, sweep
-from .train_and_score import FILE, Sweep, recorded, train_and_score
+from .train_and_score import FILE, recorded, train_and_score
 
 
 def devices_of(options) -> list[Devices]:

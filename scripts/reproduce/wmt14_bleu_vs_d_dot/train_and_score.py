@@ -5,37 +5,19 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.common import process, score, training
 from scripts.common.commands import as_run
 from scripts.common.folder import Folder
-from scripts.common.progress import TrainingDisplay, duration, loss_problem
+from scripts.common.progress import duration, loss_problem
+from scripts.common.sweep import Sweep, SweepDisplay
 
 from . import commands
 from .commands import Devices, Run
 
 STEPS = ("train", "average", "generate", "bleu")
 FILE = "bleu_vs_d_dot.jsonl"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What the runs of a sweep share.
-
-    - `jobs`: how many runs go on at a time on this machine.
-    - `check`: raises Stopped if the sweep is to stop.
-    - `records`: the files to which each run appends its record.
-    - `command`: the command that the user called.
-    """
-
-    jobs: int
-    say: Callable[[str], object]
-    check: Callable[[], object]
-    terminal: bool
-    records: tuple[Path, ...]
-    command: tuple[str, ...]
 
 
 def key(record: dict) -> tuple:
@@ -95,7 +77,7 @@ def _results(run: Run, devices: Devices, sweep: Sweep, slot: int, folder: Folder
     def work_train() -> dict:
         environment = records.environment()
         say("training")
-        display = _Display(training.progress(train), sweep.terminal, run.name, slot, sweep.check)
+        display = SweepDisplay(training.progress(train), sweep, run.name, slot)
         return training.train(run.path, train, display, say, **options) | {
             "command": as_run(train),
             "threads": int(options["variables"]["OMP_NUM_THREADS"]),
@@ -121,16 +103,6 @@ def _results(run: Run, devices: Devices, sweep: Sweep, slot: int, folder: Folder
     decoded = step("generate", decode, [run.generated], work_generate)
     scored = step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **options)})
     return trained, decoded, scored["scores"]
-
-
-class _Display(TrainingDisplay):
-    def __init__(self, progress, terminal: bool, name: str, position: int, check: Callable[[], object]):
-        super().__init__(progress, terminal, name, position)
-        self.check = check
-
-    def line(self, text: str) -> None:
-        self.check()
-        super().line(text)
 
 
 def _record(run: Run, sweep: Sweep, trained: dict, decoded: dict, scores: list[dict]) -> dict:

@@ -6,11 +6,50 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from scripts.common.interruption import Stopped
-from scripts.common.progress import duration
+from .interruption import Stopped
+from .progress import TrainingDisplay, duration
 
-from .commands import Devices, Run
+
+class Named(Protocol):
+    name: str
+
+
+Run = TypeVar("Run", bound=Named)
+Devices = TypeVar("Devices")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the runs of a sweep share.
+
+    - `jobs`: how many runs go on at a time on this machine.
+    - `check`: raises Stopped if the sweep is to stop.
+    - `records`: the files to which each run appends its record.
+    - `command`: the command that the user called.
+    """
+
+    jobs: int
+    say: Callable[[str], object]
+    check: Callable[[], object]
+    terminal: bool
+    records: tuple[Path, ...]
+    command: tuple[str, ...]
+
+
+class SweepDisplay(TrainingDisplay):
+    """The display of a training that ends when its sweep is to stop."""
+
+    def __init__(self, progress, sweep: Sweep, name: str, position: int):
+        super().__init__(progress, sweep.terminal, name, position)
+        self.check = sweep.check
+
+    def line(self, text: str) -> None:
+        self.check()
+        super().line(text)
 
 
 def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:

@@ -1,0 +1,166 @@
+"""Prepares the text of a preset: raw text in three parts, the tokens that a model reads, and these binarised."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fwp_fairseq.files import replaced, write_atomically
+from scripts.common import process
+from scripts.common.folder import Folder, RecipeError
+from scripts.common.steps import Steps
+from scripts.data import texts
+
+SPLITS = ("train", "valid", "test")
+STEPS = ("text", "tokens", "preprocess")
+# As in fwp ppl and SentencePiece, this stands for a space.
+SPACE = "\u2581"
+PIECES = 4000
+SMOKE_CHARACTERS = 6000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text and its tokens.
+
+    Args:
+        sources: what is fetched.
+        split: writes raw/SPLIT.txt from the fetched files.
+        tokenise: writes tokens/SPLIT from these; None: they are tokens already.
+        what: its parts, in words.
+    """
+
+    sources: tuple[texts.Source, ...]
+    split: Callable[[Path, Path], None]
+    tokenise: Callable[[Path], None] | None
+    what: str
+
+
+def _write(raw: Path, parts: dict[str, str]) -> None:
+    raw.mkdir(parents=True, exist_ok=True)
+    for split, text in parts.items():
+        write_atomically(raw / f"{split}.txt", text)
+
+
+def _lines_up_to(text: str, characters: int) -> int:
+    """Returns the end of the line that holds this character."""
+    return text.index("\n", characters) + 1
+
+
+def _cut_shakespeare(fetched: Path, raw: Path, limit: int | None = None) -> None:
+    text = (fetched / texts.TINY_SHAKESPEARE.name).read_text(encoding="utf-8")
+    if limit:
+        text = text[: _lines_up_to(text, limit)]
+    first, second = (_lines_up_to(text, len(text) * part // 20) for part in (18, 19))
+    _write(raw, {"train": text[:first], "valid": text[first:second], "test": text[second:]})
+
+
+def _cut_wikitext2(fetched: Path, raw: Path) -> None:
+    train = (fetched / texts.WIKITEXT2_VALID.name).read_text(encoding="utf-8")
+    rest = (fetched / texts.WIKITEXT2_TEST.name).read_text(encoding="utf-8")
+    # An article begins with a line ` = Title = `, with empty lines around it.
+    middle = rest.index("\n \n = ", len(rest) // 2) + 1
+    while rest[middle:].startswith(" \n = ="):
+        middle = rest.index("\n \n = ", middle) + 1
+    _write(raw, {"train": train, "valid": rest[:middle], "test": rest[middle:]})
+
+
+def _unpack_wikitext103(fetched: Path, raw: Path) -> None:
+    raw.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(fetched / texts.WIKITEXT103.name) as archive:
+        for split in SPLITS:
+            with archive.open(f"wikitext-103/wiki.{split}.tokens") as packed, replaced(raw / f"{split}.txt") as file:
+                shutil.copyfileobj(packed, file)
+
+
+def _characters(data: Path) -> None:
+    (data / "tokens").mkdir(exist_ok=True)
+    for split in SPLITS:
+        text = (data / f"raw/{split}.txt").read_text(encoding="utf-8")
+        lines = (" ".join(line.replace(" ", SPACE)) for line in text.split("\n")[:-1])
+        write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in lines))
+
+
+def _pieces(data: Path) -> None:
+    """Learns the pieces on the training text; characters that it lacks are bytes, so that no word is unknown."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    with open(data / "raw/train.txt", encoding="utf-8", newline="\n") as text:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(line.strip() for line in text),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=PIECES,
+            character_coverage=1.0,
+            byte_fallback=True,
+            num_threads=1,
+            minloglevel=2,
+        )
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    (data / "tokens").mkdir(exist_ok=True)
+    for split in SPLITS:
+        lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        encoded = (" ".join(line) for line in pieces.encode(lines, out_type=str))
+        write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in encoded))
+
+
+_SHAKESPEARE = "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters"
+CORPORA = {
+    "wikitext103": Corpus((texts.WIKITEXT103,), _unpack_wikitext103, None, "WikiText-103 in words"),
+    "tinyshakespeare": Corpus((texts.TINY_SHAKESPEARE,), _cut_shakespeare, _characters, _SHAKESPEARE),
+    "wikitext2": Corpus(
+        (texts.WIKITEXT2_VALID, texts.WIKITEXT2_TEST),
+        _cut_wikitext2,
+        _pieces,
+        f"WikiText-2: its validation text to train on, the halves of its test text to evaluate, {PIECES:,} pieces",
+    ),
+    "smoke": Corpus(
+        (texts.TINY_SHAKESPEARE,),
+        lambda fetched, raw: _cut_shakespeare(fetched, raw, SMOKE_CHARACTERS),
+        _characters,
+        f"the first {SMOKE_CHARACTERS:,} characters of Tiny Shakespeare",
+    ),
+}
+
+
+def preprocess(name: str, data: Path) -> list[str]:
+    folder = "raw/{}.txt" if CORPORA[name].tokenise is None else "tokens/{}"
+    prefixes = [word for split in SPLITS for word in (f"--{split}pref", str(data / folder.format(split)))]
+    workers = process.cores() if CORPORA[name].tokenise is None else 1
+    return ["fairseq-preprocess", "--only-source", *prefixes, "--destdir", f"{data}/bin", "--workers", str(workers)]
+
+
+def prepare(name: str, data: Path) -> None:
+    """Makes `data`, except what is finished; waits if another process is making it. Raises RecipeError."""
+    corpus, folder, raw = CORPORA[name], Folder(data, STEPS), data / "raw"
+    steps = Steps(len(STEPS) - (corpus.tokenise is None))
+    with folder.locked(wait=True):
+        folder.claim({"corpus": name, "what": corpus.what} | {source.name: source.sha256 for source in corpus.sources})
+
+        def fetch() -> dict:
+            for source in corpus.sources:
+                texts.provide(source, data / "fetched" / source.name, lambda text: print(f"  {text}", flush=True))
+            try:
+                corpus.split(data / "fetched", raw)
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise RecipeError(f"{data}/fetched: {error}") from None
+            return {}
+
+        steps.run(folder, "text", f"text: {corpus.what}", {}, [raw / f"{split}.txt" for split in SPLITS], fetch)
+        if corpus.tokenise is not None:
+            outputs = [data / "tokens" / split for split in SPLITS]
+            steps.run(folder, "tokens", "tokens", {}, outputs, lambda: corpus.tokenise(data) or {})
+        command = preprocess(name, data)
+
+        def binarise() -> dict:
+            shutil.rmtree(data / "bin", ignore_errors=True)
+            process.run(command, data / "preprocess.log")
+            return {}
+
+        # Without the number of workers, which changes nothing: the folder may be used on another machine.
+        steps.run(folder, "preprocess", "binarise", command[:-1], [data / "bin/dict.txt"], binarise, command)

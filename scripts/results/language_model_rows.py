@@ -1,0 +1,83 @@
+"""The rows of the language models' tables: what the recipe trains and what the tables expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Width of a head in the two sizes, in every preset, so that the paper's d_dot apply as they stand.
+D_KEY = {"small": 16, "medium": 32}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One language model.
+
+    Args:
+        model: the paper's name of its attention.
+        size: ``small`` or ``medium``.
+        positions: whether absolute positions are added.
+        state: what a segment begins with, in training and evaluation: ``reset`` nothing, ``carried`` the fast weights
+            of the segment before it.
+    """
+
+    name: str
+    model: str
+    size: str
+    feature_map: str
+    d_dot: int | None = None
+    update_rule: str | None = None
+    normalizer: str | None = None
+    positions: bool = True
+    state: str = "reset"
+
+    @property
+    def flags(self) -> dict:
+        """Of fairseq-train; nothing is left to defaults."""
+        return {
+            "--fwp-feature-map": self.feature_map,
+            "--fwp-d-dot": self.d_dot,
+            "--fwp-update-rule": self.update_rule,
+            "--fwp-normalizer": self.normalizer,
+            "--no-token-positional-embeddings": None if self.positions else True,
+            "--fwp-state": self.state,
+        }
+
+    @property
+    def attention_normalizer(self) -> bool:
+        """Whether what is read is divided by the accumulated keys."""
+        return self.normalizer in ("attention", "both")
+
+
+def _row(model: str, rule: str, size: str, feature_map: str, d_dot: int = 0, variant: str = "", **more) -> Row:
+    """The sum rule divides by the accumulated keys (Sec. 3.2), the delta rule features by their sum (Sec. 4.2)."""
+    name = "-".join(part for part in (model, rule, variant, size) if part)
+    normalizer = {"sum": "attention", "delta": "sum"}[rule]
+    return Row(name, model, size, feature_map, d_dot or D_KEY[size], rule, **({"normalizer": normalizer} | more))
+
+
+def _table_2(size: str) -> tuple[Row, ...]:
+    return (
+        Row(f"transformer-{size}", "transformer", size, "softmax"),
+        *(_row("linear", rule, size, "elu") for rule in ("sum", "delta")),
+        *(_row("performer", rule, size, "favor") for rule in ("sum", "delta")),
+    )
+
+
+_BOTH, _ALONE = {"normalizer": "both"}, {"positions": False}
+_CARRIED = {"positions": False, "state": "carried"}
+_TABLE_3 = (
+    _row("linear", "delta", "medium", "elu", variant="normalised", **_BOTH),
+    _row("linear", "delta", "medium", "elu", variant="normalised-nopos", **_BOTH, **_ALONE),
+    _row("linear", "delta", "medium", "elu", variant="nopos", **_ALONE),
+)
+_TABLE_4 = tuple(_row("linear", rule, "medium", "elu", variant="carried", **_CARRIED) for rule in ("sum", "delta"))
+_TABLE_5 = (
+    *(_row("performer", rule, "small", "favor", 32, "32") for rule in ("sum", "delta")),
+    *(_row("dpfp", rule, "small", "dpfp", 32, "32") for rule in ("sum", "delta")),
+)
+# In the order in which they are trained. scripts/results/paper.json says which tables each row is in.
+ROWS = (*_table_2("medium"), *_TABLE_4, *_TABLE_3, *_table_2("small"), *_TABLE_5)
+# What the results of a preset are given in: the field of a record's evaluation, and its name.
+PERPLEXITY, BITS = ("word_perplexity", "perplexity by word"), ("bits_per_token", "bits per character")
+MEASURES = {"wikitext103": PERPLEXITY, "wikitext2": PERPLEXITY, "tinyshakespeare": BITS, "smoke": BITS}
+BY_NAME = {row.name: row for row in ROWS}
