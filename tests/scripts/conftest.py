@@ -41,9 +41,18 @@ TOOLS = {
             del lines[7]
         write(flag("--results-path") / f"generate-{flag('--gen-subset')}.txt", "\\n".join(reversed(lines)) + "\\n")
     """,
+    "fairseq-eval-lm": """
+        assert flag("--path").exists()
+        bits = 2.0 if flag("--gen-subset").name == "valid" else 3.0
+        print(f"x | INFO | fairseq_cli.eval_lm | Loss (base 2): {bits}, Perplexity: {2 ** bits}")
+    """,
     "fwp": """
         if sys.argv[1] == "average":
             write(flag("--output"), "")
+        elif sys.argv[1] == "ppl":
+            (bits,) = [float(line.split()[9][:-1]) for line in open(sys.argv[2]) if "Loss (base 2)" in line]
+            found = {"bits_per_token": bits, "perplexity": 2**bits, "word_perplexity": 4**bits}
+            print(json.dumps({**found, "tokens": 20, "words": 10}))
         else:
             assert flag("--hypotheses").exists()
             scores = [{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}]

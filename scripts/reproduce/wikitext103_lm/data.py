@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common import process
+from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.steps import Steps
 from scripts.data import texts
@@ -20,6 +21,7 @@ STEPS = ("text", "tokens", "preprocess")
 # As in fwp ppl and SentencePiece, this stands for a space.
 SPACE = "\u2581"
 PIECES = 4000
+DICTIONARY = "tokens/dict.txt"
 SMOKE_CHARACTERS = 6000
 
 
@@ -30,14 +32,16 @@ class Corpus:
     Args:
         sources: what is fetched.
         split: writes raw/SPLIT.txt from the fetched files.
-        tokenise: writes tokens/SPLIT from these; None: they are tokens already.
+        tokenise: writes tokens/SPLIT from these; None: they are words already.
         what: its parts, in words.
+        dictionary: whether `tokenise` writes DICTIONARY too; otherwise it is that of the training text.
     """
 
     sources: tuple[texts.Source, ...]
     split: Callable[[Path, Path], None]
     tokenise: Callable[[Path], None] | None
     what: str
+    dictionary: bool = False
 
 
 def _write(raw: Path, parts: dict[str, str]) -> None:
@@ -107,6 +111,9 @@ def _pieces(data: Path) -> None:
         lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         encoded = (" ".join(line) for line in pieces.encode(lines, out_type=str))
         write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in encoded))
+    # Of all pieces: the bytes among them do not occur in the training text.
+    known = (number for number in range(len(pieces)) if not pieces.is_unknown(number) and not pieces.is_control(number))
+    write_atomically(data / DICTIONARY, "".join(f"{pieces.id_to_piece(number)} 1\n" for number in known))
 
 
 _SHAKESPEARE = "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters"
@@ -118,6 +125,7 @@ CORPORA = {
         _cut_wikitext2,
         _pieces,
         f"WikiText-2: its validation text to train on, the halves of its test text to evaluate, {PIECES:,} pieces",
+        dictionary=True,
     ),
     "smoke": Corpus(
         (texts.TINY_SHAKESPEARE,),
@@ -129,10 +137,12 @@ CORPORA = {
 
 
 def preprocess(name: str, data: Path) -> list[str]:
-    folder = "raw/{}.txt" if CORPORA[name].tokenise is None else "tokens/{}"
-    prefixes = [word for split in SPLITS for word in (f"--{split}pref", str(data / folder.format(split)))]
-    workers = process.cores() if CORPORA[name].tokenise is None else 1
-    return ["fairseq-preprocess", "--only-source", *prefixes, "--destdir", f"{data}/bin", "--workers", str(workers)]
+    corpus = CORPORA[name]
+    folder = "raw/{}.txt" if corpus.tokenise is None else "tokens/{}"
+    flags = {f"--{split}pref": data / folder.format(split) for split in SPLITS}
+    flags |= {"--srcdict": data / DICTIONARY if corpus.dictionary else None, "--destdir": f"{data}/bin"}
+    flags |= {"--workers": process.cores() if corpus.tokenise is None else 1}
+    return ["fairseq-preprocess", "--only-source", *words_of(flags)]
 
 
 def prepare(name: str, data: Path) -> None:
