@@ -150,13 +150,13 @@ def test_wikitext2_is_cut_between_articles(tmp_path):
 
 
 @pytest.fixture
-def root(pretended_tools, tmp_path, monkeypatch):
+def root(fake_tools, tmp_path, monkeypatch):
     def prepare(name, folder):
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         for split in data.SPLITS:
             (folder / f"raw/{split}.txt").write_text(TEXT)
 
-    monkeypatch.setattr(common, "TOOLS", pretended_tools)
+    monkeypatch.setattr(common, "TOOLS", fake_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(data, "prepare", prepare)
@@ -217,7 +217,7 @@ def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypat
     monkeypatch.setenv("FAKE_IN", "linear-delta-carried")
     assert reproduce.main(SMOKE) == 1
     captured = capsys.readouterr()
-    assert "linear-delta-carried-medium-seed1: FAILED, the others go on" in captured.out
+    assert "linear-delta-carried-medium-seed1: FAILED" in captured.out
     assert captured.err.rstrip().endswith("error: 1 of 2 runs failed: linear-delta-carried-medium-seed1")
     assert [r["row"] for r in records_in(root / OWN)] == ["linear-sum-medium"]
     monkeypatch.delenv("FAKE")
