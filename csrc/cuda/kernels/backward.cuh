@@ -1,7 +1,7 @@
 // Backward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16
-// tokens; for calls of several segments one launch of the forward, which leaves states on the way (segment.cuh), is before it.
-// Recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, dN the gradient of N,
-// dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final state:
+// tokens. For calls of several segments a launch of the forward leaves states on the way first (segment.cuh). It
+// recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, dN the gradient of
+// N, dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final state:
 //
 //     dN = dout / den, dden = -dN.N / den
 //     Z = (I + diag(rate) stril(K K^T))^-T (P^T dN + K dW);  x = Z.(V - E), dseen = rate x
@@ -10,7 +10,7 @@
 //     dQ = dP K + dN W0^T + dden z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta E dW^T + dz - rate Z W0^T + dseen z0^T
 //     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
-// These to gradients of the inputs: gradients.cuh.
+// How gradients of features become those of the inputs: gradients.cuh.
 #pragma once
 
 #include "forward.cuh"
@@ -25,7 +25,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values,
       typename Base::Tile, typename Base::Operands;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
-  // Whether there are registers for what is made before it is needed: Q K^T beside K K^T, the gradient of out.
+  // Whether registers suffice to make Q K^T beside K K^T and to load the gradient of out, both before they are needed.
   static constexpr bool early = !DELTA || (LT <= 64 && !states);
 
   const int w, keys, queries;  // own tile; tiles of keys and of queries
@@ -58,7 +58,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     if (states && here.gradient_before.W) write_state_gradient();
   }
 
-  // x += (stored features of own tokens) W, columns first .. ; zx: features . z for the tokens g and g + 8.
+  // x += (stored features of own tokens) W, in the columns from `first` on; zx = features . z for tokens g and g + 8.
   FWP_DEVICE void add_from_state(Values& x, float (&zx)[2], const Element* own, const State<const float>& state,
                                  int first) {
     const Columns<const float> from = columns_of(c, state, here.head, 0, c.d_value);
@@ -75,9 +75,9 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::first_column(zx, xz);
   }
 
-  // E to shared memory. B, for delta: from K K^T, as stored, to the same scaled: left of the diagonal by -read_rate of the
-  // row and beta of the column (the system of E), right of it by -rate of the column (the transposed system of Z), 0 on
-  // it.
+  // Computes E in shared memory. For delta B comes in as the products of stored keys and leaves as K K^T, multiplied
+  // left of the diagonal by -read_rate of the row and beta of the column (the system of E), right of it by -rate of the
+  // column (the transposed system of Z), and 0 on it.
   FWP_DEVICE void solve_for_E(KeyStrip& B) {
     const bool state = states && here.before.W && keys;
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
@@ -127,7 +127,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     sync_block();
   }
 
-  // B from the scaled products of keys; read rates and the inverse of the own diagonal block to shared memory.
+  // Multiplies B, K K^T on entry, by these rates. Stores read rates and the inverse of the own diagonal block.
   FWP_DEVICE void prepare(KeyStrip& B, const float (&rate)[2]) {
     if constexpr (DELTA) {
       if (t == 0) s.read_rate[row + g] = rate[0], s.read_rate[row + g + 8] = rate[1];
@@ -139,7 +139,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     }
   }
 
-  // The inverse of the diagonal block to shared memory; of the transposed system with rows and columns in reverse order.
+  // Stores the inverse of the own diagonal block in shared memory; in reverse order, that of the transposed system.
   FWP_DEVICE void share_block(const KeyStrip& B, float* squares, bool reverse) {
     float* block = squares + w * 16 * 17;
     Base::for_strip([&](int n, int i, int j) {
@@ -154,7 +154,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::invert(block);
   }
 
-  // Own rows `to`, columns from `first` on, = the inverted diagonal block times x.
+  // Own rows of `to`, in the columns from `first` on, = the inverted diagonal block times x.
   FWP_DEVICE void solve_block(Values& x, float* to, int first, bool reverse) {
     const float* block = s.square + w * 16 * 17;
     Base::share_values(to, first, x);
@@ -171,7 +171,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::share_values(to, first, x);
   }
 
-  // dN, dden and df.f of own queries (shift_q) to shared memory, from Q K^T as stored.
+  // Stores dN, dden and shift_q (df.f) of own queries in shared memory; A holds the products of stored features.
   FWP_DEVICE void read(Strip& A) {
     if (!early) Base::add_gram(A, s.queries, s.keys, 0, last_q);
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
@@ -218,7 +218,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     sync_block();
   }
 
-  // Z, x and df.f of own keys (shift_k) to shared memory, gradients of v and beta to memory.
+  // Stores Z, x and shift_k (df.f) of own keys in shared memory, and writes the gradients of v and beta.
   FWP_DEVICE void pull(const KeyStrip& B) {
     if constexpr (DELTA) share_block(B, s.square, true);
     Strip A;
@@ -233,7 +233,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     });
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       from_den[r] = Base::quad_sum(from_den[r]);
-      if (t == 0) s.shift_k[row + g + 8 * r] = from_den[r];  // until the rest is known
+      if (t == 0) s.shift_k[row + g + 8 * r] = from_den[r];  // finish_keys adds the rest
     }
     FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
@@ -263,7 +263,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       }
       const float* own_E = s.E + (row + g) * stride + first + 2 * t;
       typename Base::Given v;
-      Base::load_values(c.v, true, first, v);  // the sum rule: E, the order of which may differ from v's
+      Base::load_values(c.v, true, first, v);  // also under the sum rule, as E's columns may lie in another order
       Base::for_values(v, [&](int n, int r, Float2 V) {
         const Float2 E = Single::load_pair(Type::float32, own_E + 8 * r * stride, 8 * n);
         ZE[r] += Z[n][2 * r] * E.x + Z[n][2 * r + 1] * E.y;
@@ -275,7 +275,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     }
     finish_keys(B, beta, ZE, x, from_dz);
   }
-  // Gradients of beta and of seen, and shift_k, from the products Z.E and Z.(V - E) that this lane has a part of.
+  // Gradients of beta and of seen, and shift_k. ZE and x come in as this lane's parts of Z.E and Z.(V - E).
   FWP_DEVICE void finish_keys(const KeyStrip& B, const float (&beta)[2], float (&ZE)[2], float (&x)[2],
                               const float (&from_dz)[2]) {
     float shift[2];
@@ -374,8 +374,8 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         });
   }
 
-  // The gradient of K K^T as operands. Both sides are added up in the same accumulators, so that `from_queries` is brought
-  // to the same power of two.
+  // The gradient of K K^T as operands. Products with both operands are added up in the same accumulators, so
+  // `from_queries` is brought to the same power of two.
   FWP_DEVICE void key_operands(Operands& from_keys, Operands& from_queries, float (&back)[2], const float (&beta)[2],
                                const float (&rate)[2]) const {
     Strip dKK;
@@ -410,7 +410,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 
   FWP_DEVICE void write_state_gradient() {
     const int token = thread_index();
-    float *by_Z = s.written, *by_den = s.square, *by_seen = s.square + LT;  // the blocks have served
+    float *by_Z = s.written, *by_den = s.square, *by_seen = s.square + LT;  // the diagonal blocks are no longer needed
     if (token < LT) {
       const float rate = DELTA ? s.beta[token] * s.read_rate[token] : 0.f;
       by_Z[token] = -rate * s.scale_k[token];
@@ -436,7 +436,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 template <class P, int LT, bool DELTA, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
   if constexpr (has_states<K>) {
     const int head = block_index(), keys = key_segments(c, LT), every = c.checkpoints ? c.checkpoints : 1;
-    int made = (keys - 1) / every;  // of this group the states stand there
+    int made = (keys - 1) / every;  // the group whose states are in memory
     FWP_ROLLED for (int n = segments(c, LT) - 1; n >= 0; --n) {
       const int group = n / every;
       if (group < made) {
@@ -462,7 +462,7 @@ template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& c
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (!exists<LT, K>) {
-      return "no instance";  // with_tokens does not come here
+      return "no instance";  // with_tokens never asks for it
     } else {
       const auto kernel = backward_kernel<P, LT, DELTA, K>;
       return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
@@ -472,7 +472,7 @@ template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& c
 
 }  // namespace fwp::gpu
 
-// For the sources in instances/.
+// Used by the sources in instances/.
 #define FWP_INSTANCE_OF_BACKWARD(P, DELTA, KIND)                                                        \
   template const char* fwp::gpu::launch_backward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
                                                                                             void*);

@@ -1,17 +1,17 @@
-// A decoding step of one (row, head, 64 columns of values): one launch a token, one block of four warps. Over the n
-// positions before the token and the state (W, z) before them (equations: fwp_fairseq/ops/decoding.py):
+// A decoding step. Each token takes one launch; a block of four warps serves one (row, head, 64 columns of values).
+// It reads the n positions before the token and the state (W, z) before those (equations: fwp_fairseq/ops/decoding.py):
 //
-//     q = phi(q_t), k = phi(k_t), divided by their sums where the rule asks for it;  a_x = x.q, b_x = x.k
+//     q = phi(q_t), k = phi(k_t), divided by their sums where the rule asks for it;  a_j = k_j.q, b_j = k_j.k
 //     N = sum_j a_j u_j + W q,  den = sum_j a_j + z q;     O = sum_j b_j u_j + W k,  seen = sum_j b_j + z k      (delta)
 //     u_t = v_t                         or  beta (v_t - O / (seen + eps))                                   sum or delta
-//     out = N + (q.k) u_t,  divided by  den + q.k + eps  where normalised;     k_t, u_t are appended
+//     out = N + (q.k) u_t,  divided by  den + q.k + eps  where normalised;     k_t, u_t are appended to the cache
 //
 // Without k and v, out = N or N / (den + eps), and all tokens are served by one launch.
 //
-// A warp takes 16 positions at a time, each from the row of storage that the table names. Their keys are the rows of an
-// operand, features computed from shared memory as they are loaded (with offsets: r_i r_{i-j} of neighbouring words), q and k the
-// columns of the other, so that one product of matrices gives all a_j and b_j; what is multiplied with u_j is float.
-// The next 16 positions are on their way meanwhile. Nothing but k_t, u_t, out and the table goes to memory.
+// A warp takes 16 positions at a time, each from the row of storage that the table names. One product of matrices gives
+// their a_j and b_j: its left operand has the keys' features as rows, computed as they are loaded from shared memory
+// (with offsets: r_i r_{i-j} of neighbouring words), its right one has q and k as columns. Sums over u_j are float.
+// Meanwhile the next 16 positions are fetched. Only k_t, u_t, out and the table's new entry are written to memory.
 #pragma once
 
 #include <type_traits>
@@ -20,10 +20,10 @@
 
 namespace fwp::gpu {
 
-// Of a position, `fetched` cached numbers are on their way at a time, beginning with those that offsets roll in from before
-// (halo, from the key's other end with the other sign at its beginning). In shared memory maps with offsets make both halves of r
-// of them, relu(x) and relu(-x), each behind its halo; the other maps have one half, the numbers themselves.
-constexpr int fetched = 72, held_ld = 2 * fetched + 8;  // rows begin 48 bytes apart modulo 128: operands meet no bank twice
+// `fetched` is how many cached numbers of a position are loaded at a time. With offsets they begin with the halo, which
+// is rolled in from before; at the key's beginning it is the key's other end with the other sign. Shared memory then
+// holds both halves of r, relu(x) and relu(-x), each behind its halo; without offsets, the numbers themselves.
+constexpr int fetched = 72, held_ld = 2 * fetched + 8;  // so rows begin 48 bytes apart modulo 128: no bank conflicts
 FWP_BOTH int halves(const DecodeCall& c) { return has_offsets(c.map) ? 2 : 1; }
 FWP_BOTH int halo_of(const DecodeCall& c) { return has_offsets(c.map) ? round_up(c.nu, 8) : 0; }
 FWP_BOTH int slab_width(const DecodeCall& c) { return (fetched - halo_of(c)) / 16 * 16; }
@@ -32,7 +32,7 @@ static_assert(most_offsets <= fetched - 16);
 template <class P> struct DecodeShared {
   float* x;                      // [2][d_key]: inputs of the query and of the key
   float* phi;                    // [2][d_dot]: their features as the rule sees them
-  typename P::Element *operand;  // [2][offsets][halves][d_cached, padded]: the same, near 1
+  typename P::Element *operand;  // [2][offsets][halves][d_cached, padded]: phi over `factor`, so near 1
   typename P::Element *rows;     // [warps][16][held_ld]
   float *sums;                   // [warps][5]
   float *numerators;             // [warps][2][column_block]
@@ -61,21 +61,21 @@ FWP_DEVICE Float2 pair_at(const float* from) { return {from[0], from[1]}; }
 FWP_DEVICE uint32_t rolled(uint32_t before, uint32_t pair) { return before >> 16 | pair << 16; }
 FWP_DEVICE Float2 rolled(Float2 before, Float2 pair) { return {before.y, pair.x}; }
 
-// N: queries that go through the positions, 2 for the delta rule's steps.
+// N queries read the positions together: 2 in the delta rule's steps (query and key), else 1.
 template <class P, int N> struct Decoder {
   using Element = typename P::Element;
   using Pair = typename P::Pair;
-  static constexpr int octets = (fetched + 15) / 16;  // of a position, for each of two lanes
+  static constexpr int octets = (fetched + 15) / 16;  // eights of a position for each of its two lanes
   static constexpr int columns = 4, lanes_a_row = column_block / columns, row_groups = 32 / lanes_a_row;
 
   const DecodeCall& c;
   DecodeShared<P> s;
   const int thread, lane, warp, g, t;
-  int row, token, h, column;     // column: the first that this lane gathers
-  int offsets, padded, features, slabs;  // d_cached in whole 16, with all halves, and in slabs of slab_width
+  int row, token, h, column;     // column: the first one that this lane sums
+  int offsets, padded, features, slabs;  // d_cached in whole 16s; that with all halves; slabs it takes
   Element* own;                  // the warp's rows
 
-  // What is on its way: cached numbers of position lane / 2, and of every position % row_groups a vector's columns.
+  // Loads under way: keys of position lane / 2 of the 16, and `columns` values of every row_groups-th position.
   Numbers<P, 8> keys[octets];
   Numbers<P, columns> written[16 / row_groups];
 
@@ -134,7 +134,7 @@ template <class P, int N> struct Decoder {
 
   // ---- the query's and the key's features ----
 
-  // Calls f(feature or -1, place in the operand) with the features that this thread computes.
+  // Calls f(feature or -1 in the padding, place in the operand) for this thread's share of the operand.
   template <class F> FWP_DEVICE void for_own_features(F f) const {
     FWP_ROLLED for (int at = thread; at < features; at += decode_threads) {
       const bool second = at >= padded;
@@ -148,7 +148,7 @@ template <class P, int N> struct Decoder {
       with_map(c.map, [&](auto map) { Phi<map.value>::decode(c, x, phi, i); });
   }
 
-  // Sums, and largest numbers behind them, over all threads.
+  // Over all threads: the sums of sums[0 .. 2], and the largest of sums[3] and of sums[4].
   FWP_DEVICE void add_up(float (&sums)[5]) const {
     FWP_UNROLL for (int d = 1; d < 32; d *= 2)
       FWP_UNROLL for (int i = 0; i < 5; ++i) {
@@ -167,7 +167,7 @@ template <class P, int N> struct Decoder {
       sums[i] = total;
     }
   }
-  // s.phi and s.operand, factor and product; and the key's place in storage is filled.
+  // Sets s.phi, s.operand, factor and product, and writes the key to its position in storage.
   FWP_DEVICE void load_features(int position) {
     const bool pad = writes() && is_pad();
     const int inputs = writes() ? 2 : 1;
@@ -179,7 +179,7 @@ template <class P, int N> struct Decoder {
     sync_block();
     for (int n = 0; n < inputs; ++n) compute_features(s.x + n * c.d_key, s.phi + n * c.d_dot);
     sync_block();
-    float sums[5] = {};  // of q, of k, of q k; the largest of q, of k
+    float sums[5] = {};  // sums of q, k and q k; the largest |q| and |k|
     for_own_features([&](int feature, int) {
       if (feature < 0) return;
       const float q = s.phi[feature], k = writes() ? s.phi[c.d_dot + feature] : 0.f;
@@ -214,7 +214,7 @@ template <class P, int N> struct Decoder {
     if (writes() && thread == 0 && h == 0 && column == 0) c.ancestors[row * c.ancestors_ld + position] = row;
     sync_block();
   }
-  // All blocks of columns write the same. A key without a single feature may be out of float16's range.
+  // All blocks of columns write the same. A key whose features are all 0 may, once scaled, exceed float16's range.
   FWP_DEVICE void keep(int position, int i, float x) const {
     constexpr float most = 65504;
     if (c.type == Type::float16) x = x > most ? most : x < -most ? -most : x;
@@ -223,13 +223,13 @@ template <class P, int N> struct Decoder {
 
   // ---- positions ----
 
-  // Octet e of this lane's position begins with its number .. of the slab.
+  // The number of the slab with which octet e of this lane's position begins; negative in the halo.
   FWP_DEVICE int octet_start(int e) const { return 8 * (2 * e + lane % 2) - halo_of(c); }
   FWP_DEVICE bool octet_held(int slab, int e) const {
     const int start = octet_start(e);
     return start < slab_width(c) && slab * slab_width(c) + start < padded;
   }
-  // Before a key comes its other end with the other sign; returns whether it is to change.
+  // An index before the key's beginning becomes one at its end; returns whether that number's sign changes.
   FWP_DEVICE bool wrap(int& i) const {
     if (i >= 0) return false;
     i += c.d_key;
@@ -276,7 +276,7 @@ template <class P, int N> struct Decoder {
     }
   }
 
-  // What was fetched, to the warp's shared memory as operands near 1: true base = unit x base. Returns unit.
+  // Stores the fetched numbers in the warp's shared memory as operands near 1. Returns unit: true base = unit x stored.
   FWP_DEVICE float share_keys(int slab) {
     float x[8], unit = 1;
     if (P::scaled) {
@@ -304,7 +304,7 @@ template <class P, int N> struct Decoder {
     return unit;
   }
 
-  // p += products of the slab's features: p[0], p[1] of position g with q and k, p[2], p[3] of position g + 8.
+  // p += the slab's part of a_j and b_j: p[0], p[1] are those of position g, p[2], p[3] those of position g + 8.
   FWP_DEVICE void multiply(float (&p)[4], int slab, float unit) const {
     const int first = slab * slab_width(c), count = padded - first < slab_width(c) ? padded - first : slab_width(c);
     float sum[4] = {};
@@ -325,7 +325,7 @@ template <class P, int N> struct Decoder {
       p[2 + n] += sum[2 + n] * (high * factor[n % N]);
     }
   }
-  // sum += products of r_i r_{i-j}, x = r_i
+  // sum += products of the features r_i r_{i-j} of every offset j; x holds r_i.
   FWP_DEVICE void add_rolled(float (&sum)[4], const Pair (&x)[4], const Element* at, const Element* with) const {
     Pair near[4], far[4], y[4];
     FWP_UNROLL for (int n = 0; n < 4; ++n) near[n] = x[n];
@@ -353,7 +353,7 @@ template <class P, int N> struct Decoder {
       FWP_UNROLL for (int i = 0; i < columns; ++i) gathered[n][i] = 0;
     }
   }
-  // gathered += products times vectors
+  // gathered += sum_j a_j u_j and sum_j b_j u_j over the 16 positions.
   FWP_DEVICE void gather(const float (&p)[4]) {
     FWP_UNROLL for (int n = 0; n < N; ++n)
       if (t == 0) denominator[n] += p[n] + p[2 + n];
@@ -393,9 +393,9 @@ template <class P, int N> struct Decoder {
       FWP_UNROLL for (int n = 0; n < N; ++n) denominator[n] += s.phi[n * c.d_dot + i] * c.z[head * c.d_dot + i];
   }
 
-  // ---- what comes out ----
+  // ---- the output ----
 
-  // Factor of a numerator.
+  // What a numerator is multiplied by.
   FWP_DEVICE float quotient(float total) const { return c.normalize_output ? reciprocal(total + c.eps) : 1.f; }
   static FWP_DEVICE float times(float x, float by) { return by == 0 ? 0.f : x * by; }
 
@@ -449,7 +449,7 @@ template <class P> const char* launch_decode(const DecodeCall& c, void* stream) 
   const auto kernel = two ? decode_kernel<P, 2> : decode_kernel<P, 1>;
   if (!writes) return launch(kernel, heads * c.tokens, decode_threads, bytes, static_cast<Stream>(stream), c);
   const char* error = nullptr;
-  DecodeCall one = c;  // what a token writes is read by the next
+  DecodeCall one = c;  // one launch a token: each reads what the one before wrote
   for (one.token = 0; one.token < c.tokens && !error; ++one.token)
     error = launch(kernel, heads, decode_threads, bytes, static_cast<Stream>(stream), one);
   return error;

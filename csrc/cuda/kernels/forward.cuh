@@ -1,14 +1,14 @@
-// Forward of one (batch row, head), up to LT queries and keys at a time, in one launch. A head has one block; with a state
-// (state.cuh) it has one for every slice_columns columns of values, which carries these columns from segment to segment.
+// Forward of one (batch row, head), up to LT queries and keys at a time, in one launch. A head has one block. With a
+// state (state.cuh) it has one for every slice_columns columns of values, which carries these from segment to segment.
 //
 //     P = M o (Q K^T),  KK = stril(K K^T);  seen = KK 1 + K z0 + eps;  read_rate = 1 / seen, or 1 where not normalised
 //     E = V - read_rate (KK beta E + K W0)                    delta: what is missing;  E = V  for the sum rule
 //     N = P beta E + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
 //     W = W0 + K^T beta E,  z = z0 + K^T 1
 //
-// Reads q, k, v (and the mask, beta, the initial state), writes out (and the state); nothing else goes to memory. The
-// unit triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, LT / 16 barriers.
-// A warp has 16 queries and the keys of these numbers; or, of two teams of warps, queries or keys.
+// It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
+// triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
+// warp owns 16 queries and the keys of the same numbers; with two teams of warps, one owns queries, the other keys.
 #pragma once
 
 #include "block.cuh"
@@ -26,12 +26,12 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
-  // With a state the values' columns are `columns` ones from `column` on, else all of them.
+  // A block with a state serves `columns` columns of values from `column` on, any other all of them.
   const Before before;
   const After after;
   const int column;
   const int keys;            // tiles of keys
-  const int last_q, last_k;  // own queries and own keys read the tiles of keys before these
+  const int last_q, last_k;  // own queries (keys) read the tiles of keys before last_q (last_k)
 
   FWP_DEVICE Forward(const Call& call, const Segment& segment, int column, const Before& before, const After& after)
       : Base(call, segment, false), before(before), after(after), column(column), keys(Base::source_tiles),
@@ -40,7 +40,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
 
   FWP_DEVICE bool state() const { return states && before.exists(); }
 
-  // Features of own tokens times the state; the sums of 16 tokens with z in column 0.
+  // Features of 16 own tokens times the state: times W, and in column 0 of `z` times z.
   struct Read {
     Values W;
     float z[4];
@@ -77,7 +77,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       Values x, out;
       Base::load_values(c.v, true, first, x);
       begin_outputs(out, read_q);
-      sync_block();  // E of the columns before has been read
+      sync_block();  // until then other warps read E of the previous columns
       if constexpr (DELTA) {
         begin_values(x, read_k, rate);
         substitute(x, B);
@@ -87,7 +87,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       }
       Base::add_read(out, A, s.E, 0, last_q, 0);
       finish_outputs(out, by, first);
-      if (after.exists()) write_state();  // every warp has read the state before it: a barrier ago
+      if (after.exists()) write_state();  // a barrier ago every warp had read the state before
     };
     if (before.exists() || after.exists()) {
       serve(column);
@@ -102,8 +102,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     else sync_block();
   }
 
-  // The same by two teams, which meet at as many barriers: one has queries, A and what they read, the other has keys, B and
-  // E. The outputs gather what a block of E adds as soon as that is there.
+  // run() by two teams, which meet at the same barriers: one has the queries, A and the outputs, the other the keys, B
+  // and E. Each block of E is added to the outputs as soon as it is there.
   FWP_DEVICE void run_in_teams() {
     if (team == 0) of_queries();
     else of_keys();
@@ -130,7 +130,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     finish_outputs(out, by, column);
   }
   FWP_DEVICE void of_keys() {
-    Strip B;  // the sum rule: nothing
+    Strip B;  // unused under the sum rule
     Read read{};
     Values x;
     float sum[4] = {}, rate[2];
@@ -149,7 +149,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       meet();
     }
   }
-  // Products of own features with keys, and if `wanted` with the state; their sums.
+  // Products of own features with keys, their sums, and if `wanted` their products with the state.
   FWP_DEVICE void products(Strip& strip, float (&sum)[4], Read& read, const typename Base::Element* own, int last,
                            bool wanted) {
     typename Base::Rows16 rows;
@@ -171,7 +171,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
         s.written[i] = s.scale_k[i] * s.beta[i];
       }
   }
-  // A, from products of stored features, to what E is multiplied by; what outputs are multiplied by.
+  // Turns A from products of stored features into P beta. by: what outputs are multiplied by.
   FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     float den[2] = {}, zx[2] = {};
@@ -183,8 +183,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     if (state()) Base::first_column(zx, read.z);
     FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(Base::quad_sum(den[r]) + scale[r] * zx[r] + c.eps);
   }
-  // B likewise, strictly lower triangular, to the negative matrix of the system, the inverse of its own diagonal block to
-  // shared memory; read rates.
+  // Likewise turns B into -read_rate KK beta, the negative of the system's strictly lower triangle, and stores the
+  // inverse of its own diagonal block in shared memory. rate: read rates.
   FWP_DEVICE void weigh_keys(KeyStrip& B, const Read& read, float (&rate)[2]) const {
     if constexpr (DELTA) {
       const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
@@ -223,7 +223,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     Base::store_values(c.out, here.queries, first, out);
   }
 
-  // From x, own rows of the right side, to E in shared memory. A block is there for others after as many barriers.
+  // Solves for E in shared memory; x comes in as own rows of the right side. Block m is there after m + 1 barriers.
   FWP_DEVICE void substitute(Values& x, const KeyStrip& B) const {
     const int w = row / 16;
     const float* block = s.square + w * 16 * 17;
@@ -254,11 +254,11 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   }
 
   FWP_DEVICE void write_state() {
-    constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features at a time: E is read once for them
+    constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features that share one read of E
     Base::for_slabs([&](int slab) {
       FWP_ROLLED for (int first = team * tiles + row / 16; first < Base::feature_tiles(); first += count * warps) {
         typename Base::Tile16 tile[count] = {};
-        FWP_UNROLL for (int e = 0; e < count; ++e) {  // behind the last one: that again
+        FWP_UNROLL for (int e = 0; e < count; ++e) {  // past the last tile, the last one again
           const int number = first + e * warps;
           tile[e] = number < Base::feature_tiles() ? Base::feature_tile(number) : tile[e ? e - 1 : 0];
         }
@@ -285,9 +285,9 @@ template <class P, int LT, bool DELTA, Kind K> struct SegmentLoop {
     Own own(c, p, column, before, after);
     if constexpr (teams == 1) own.run();
     else own.run_in_teams();
-    sync_block();  // shared memory has been read, the state written
+    sync_block();  // before shared memory is overwritten and the state read
   }
-  // Whether a state is needed after segment n: here, or by the next one.
+  // Whether the state after segment n is needed, by the next segment or in memory.
   FWP_DEVICE bool writes(int n) const {
     return n < key_segments(c, LT) && (n + 1 < segments(c, LT) || leaves(c, LT, n));
   }
@@ -318,8 +318,8 @@ template <class P, int LT, bool DELTA, Kind K> struct SegmentLoop {
   }
 };
 
-// How many blocks a multiprocessor is to hold: 128 registers a thread where these suffice. At 32 tokens of 64 inputs it is
-// what its shared memory holds of DPFP's, eight, so that the 132 of an H100 hold a thousand heads.
+// How many blocks a multiprocessor is to hold: 128 registers a thread where these suffice. At 32 tokens of 64 inputs
+// its shared memory holds eight blocks of DPFP, so the 132 multiprocessors of an H100 hold a thousand heads.
 template <class P, int LT, bool DELTA, Kind K>
 constexpr int blocks_at_once = has_states<K>                                                          ? 1
                                : P::scaled && K == Kind::plain && (LT < longest_segment || !DELTA) ? 256 / LT
@@ -343,7 +343,7 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c,
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (!exists<LT, K>) {
-      return "no instance";  // with_tokens does not come here
+      return "no instance";  // with_tokens never asks for it
     } else {
       const auto kernel = forward_kernel<P, LT, DELTA, K>;
       const int blocks = c.batch * c.heads * (has_states<K> ? slices(c) : 1);
@@ -354,7 +354,7 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c,
 
 }  // namespace fwp::gpu
 
-// For the sources in instances/.
+// Used by the sources in instances/.
 #define FWP_INSTANCE_OF_BYTES(P) template int fwp::gpu::bytes_of<fwp::gpu::P>(const fwp::gpu::Call&, bool);
 #define FWP_INSTANCE_OF_FORWARD(P, DELTA, KIND)                                                        \
   template const char* fwp::gpu::launch_forward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \

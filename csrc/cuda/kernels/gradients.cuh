@@ -1,7 +1,7 @@
-// From gradients of features to those of the inputs, for 16 own tokens. dphi is made in tiles of 16 tokens x 16 features
-// and goes at once into the gradient of the inputs: for DPFP, dr_i = sum over offsets s = -nu .. nu of
-// dphi(r_i r_{i+s}) r_{i+s}, each tile computed where it is needed. With f = phi / (sum phi + eps):
-// dphi = (df - df.f) / (sum phi + eps), where df.f of a token follows from the small products of backward.cuh.
+// From gradients of features to those of the inputs, for 16 own tokens. dphi is made in tiles of 16 tokens x 16
+// features, each computed where it is needed and added at once to the gradient of the inputs: for DPFP, dr_i = sum over
+// offsets s = -nu .. nu of dphi(r_i r_{i+s}) r_{i+s}. With f = phi / (sum phi + eps): dphi = (df - df.f) / (sum phi +
+// eps), where df.f of a token follows from the small products of backward.cuh.
 #pragma once
 
 #include "stateful.cuh"
@@ -17,7 +17,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
   using Tile = float[2][4];  // 16 tokens x 16 features
   using Operands = Pair[tiles][4];
 
-  // strip += own rows of `own` . rows of `other`, tiles first .. last - 1
+  // strip += (own rows of `own`) . (rows of `other`), for the tiles first .. last - 1 of `other`
   FWP_DEVICE void add_pairs(Strip& strip, const float* own, const float* other, int first, int last) const {
     const float *left = own + (row + g) * stride + 2 * t, *right = other + g * stride + 2 * t;
     FWP_ROLLED for (int k = 0; k < value_blocks(c) * value_block; k += 16) {
@@ -33,7 +33,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
   }
   static FWP_DEVICE Float2 pair_of(const float* at) { return Single::load_pair(Type::float32, at, 0); }
 
-  // Largest number of each row of the strip, as the power of two below.
+  // power: for each row of the strip, the power of two below its largest absolute value.
   FWP_DEVICE void powers(float (&power)[2], const Strip& strip) const {
     power[0] = power[1] = 1;
     if (!P::scaled) return;
@@ -44,7 +44,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       power[r] = power_below(largest[r]);
     }
   }
-  // The strip over `power` of its rows, near 1 for fp16, as operands.
+  // The strip as operands, each row divided by its `power` so that it is near 1 for fp16.
   FWP_DEVICE void operands(Operands& a, const float (&power)[2], const Strip& strip) const {
     const float by[2] = {one_over_power(power[0]), one_over_power(power[1])};
     FWP_UNROLL for (int m = 0; m < tiles; ++m)
@@ -54,7 +54,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       }
   }
 
-  // tile += operands times r_i r_{i+shift} (DPFP), or features, of the side's tokens, from base row `first` on
+  // tile += operands times features of the side from base row `first` on; with offsets these are r_i r_{i+shift}
   template <bool ROLLED>
   FWP_DEVICE void add_features(Tile& tile, const Operands& a, const Element* side, int first, int shift, int first_tile,
                                int last_tile) const {
@@ -68,13 +68,13 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       }
   }
 
-  // Number of the feature r_i r_{i+shift} (any i), or of base row i for the other maps.
+  // The number of feature r_i r_{i+shift} (for any i), or without offsets that of base row i.
   FWP_DEVICE int product_number(int slab, int i, int shift) const {
     if (!c.nu) return Base::feature_number(slab, 0, i);
     const int n = i + (shift < 0 ? 0 : shift);
     return Base::feature_number(0, shift < 0 ? -shift : shift, n < Base::modulus ? n : n - Base::modulus);
   }
-  // tile += by (own rows . rows of W that belong to the features)
+  // tile += by (own rows . the features' rows of W)
   FWP_DEVICE void add_state_rows(Tile& tile, const float* own, const float (&by)[2], const float* W, int slab, int first,
                                  int shift) const {
     const float* W_here = W + int64_t(here.head) * c.d_dot * c.d_value;
@@ -89,7 +89,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       rows[n] = W_here + int64_t(f) * width + 2 * t;
     }
     Base::for_state(width, [&](auto full) {
-      constexpr int steps = full.value ? value_block / 16 : 1;  // of 16 columns: their loads do not wait for each other
+      constexpr int steps = full.value ? value_block / 16 : 1;  // of 16 columns, loaded without waiting for each other
       FWP_ROLLED for (int k = 0; k < width; k += 16 * steps) {
         Float2 b[steps][2][2];
         FWP_UNROLL for (int q = 0; q < steps; ++q)
@@ -114,7 +114,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     FWP_UNROLL for (int n = 0; n < 2; ++n)
       FWP_UNROLL for (int i = 0; i < 4; ++i) tile[n][i] += by[i >> 1] * x[n][i];
   }
-  // tile += by z of the features
+  // tile += by (the features' elements of z)
   FWP_DEVICE void add_state_z(Tile& tile, const float (&by)[2], const float* z, int slab, int first, int shift) const {
     const float* z_here = z + int64_t(here.head) * c.d_dot;
     FWP_UNROLL for (int n = 0; n < 2; ++n)
@@ -124,8 +124,8 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       }
   }
 
-  // Gradient of own inputs. That of the scaled features r_i r_{i+shift} (any map's: of 16 base rows) from base row `first`
-  // on is back times what gradient(rolled, tile, first, shift) adds, and what rest(tile, slab, first, shift) adds.
+  // Writes the gradient of own inputs. That of 16 scaled features from base row `first` on (offsets: r_i r_{i+shift})
+  // is `back` times what gradient(rolled, tile, first, shift) adds, plus what rest(tile, slab, first, shift) adds.
   template <class F, class R> FWP_DEVICE void store_inputs(bool is_key, const float (&back)[2], F gradient, R rest) {
     const Rows<const void>& from = is_key ? c.k : c.q;
     const Rows<void>& to = is_key ? c.grad_k : c.grad_q;
@@ -137,7 +137,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       subtract[r] = c.normalize_features ? shift_by[8 * r] : 0.f;
       factor[r] = Base::is_favor() ? scale[8 * r] : scale[8 * r] * one_over_power(unit[8 * r]);
     }
-    // Of 16 base rows: the gradient of features, less what normalising them takes off.
+    // The gradient of 16 features, less the df.f that their normalisation subtracts.
     const auto of_features = [&](Tile& x, auto rolled, int slab, int first, int shift) {
       Base::clear(x);
       gradient(rolled, x, first, shift);
@@ -197,7 +197,7 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
       });
     }
   }
-  // Inputs of own tokens, columns from `column` on; 0 where there is none.
+  // Loads inputs of own tokens, in the columns from `column` on; 0 where there are none.
   FWP_DEVICE void load_inputs(Tile& x, bool is_key, const Rows<const void>& from, int column) const {
     Pair given[2][2];
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
@@ -240,11 +240,11 @@ template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
     });
   }
 
-  // dx += differences of 16 pairs of features, from `first` on, times their rows of R, columns from `column` on
+  // dx += the differences of 16 pairs of features from `first` on, times their rows of R, columns from `column` on
   FWP_DEVICE void add_projected(Values& dx, const Tile& difference, int first, int column) const {
     const Float2 a[4] = {{difference[0][0], difference[0][1]}, {difference[0][2], difference[0][3]},
                          {difference[1][0], difference[1][1]}, {difference[1][2], difference[1][3]}};
-    const float* rows[4];  // of R; behind its last row, where the differences are 0, that again
+    const float* rows[4];  // of R; past the last row, where differences are 0, the last again
     FWP_UNROLL for (int e = 0; e < 4; ++e) {
       const int number = first + 2 * t + (e & 1) + 8 * (e >> 1);
       rows[e] = c.projection + (number < c.m ? number : c.m - 1) * c.d_key + column + g;

@@ -1,4 +1,4 @@
-// A warp's tokens: where they are, which of them are there, and how their inputs come into the block.
+// The 16 tokens that a warp owns: their place in the tensors, which of them exist, and how their inputs are loaded.
 #pragma once
 
 #include "maps.cuh"
@@ -7,9 +7,9 @@
 
 namespace fwp::gpu {
 
-// TEAMS: 1, where each warp has 16 queries and the keys of these numbers; or 2, of which one has queries, the other keys.
+// With one team each warp owns 16 queries and the keys of the same numbers; of two, one owns queries, the other keys.
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> struct OwnTokens {
-  static constexpr bool states = has_states<K>, several = K == Kind::general;  // slabs, maps
+  static constexpr bool states = has_states<K>, several = K == Kind::general;  // several slabs and maps in one instance
   static constexpr int tiles = LT / 16, strip_tiles = LT / 8, value_tiles = COLUMNS / 8;
   static constexpr int ld = Shared<P, LT, K>::ld, raw_ld = Shared<P, LT, K>::raw_ld;
   using Element = typename P::Element;
@@ -24,13 +24,13 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   const int lane, g, t, team, row, b, h;
   int stride;        // of E, Z, G
   int base_rows;     // resident
-  int modulus;       // base rows come round after so many: with offsets 2 d_key, else never
+  int modulus;       // base rows are indexed modulo this: 2 d_key with offsets, else without limit
   const int a_down, b_down, a_across, b_across;  // corners of operands in base rows
   int slabs;
-  int sources;       // keys here up to the last that is not padding
+  int sources;       // the segment's keys up to the last that is not padding
   int source_tiles, target_tiles;
 
-  // The same block and segment again: for functions that are called. Handing them a pointer to this would keep it in memory.
+  // Functions that are not inlined build this object again: a pointer to it would keep it in memory, not in registers.
   struct Again {};
   FWP_DEVICE OwnTokens(const Call& call, const Segment& segment, bool backward, Again)
       : c(call),
@@ -54,7 +54,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     slabs = several ? slabs_of(c) : 1;
   }
 
-  // Larger blocks have no registers to spare for it.
+  // The corner stays in a register, except in the largest blocks, which have none to spare.
   template <class O> FWP_DEVICE int corner() const {
     const int at = P::template corner<O>(lane, ld);
     return LT < longest_segment ? kept(at) : at;
@@ -63,17 +63,17 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   // ---- helpers ----
 
   FWP_DEVICE bool is_favor() const { return K == Kind::favor || (several && c.m); }
-  // Calls f with the map, one of those that the instance serves.
+  // with_phi calls f with the call's map, out of all maps that the instance serves.
   struct Served {
     template <Map M> static constexpr bool has = several || Phi<M>::projects == (K == Kind::favor);
   };
   template <class F> FWP_DEVICE decltype(auto) with_phi(F f) const { return with_map<Served>(c.map, f); }
-  // .. and makes base rows of one input each.
+  // with_own: out of the maps without a projection, whose base rows are each made of one input.
   struct OfInputs {
     template <Map M> static constexpr bool has = !Phi<M>::projects;
   };
   template <class F> FWP_DEVICE decltype(auto) with_own(F f) const { return with_map<OfInputs>(c.map, f); }
-  // .. and features, too.
+  // with_elementwise: out of the maps whose features, too, are each made of one input.
   struct Elementwise {
     template <Map M> static constexpr bool has = !Phi<M>::projects && !Phi<M>::rolls;
   };
@@ -87,7 +87,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     FWP_UNROLL for (int n = 0; n < N; ++n)
       FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
-  // Calls f(n, i, column) for every number of a strip; of the tiles of 16 columns first .. last - 1.
+  // Calls f(n, i, column) for every number of a strip, or of its tiles of 16 columns first .. last - 1.
   template <class F> FWP_DEVICE void for_strip(F f) const { for_strip(0, tiles, f); }
   template <class F> FWP_DEVICE void for_strip(int first, int last, F f) const {
     FWP_UNROLL for (int m = 0; m < tiles; ++m)
@@ -97,8 +97,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   }
   FWP_DEVICE int row_of(int i) const { return row + g + 8 * (i >> 1); }  // of element i of any accumulator
 
-  // Which 16 tokens a warp has. In a causal forward the later ones have more to do, and warps 4 apart share a scheduler: of
-  // eight warps these get tiles that together have the same.
+  // Which 16 tokens a warp owns. In a causal forward later tokens have more work. Warps 4 apart share a scheduler, so
+  // of eight warps each such pair gets tiles whose work adds up to the same.
   static FWP_DEVICE int tile_of(int warp, bool backward) {
     if (TEAMS > 1) return warp % tiles;
     return tiles == 8 && !backward && warp >= 4 ? 11 - warp : warp;
@@ -112,7 +112,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     return b * rows.batch + (here.first + i) * rows.time + h * rows.head;
   }
 
-  // sources, beta (1 for the sum rule, 0 for padding and behind the end)
+  // Sets sources, s.present and s.beta: 1 under the sum rule, 0 for padding and behind the end.
   FWP_DEVICE void find_last_key() {
     const int i = thread_index();
     const bool there =
@@ -135,12 +135,12 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // ---- inputs ----
 
-  // Inputs on their way: inputs_at_once ones of own tokens, a vector a lane and step, neighbouring lanes along a token.
+  // Loads of inputs_at_once inputs of own tokens: each step loads a vector per lane, neighbouring lanes along a token.
   static constexpr int vector = 16 / sizeof(Element), lanes_a_token = inputs_at_once / vector,
                        tokens_a_step = 32 / lanes_a_token;
   using Inputs = Vector[16 / tokens_a_step];
 
-  // Asks for own tokens' inputs from `first` on, if they can be loaded as vectors.
+  // Starts loading own tokens' inputs from `first` on, if they can be loaded as vectors.
   FWP_DEVICE void ask(Inputs& x, bool keys, int first) const {
     const Rows<const void>& rows = keys ? c.k : c.q;
     if (!rows.aligned) return;
@@ -152,7 +152,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
       else x[n] = {};
     }
   }
-  // Inputs first .. first + 63 of own tokens to `raw`, 0 where there are none.
+  // Stores inputs first .. first + 63 of own tokens in `raw`, 0 where there are none.
   FWP_DEVICE void put_inputs(const Inputs& asked, bool keys, int first) const {
     const Rows<const void>& rows = keys ? c.k : c.q;
     Element* raw = s.raw + (team * LT + row) * raw_ld;
@@ -173,7 +173,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
     sync_warp();
   }
-  // The same as numbers: x[n][..] are pairs of tokens, those of the operand A_down of 16 inputs.
+  // Returns these inputs as numbers: x[n][..] are pairs of tokens, laid out as the operand A_down of 16 inputs.
   FWP_DEVICE void read_inputs(Float2 (&x)[inputs_at_once / 16][4], const Inputs& asked, bool keys, int first) const {
     put_inputs(asked, keys, first);
     const Element* at = s.raw + (team * LT + row) * raw_ld + P::template corner<A_down>(lane, raw_ld);

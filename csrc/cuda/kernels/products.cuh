@@ -1,8 +1,8 @@
-// The products that forward and backward are made of, but for those with a state. Equations: docs/kernels.md.
+// The products that forward and backward are made of, except those with a state. Equations: docs/kernels.md.
 //
-// A *strip* is the 16 rows of a tokens x tokens matrix that belong to a warp's tokens, in accumulators, strip[n][..]
-// covering the columns 8 n .. 8 n + 7. An accumulator strip is an A operand as it stands, so no tokens x tokens matrix
-// ever goes to memory.
+// A *strip* is the 16 rows of a tokens x tokens matrix that belong to a warp's tokens. It lies in accumulators, where
+// strip[n][..] covers the columns 8 n .. 8 n + 7. As these already have the layout of an A operand, no tokens x tokens
+// matrix ever goes to memory.
 #pragma once
 
 #include "head.cuh"
@@ -21,12 +21,12 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- features ----
 
-  // Tiles whose operands are loaded without waiting for each other, where there are registers for them.
+  // How many tiles' operands are loaded without waiting for each other: two where registers suffice.
   static constexpr int together = P::scaled && !states && LT > 16 && LT < longest_segment ? 2 : 1;
 
-  // Features of N times 16 tokens as operands O, pairs along features (down) or along tokens (across). at(n) is the
-  // operand's corner among base rows; a rolled operand is the product with the rows `roll` elements away. All loads
-  // come before their use: they do not wait for each other.
+  // Features of N times 16 tokens as operands O, in pairs along features (down) or along tokens (across). at(n) is the
+  // operand's corner in the base rows; a rolled operand is the product with the rows `roll` elements away. All loads
+  // come before the first use, so that they do not wait for each other.
   template <class O, bool ROLLED, int N, class F>
   FWP_DEVICE void load_features(Pair (&p)[N][4], int roll, F at) const {
     FWP_UNROLL for (int n = 0; n < N; ++n) P::template load<O, ld>(p[n], at(n));
@@ -37,7 +37,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         FWP_UNROLL for (int i = 0; i < 4; ++i) p[n][i] = P::multiply(p[n][i], other[n][i]);
     }
   }
-  // Features from base row i on of own tokens, of N sides, along features; 0 behind the last one.
+  // 16 features of own tokens from base row i on, for N sides, in pairs along features; 0 past the last feature.
   template <bool ROLLED, int N, class F> FWP_DEVICE void own_features(Pair (&p)[N][4], int j, int i, F side) const {
     load_features<A_down, ROLLED>(p, -j * ld, [&](int n) { return side(n) + a_down + row + i * ld; });
     if (ROLLED && i + 16 > modulus)
@@ -51,17 +51,17 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   // What numerators are multiplied by, given the denominator; 0 where that is 0.
   FWP_DEVICE float rate_of(float total) const { return c.normalize_output ? reciprocal(total) : 1.f; }
 
-  // What turns stored features of a token into the rule's; `sum` of its stored features.
+  // The factor that turns a token's stored features, whose sum is `sum`, into those that the rule sees.
   FWP_DEVICE float scale_of(float unit, float sum, bool there) const {
     const float factor = with_phi([&](auto map) { return Phi<map.value>::factor(unit, c.d_dot); });
     if (!there) return 0;
     if (!c.normalize_features) return factor;
-    // factor / (factor sum + eps), also where the factor itself is too small for a float
+    // This is factor / (factor sum + eps), but also serves where the factor is too small for a float.
     return reciprocal(sum + (c.eps == 0 ? 0.f : quotient(c.eps, factor)));
   }
 
-  // P_q += own queries . keys of the tiles before last_q, for delta P_k += own keys . keys of those before last_k, and the
-  // sums of own features. Around them begin(slab, j, i) and use(own features), of queries and keys.
+  // P_q += own queries . keys of the tiles before last_q, for delta P_k += own keys . keys of those before last_k;
+  // sum_q, sum_k += own features. Every 16 features, begin(slab, j, i) is called before and use(own features) after.
   template <bool DELTA> using KeyStrip = float[DELTA ? strip_tiles : 1][4];
   template <bool DELTA, int TOGETHER, class F, class G>
   FWP_DEVICE void grams(Strip& P_q, KeyStrip<DELTA>& P_k, float (&sum_q)[4], float (&sum_k)[4], int last_q, int last_k,
@@ -72,7 +72,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         begin(slab, j, i);
         Pair own[2][4];  // query, key
         own_features<rolled.value>(own, j, i, [&](int n) { return n ? s.keys : s.queries; });
-        P::mma(sum_q, own[0], one, one);  // also where nobody asks for it: cheaper than to look
+        P::mma(sum_q, own[0], one, one);  // even if unneeded: cheaper than a test
         P::mma(sum_k, own[1], one, one);
         const Element* keys = s.keys + b_down + i * ld;
         FWP_UNROLL for (int at = 0; at < tiles; at += TOGETHER)
@@ -97,8 +97,8 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
     });
   }
 
-  // strip += (features of own tokens in `own`) . (features of tokens in `other`), tiles first .. last - 1 of 16 tokens;
-  // if SUMS those of own features; and the same around.
+  // strip += (features of own tokens in `own`) . (features of tokens in `other`), for the tiles first .. last - 1 of 16
+  // tokens, and if SUMS, sum += own features. begin and use are called as in grams.
   template <int TOGETHER, bool SUMS, class F, class G>
   FWP_DEVICE void gram(Strip& strip, float (&sum)[4], const Element* own, const Element* other, int first, int last,
                        F begin, G use) {
@@ -130,7 +130,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
     gram<together, false>(strip, unused, own, other, first, last, [](int, int, int) {}, [](auto&) {});
   }
 
-  // Sums of features of own tokens from accumulators of phi times ones.
+  // Sets the scales of own tokens; `sum` is the accumulator of their features times ones.
   FWP_DEVICE void finish_scale(bool keys, const float (&sum)[4]) {
     if (t == 0)
       FWP_UNROLL for (int r = 0; r < 2; ++r) {
@@ -146,13 +146,13 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- values ----
   //
-  // Where there is no state, columns of values stand in accumulators and in shared memory in such an order that the eight
-  // of a lane, of 32, are neighbours in memory: the column 8 n + x of a product is this one of the tensor.
+  // Without a state, columns of values are permuted in accumulators and in shared memory, so that the eight out of 32
+  // that a lane has are neighbours in memory. column_of gives the tensor's column for column 8 n + x of a product.
   static FWP_DEVICE int column_of(int n, int x) {
     return states ? 8 * n + x : n / 4 * 32 + x / 2 * 8 + n % 4 * 2 + x % 2;
   }
 
-  // Own rows of `rows` (values, or their gradient), as they are; 0 where there is nothing.
+  // Loads own rows of values, or of gradients, in the call's type; 0 where there is nothing.
   using Given = typename P::Eight[2][COLUMNS / 32];
   FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Given& x) const {
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
@@ -174,7 +174,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
       }
     }
   }
-  // f(n, r, numbers 2 r and 2 r + 1 of accumulator n) for all that was loaded.
+  // Calls f(n, r, numbers 2 r and 2 r + 1 of accumulator n) for all that was loaded.
   template <class F> FWP_DEVICE void for_values(Given& x, F f) const {
     P::for_type(c.type, [&](auto type) {
       FWP_UNROLL for (int r = 0; r < 2; ++r)
@@ -214,7 +214,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
       }
     });
   }
-  // Own rows to shared memory, `to` [LT][stride], from column `first` on.
+  // Stores own rows in shared memory, in `to` [LT][stride] from column `first` on.
   FWP_DEVICE void share_values(float* to, int first, const Values& x) const {
     float* at = to + (row + g) * stride + first + 2 * t;
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
@@ -222,26 +222,26 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
         Single::store_pair(Type::float32, at + 8 * r * stride, 8 * n, {x[n][2 * r], x[n][2 * r + 1]});
   }
 
-  // Two tiles of a strip as an A operand.
+  // Tile m of a strip, 16 columns, as an A operand.
   static FWP_DEVICE void operand(Float2 (&a)[4], const Strip& strip, int m) {
     a[0] = {strip[2 * m][0], strip[2 * m][1]};
     a[1] = {strip[2 * m][2], strip[2 * m][3]};
     a[2] = {strip[2 * m + 1][0], strip[2 * m + 1][1]};
     a[3] = {strip[2 * m + 1][2], strip[2 * m + 1][3]};
   }
-  // The same with a number of tiles that is not known to the compiler: one copy of what follows instead of one a tile.
+  // The same for a tile that the compiler does not know: what follows is compiled once, not once a tile.
   static FWP_DEVICE void operand_at(Float2 (&a)[4], const Strip& strip, int tile) {
     operand(a, strip, 0);
     FWP_UNROLL for (int m = 1; m < tiles; ++m)
       if (m == tile) operand(a, strip, m);
   }
-  // x += a (16 x 16) rows, rows of `from` [..][stride] 16 m .. 16 m + 15, columns first ..
+  // x += a (16 x 16) times the rows 16 m .. 16 m + 15 of `from` [..][stride], in the columns from `first` on
   FWP_DEVICE void add_product(Values& x, const Float2 (&a)[4], const float* from, int m, int first) const {
     const float* at = from + (16 * m + 2 * t) * stride + first + g;
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       P::mma(x[n], a, Float2{at[8 * n], at[stride + 8 * n]}, Float2{at[8 * stride + 8 * n], at[9 * stride + 8 * n]});
   }
-  // x += strip rows
+  // x += the strip's tiles first_tile .. last_tile - 1 times their rows of `from`
   FWP_DEVICE void add_read(Values& x, const Strip& strip, const float* from, int first_tile, int last_tile,
                            int first) const {
     FWP_UNROLL for (int m = 0; m < tiles; ++m)
@@ -252,14 +252,14 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
       }
   }
 
-  // Inverts a unit lower triangular 16 x 16 block in place, [16][17] in shared memory; what is right of the diagonal
-  // becomes 0. With quarters of 8 x 8: the inverse of (L 0; B R) is (L^-1 0; -R^-1 B L^-1 R^-1).
+  // Inverts a unit lower triangular 16 x 16 block, [16][17] in shared memory, in place, and sets what is right of the
+  // diagonal to 0. With quarters of 8 x 8, the inverse of (L 0; B R) is (L^-1 0; -R^-1 B L^-1 R^-1).
   FWP_DEVICE void invert(float* block) const {
     constexpr int ld = 17;
-    const int i = lane >> 2, j = 2 * (lane & 3);  // of two numbers of a quarter
+    const int i = lane >> 2, j = 2 * (lane & 3);  // the place of this lane's two numbers in a quarter
     float *left = block, *below = block + 8 * ld, *above = block + 8, *right = below + 8;
     float x[8];
-    float* own = lane < 8 ? left : right;  // a lane a column of L or R
+    float* own = lane < 8 ? left : right;  // each lane inverts one column of L or R
     if (lane < 16)
       FWP_UNROLL for (int r = 0; r < 8; ++r) {
         x[r] = r == (lane & 7) ? 1.f : 0.f;

@@ -1,4 +1,4 @@
-// Products with a state, in shared memory or in memory, and its updates: for instances that have one.
+// Products with a state and its updates, for instances that have one; it lies in shared memory or in global memory.
 #pragma once
 
 #include "products.cuh"
@@ -13,17 +13,17 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
   using Base::Base;
   using typename Base::Element, typename Base::Pair, typename Base::Tile16, typename Base::Values;
 
-  // Calls f with whether every base row is a feature and every column of a block of values there, in aligned pairs: then
-  // it need not look.
+  // Calls f(full). `full`: every base row is a feature and every column of a block of values exists, in aligned pairs,
+  // so that f needs no bounds checks.
   template <class F> FWP_DEVICE void for_state(int columns, F f) const {
     const bool full = c.d_value % 2 == 0 && columns % COLUMNS == 0 && (c.nu ? c.d_key % 16 == 0 : c.d_dot == slabs * base_rows);
     if (full) f(std::true_type{});
     else f(std::false_type{});
   }
 
-  // Products of 16 features of own tokens, from base row i on, with the state's rows of these features.
+  // The state's rows of 16 features, those from base row i on, as the right operand of products with own tokens.
   struct Rows16 {
-    Float2 W[value_tiles][2], z[2];  // operands: columns from `first` on; column 0
+    Float2 W[value_tiles][2], z[2];  // W: columns from `first` on; z: as column 0
   };
   FWP_DEVICE void load_rows(Rows16& to, int slab, int j, int i, const Resident& from, int) const {
     const int row = state_row(slab, j, i) + 2 * t;
@@ -37,7 +37,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
     for_state(from.count, [&](auto full) {
       int f[4];
       bool there[4];
-      const int number = full.value ? feature_number(slab, j, i) + 2 * t : 0;  // the others follow
+      const int number = full.value ? feature_number(slab, j, i) + 2 * t : 0;  // the other three follow from it
       FWP_UNROLL for (int e = 0; e < 4; ++e) {
         const int next = (e & 1) + 8 * (e >> 1);
         f[e] = full.value ? number + next : feature_number(slab, j, i + 2 * t + next);
@@ -58,21 +58,21 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
       to.z[1] = {w[2], w[3]};
     });
   }
-  // x, xz (its column 0) += features . rows
+  // x += features . rows.W, and column 0 of xz += features . rows.z.
   FWP_DEVICE void add_rows(Values& x, float (&xz)[4], const Pair (&features)[4], const Rows16& rows, bool z) const {
     Float2 a[4];
     FWP_UNROLL for (int e = 0; e < 4; ++e) a[e] = P::values(features[e]);
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n) P::mma_features(x[n], a, rows.W[n][0], rows.W[n][1]);
     if (z) P::mma_features(xz, a, rows.z[0], rows.z[1]);
   }
-  // Column 0 of such a product for the tokens g and g + 8.
+  // Column 0 of such an xz, for the tokens g and g + 8.
   FWP_DEVICE void first_column(float (&zx)[2], const float (&xz)[4]) const {
     zx[0] = shuffle(xz[0], lane & ~3);
     zx[1] = shuffle(xz[2], lane & ~3);
   }
 
-  // x[e], xz[e] += 16 features (rows), those of tile[e], of `side`, times the rows of `from` (column 0 of xz: times
-  // weights_z); row k of `from` is multiplied by weights[k].
+  // With F_e the features of tile[e] of the tokens of `side`: x[e] += F_e^T diag(weights) from, and column 0 of
+  // xz[e] += F_e^T weights_z.
   template <int N>
   FWP_DEVICE void add_outer(Values (&x)[N], float (&xz)[N][4], const Element* side, const Tile16 (&tile)[N],
                             const float* from, int first, const float* weights, const float* weights_z,
@@ -109,7 +109,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
       }
     }
   }
-  // Calls f(e, r, row, full): `row` is the state's number of row g + 8 r of tile[e], -1 if there is none.
+  // Calls f(e, r, row, full), where `row` is the state's row for row g + 8 r of tile[e], or -1 if there is none.
   template <int N, class F> FWP_DEVICE void for_outer(int slab, const Tile16 (&tile)[N], int columns, F f) const {
     for_state(columns, [&](auto full) {
       FWP_UNROLL for (int e = 0; e < N; ++e) {
@@ -119,7 +119,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
       }
     });
   }
-  // What add_outer begins with: the state, or zeros.
+  // clear_outer and load_outer set what add_outer adds to: zeros, or the state before.
   template <int N> FWP_DEVICE void clear_outer(Values (&x)[N], float (&xz)[N][4]) const {
     clear(xz);
     FWP_UNROLL for (int e = 0; e < N; ++e) clear(x[e]);
@@ -173,7 +173,7 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
       if (from.z && row >= 0 && t == 0) xz[e][2 * r] = from.z[row];
     });
   }
-  // Stores what add_outer gathered; z, which every block of columns reads, with the last of them.
+  // Stores what add_outer has summed. Every block of columns reads z, so only the last one stores it.
   template <int N>
   FWP_DEVICE void store_outer(const Values (&x)[N], const float (&xz)[N][4], int slab, const Tile16 (&tile)[N],
                               int first, const Columns<float>& to) const {
