@@ -1,25 +1,25 @@
-// One decoding step of one head over the positions of a block and the state before it. Included once per instruction
-// set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
+// One decoding step of one head, over the positions of a block and the state before it. This file is included once per
+// instruction set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
 //
-// Everything is a row: features of a token lie beside each other, so that positions can be read through a table, each
-// from the row of storage in which it was written. Queries that read the same positions (a query and its key under the
-// delta rule; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
+// A token's features lie side by side in a row, so that positions can be read through a table, each from the row of
+// storage in which it was written. Queries that read the same positions (a query and its key under the delta rule; the
+// hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
-// Features come in blocks of whole vectors, filled up with zeros: nu blocks, of products of base features with these rolled
-// by 1 .. nu, or one block of d_dot where the map has no offsets.
+// Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
+// base features with these rolled by 1 .. nu; any other has one block of d_dot.
 
-constexpr idx most_queries = 4;  // that go through the positions together
+constexpr idx most_queries = 4;  // how many queries read the positions together
 
 template <class T> struct Decoder {
   static constexpr idx V = width<T>;
-  static constexpr idx tile = 16;  // positions whose features are made, or phi_tile, at once
+  static constexpr idx tile = 16;  // positions whose features, or phi_tile, are made at once
   const DecodeCall<T>& c;
   const bool delta, gated;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;          // base features and, before them, what is rolled in
+  idx halo, r_size;          // numbers rolled in before the base features; room for both
   idx narrow;                // d_value in whole vectors
-  idx most;                  // positions that a call may read
-  idx wide;                  // fold: rows of d_value numbers and a column for z
+  idx most;                  // how many positions a call may read
+  idx wide;                  // fold: length of a row of d_value numbers and z
 
   T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *phi_tile, *u_tile;
   const T **keys, **written;
@@ -55,7 +55,7 @@ template <class T> struct Decoder {
 
   // ---- features ----
 
-  // f = phi(from), in padded blocks, normalised where asked for; returns the factor that normalised it.
+  // Sets f = phi(from), in padded blocks, normalised where asked for. Returns the factor that normalised it.
   T load_features(const T* from, T* f) const {
     const Vec<T> total = with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
@@ -63,7 +63,7 @@ template <class T> struct Decoder {
     for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
     return scale;
   }
-  // Of features in one block, where it is needed.
+  // The sum of features in one block, if normalisation needs it.
   Vec<T> sum_of(const T* f) const {
     Vec<T> total{};
     for (idx i = 0; c.normalize_features && i < padded; i += V) total += load(f + i);
@@ -79,8 +79,8 @@ template <class T> struct Decoder {
 
   // ---- reading ----
 
-  // Where the positions of the block are for this row, and for the gated rule their weights; returns what is left of
-  // the state.
+  // Sets where the block's positions lie for this row, and under the gated rule their weights. Returns the weight that
+  // is left for the state.
   T locate(idx row, idx h, idx count) {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
     T left = 1;
@@ -96,13 +96,13 @@ template <class T> struct Decoder {
     return left;
   }
 
-  // What the next head reads lies behind it. Not into the first level: rows of positions lie a multiple of 4096 bytes
-  // apart in most models, and would push each other out of the few sets that they share.
+  // Prefetches what follows, which the next head reads, to the second level: in most models rows of positions lie a
+  // multiple of 4096 bytes apart and would push each other out of the few sets that they share in the first.
   static FWP_INLINE void prefetch(const T* p, idx count) {
     for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i, 0, 2);
   }
 
-  // products[p N + n] of positions first .. first + K with N queries, as vectors yet to be summed.
+  // Products of positions first .. first + K with N queries, put into `partial` as vectors yet to be summed.
   template <class Cache, int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
     Vec<T> sum[K][N];
     for (int k = 0; k < K; ++k)
@@ -121,7 +121,7 @@ template <class T> struct Decoder {
       idx t = Cache::template multiply<N>(*this, f, p, end, query_size);
       for (; t + K <= end; t += K) multiply<Cache, N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<Cache, N, 1>(f, t, query_size);
-      // What lies behind the last of them in `partial` is summed into nothing that is read.
+      // The sums of what follows the last of them in `partial` are never read.
       for (idx i = 0; i < (end - p) * N; i += V) {
         Vec<T> rows[V];
         unroll<V>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * V); });
@@ -133,7 +133,7 @@ template <class T> struct Decoder {
         for (int n = 0; n < N; ++n) products[p * N + n] *= weights[p];
   }
 
-  // numerators[n] (+)= sum over rows of by[row N + n] rows[row], columns j .. j + C vectors.
+  // numerators[n] += sum over rows of by(row, n) rows[row], in the C vectors of columns from j on.
   template <int N, int C, class Row, class By>
   FWP_INLINE void accumulate(idx count, idx j, Row row, By by) {
     Vec<T> sum[N][C];
@@ -165,7 +165,7 @@ template <class T> struct Decoder {
       }
   }
 
-  // numerators and denominators of N queries over `count` located positions and the state.
+  // Computes numerators and denominators of N queries over `count` located positions and the state.
   template <int N> void attend(const T* f, idx row, idx h, idx count, T left, T* denominators) {
     const idx query_size = blocks * padded;
     for (idx i = 0; i < N * narrow; i += V) store(numerators + i, Vec<T>{});
@@ -204,13 +204,13 @@ template <class T> struct Decoder {
         for (int n = 0; n < N; ++n) denominators[n] += products[p * N + n];
   }
 
-  // Factor of a numerator.
+  // What a numerator is multiplied by: 1 / (denominator + eps), or 0 where that sum is 0.
   T quotient(T denominator) const {
     if (!c.normalize_output) return 1;
     denominator += c.eps;
     return denominator == 0 ? T(0) : 1 / denominator;
   }
-  // numerator / (denominator + eps), 0 where that is 0 whatever the numerator.
+  // numerator x by, the quotient above; 0 where that is 0, whatever the numerator.
   T divided(T numerator, T by) const { return by == 0 ? T(0) : numerator * by; }
 
   // ---- the kernels ----

@@ -1,7 +1,7 @@
-// Forward and backward of one head. Included once per instruction set, see kernels_*.cpp.
+// Forward and backward of one head. This file is included once per instruction set, see kernels_*.cpp.
 //
-// Time is cut into chunks (one up to longest_chunk positions, which is every sentence; shorter ones beyond). With rows as
-// time, phi feature-major, and everything scaled as normalisation and padding ask:
+// Time is cut into chunks: one up to longest_chunk positions, as sentences have, several shorter ones beyond. Rows are
+// time, phi is feature-major, and everything is scaled as normalisation and padding ask:
 //
 //     P = M o (Q K^T)     M: causal mask, or ones
 //     Y = K W + stril(K K^T) U,  U = beta V - rate Y      delta; rate = beta, or beta / (z.k + eps)
@@ -9,32 +9,33 @@
 //     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
 //     W <- W + K^T U,  z <- z + K^T 1
 //
-// The gated rule forgets: what was written at s counts M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) after t, what was
-// there before the chunk counts left_t = (1 - beta_0) .. (1 - beta_t). M is P's mask (its last row where all targets read
-// after the chunk), its last row weighs U on the way into W; Q W and W itself are weighed with left.
+// The gated rule forgets: after t, what was written at s has weight M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) and
+// the state before the chunk left_t = (1 - beta_0) .. (1 - beta_t). M masks P (where all targets read after the chunk,
+// its last row does), and its last row weighs U as it is written to W. Q W and W itself are weighed with left.
 //
-// The accumulator z rides along as one more column of W, and a column of ones in U (where the output is normalised):
-// "wide" rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
+// Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
+// rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
 //
 // The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
-// backwards. dX is the gradient of X; dW is that of the state after the chunk, and dN has that of the denominator in its last
-// column:
+// backwards. dX is the gradient of X; dW is that of the state after the chunk, and the last column of dN is the
+// gradient of the denominator:
 //
 //     dU = P^T dN + K dW;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dY = -rate Z
 //     dP = M o (dN U^T);  dKK = stril(dY U^T)
 //     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
 //     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
 //
-// and for the gated rule, whose M and left are running products, down the same recursion backwards, without a division:
-// with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, the gradient of 1 - beta_t is H_t.M_{t-1}, that of beta_t H_tt less this.
+// For the gated rule, the gradients of the running products M and left follow the recursion backwards, without
+// dividing: with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, that of 1 - beta_t is H_t.M_{t-1}, that of beta_t is H_tt less
+// this.
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
 constexpr idx longest_chunk = 128, short_chunk = 64;
-constexpr idx longest_grouped = 64;  // up to here features are made in groups that stay in the first-level cache
+constexpr idx longest_grouped = 64;  // up to this length features are made in groups that stay in the first-level cache
 constexpr idx feature_group = 64;
 
-// Sizes that follow from the call.
+// The sizes that a call determines.
 template <class T> struct Plan {
   idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
   idx narrow, wide;
@@ -57,9 +58,9 @@ template <class T> struct Plan {
   }
 };
 
-// Divides the scratch into arrays, or without a scratch counts how large it has to be. Arrays start at whole cache lines, and
-// one line lies between them: if they were a multiple of 4096 bytes apart, loads would wait for stores of equal low address
-// bits.
+// Divides the scratch into arrays; without a scratch, counts how large it has to be. Arrays start at whole cache lines
+// with one line between them: if they were a multiple of 4096 bytes apart, loads would wait for stores of equal low
+// address bits.
 template <class T> struct Arena {
   T* base;
   std::size_t used = 0;
@@ -81,15 +82,15 @@ template <class T> struct Head {
   const idx b, h;
 
   Side<T> q, k;
-  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is there for the gated rule only
+  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is for the gated rule only
   T *beta, *rate, *seen, *denominator;
   T* left;        // gated: how much of W is left after each position
   const T* ends;  // gated: the last row of M
   T kept;         // gated: the last of left
   idx ldp;  // distance of the rows of P, KK and M
   bool has_W = false;
-  bool grams_done = false;  // load_grams has done the work of loading; phi does not hold the features
-  bool paired = false;      // .. by pairs: P and KK are their transposes, without what is above the diagonal
+  bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
+  bool paired = false;      // it did so by pairs: P and KK are transposed, with nothing above the diagonal
   T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
   idx ldpairs;
 
@@ -144,7 +145,7 @@ template <class T> struct Head {
 
   // ---- helpers ----
 
-  // Rows of values or of their gradient, filled up with zeros to `wide`; what padded keys hold is not read.
+  // Loads rows of values or of their gradient, filled up with zeros to `wide`. Values at padded keys are not read.
   void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
     const idx next = ahead(rows);
     for (idx t = 0; t < count; ++t) {
@@ -173,7 +174,7 @@ template <class T> struct Head {
     }
   }
 
-  // View of phi as (token, feature) and as (feature, token).
+  // phi viewed as (token, feature) and as (feature, token).
   static View<T> tokens(const Side<T>& s) { return {s.phi, 1, s.ld}; }
   static View<T> features(const Side<T>& s) { return {s.phi, s.ld, 1}; }
   View<T> rows(const T* rows) const { return {rows, plan.wide, 1}; }
@@ -184,7 +185,7 @@ template <class T> struct Head {
     else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
   }
 
-  // A sentence without a state, whose features nothing needs but the Gram matrices.
+  // Whether this is a sentence without a state whose features only the Gram matrices need.
   bool groups_features() const {
     const bool grouped = with_map(c.map, [](auto map) { return Phi<map.value>::grouped; });
     return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
@@ -192,7 +193,7 @@ template <class T> struct Head {
   }
   bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
 
-  // Both sides, and the Gram matrices before scaling, from a few features at a time: phi as a whole would leave the
+  // Loads both sides and the Gram matrices before scaling, a few features at a time: phi as a whole would leave the
   // first-level cache and come back.
   void load_grams(idx targets, idx sources) {
     load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
@@ -232,10 +233,10 @@ template <class T> struct Head {
     if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
   }
 
-  // P or G, as triangles are read.
+  // A view of P or KK for the triangular products.
   View<T> triangle(const T* gram) const { return paired ? View<T>{gram, 1, ldp} : View<T>{gram, ldp, 1}; }
 
-  // to = (scaled a . scaled k)^T for j <= i + limit, from `from`: a's half vectors of `products`; sums over j to `sums`.
+  // to = (scaled a . scaled k)^T for j <= i + limit, from a's half vectors of `products`; sums over j go to `sums`.
   void gram_of_pairs(const Side<T>& a, const T* from, idx limit, T* to, T* sums) const {
     const auto lane = lane_numbers<T>();
     for (idx first = 0; first < a.padded; first += width<T>) {
@@ -251,7 +252,7 @@ template <class T> struct Head {
     }
   }
 
-  // to (padded rows) = scaled a . scaled b, kept for j <= i + limit and 0 elsewhere; row sums to `sums`.
+  // to (padded rows) = scaled a . scaled b for j <= i + limit and 0 elsewhere; its row sums go to `sums`.
   void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
     if (paired) return gram_of_pairs(a, &a == &q ? products : products + width<T> / 2, limit, to, sums);
     if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
@@ -285,7 +286,7 @@ template <class T> struct Head {
 
   // ---- writing ----
 
-  // Keys, their U (for delta also Y, rate and KK) of the chunk that starts at t0, from the state W where there is one.
+  // Loads keys and U (for delta also Y, rate, KK) of the chunk that starts at t0, from the state W if there is one.
   void load_chunk(idx t0, idx count) {
     if (!grams_done) load_side(c, c.k, c.key_padding_mask, b, h, t0, count, k, buffer);
     load_rows(c.v, t0, count, true, U);
@@ -314,7 +315,7 @@ template <class T> struct Head {
       for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
   }
 
-  // M and left of the chunk; a pad has beta 0 and so changes nothing.
+  // Computes M and left of the chunk; a pad has beta 0 and so changes nothing.
   void load_decay(idx count) {
     kept = 1;
     for (idx t = 0; t < count; ++t) {
@@ -328,7 +329,7 @@ template <class T> struct Head {
     ends = M + (count > 0 ? count - 1 : 0) * ldp;
   }
 
-  // The state after the chunk, to `to`, which holds the state before it where there is one. Overwrites U.
+  // Turns the state before the chunk, if there is one, in `to` into the state after it. Overwrites U.
   void write_chunk(T* to) {
     if (c.rule == Rule::gated) {
       scale_rows(k.tokens, ends, U, plan.wide);
@@ -338,7 +339,7 @@ template <class T> struct Head {
     write(k, U, to, has_W);
   }
 
-  // to += (features of s)^T what, what (wide rows) scaled with s in place; = where !add.
+  // to += (features of s)^T what, or = where !add. `what` (wide rows) is scaled with s in place.
   void write(const Side<T>& s, T* what, T* to, bool add) const {
     scale_rows(s.tokens, s.scale, what, plan.wide);
     if (add) product<true>(c.d_dot, plan.wide, s.tokens, features(s), what, plan.wide, to, plan.wide);
@@ -352,11 +353,11 @@ template <class T> struct Head {
     product<false>(q.tokens, plan.wide, c.d_dot, tokens(q), W, plan.wide, to, plan.wide);
     scale_rows(q.tokens, q.scale, to, plan.wide);
   }
-  // What is left of W for target t.
+  // The weight that W has for target t.
   T share(idx t, bool from_gram) const {
     return c.rule != Rule::gated || !from_gram ? T(1) : plan.causal ? left[t] : kept;
   }
-  // P, and its row sums added to the denominators; P before M goes to `unmasked`.
+  // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void read_gram(T* unmasked = nullptr) {
     const bool gated = c.rule == Rule::gated;
     gram(q, k, plan.causal, 0, P, c.normalize_output && !gated ? seen : nullptr);
@@ -379,7 +380,7 @@ template <class T> struct Head {
     }
   }
 
-  // N and its denominators for the tile in q: from W where there is one, and from the chunk in k where from_gram.
+  // Computes N and denominators of the tile in q, from W if there is one and, if from_gram, from the chunk in k.
   void read(bool from_gram) {
     const idx count = q.tokens;
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
@@ -413,7 +414,7 @@ template <class T> struct Head {
       store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
     }
   }
-  // to = by row, or zeros whatever the row holds.
+  // to = by row; or zeros where `zero`, whatever the row holds.
   void store_row(const T* row, T by, bool zero, T* to, idx ahead) const {
     if (zero) {
       for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
@@ -440,7 +441,7 @@ template <class T> struct Head {
     if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
   }
 
-  // From a row to the one in its place in the next chunk, or of the next head where there is one chunk.
+  // The distance from a row to the one in its place in the next chunk, or if there is one chunk, of the next head.
   template <class U> idx ahead(const Rows<U>& rows) const {
     if (plan.chunks > 1) return plan.chunk * rows.time;
     if (h + 1 < c.heads) return rows.head;
@@ -470,15 +471,15 @@ template <class T> struct HeadBackward : Head<T> {
   using Base::b, Base::beta, Base::c, Base::denominator, Base::ends, Base::h, Base::has_W, Base::k, Base::kept,
       Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y, Base::rate, Base::seen, Base::U, Base::W;
 
-  T* states;           // W at the start of every chunk, then after the last
+  T* states;           // W at the start of every chunk and after the last
   T* dW;               // [d_dot][wide]
-  T *dq, *dk, *dx;     // [d_dot][ld of q, k] of the scaled features; [d_key, dpfp: 2 d_key][ld] of what they are made of
+  T *dq, *dk, *dx;     // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
   T *dN, *dU, *dY;     // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
   T *V, *old;          // wide rows: values; Q W
-  T *U_across, *across;  // [wide][lda]: U and one of dN, dY, turned
+  T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
   T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
-  // Gated: P before M, then the gradient of M (causal); gradients of M's last row, of left, and what runs backwards (H).
+  // Gated: P before M, then, if causal, M's gradient; the gradients of M's last row and of left; H.
   T *unmasked, *dends, *dleft, *running;
   T dkept = 0;         // gradient of kept
   idx lda, columns;    // columns: d_value and, where the output is normalised, z's
@@ -518,7 +519,7 @@ template <class T> struct HeadBackward : Head<T> {
     has_W = n > 0 || c.initial_W;
   }
 
-  // to[j][t] = rows[t][j]; tokens behind the end become 0 in both.
+  // to[j][t] = rows[t][j]; tokens past the end become 0 in both.
   void turn(T* rows, idx count, T* to) const {
     const idx padded = round_up(count, width<T>);
     for (idx i = count * plan.wide; i < padded * plan.wide; ++i) rows[i] = 0;
@@ -526,7 +527,7 @@ template <class T> struct HeadBackward : Head<T> {
       for (idx j = 0; j < plan.wide; j += width<T>)
         transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
   }
-  // dP_t = dP^T, then dP and dP_t scaled by column and row factors: dP[i] *= row[i], dP_t[j] *= column[j].
+  // dP_t = dP^T. scale_square multiplies row i of a square by by[i].
   void turn_square(idx rows, idx columns) const {
     for (idx i = 0; i < rows; i += width<T>)
       for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
@@ -541,7 +542,7 @@ template <class T> struct HeadBackward : Head<T> {
     if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
     else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
   }
-  // dP[i][j] += shift for j <= last, 0 behind.
+  // dP[i][j] += shift for j <= last, and 0 after it.
   void shift_row(idx i, idx last, T shift) const {
     const auto lane = lane_numbers<T>();
     for (idx j = 0; j < k.padded; j += width<T>) {
@@ -563,7 +564,7 @@ template <class T> struct HeadBackward : Head<T> {
     return sum_of_lanes<T>(sum);
   }
 
-  // A tile of queries: stores their gradient, adds to dk and dU of the chunk in k (from_gram), to dW where needed.
+  // Stores the gradient of a tile of queries; adds to dk and dU of the chunk in k (from_gram) and to dW (need_dW).
   void read_backward(idx t0, idx count, bool from_gram, bool need_dW) {
     Base::load_queries(t0, count);
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
@@ -579,7 +580,7 @@ template <class T> struct HeadBackward : Head<T> {
       for (idx t = 0; t < count; ++t) {
         const T inverse = denominator[t] == 0 ? T(0) : 1 / denominator[t];
         denominator[t] = inverse;
-        T total = 0;  // dN.N, so far of what was read from W
+        T total = 0;  // dN.N, so far only the part read from W
         for (idx j = 0; j < c.d_value; ++j) {
           T& g = dN[t * plan.wide + j];
           g *= inverse;
@@ -616,7 +617,7 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 
-  // From dP, of a tile of `count` queries, to dq, dk and dU.
+  // Adds to dq, dk and dU what dP of a tile of `count` queries gives.
   FWP_INLINE void gram_backward(idx count) const {
     turn_square(q.padded, k.padded);
     scale_square(dP_t, k.padded, q.padded, k.scale);
@@ -636,7 +637,7 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 
-  // dP, the gradient of P, becomes that of Q K^T; M and left get theirs.
+  // Turns dP from the gradient of P into that of Q K^T, and computes the gradients of M and left.
   void mask_backward(idx count) {
     for (idx t = 0; t < count; ++t) {
       const T* m = plan.causal ? M + t * ldp : ends;
@@ -653,8 +654,8 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 
-  // What the gated rule's write does to the gradients: dW, that of the state after the chunk, reaches K and U through the
-  // weights in `ends`, and the state before it through `kept`. dU and dk hold K dW and U dW^T where has_dW.
+  // Takes gradients through the gated rule's write: dW, that of the state after the chunk, reaches K and U by the
+  // weights in `ends`, the state before it by `kept`. Where has_dW, dU and dk hold K dW and U dW^T on entry.
   void write_decay_backward(idx count) {
     dkept = 0;
     for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
@@ -696,7 +697,7 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 
-  // dU is complete: through the solve to V, beta, keys and the state that the chunk started from.
+  // Takes the complete dU through the solve to V, beta, keys and the state that the chunk started from.
   void write_backward(idx t0, idx count, bool need_dW) {
     if (c.rule != Rule::delta) {
       if (c.rule == Rule::gated) decay_backward(t0, count);

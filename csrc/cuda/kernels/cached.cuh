@@ -1,5 +1,5 @@
-// Where a hypothesis finds the positions that it decodes from, and what it finds there: shared by decode.cuh and
-// fold.cuh. The cache: fwp_fairseq/ops/decoding.py.
+// Where a hypothesis finds the positions that it decodes from, and what it finds there. Shared by decode.cuh and
+// fold.cuh; the cache is described in fwp_fairseq/ops/decoding.py.
 #pragma once
 
 #include "decode_call.h"
@@ -14,8 +14,8 @@ constexpr int column_block = 64;  // columns of values that a block of threads s
 
 FWP_BOTH int column_blocks(const DecodeCall& c) { return (c.d_value + column_block - 1) / column_block; }
 
-// Position p of row `row`, head h, as a row of storage. Positions that this call writes are in the row itself; a table
-// that leaves the storage stops the kernel.
+// The row of storage of position p of row `row`, head h. Positions that this call writes are in the row itself; a table
+// entry outside of the storage stops the kernel.
 FWP_DEVICE int64_t place_of(const DecodeCall& c, int row, int h, int p) {
   int at = row;
   if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
@@ -29,8 +29,8 @@ FWP_DEVICE int64_t state_of(const DecodeCall& c, int row, int h) {
   return int64_t(at) * c.heads + h;
 }
 
-// Base features of a cached position: with offsets, r = relu([x, -x]) of its key, and features are phi_{j,i} = r_i r_{i-j}
-// (indices modulo base_width); else the features themselves.
+// Base features of a cached position. With offsets they are r = relu([x, -x]) of its key, from which the features are
+// phi_{j,i} = r_i r_{i-j} (indices modulo base_width); without, they are the features themselves.
 FWP_BOTH int base_width(const DecodeCall& c) { return has_offsets(c.map) ? 2 * c.d_cached : c.d_dot; }
 template <class P> FWP_DEVICE float base_feature(const DecodeCall& c, int64_t place, int i) {
   if (!has_offsets(c.map)) return P::load(c.type, c.keys, place * c.d_cached + i);
@@ -39,7 +39,7 @@ template <class P> FWP_DEVICE float base_feature(const DecodeCall& c, int64_t pl
   return y < 0 ? 0.f : y;
 }
 
-// COUNT neighbouring numbers of a row, as they lie in memory.
+// COUNT neighbouring numbers of a row, in the format that they have in memory.
 template <class P, int COUNT> struct Numbers;
 template <int COUNT> struct alignas(2 * COUNT) Numbers<Half, COUNT> {
   uint32_t words[COUNT / 2];
@@ -60,7 +60,7 @@ template <int COUNT> struct alignas(2 * COUNT) Numbers<Half, COUNT> {
       x[i] = type == Type::float16 ? from_half(y) : from_bfloat16(y);
     }
   }
-  // To shared memory, as operands of products.
+  // Stores numbers in shared memory as operands of products.
   static FWP_DEVICE void share(const float (&x)[COUNT], bool relu, uint16_t* to) {
     Numbers y;
     FWP_UNROLL for (int i = 0; i < COUNT / 2; ++i) {

@@ -9,41 +9,41 @@ namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
-// (B, length, H, width), last dimension contiguous, other strides (in elements) free. Void: of the call's type.
+// A (B, length, H, width) tensor, its last dimension contiguous, other strides (in elements) free. Void: of the call's type.
 template <class V> struct Rows {
   V* data;
   int64_t batch, time, head;
   int aligned;  // rows begin at multiples of 16 bytes and are whole multiples of 8 elements
 };
 
-// Shapes as in fwp_fairseq/ops/fast_weights.py. States and their gradients are float, contiguous: W (B, H, d_dot,
-// d_value), z (B, H, d_dot); z where the output is normalised. Null where not given or not wanted.
+// Shapes: fwp_fairseq/ops/fast_weights.py. States and their gradients are contiguous floats: W (B, H, d_dot, d_value)
+// and, where the output is normalised, z (B, H, d_dot). A pointer is null where a tensor is not given or not wanted.
 struct Call {
   Rule rule;
   Map map;
   Type type;
   int nu, m;                // see Width
   const float* projection;  // (m, d_key), contiguous
-  float input_scale;        // of what the projection is multiplied with
+  float input_scale;        // of the inputs that the projection is multiplied with
   int causal, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
-  int segment;   // tokens that a block holds at a time, at most, see limits.h; longer calls have several, see segment.cuh
-  int together;  // maps with a projection: a block holds all features at once; else slabs of them, see head.cuh
+  int segment;   // most tokens that a block holds at a time, see limits.h and segment.cuh
+  int together;  // with a projection: a block holds all features at once, not in slabs, see head.cuh
   int base_rows, base_end;  // features in a block, see limits.h
-  int resident;  // forward: the state stands in shared memory meanwhile, see state.cuh; else, for want of room, in W
+  int resident;  // forward: the state is in shared memory, see state.cuh; 0: no room, so it is in W
 
   Rows<const void> q, k, v;
   Rows<const float> beta;
   Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
-  // Calls of several segments always have grad_initial_W and _z in the backward, and W and z in the forward if the state
-  // is not resident: there it stands between segments. The backward's W and z are room for several states, a dimension in front
-  // of the others: see checkpoints, which is 0 in the forward.
+  // In calls of several segments the state stands here between segments: in the backward in grad_initial_W and _z, in
+  // the forward, if the state is not resident, in W and z; so these are always given. The backward's W and z are room
+  // for several states, in a dimension before the others, see checkpoints, which is 0 in the forward.
   Rows<void> out;
   float *W, *z;
-  int checkpoints;  // every how many segments of keys
+  int checkpoints;  // segments of keys in a group, see segment.cuh
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;

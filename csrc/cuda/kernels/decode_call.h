@@ -5,7 +5,7 @@
 
 namespace fwp::gpu {
 
-constexpr int most_offsets = 56;  // that decode has room for
+constexpr int most_offsets = 56;  // the most that decode has room for
 
 // Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
@@ -15,12 +15,12 @@ struct DecodeCall {
   Type type;
   int nu, m;                // see Width
   const float* projection;  // (d_key, m)
-  float input_scale;        // of what the projection is multiplied with
+  float input_scale;        // of the inputs that the projection is multiplied with
   int normalize_features, normalize_output;
   float eps;
-  int rows, heads, tokens, stored, states, count;  // stored, states: rows of storage and of W
+  int rows, heads, tokens, stored, states, count;  // stored: rows of storage; states: rows of W
   int d_key, d_value, d_dot, d_cached;
-  int token;  // that a launch writes, set by launch_decode
+  int token;  // the one that a launch writes, set by launch_decode
 
   Rows<const void> q, k, v;  // k, v: null where nothing is written
   Rows<const float> beta;

@@ -14,10 +14,10 @@ inline bool is_segmented(const Call& c) { return c.targets > c.segment || c.sour
 constexpr int slice_columns = 32;
 
 constexpr int slab_rows = 128;  // base rows of features held at a time, see shared.cuh
-// Sets base_rows and base_end. Rows: at most slab_rows, but for maps with offsets, which need all, and where all stand
-// together. With offsets they go on at both ends as they come round, so that a rolled row is found without looking where it
-// wraps: for r_{i-j}, nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows behind the last up to
-// base_end.
+// Sets base_rows and base_end. There are at most slab_rows base rows at a time, but maps with offsets need all, as do
+// calls where all stand together. With offsets, rows go on at both ends as they wrap around, so that a rolled row is
+// found without a test: for r_{i-j}, nu rows before the first; for r_{i+s} of the backward and the last 16 rows, rows
+// after the last up to base_end.
 inline void lay_features(Call& c, bool backward) {
   const auto round_up = [](int x) { return (x + 15) / 16 * 16; };
   if (c.nu) c.base_rows = round_up(c.d_dot / c.nu);
@@ -26,7 +26,7 @@ inline void lay_features(Call& c, bool backward) {
   const int needed = backward && c.nu ? c.d_key + round_up(c.d_key) + c.nu : 0;
   c.base_end = needed > c.base_rows ? needed : c.base_rows;
 }
-// What an instance can do; the more it can, the more registers it takes.
+// What an instance can do. The more it can, the more registers it takes.
 //     plain    one segment without a state, maps without a projection
 //     favor    the same, maps with a projection
 //     state    states, and so several segments, maps without a projection

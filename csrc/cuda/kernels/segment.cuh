@@ -6,9 +6,9 @@
 //   otherwise   such segments of keys, which leave a state, then segments of queries, which read it; if everything fits into
 //               one segment, this has both
 //
-// The backward needs the state before each segment. A launch of the forward leaves the one after the last segment of every
-// group of `checkpoints` segments of keys. The others of a group are computed again when its turn comes, for every group in
-// the same memory.
+// The backward needs the state before each segment. A launch of the forward stores the one after the last segment of
+// every group of `checkpoints` segments of keys. The other states of a group are recomputed when its turn comes; all
+// groups use the same memory for them.
 #pragma once
 
 #include "call.h"
@@ -29,7 +29,7 @@ struct Segment {
   State<float> gradient_before;       // of the initial state, null: not wanted; may be `gradient_after`
 };
 
-// All of a call that fits into a block.
+// A whole call, one that fits into a block.
 FWP_DEVICE Segment whole(const Call& c, int head) {
   return {head, 0, c.targets, c.sources, {c.initial_W, c.initial_z}, {c.W, c.z}, {c.grad_W, c.grad_z},
           {c.grad_initial_W, c.grad_initial_z}};
@@ -43,7 +43,7 @@ FWP_BOTH int segments(const Call& c, int LT) {
 }
 FWP_DEVICE int clamp(int x, int most) { return x < 0 ? 0 : x > most ? most : x; }
 
-// Where the state after segment i of keys stands.
+// The place of the state after segment i of keys.
 FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
   int place = 0;
   if (c.checkpoints) {
@@ -54,7 +54,7 @@ FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
   return {c.W ? c.W + rows * c.d_value : nullptr, c.z ? c.z + rows : nullptr};
 }
 
-// Whether it must stand there: the final state, or for the backward the last of each group and the last group.
+// Whether the state after segment i must be stored there: the final one, or for the backward that of each group's end.
 FWP_DEVICE bool leaves(const Call& c, int LT, int i) {
   const int last = key_segments(c, LT) - 1;
   if (!c.W || i > last) return false;

@@ -1,13 +1,14 @@
-// What one block holds of a (batch row, head): features of a segment of at most LT queries and keys in shared memory.
+// What one block holds of a (batch row, head): in shared memory, the features of a segment of at most LT queries and
+// keys.
 //
 // A warp owns the queries and the keys row .. row + 15.
 //
-// Features lie in shared memory as *base* rows, feature-major: base[feature][token], so that one layout gives operands
+// Features lie in shared memory as *base* rows, feature-major: base[feature][token]. One layout thus gives operands
 // along features (transposed loads) and along tokens (plain loads), and a rolled row is just another row. For maps with
-// offsets the base is r = relu([x, -x]) and phi_{j,i} = r_i r_{i-j} is multiplied when the operand is loaded; for the other
-// maps it is phi itself, in slabs of at most 128 rows that are staged one after the other. Base rows are scaled by a power
-// of two per token (`unit`: true base = unit x base), so that fp16 holds them whatever the inputs' size; `scale` is what
-// turns the stored phi into the feature that the rule sees, 0 for padding and behind the end.
+// offsets the base is r = relu([x, -x]), and phi_{j,i} = r_i r_{i-j} is multiplied when the operand is loaded. For the
+// other maps it is phi itself, in slabs of at most 128 rows that are staged one after the other. Base rows are scaled
+// by a power of two per token (`unit`: true base = unit x base), so that fp16 holds them whatever the inputs' size.
+// `scale` turns the stored phi into the feature that the rule sees; it is 0 for padding and behind the end.
 #pragma once
 
 #include <initializer_list>
@@ -18,8 +19,8 @@
 
 namespace fwp::gpu {
 
-constexpr int inputs_at_once = 64;  // of a token
-constexpr int value_block = 64;  // columns of values worked on at a time; slice_columns by forwards with a state
+constexpr int inputs_at_once = 64;  // how many inputs of a token are loaded at once
+constexpr int value_block = 64;  // columns of values worked on at a time; forwards with a state: slice_columns
 
 FWP_BOTH int value_blocks(const Call& c) { return (c.d_value + value_block - 1) / value_block; }
 
@@ -40,15 +41,15 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   int* present;                               // [LT]: keys that are not padding
   typename P::Element* raw;                   // [TEAMS][LT][raw_ld]: inputs on their way to base rows. See lay
 
-  // Cuts up the memory at `base`; bytes used. What is never needed together shares a place: inputs on their way and the
-  // diagonal blocks, if features are staged but once; and in a forward without a state features and E.
+  // Divides the memory at `base` and returns the bytes used. What is never needed together shares a place: inputs being
+  // loaded and the diagonal blocks, if features are staged only once; features and E, in a forward without a state.
   FWP_BOTH int lay(char* base, const Call& c, bool backward) {
     int used = 0, end = 0;
     const auto take = [&](auto*& pointer, int count) {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used = round_up(used + count * int(sizeof *pointer), 16);
     };
-    // What has the same size in every call comes first: its addresses are constants and take no registers.
+    // Arrays of the same size in every call come first: their addresses are constants and take no registers.
     take(square, LT / 16 * 16 * 17);
     if (K != Kind::general) end = used, used = 0;
     take(raw, TEAMS * LT * raw_ld);
