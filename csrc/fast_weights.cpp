@@ -16,10 +16,10 @@ TORCH_LIBRARY(fwp, m) {
       "Tensor? beta, Tensor? key_padding_mask, Tensor? initial_W, Tensor? initial_z, Tensor? projection, str rule, "
       "str feature_map, SymInt d_dot, float input_scale, bool causal, bool normalize_features, bool normalize_output, "
       "float eps) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_W, Tensor grad_z)");
-  // Decoding, see fwp_fairseq/ops/decoding.py: with k, v (and beta) writes their positions behind the first `count` of the
-  // block, as row r of storage for row r, and reads after each; without them only reads. Without ancestors, position j of
-  // row r lies in row rows[r] of storage. projection: (d_key, m). fold: the state of each row after the block; z empty
-  // where the output is not normalised.
+  // Decoding, see fwp_fairseq/ops/decoding.py: with k, v (and beta) decode appends their positions to the first `count`
+  // of the block, in row r of storage for row r, and reads after each; without them it only reads. Without ancestors,
+  // position j of row r lies in row rows[r] of storage. projection: (d_key, m). fold: the state of each row after the
+  // block; z empty where the output is not normalised.
   m.def(
       "decode(Tensor q, Tensor? k, Tensor? v, Tensor? beta, Tensor? key_padding_mask, Tensor(a!) keys, Tensor(b!) written, "
       "Tensor(c!)? strengths, Tensor(d!)? ancestors, Tensor rows, Tensor? W, Tensor? z, Tensor? projection, "

@@ -1,4 +1,4 @@
-// Input checks of every device that name the operator, the tensor, what was expected and what came.
+// Input checks for every device. Their messages name the operator, the tensor, what was expected and what came.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ inline void check_like(const char* op, const char* name, const at::Tensor& x, co
   check_device(op, name, x, q);
 }
 
-// The type of states and of what is computed in them: as fwp_fairseq/ops/call.py.
+// The type of states and of computations with them, as in fwp_fairseq/ops/call.py.
 inline at::ScalarType state_type(const at::Tensor& q) {
   return q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf ? at::kFloat : q.scalar_type();
 }

@@ -27,7 +27,7 @@ struct Block {
   int64_t d_value() const { return written.size(3); }
   int64_t reading() const { return ancestors ? ancestors->size(0) : rows.size(0); }
 
-  // What is read and written in place.
+  // Checks a tensor that is read and written in place.
   void check_held(const char* name, const Tensor& x, at::ScalarType type) const {
     TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(),
                       ", expected a contiguous ", type);
@@ -35,7 +35,7 @@ struct Block {
     check_device(op, name, x, keys);
   }
 
-  // Of keys of width d_key, behind which `writing` positions are to be written.
+  // Checks the block for keys of width d_key and for `writing` positions that are to be appended to it.
   void check(int64_t d_key, int64_t writing) {
     rule = rule_of(op, rule_name);
     map = map_of(op, feature_map);
@@ -66,7 +66,7 @@ struct Block {
     if (z) check_held("z", *z, state_type(keys));
   }
 
-  // To a device's DecodeCall.
+  // Fills in a device's DecodeCall.
   template <class C> void describe(C& c, int64_t d_key) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;
@@ -98,7 +98,7 @@ struct Block {
   }
 };
 
-// What a step adds: queries, and what is to be written (or nothing).
+// What a step adds to a block: queries, and what is to be written, if anything.
 struct Step {
   Tensor q;
   OptionalTensor k, v, beta, key_padding_mask, projection;
@@ -136,7 +136,7 @@ struct Step {
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {R, T}, q);
   }
 
-  // To a device's DecodeCall, after the block.
+  // Fills in a device's DecodeCall that the block has filled in before.
   template <class C> void describe(C& c) const {
     c.tokens = static_cast<decltype(c.tokens)>(q.size(1));
     c.input_scale = static_cast<decltype(c.input_scale)>(input_scale);

@@ -1,5 +1,5 @@
-// decode and fold for any device: inputs are checked and results are made here, a Device computes them. It has Guard and
-// check as in operators.h, and
+// decode and fold for any device: inputs are checked and results are made here, a Device computes them. A Device has
+// Guard and check as in operators.h, and
 //
 //     check_tables(block)       fails where a table names a row that is not there, if the device looks before it starts
 //     decode(block, step, out)  fills out, and writes the step's positions

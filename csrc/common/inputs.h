@@ -32,7 +32,7 @@ inline const char* name_of(Rule rule) { return rule_names[static_cast<int>(rule)
 inline Width width_of(Map map, int64_t d_key, int64_t d_dot) {
   return with_map(map, [&](auto m) { return Width::of<m.value>(d_key, d_dot); });
 }
-// Once at the boundary: nowhere else does d_dot become offsets or rows of a projection.
+// Called once, at the boundary: nowhere else does d_dot become offsets or rows of a projection.
 inline Width checked_width(const char* op, Map map, int64_t d_key, int64_t d_dot) {
   const Width width = width_of(map, d_key, d_dot);
   TORCH_CHECK_VALUE(width.possible, op, ": d_dot = ", d_dot, " is impossible for the feature map ", name_of(map),
@@ -66,7 +66,7 @@ inline void check_states(const char* op, const char* W_name, const char* z_name,
   }
 }
 
-// What the operator's schema has beside tensors.
+// The arguments of the operator's schema that are not tensors.
 struct Options {
   std::string rule, feature_map;
   int64_t d_dot;
@@ -142,7 +142,7 @@ struct Inputs {
     return x;
   }
 
-  // To a device's Call.
+  // Fills in a device's Call.
   template <class C> void describe(C& c) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;

@@ -1,5 +1,5 @@
 // The update rules and feature maps that compiled code knows: their names, widths and constants, for every device, for
-// operators and decoding. Kernels include this, so no header of torch or CUDA.
+// operators and decoding. Kernels include this file, so it includes no header of torch or CUDA.
 //
 // A map is a line in FWP_MAPS and one of two things: a function of one number, which is a Function in elementwise.h and
 // needs nothing else; or a Phi of its own for each device (cpu/maps, cuda/kernels/maps), with its Width here.
@@ -40,12 +40,12 @@ struct AllMaps {
     __builtin_unreachable();                                                                   \
   }
 
-// What the width of a map's features means. Of maps that take each input by itself:
+// What the width of a map's features means. The defaults are those of maps that take each input by itself.
 struct Width {
-  bool possible;         // whether features of this width can be
+  bool possible;         // whether the map can have features of this width
   std::int64_t nu = 0;   // offsets: features are products of base features with these rolled by 1 .. nu
   std::int64_t m = 0;    // rows of the projection that the map takes
-  std::int64_t d_cached;  // of what decoding keeps of a key: its features, or where nu > 0 the key itself
+  std::int64_t d_cached;  // width of what decoding keeps of a key: its features, or where nu > 0 the key itself
 
   template <Map M> static Width of(std::int64_t d_key, std::int64_t d_dot) { return {d_dot == d_key, 0, 0, d_dot}; }
 };

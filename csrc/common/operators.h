@@ -1,5 +1,5 @@
-// fast_weights and its backward for any device: inputs are checked and results are made here, a Device computes them. It
-// has
+// fast_weights and its backward for any device: inputs are checked and results are made here, a Device computes them.
+// A Device has
 //
 //     Guard                         made of q's device, lives as long as the operator runs
 //     check(op, type, rule, d_key)  fails for what the device does not serve

@@ -17,7 +17,7 @@ inline Tensor with_contiguous_rows(const Tensor& x) {
 inline bool begins_at_16_bytes(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
-// Contiguous, from a multiple of 16 bytes on.
+// x, copied if need be, so that it is contiguous and begins at a multiple of 16 bytes.
 inline OptionalTensor whole(const OptionalTensor& x) {
   if (!x) return x;
   const Tensor y = x->contiguous();
@@ -34,8 +34,8 @@ inline Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the l
   return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
 }
 
-// point(to, x): `to`, a pointer or a device's Rows, becomes x, whose type the caller has checked; without x it is left as
-// it is. Only what is not const is asked for to be written.
+// point(to, x) points `to`, a pointer or a device's Rows, to x, whose type the caller has checked; without x, `to`
+// stays as it is. Only a `to` that is not const asks torch for data to write.
 template <class V> V* data_of(const Tensor& x) {
   if constexpr (std::is_const_v<V>) return static_cast<V*>(x.const_data_ptr());
   else return static_cast<V*>(x.mutable_data_ptr());

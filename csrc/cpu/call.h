@@ -8,7 +8,7 @@
 
 namespace fwp {
 
-// (B, length, H, width), last dimension contiguous, other strides free.
+// A (B, length, H, width) tensor; its last dimension is contiguous, other strides are free.
 template <class T>
 struct Rows {
   T* data = nullptr;
@@ -30,7 +30,7 @@ struct Call {
   Map map;
   std::ptrdiff_t nu = 0, m = 0;    // see Width
   const T* projection = nullptr;   // (m, d_key), contiguous
-  T input_scale = 1;               // of what the projection is multiplied with
+  T input_scale = 1;               // of the inputs that the projection is multiplied with
   bool causal, normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
@@ -61,7 +61,7 @@ struct Kernels {
   void (*backward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
 };
 
-// bfloat16 in and out. One call serves the heads first .. last of all batch rows' (head i: row i / heads, head i % heads).
+// bfloat16 in and out. One call serves first .. last of the heads of all batch rows (i: row i / heads, head i % heads).
 struct KernelsBf16 {
   bool (*serves)(const Call<float, Bf16>&);
   std::size_t (*forward_scratch)(const Call<float, Bf16>&);  // in floats

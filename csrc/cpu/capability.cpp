@@ -41,7 +41,7 @@ enum class Capability { lowest, avx2, avx512, amx_bf16 };  // in the order of `n
 constexpr const char* names[] = {"default", "avx2", "avx512", "amx_bf16"};
 
 #if FWP_HAS_AMX_BF16
-// Linux lets a process use tiles after it has asked, and may refuse (an alternate signal stack too small for them).
+// Linux lets a process use tiles only after it has asked; it refuses if an alternate signal stack is too small.
 bool tiles_are_usable() {
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;  // of leaf 7: edx, edx, eax of 7.1
   unsigned eax, ebx, ecx, edx;

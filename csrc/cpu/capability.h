@@ -5,7 +5,7 @@
 
 #include "decode_call.h"
 
-// Whether the compiler knows AMX, and the system is one that is asked for permission to use it.
+// Whether the compiler knows AMX and the system is Linux, which is asked for permission to use it.
 #if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
 #if __has_include(<amxbf16intrin.h>) && __has_include(<avx512bf16intrin.h>)
 #define FWP_HAS_AMX_BF16 1

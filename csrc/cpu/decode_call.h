@@ -12,7 +12,7 @@ struct DecodeCall {
   Map map;
   std::ptrdiff_t nu = 0, m = 0;   // see Width
   const T* projection = nullptr;  // (d_key, m)
-  T input_scale = 1;              // of what the projection is multiplied with
+  T input_scale = 1;              // of the inputs that the projection is multiplied with
   bool normalize_features, normalize_output;
   T eps;
   std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block

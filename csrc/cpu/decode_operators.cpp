@@ -1,4 +1,4 @@
-// Decoding on the CPU: the tables checked, and one task for each row, or rows that share a source, and head.
+// Decoding on the CPU: checks the tables and runs one task for each head of a row, or of rows that share a source.
 #include "../common/decode_operators.h"
 
 #include <ATen/Dispatch.h>
@@ -13,7 +13,7 @@
 namespace fwp {
 namespace {
 
-// Every entry of a table is a row of storage, so that nothing outside of it is read.
+// Checks that every entry of a table is a row of storage, so that nothing outside of it is read.
 void check_table(const char* op, const char* name, const Tensor& table, int64_t columns, int64_t end) {
   const int32_t* p = table.const_data_ptr<int32_t>();
   const int64_t ld = table.dim() > 1 ? table.size(1) : 1;
@@ -30,7 +30,7 @@ template <class T> DecodeCall<T> call_of(const Block& block, int64_t d_key) {
   return c;
 }
 
-// Calls task(i, scratch) for i < count, by several threads where `work`, that of a task, is worth waking them.
+// Calls task(i, scratch) for i < count, by several threads if `work`, the work of one task, is worth waking them.
 template <class T, class F> void run(const DecodeCall<T>& c, int64_t count, int64_t work, F task) {
   const std::size_t size = chosen_decode_kernels<T>().scratch(c);
   const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, work));
@@ -66,7 +66,7 @@ struct Decoding : Cpu {
         run(c, R * H, work, [&](int64_t i, scalar_t* own) { kernels.step(c, i / H, i % H, own); });
         return;
       }
-      // Rows beside each other that read the same source do so together.
+      // Neighbouring rows that read the same source are served together.
       std::vector<int64_t> starts;
       const int32_t* source = c.state_rows;
       for (int64_t r = 0; r < R; ++r)

@@ -8,7 +8,7 @@ template <class T> idx gradient_rows(const Call<T>& c) {
   return base > c.d_key ? base : c.d_key;
 }
 
-// Sizes of the side, and what the map takes from the inputs while they are loaded: to s.x, or already features with their
+// Sets the side's sizes and what the map makes of inputs while they are loaded: s.x, or already features with their
 // sums in s.scale (else 0). `key_padding_mask` is given for keys only.
 template <class T>
 void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
@@ -27,7 +27,7 @@ void load_inputs(const Call<T>& c, const Rows<const T>& rows, const Rows<const b
   with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { Phi<map.value>::take(c, s, each); });
 }
 
-// s.scale from the sums in it.
+// Turns the sums in s.scale into scales.
 template <class T>
 void finish_scale(const Call<T>& c, const Rows<const bool>& key_padding_mask, idx b, idx t0, Side<T>& s) {
   for (idx t = 0; t < s.padded; ++t) {
@@ -39,7 +39,7 @@ void finish_scale(const Call<T>& c, const Rows<const bool>& key_padding_mask, id
   }
 }
 
-// s.x from the inputs, then phi and scale.
+// Computes s.x from the inputs, then phi and scale.
 template <class T>
 void load_side(const Call<T>& c, const Rows<const T>& rows, const Rows<const bool>& key_padding_mask, idx b, idx h,
                idx t0, idx count, Side<T>& s, T* buffer) {

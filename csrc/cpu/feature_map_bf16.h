@@ -20,7 +20,7 @@ void map_rows(const CallBf16& c, const Rows<const Bf16>& rows, idx b, idx h, idx
   });
 }
 
-// phi and scale of tokens t0 .. t0 + count, up to 32; `key_padding_mask` is given for keys only.
+// Computes phi and scale of tokens t0 .. t0 + count, up to 32; `key_padding_mask` is given for keys only.
 inline void load_side(const CallBf16& c, const Rows<const Bf16>& rows, const Rows<const bool>& key_padding_mask, idx b,
                       idx h, idx t0, idx count, const MapScratch& s, const SideBf16& side) {
   const idx features = features_of(c.d_dot), padded = round_up(count, 16);

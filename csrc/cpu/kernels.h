@@ -25,9 +25,8 @@
 //     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
 //     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
 //
-// For the gated rule, the gradients of the running products M and left follow the recursion backwards, without
-// dividing: with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, that of 1 - beta_t is H_t.M_{t-1}, that of beta_t is H_tt less
-// this.
+// For the gated rule, gradients of the running products M and left follow the recursion backwards, without dividing:
+// with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, that of 1 - beta_t is H_t.M_{t-1} and that of beta_t is H_tt less it.
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 

@@ -8,7 +8,7 @@
 //     N = t (P U + Q W),  out = N or N / (t (P s + Q z) + eps)
 //     W <- W + K^T U,  z <- z + K^T s
 //
-// z rides along as one more column of W, and s as that of U (where the output is normalised).
+// Where the output is normalised, z is kept as one more column of W, and s as one of U.
 
 struct PlanBf16 {
   idx chunk, chunks;         // source positions a chunk; chunks
@@ -119,7 +119,7 @@ struct HeadBf16 {
   Right state() const { return {W_high, W_low, panel_of(plan.features)}; }
   Left left() const { return {left_high, left_low, ldl}; }
 
-  // Asks for tokens t0 .. t0 + count of the next head: their rows are short and far apart, and would come too late.
+  // Prefetches tokens t0 .. t0 + count of the next head: their rows are short and far apart, and would come too late.
   template <class T> void prefetch_next(const Rows<T>& rows, idx t0, idx count, idx columns) const {
     const idx next_h = h + 1 < c.heads ? h + 1 : 0, next_b = next_h ? b : b + 1;
     if (next_b >= c.batch) return;
@@ -157,7 +157,7 @@ struct HeadBf16 {
       if (c.z) c.z[first + i] = row[c.d_value];
     }
   }
-  // W <- W + K^T U of a chunk of `count` tokens; `read`: somebody will read it here.
+  // W <- W + K^T U for a chunk of `count` tokens; `read`: this call will read W again.
   void write(idx count, bool read) {
     const idx padded = round_up(count, 16);
     for (idx i = 0; i < plan.features; i += block) {
@@ -182,7 +182,7 @@ struct HeadBf16 {
     for (idx j = 0; j < plan.wide; j += 16) _mm512_storeu_ps(U + i * plan.wide + j, _mm512_setzero_ps());
   }
 
-  // The delta rule's U of the block from beta V in it; `first`: its position in the chunk.
+  // Turns beta V in U into the delta rule's U of the block; `first` is the block's position in the chunk.
   void solve(idx first, idx count) {
     const idx wide = plan.wide, rows = round_up(count, 16);
     tile_product(rows, first + rows, plan.features, k.left(map), transposed_keys(), gram, ldg, false, first);
@@ -213,7 +213,7 @@ struct HeadBf16 {
     for (; j < plan.narrow; j += 16) solve_columns<1>(count, A, ldg, rate, r ? r + j : r, U + j, wide);
   }
 
-  // Keys and U of tokens t0 .. t0 + count, `first` in their chunk.
+  // Loads keys and computes U of tokens t0 .. t0 + count, `first` in their chunk.
   void load_block(idx t0, idx first, idx count) {
     const idx wide = plan.wide;
     const bool delta = c.rule == Rule::delta;

@@ -45,7 +45,7 @@ template <int R, int N, class T> struct Tile {
   }
 };
 
-// A substitution waits for each row: few rows of many vectors wait less often.
+// A substitution waits for each row, so tiles of few rows and many vectors wait less often.
 constexpr int solve_rows = FWP_TILE_ROWS / 2, solve_vectors = FWP_TILE_ROWS > 4 ? 4 : 3;
 
 // Calls f(Int<rows>, first row) over the rows first .. M in tiles of `most` (8, 4 or 2), then of 4, 2 and 1.

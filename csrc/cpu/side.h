@@ -11,7 +11,7 @@ template <class T> struct Side {
   T* scale;            // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
 };
 
-// Distance of rows: whole vectors, but no multiple of 256 bytes from there on, whose lines would share few cache sets.
+// Distance of rows: whole vectors, but no multiple of 256 bytes from there on: such rows would share few cache sets.
 template <class T> idx row_distance(idx tokens) {
   const idx padded = round_up(tokens, width<T>);
   return padded * sizeof(T) >= 256 && padded * sizeof(T) % 256 == 0 ? padded + width<T> : padded;
@@ -46,7 +46,7 @@ FWP_INLINE void load_transposed(const Rows<const T>& rows, idx b, idx h, idx t0,
     });
 }
 
-// The other way: rows of tokens t0 .. t0 + count from x[d][t].
+// The reverse: stores rows of tokens t0 .. t0 + count from x[d][t].
 template <class T>
 void store_transposed(const Rows<T>& rows, idx b, idx h, idx t0, idx count, idx d_key, const T* x, idx ld) {
   constexpr idx lanes = width<T>;

@@ -58,7 +58,7 @@ struct MapScratch {
   }
 };
 
-// What is not there, and keys that are padding, have features 0 up to whole tiles; features are filled up with 0.
+// Tokens that are missing, up to whole tiles, and padded keys have features 0. Features are filled up with 0.
 struct SideBf16 {
   Bf16 *phi, *phi_low;  // [32][stride], not normalised
   bool split;           // whether phi_low is in use

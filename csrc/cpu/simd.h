@@ -3,7 +3,7 @@
 
 template <int n> using Int = std::integral_constant<int, n>;
 
-// f(Int<0>{}), f(Int<1>{}), ...: unrolled for certain, so that arrays of vectors stay in registers.
+// Calls f(Int<0>{}), f(Int<1>{}), ...: certainly unrolled, so that arrays of vectors stay in registers.
 template <class F, int... i> FWP_INLINE void unroll(F& f, std::integer_sequence<int, i...>) { (f(Int<i>{}), ...); }
 template <int N, class F> FWP_INLINE void unroll(F f) { unroll(f, std::make_integer_sequence<int, N>{}); }
 
@@ -36,7 +36,7 @@ template <class T> FWP_INLINE Vec<T> load(const T* p) {
   return *reinterpret_cast<const typename Lanes<T>::unaligned*>(p);
 }
 template <class T> FWP_INLINE void store(T* p, Vec<T> x) { *reinterpret_cast<typename Lanes<T>::unaligned*>(p) = x; }
-// Asks for a cache line early: the rows of one head are short and far apart, which the processor does not foresee.
+// Asks early for a cache line: the rows of one head are short and far apart, which the processor does not foresee.
 template <bool ToWrite, class T> FWP_INLINE void prefetch(const T* p) { __builtin_prefetch(p, ToWrite ? 1 : 0, 2); }
 template <class T> FWP_INLINE Vec<T> splat(T x) { return x - Vec<T>{}; }  // x - 0 is x for every x, -0 included
 

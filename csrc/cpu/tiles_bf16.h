@@ -22,7 +22,7 @@ struct Right {
 };
 constexpr idx panel_of(idx inner) { return inner * 16; }
 
-// All eight tiles in full size; to be undone by _tile_release before other code runs.
+// Configures all eight tiles in full size. _tile_release must undo this before other code runs.
 FWP_INLINE void configure_tiles() {
   struct alignas(64) {
     std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -33,7 +33,7 @@ FWP_INLINE void configure_tiles() {
   _tile_loadconfig(&configuration);
 }
 
-// Tiles 0 1 / 2 3: of the product; 4, 5: of the left factor; 6, 7: of the right one. Corner: tile 1 is wanted.
+// Tiles 0 1 / 2 3 hold the product, 4 and 5 the left factor, 6 and 7 the right one. Corner: tile 1 is wanted.
 template <int R, int N, bool Corner> FWP_INLINE void multiply_tiles() {
   _tile_dpbf16ps(0, 4, 6);
   if constexpr (N == 2 && Corner) _tile_dpbf16ps(1, 4, 7);
@@ -178,8 +178,8 @@ inline void transpose_to_panels(const Bf16* rows, idx stride, idx count, idx fea
                       reinterpret_cast<float*>(to + i / 16 * panel_of(features) + panel_of(j)), 16);
 }
 
-// And back: the left factor whose rows are 32 features from `first` on and whose inner index is `count` tokens, filled up
-// with zeros to a multiple of 32.
+// The reverse: makes the left factor whose rows are 32 features from `first` on and whose inner index is `count`
+// tokens, filled up with zeros to a multiple of 32.
 inline void features_of_panels(const Bf16* panels, idx features, idx first, idx count, Bf16* to, idx stride) {
   const Bf16* from = panels + panel_of(first);
   const __m512i lower = _mm512_set1_epi32(0xffff);

@@ -1,4 +1,4 @@
-// What CUDA's operators share: a Device of common/operators.h, the launch, and what a device is asked.
+// What CUDA's operators share: a Device of common/operators.h, the launch, and queries to the device.
 #pragma once
 
 #include <c10/cuda/CUDAGuard.h>
@@ -42,7 +42,7 @@ inline int attribute(const char* op, cudaDeviceAttr what, int64_t device) {
   return value;
 }
 
-// What a block may have, at most.
+// The most bytes that a block may have.
 inline int shared_memory(const char* op, int64_t device) {
   return attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
 }

@@ -1,9 +1,9 @@
 // DPFP (Schlag et al. 2021, Eq. 37 and Listing 1): r = relu([x, -x]), phi_{j,i} = r_i r_{i-j} for the offsets j = 1 .. nu,
 // indices modulo 2 d_key. The tiles keep r, a row a number; decoding keeps k, scaled, since phi(s k) = s^2 phi(k).
 
-// put(i, a[i] b[i]) for rows of one vector each; their sum.
+// Calls put(i, a[i] b[i]) for rows of one vector each; returns their sum.
 template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, idx ld, idx count, F put) {
-  Vec<T> sum{}, odd{};  // two sums: the latency of one would be waited for
+  Vec<T> sum{}, odd{};  // two sums, as with one each addition would wait for the last
   idx i = 0;
   for (; i + 2 <= count; i += 2, a += 2 * ld, b += 2 * ld) {
     const Vec<T> y = load(a) * load(b), z = load(a + ld) * load(b + ld);
@@ -94,7 +94,7 @@ struct KeptKeys {
       }
   }
   // The same for one position and 2 d_key = `vectors` vectors: r stays in registers, and is rolled by one for each offset.
-  // What lies across two lines or two stores is loaded slowly.
+  // Memory would be slow: a rolled load crosses cache lines, or the stores that it reads.
   template <int N, int vectors, class D, class T>
   static FWP_INLINE void multiply_rolled(D& d, const T* f, idx p, idx query_size) {
     constexpr idx V = width<T>;

@@ -1,11 +1,11 @@
-// The block of a call: for how many tokens, and its shared memory.
+// For how many tokens a call has blocks, and how much shared memory a block needs.
 #pragma once
 
 #include "head.cuh"
 
 namespace fwp::gpu {
 
-// f(Tokens<LT>) with the smallest block of tokens that holds the call.
+// Calls f(Tokens<LT>) with the smallest block of tokens that holds the call.
 template <int LT> struct Tokens {
   static constexpr int count = LT;
 };

@@ -9,7 +9,7 @@ namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
-// A (B, length, H, width) tensor, its last dimension contiguous, other strides (in elements) free. Void: of the call's type.
+// A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: the call's type.
 template <class V> struct Rows {
   V* data;
   int64_t batch, time, head;

@@ -1,5 +1,5 @@
-// The decoding kernels as host functions, for decode_launch.cpp and for the tests' library. `stream` is a cudaStream_t;
-// null is returned, or what is wrong.
+// The decoding kernels as host functions, for decode_launch.cpp and for the tests' library. `stream` is a cudaStream_t.
+// They return null, or what is wrong.
 #pragma once
 
 #include "decode_call.h"
@@ -14,7 +14,7 @@ template <class P> int decode_bytes_of(const DecodeCall& call);
 template <class P> const char* launch_decode(const DecodeCall& call, void* stream);
 template <class P> const char* launch_fold(const DecodeCall& call, void* stream);
 
-// Shared memory of a block of the larger of the two.
+// Bytes of shared memory of a block, of the larger of the two.
 inline int decode_bytes(const DecodeCall& call) {
   return call.type == Type::float32 ? decode_bytes_of<Single>(call) : decode_bytes_of<Half>(call);
 }

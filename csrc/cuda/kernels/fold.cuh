@@ -1,6 +1,6 @@
 // The state of each row after the positions of the block: W = W0 + sum_j phi(k_j) u_j^T, z = z0 + sum_j phi(k_j), with
-// W0, z0 of the row that the table names. One block of threads for 64 features and 64 columns of a (row, head), a thread
-// for 4 x 8 of them; 16 positions at a time in shared memory. Sums in float.
+// W0, z0 of the row that the table names. A block of threads computes 64 features x 64 columns of a (row, head), a
+// thread 4 x 8 of them, from 16 positions at a time in shared memory. Sums are in float.
 #pragma once
 
 #include <type_traits>
@@ -92,7 +92,7 @@ template <class P> const char* launch_fold(const DecodeCall& c, void* stream) {
 
 }  // namespace fwp::gpu
 
-// For the sources in instances/, which include decode.cuh too.
+// Used by the sources in instances/, which include decode.cuh too.
 #define FWP_INSTANCES_OF_DECODE(P)                                                             \
   template int fwp::gpu::decode_bytes_of<fwp::gpu::P>(const fwp::gpu::DecodeCall&);             \
   template const char* fwp::gpu::launch_decode<fwp::gpu::P>(const fwp::gpu::DecodeCall&, void*); \

@@ -36,7 +36,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
     Head(c, {head, first, queries, keys, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
     sync_block();
   }
-  // Calls f(slab) with each slab in shared memory, at all threads.
+  // Calls f(slab) in all threads, for each slab when it is in shared memory.
   template <class F> FWP_DEVICE void for_slabs(F f) {
     if constexpr (several) {
       FWP_ROLLED for (int slab = 0; slab < slabs; ++slab) {
@@ -74,7 +74,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- the next segment ----
 
-  // Asks for the inputs of `next`, and for the columns of values from `column` on.
+  // Prefetches the inputs of `next` and its columns of values from `column` on.
   FWP_DEVICE static void fetch(const Call& c, const Segment& next, int column) {
     const int size = sizeof(typename P::Element), i = thread_index() % LT, line = 128;
     const auto ask = [&](const auto& rows, int first, int width) {

@@ -1,5 +1,5 @@
-// The kernels as host functions, for launch.cpp and for the tests' library. `stream` is a cudaStream_t; null is returned,
-// or what is wrong. Kernel sources do not include this: with it each of them would compile every instance.
+// The kernels as host functions, for launch.cpp and for the tests' library. `stream` is a cudaStream_t. Null is
+// returned, or what is wrong. Kernel sources do not include this file: each of them would compile every instance.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +18,7 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& ca
 template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& call, void* stream);
 
 template <class P, bool DELTA, Kind K> const char* launched(const Call& call, bool backward, void* stream) {
-  if constexpr (K == Kind::favor && std::is_same_v<P, Single>) return "no instance";  // fit does not come here
+  if constexpr (K == Kind::favor && std::is_same_v<P, Single>) return "no instance";  // fit never asks for it
   else return backward ? launch_backward<P, DELTA, K>(call, stream) : launch_forward<P, DELTA, K>(call, stream);
 }
 template <class P, bool DELTA> const char* launched(const Call& call, bool backward, void* stream) {
@@ -37,17 +37,17 @@ inline const char* launched(const Call& call, bool backward, void* stream) {
   return call.type == Type::float32 ? launched<Single>(call, backward, stream) : launched<Half>(call, backward, stream);
 }
 
-// Shared memory of a block.
+// Bytes of shared memory of a block.
 inline int bytes(const Call& call, bool backward) {
   return call.type == Type::float32 ? bytes_of<Single>(call, backward) : bytes_of<Half>(call, backward);
 }
-// The forward before the backward of a call of several segments, which leaves states on the way: of the keys alone.
+// The forward before the backward of a call of several segments. It takes the keys alone and stores their states.
 inline Call writing_of(Call call) {
   call.targets = call.causal = 0;
   lay_features(call, false);
   return call;
 }
-// What all launches of a call need.
+// The most that a launch of the call needs.
 inline int most_bytes(const Call& call, bool backward) {
   const int own = bytes(call, backward), before = backward && is_segmented(call) ? bytes(writing_of(call), false) : 0;
   return own > before ? own : before;
@@ -60,8 +60,8 @@ inline const char* backward(const Call& call, void* stream) {
   return launched(call, true, stream);
 }
 
-// Sets what depends on the device, from `segment` to `resident`, for blocks with at most `limit` bytes of shared
-// memory. The states that the caller wants must have been set.
+// Sets what depends on the device, the members `segment` to `resident`, for blocks with at most `limit` bytes of shared
+// memory. The pointers to the states that the caller wants must already be set.
 inline void fit(Call& call, bool backward, int limit) {
   call.segment = longest_segment;
   call.together = call.type != Type::float32;
@@ -73,8 +73,8 @@ inline void fit(Call& call, bool backward, int limit) {
   lay_features(call, backward);
   call.resident = bytes(backward ? writing_of(call) : call, false) <= limit;
 }
-// What `checkpoints` should be for the backward of a call of several segments, and for how many states W and z then need
-// room: about 2 sqrt(segments), the least.
+// `checkpoints` for the backward of a call of several segments, and for how many states W and z then need room. That is
+// about 2 sqrt(segments), the least possible.
 inline int checkpoints_of(const Call& call) {
   int found = 1;
   while (found * found * call.segment < call.sources) ++found;

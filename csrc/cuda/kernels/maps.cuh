@@ -7,7 +7,7 @@
 
 namespace fwp::gpu {
 
-// Whether the map has offsets: where kernels of decoding ask for nu itself, they need more registers.
+// Whether the map has offsets. Decoding kernels that ask for nu itself need more registers.
 #define FWP_ROLLS(name) \
   if (map == Map::name) return Phi<Map::name>::rolls;
 FWP_BOTH bool has_offsets(Map map) {

@@ -16,13 +16,13 @@ struct Float2 {
 };
 
 // Instructions cut tf32 operands to 10 bits of mantissa. This makes the cut a rounding to within a fifth of the last place,
-// in one operation (round_to_tf32 takes four): it adds 0.34 to 0.69 of it, on average a half. What is exact stays so.
+// in one operation (round_to_tf32 takes four): it adds 0.34 to 0.69 of it, on average a half. Exact numbers stay exact.
 FWP_DEVICE float before_cut(float x) {
   constexpr float part = 0.69f / 2048;
   return x + x * part;
 }
 // c += A B for float pairs: a[0] (g, 2t..) a[1] (g+8, 2t..) a[2] (g, 2t+8..) a[3] (g+8, 2t+8..), b0 (2t.., g) b1 (2t+8.., g)
-// What was a half is exact as it is.
+// An A that was a half is exact in tf32.
 template <bool A_IS_EXACT>
 FWP_DEVICE void mma_rounded(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
   const auto in = [](float x) { return A_IS_EXACT ? x : before_cut(x); };

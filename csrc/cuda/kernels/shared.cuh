@@ -1,5 +1,4 @@
-// What one block holds of a (batch row, head): in shared memory, the features of a segment of at most LT queries and
-// keys.
+// What one block holds of a (batch row, head): the features of a segment of at most LT queries and keys.
 //
 // A warp owns the queries and the keys row .. row + 15.
 //

@@ -1,4 +1,4 @@
-// How features come into shared memory.
+// Computes features and stores them in shared memory.
 #pragma once
 
 #include "maps/favor_staging.cuh"
@@ -14,7 +14,7 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
       Base::store, Base::t, Base::team, Base::tokens_a_step, Base::with_own;
   using typename Base::Element, typename Base::Inputs, typename Base::Pair;
 
-  // Units of tokens from the largest inputs that the lanes have seen; `by` their inverses.
+  // Sets the tokens' units from the largest inputs that the lanes have seen, and `by` to their inverses.
   FWP_DEVICE void find_units(float* unit, float (&top)[2][2], float (&by)[2][2]) const {
     FWP_UNROLL for (int h = 0; h < 2; ++h)
       FWP_UNROLL for (int e = 0; e < 2; ++e) {
@@ -25,7 +25,7 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
         by[h][e] = one_over_power(power);
       }
   }
-  // Tokens that are not there get the factor 0, where an input 0 would have features.
+  // Sets the factor of missing tokens to 0 under maps where an input 0 would have features.
   FWP_DEVICE void drop_missing(bool keys, float (&by)[2][2]) const {
     if (with_own([](auto map) { return Phi<map.value>::zero; })) return;
     const auto there = [&](int token) { return keys ? key_there(row + token) : query_there(row + token); };
@@ -33,7 +33,7 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
       FWP_UNROLL for (int e = 0; e < 2; ++e)
         if (!there(8 * h + 2 * t + e)) by[h][e] = 0;
   }
-  // What goes on at the ends of `count` base rows, and nothing behind the last feature: eight lanes a row.
+  // Continues `count` base rows at both ends, with 0 behind the last feature. Eight lanes serve a row.
   FWP_DEVICE void extend(Element* to, int count) const {
     const bool all = c.nu;
     const int end = all ? c.base_end : base_rows;
@@ -45,8 +45,8 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
       store(pair + n * ld, all ? load(pair + from * ld) : P::pair(0, 0));
     }
   }
-  // Base rows of slab `slab` of own tokens; `asked`: for the first inputs of the slab, or if `fresh` for the first of all,
-  // since then the tokens' units are found, too.
+  // Stores the base rows of slab `slab` of own tokens. `asked` holds the slab's first inputs, or if `fresh`, when the
+  // tokens' units are found too, the first inputs of all.
   FWP_DEVICE void stage_side(Inputs& asked, bool keys, int slab, bool fresh) const {
     const bool all = c.nu;
     const bool rises = with_own([](auto map) { return Phi<map.value>::rises; });
@@ -65,7 +65,7 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
         by[h][e] = looks ? 0 : !P::scaled ? 1.f : one_over_power(unit[token]);
       }
     FWP_ROLLED for (int n = 0; n < looks + writes - both; ++n) {
-      const int d = (n < looks ? n : n - looks) * inputs_at_once;  // of all inputs, or of the slab's
+      const int d = (n < looks ? n : n - looks) * inputs_at_once;  // first among all inputs, then among the slab's
       Float2 x[inputs_at_once / 16][4];
       if (n) ask(asked, keys, n < looks ? d : first + d);
       read_inputs(x, asked, keys, n < looks ? d : first + d);
@@ -103,7 +103,7 @@ struct Staging : FavorStaging<P, LT, K, COLUMNS, TEAMS> {
     sync_warp();
     extend(to, count);
   }
-  // Of two teams each stages its own side, asked for in `q`.
+  // With two teams each stages its own side, whose inputs were asked for in `q`.
   FWP_DEVICE void stage(Inputs& q, Inputs& k, int slab, bool fresh) const {
     if (is_favor()) return stage_favor(q, k, slab, fresh);
     FWP_ROLLED for (int side = TEAMS == 1 ? 0 : team;; ++side) {

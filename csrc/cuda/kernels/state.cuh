@@ -1,6 +1,6 @@
 // The state that a block of the forward carries from segment to segment: all rows of W in slice_columns columns, and z. A
 // column of W depends on the same column of v alone, so d_value / slice_columns blocks share a head, each with its own
-// columns; all of them carry z. Both stand in shared memory. Where W has no room there, it stands where call.h says.
+// columns; all of them carry z. Both lie in shared memory; a W that has no room there lies where call.h says.
 #pragma once
 
 #include "layout.cuh"
@@ -11,7 +11,7 @@ namespace fwp::gpu {
 FWP_BOTH bool has_state(const Call& c) { return c.initial_W || c.W || c.targets > c.segment || c.sources > c.segment; }
 FWP_BOTH int slices(const Call& c) { return has_state(c) && c.d_value > 0 ? segments_of(c.d_value, slice_columns) : 1; }
 
-// Neighbouring columns of one head's W, and its z: `count` of them are there. Null: zeros, or not wanted.
+// `count` neighbouring columns of one head's W, and its z. Null pointers: zeros, or not wanted.
 template <class Number> struct Columns {
   Number *W, *z;
   int stride, count;
@@ -23,13 +23,13 @@ FWP_DEVICE Columns<Number> columns_of(const Call& c, const State<Number>& state,
   return {state.W + int64_t(head) * c.d_dot * c.d_value + first, state.z ? state.z + int64_t(head) * c.d_dot : nullptr,
           c.d_value, c.d_value - first < most ? c.d_value - first : most};
 }
-// Those that a block of the forward carries.
+// The columns that a block of the forward carries.
 template <class Number>
 FWP_DEVICE Columns<Number> slice_of(const Call& c, const State<Number>& state, int head, int first) {
   return columns_of(c, state, head, first, slice_columns);
 }
 
-// The same in shared memory, if there is room: rows as layout.cuh says, all slice_columns columns.
+// These columns in shared memory, if there is room: rows as layout.cuh says, always slice_columns columns.
 struct Resident {
   // Floats between rows: 4 modulo 32, so that the loads of operands meet no bank twice.
   static constexpr int stride = slice_columns + 4;
@@ -53,7 +53,7 @@ struct Resident {
       if (column == 0) z[row] = there && from.z ? from.z[feature] : 0.f;
     }
   }
-  // z goes to memory once: with the head's first columns.
+  // z is stored once, with the head's first columns.
   FWP_DEVICE void store(const Call& c, const Columns<float>& to, bool first, int threads) const {
 #pragma unroll 4
     for (int i = thread_index(); i < state_rows(c) * slice_columns; i += threads) {
@@ -65,7 +65,7 @@ struct Resident {
   }
 };
 
-// Shared memory for it; z alone, by feature, where there is none for W.
+// Bytes of shared memory for it; where there is no room for W, those for z alone, by feature.
 FWP_BOTH int state_bytes(const Call& c) {
   return !has_state(c) ? 0 : c.resident ? 4 * state_rows(c) * (Resident::stride + 1) : 4 * round_up(c.d_dot, 4);
 }

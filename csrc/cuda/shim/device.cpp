@@ -224,7 +224,7 @@ void run_warp(int first) {
   }
 }
 
-// Lets those go on that wait at a barrier where as many wait as it needs; whether there are any.
+// Releases threads at barriers that as many have reached as they need; returns whether there were any.
 bool release_barriers() {
   Machine& m = machine();
   bool released = false;

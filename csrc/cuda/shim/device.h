@@ -1,6 +1,6 @@
-// kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and change places
-// at warp-wide primitives and barriers. Blocks run one at a time. What it checks:
-//   - shared memory is NaN before every block, and its surroundings are found untouched after it
+// kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and switch
+// at warp-wide primitives and barriers. Blocks run one at a time. Its checks:
+//   - shared memory is NaN before every block, and its surroundings are untouched after it
 //   - all lanes of a warp meet in the same primitive, and as many threads as it needs at the same barrier
 //   - two orders of threads (set_schedule): a missing barrier makes the results differ
 // Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa,
@@ -47,7 +47,7 @@ struct Lane {
 };
 Lane& lane();             // of the running thread
 void meet(Op op);         // returns when all lanes of the warp have called it and the exchange is done
-void meet_block(int barrier, int threads);  // returns when so many have called it with this barrier; 0 threads: all
+void meet_block(int barrier, int threads);  // returns when `threads` threads (0: all) have called it
 int thread();
 int block();
 char* shared(int bytes);

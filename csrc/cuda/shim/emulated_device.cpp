@@ -1,4 +1,4 @@
-// What torch wants to be there before tensors may call themselves CUDA tensors, and what the glue's device answers. See
+// What torch requires before it makes CUDA tensors, and what the device answers that the glue asks. See
 // tests/cuda/emulated_device.py.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

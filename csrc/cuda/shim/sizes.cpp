@@ -1,6 +1,6 @@
-// Threads and shared memory of a block of every kernel, for the table in docs/kernels.md: d_key = d_value = 64, d_dot = 256,
-// DPFP; of favor and general kernels FAVOR+, these with a state. One line a kernel: its name as the compiler writes it,
-// threads, bytes.
+// Prints threads and shared memory of a block of every kernel, for the table in docs/kernels.md, with d_key = d_value =
+// 64, d_dot = 256 and DPFP; favor and general kernels are given FAVOR+, the general ones also a state. Each kernel has
+// one line: its name as the compiler writes it, threads, bytes.
 #include <cstdio>
 
 #include "../kernels/decode.cuh"
@@ -10,7 +10,7 @@
 using namespace fwp::gpu;
 using fwp::Map;
 
-// Both kinds of call name these alike.
+// Both kinds of call have these members.
 template <class C> C call() {
   C c{};
   c.map = Map::dpfp;

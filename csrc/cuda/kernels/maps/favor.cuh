@@ -1,6 +1,6 @@
 // FAVOR+ (Choromanski et al. 2021): with x' = input_scale x and m rows R of the projection,
-// phi = exp(-|x'|^2 / 2) / sqrt(2 m) [exp(R x'), exp(-R x')], exponents clipped. A token's base rows are these over the
-// largest, whose exponent is its `unit`; the constant is left out of them.
+// phi = exp(-|x'|^2 / 2) / sqrt(2 m) [exp(R x'), exp(-R x')], exponents clipped. A token's base rows are its
+// features over their largest, whose exponent is its `unit`; the constant is left out.
 #pragma once
 
 #include "elementwise.cuh"

@@ -1,9 +1,9 @@
-// How the features of FAVOR+ come into shared memory.
+// Computes the features of FAVOR+ and stores them in shared memory.
 //
 // Feature i of the slab stands in base rows i and half + i: exp(R x' - |x'|^2 / 2) and exp(-R x' - |x'|^2 / 2), over the
-// largest of all features of the token. Until that is known R x' stands there itself, in float: a pair of tokens in the
-// room of its pairs of features, which the same lane reads, so that R is gone through once. Exponents of half operands
-// are of 2: others would feel that constants are rounded.
+// largest of all features of the token. Until that is known, R x' itself stands there in float, a pair of tokens in the
+// room of its pairs of features, and is read by the same lane, so that R is read only once. Half operands use powers of
+// 2: with another base the rounding of constants would show.
 #pragma once
 
 #include "../own_tokens.cuh"
@@ -36,7 +36,7 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
     if constexpr (sizeof(Pair) == sizeof(Float2)) return P::values(load(from));
     else return {*reinterpret_cast<const float*>(from), *reinterpret_cast<const float*>(from + base_rows / 2 * ld)};
   }
-  // Calls f(side, h, r, base row) for what a lane has of 16 features of both sides: pairs of tokens from 8 h on.
+  // Calls f(side, h, r, base row) for a lane's part of 16 features of both sides: pairs of tokens from 8 h on.
   template <class F> FWP_DEVICE void for_kept(int i, F f) const {
     FWP_UNROLL for (int side = 0; side < 2; ++side)
       FWP_UNROLL for (int h = 0; h < 2; ++h)
@@ -93,8 +93,8 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
         return Float2{left > 0 ? from[at] : 0.f, left > 1 ? from[at + 1] : 0.f};
       });
   }
-  // R x' of the slab to its base rows; of |x'|^2 / 2 the tokens' `norm`, and in `top` the largest |R x'| so far. `q` and `k`
-  // have been asked for if `asked`.
+  // Stores R x' of the slab in its base rows, |x'|^2 / 2 of the tokens in `norm` and the largest |R x'| so far in
+  // `top`. If `asked`, loads into `q` and `k` have been started.
   FWP_DEVICE void project(Inputs& q, Inputs& k, bool asked, int slab, OfTokens& norm, OfTokens& top) const {
     const int half = base_rows / 2;
     const float scale = c.input_scale;
@@ -146,7 +146,7 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
         FWP_UNROLL for (int e = 0; e < 2; ++e) norm[side][h][e] = shuffle(half_square, 8 * t + 4 * e);
       }
   }
-  // Features of the slab, of both sides; if `fresh` their largest exponents first, to `unit`.
+  // Stores the slab's features of both sides; if `fresh`, first sets `unit` to their largest exponents.
   FWP_DEVICE void stage_favor(Inputs& q, Inputs& k, int slab, bool fresh) const {
     constexpr float highest = largest_favor_exponent * exponent_units;
     const int half = base_rows / 2, m = c.m;
