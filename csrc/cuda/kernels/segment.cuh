@@ -54,7 +54,7 @@ FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
   return {c.W ? c.W + rows * c.d_value : nullptr, c.z ? c.z + rows : nullptr};
 }
 
-// Whether it is stored there: the final state, or for the backward that at each group's end and all of the last group.
+// Whether that state is kept: the final one; for the backward also each group's last and all of the last group.
 FWP_DEVICE bool leaves(const Call& c, int LT, int i) {
   const int last = key_segments(c, LT) - 1;
   if (!c.W || i > last) return false;

@@ -47,7 +47,7 @@ struct Lane {
 };
 Lane& lane();             // of the running thread
 void meet(Op op);         // returns when all lanes of the warp have called it and the exchange is done
-void meet_block(int barrier, int threads);  // returns when `threads` threads (0: all) have called it
+void meet_block(int barrier, int threads);  // returns when so many (0: all) have called it with this barrier
 int thread();
 int block();
 char* shared(int bytes);
