@@ -94,6 +94,7 @@ files.end_on_signals("fwp")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number, program", [(signal.SIGINT, CHECKPOINT), (signal.SIGTERM, TEXT), (signal.SIGHUP, TEXT)]
 )

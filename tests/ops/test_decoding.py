@@ -420,6 +420,7 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
     return arguments | changes
 
 
+@pytest.mark.slow
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("writes, state", [(True, True), (False, False)])
 @pytest.mark.parametrize("rule", RULES)

@@ -146,6 +146,7 @@ def test_a_thousand_positions(rule):
     compare(rule, x, feature_map=build(("dpfp", {"nu": 2}), 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["delta", "gated"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_write_strengths_at_their_ends(rule, causal):
@@ -301,6 +302,7 @@ def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
     return tuple(values.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("rule", RULES)
 def test_opcheck(rule, state):

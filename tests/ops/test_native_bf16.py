@@ -246,6 +246,7 @@ def raw_arguments(state: bool) -> tuple:
     return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [False, True])
 def test_opcheck(state):
     # Not the gradients' comparison: it adds the state's float32 to the output's bfloat16.

@@ -132,6 +132,7 @@ def test_three_stages_are_measured(root, capsys):
     assert "fine-tuned" in output and "feature-map=elu " in output and "not run" not in output
 
 
+@pytest.mark.slow
 def test_second_run_does_nothing_and_says_so(root, capsys):
     run()
     calls(root)
@@ -153,6 +154,7 @@ def test_measuring_again_trains_nothing(root):
     assert calls(root) == MEASURE[:2]
 
 
+@pytest.mark.slow
 def test_failed_training_is_done_again_and_nothing_before_it(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "fail")
     assert run() == 1
@@ -180,6 +182,7 @@ def test_another_conversion_or_checkpoint_in_the_same_folder_is_refused(root, ca
     assert calls(root) == []
 
 
+@pytest.mark.slow
 def test_records_are_appended_once(root, monkeypatch, capsys):
     from scripts.results import records
 

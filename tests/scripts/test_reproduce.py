@@ -485,6 +485,7 @@ def test_killed_after_the_record_it_is_not_recorded_again(root):
     assert calls(root) == [] and len(records_in(root / OWN)) == 2
 
 
+@pytest.mark.slow
 # Ctrl-C may reach a tool before its caller. That is no failure, and no further run is started.
 @pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
 def test_stopped_from_outside_it_ends_its_tools(root, number, at):
