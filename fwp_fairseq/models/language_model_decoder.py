@@ -71,9 +71,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
 
     def max_positions(self) -> int:
         """Returns fairseq's limit, or none to speak of for a model without positions and softmax attention."""
-        fast = all(
-            isinstance(getattr(layer, "self_attn", None), FastWeightAttention) for layer in self.layers.children()
-        )
+        fast = all(map(_is_fast, self.layers.children()))
         return _UNLIMITED if fast and self.embed_positions is None else super().max_positions()
 
     def _refuse_redrawn_features(self) -> None:

@@ -1,10 +1,10 @@
-"""The rows of the language models' tables: what the recipe trains and what the tables expect."""
+"""Defines the rows of the language models' tables, from which the recipe and the tables are made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Width of a head in the two sizes, in every preset, so that the paper's d_dot apply as they stand.
+# The width of a head in the two sizes. It is the paper's in every preset, so that the paper's d_dot apply unchanged.
 D_KEY = {"small": 16, "medium": 32}
 
 
@@ -16,8 +16,8 @@ class Row:
         model: the paper's name of its attention.
         size: ``small`` or ``medium``.
         positions: whether absolute positions are added.
-        state: what a segment begins with, in training and evaluation: ``reset`` nothing, ``carried`` the fast weights
-            of the segment before it.
+        state: what a segment begins with, in training and evaluation: with ``reset`` an empty state, with ``carried``
+            the fast weights that the segment before it left.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def flags(self) -> dict:
-        """Of fairseq-train; nothing is left to defaults."""
+        """The flags of fairseq-train that choose this attention; none is left to its default."""
         return {
             "--fwp-feature-map": self.feature_map,
             "--fwp-d-dot": self.d_dot,
@@ -44,12 +44,12 @@ class Row:
 
     @property
     def attention_normalizer(self) -> bool:
-        """Whether what is read is divided by the accumulated keys."""
+        """Whether the values that are read are divided by the sum of the keys."""
         return self.normalizer in ("attention", "both")
 
 
 def _row(model: str, rule: str, size: str, feature_map: str, d_dot: int = 0, variant: str = "", **more) -> Row:
-    """The sum rule divides by the accumulated keys (Sec. 3.2), the delta rule features by their sum (Sec. 4.2)."""
+    """Makes a row with the normaliser of its rule: Sec. 3.2 for the sum rule, Sec. 4.2 for the delta rule."""
     name = "-".join(part for part in (model, rule, variant, size) if part)
     normalizer = {"sum": "attention", "delta": "sum"}[rule]
     return Row(name, model, size, feature_map, d_dot or D_KEY[size], rule, **({"normalizer": normalizer} | more))
@@ -75,9 +75,9 @@ _TABLE_5 = (
     *(_row("performer", rule, "small", "favor", 32, "32") for rule in ("sum", "delta")),
     *(_row("dpfp", rule, "small", "dpfp", 32, "32") for rule in ("sum", "delta")),
 )
-# In the order in which they are trained. scripts/results/paper.json says which tables each row is in.
+# The rows are in the order in which they are trained. scripts/results/paper.json says which tables each row is in.
 ROWS = (*_table_2("medium"), *_TABLE_4, *_TABLE_3, *_table_2("small"), *_TABLE_5)
-# What the results of a preset are given in: the field of a record's evaluation, and its name.
+# The measure in which the results of a preset are given: the field of a record's evaluation, and its name.
 PERPLEXITY, BITS = ("word_perplexity", "perplexity by word"), ("bits_per_token", "bits per character")
 MEASURES = {"wikitext103": PERPLEXITY, "wikitext2": PERPLEXITY, "tinyshakespeare": BITS, "smoke": BITS}
 BY_NAME = {row.name: row for row in ROWS}

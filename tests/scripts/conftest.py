@@ -87,3 +87,15 @@ def fake_tools(tmp_path, monkeypatch):
     for name in ("FAKE", "FAKE_IN"):
         monkeypatch.delenv(name, raising=False)
     return {name: [str(folder / name)] for name in TOOLS}
+
+
+@pytest.fixture
+def fake_root(fake_tools, tmp_path, monkeypatch):
+    """Makes a temporary folder the repository root of recipes, which then run the fake tools; returns the folder."""
+    from scripts.common import commands, interruption, process
+
+    monkeypatch.setattr(commands, "TOOLS", fake_tools)
+    monkeypatch.setattr(process, "ROOT", tmp_path)
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -11,37 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common import commands, interruption, process, program
+from scripts.common import commands, process, program
 from scripts.data import corpus, multi30k
 from scripts.quickstart import settings
+from tests.scripts.recipe_runs import calls
 
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 
 
 @pytest.fixture
-def root(fake_tools, tmp_path, monkeypatch):
+def root(fake_root, monkeypatch):
     def make(data, say):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         return {}
 
-    monkeypatch.setattr(commands, "TOOLS", fake_tools)
-    monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
     monkeypatch.delenv("FWP_CALLER_FOLDER", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
-    return tmp_path
-
-
-def calls(root):
-    """Returns the tools that ran since the last call."""
-    file = root / "calls"
-    lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
-    file.unlink(missing_ok=True)
-    return lines
+    return fake_root
 
 
 ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]

@@ -1,6 +1,5 @@
 """Tests the recipe of BLEU over d_dot: its rows and commands, and the sweep with fake tools."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from scripts.common import commands as common
-from scripts.common import interruption, process, sweep
+from scripts.common import process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
+from scripts.common.sweep import gpus, parallel
 from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
+from tests.scripts.recipe_runs import calls, records_in
 
 ROOT = process.ROOT
 
@@ -57,7 +58,7 @@ def test_heads_of_a_preset_are_of_that_width(preset):
 
 def run_of(preset, row="dpfp-256", more=(), **choices):
     defaults = {option: values[0] for option, values in preset.choices.items()}
-    return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), defaults | choices, tuple(more))
+    return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), defaults | choices, more=tuple(more))
 
 
 def test_rows_differ_in_attention_only():
@@ -153,12 +154,12 @@ def test_a_run_sees_its_gpus_only_and_a_launcher_all():
 
 
 def test_gpus_are_shared_out():
-    assert sweep.shares((), 2, True) == [(), ()]
-    assert sweep.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
-    assert sweep.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
-    assert sweep.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
+    assert gpus.shares((), 2, True) == [(), ()]
+    assert gpus.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
+    assert gpus.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
+    assert gpus.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
     # A run whose preset is not distributed gets one GPU only.
-    assert sweep.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
+    assert gpus.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
 
 
 def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
@@ -176,34 +177,19 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
 
     said = []
     runs = [Named(name) for name in "abcd"]
-    failures = sweep.sweep(runs, [Devices(), Devices()], do, said.append, threading.Event())
+    failures = parallel.sweep(runs, [Devices(), Devices()], do, said.append, threading.Event())
     assert sorted(name for name, _ in seen) == list("abcd") and {slot for _, slot in seen} == {0, 1}
     assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
     assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
 
 
 @pytest.fixture
-def root(fake_tools, tmp_path, monkeypatch):
+def root(fake_root, monkeypatch):
     def prepare(steps, data):
         (data / "bin").mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setattr(common, "TOOLS", fake_tools)
-    monkeypatch.setattr(process, "ROOT", tmp_path)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(corpus, "prepare", prepare)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def calls(root):
-    file = root / "calls"
-    lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
-    file.unlink(missing_ok=True)
-    return lines
-
-
-def records_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return fake_root
 
 
 SMOKE = ["--preset", "smoke", "--cpu"]

@@ -1,6 +1,5 @@
 """Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from scripts.reproduce.wikitext103_lm import arguments, commands, data, presets,
 from scripts.reproduce.wikitext103_lm.commands import Run
 from scripts.results.language_model_rows import BY_NAME, D_KEY, ROWS
 from scripts.results.paper import published
+from tests.scripts.recipe_runs import calls, records_in
 
 ALL_PRESETS = list(presets.PRESETS.values())
 ATTENTION = {
@@ -24,7 +24,7 @@ ATTENTION = {
 
 
 def run_of(preset=presets.WIKITEXT103, row="linear-delta-medium", more=()):
-    return Run(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), tuple(more))
+    return Run(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
 
 
 def test_rows_are_those_of_the_papers_tables():
@@ -150,29 +150,14 @@ def test_wikitext2_is_cut_between_articles(tmp_path):
 
 
 @pytest.fixture
-def root(fake_tools, tmp_path, monkeypatch):
+def root(fake_root, monkeypatch):
     def prepare(name, folder):
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         for split in data.SPLITS:
             (folder / f"raw/{split}.txt").write_text(TEXT)
 
-    monkeypatch.setattr(common, "TOOLS", fake_tools)
-    monkeypatch.setattr(process, "ROOT", tmp_path)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setattr(data, "prepare", prepare)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def calls(root):
-    file = root / "calls"
-    lines = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
-    file.unlink(missing_ok=True)
-    return lines
-
-
-def records_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return fake_root
 
 
 SMOKE = ["--preset", "smoke", "--cpu"]
@@ -209,7 +194,7 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
 
     assert reproduce.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
-    assert "2 of 2 runs are recorded and skipped" in capsys.readouterr().out
+    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
 
 
 def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypatch, capsys):

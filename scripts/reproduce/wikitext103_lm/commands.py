@@ -1,40 +1,22 @@
-"""The exact commands of one run, as argument lists. Paths are relative to the repository root where possible."""
+"""Builds the commands of one run as argument lists. Paths are relative to the repository root where possible."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.common.commands import USER_DIR, flags_of, words_of
 from scripts.common.folder import RecipeError
-from scripts.results.language_model_rows import Row
+from scripts.common.sweep import run as sweep
 
-from .presets import Preset, Size
+from .presets import Size
 
 EVALUATED = ("valid", "test")
-# How a training is spread over processes; the result is the same up to rounding.
-SPREAD = ("--batch-size", "--distributed-world-size", "--cpu", "--num-workers")
+# Flags that say how a training is distributed over processes. The result is the same up to rounding.
+DISTRIBUTION_FLAGS = ("--batch-size", "--distributed-world-size", "--cpu", "--num-workers")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One row of a preset with one seed, in folder `path`. `more`: the user's flags of fairseq-train."""
-
-    preset: Preset
-    row: Row
-    seed: int
-    path: Path
-    data: Path
-    more: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.row.name}-seed{self.seed}"
-
-    @property
-    def key(self) -> tuple:
-        """What its record is found by: train_and_evaluate.key."""
-        return self.preset.name, self.row.name, self.seed
+class Run(sweep.Run):
+    """One row of a preset with one seed."""
 
     @property
     def size(self) -> Size:
@@ -52,14 +34,14 @@ class Run:
 
     @property
     def state_numbers(self) -> int:
-        """How many numbers it keeps of a text, counted as in Appendix F: W of every layer, or keys and values."""
+        """The numbers that the model keeps of a text, counted as in Appendix F: W of all layers, or keys and values."""
         row, size = self.row, self.size
         kept = 2 * size.length if row.feature_map == "softmax" else row.d_dot
         return size.layers * size.width * kept
 
 
 def streams_of_a_process(size: Size, gpus: tuple[int, ...]) -> int:
-    """The batch of one process, so that all of them read `streams` streams."""
+    """Returns the number of streams that each process reads, so that all together read `streams`."""
     world = max(1, len(gpus))
     if size.streams % world:
         possible = ", ".join(str(n) for n in range(1, size.streams + 1) if size.streams % n == 0)
@@ -91,14 +73,15 @@ def train(run: Run, gpus: tuple[int, ...] = ()) -> list[str]:
 
 
 def configuration(run: Run) -> dict:
-    """What two trainings must have in common to be one."""
-    return {flag: value for flag, value in flags_of(train(run)).items() if flag and flag not in SPREAD} | {
-        "streams": run.size.streams
-    }
+    """Returns the settings that must not change when a training is continued."""
+    return sweep.settings(flags_of(train(run)), DISTRIBUTION_FLAGS) | {"streams": run.size.streams}
 
 
 def evaluate(run: Run, split: str, gpus: tuple[int, ...] = ()) -> list[str]:
-    """Carried: the whole text as one stream. Otherwise: a window of L tokens that moves by one token."""
+    """Returns the command that evaluates a run on one part of the text.
+
+    With carried state the whole text is one stream; otherwise a window of L tokens moves over it by one token.
+    """
     length = int(flags_of(list(run.more)).get("--tokens-per-sample", run.size.length))
     if run.row.state == "carried":
         how = {"--task": "fwp_language_modeling", "--tokens-per-sample": length, "--batch-size": 1}
@@ -120,6 +103,6 @@ def perplexity(run: Run, split: str) -> list[str]:
     return ["fwp", "ppl", str(run.log(split)), "--text", str(run.text(split)), "--json"]
 
 
-def all_of(run: Run, gpus: tuple[int, ...]) -> list[list[str]]:
+def all_commands(run: Run, gpus: tuple[int, ...]) -> list[list[str]]:
     evaluations = [command for split in EVALUATED for command in (evaluate(run, split, gpus), perplexity(run, split))]
     return [train(run, gpus), *evaluations]

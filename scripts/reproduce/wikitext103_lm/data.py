@@ -1,4 +1,4 @@
-"""Prepares the text of a preset: raw text in three parts, the tokens that a model reads, and these binarised."""
+"""Prepares the text of a preset: cuts it into three parts, turns them into tokens and binarises these."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Corpus:
     """A text and its tokens.
 
     Args:
-        sources: what is fetched.
+        sources: the files to fetch.
         split: writes raw/SPLIT.txt from the fetched files.
-        tokenise: writes tokens/SPLIT from these; None: they are words already.
-        what: its parts, in words.
-        dictionary: whether `tokenise` writes DICTIONARY too; otherwise it is that of the training text.
+        tokenise: writes tokens/SPLIT from raw/SPLIT.txt; None if the raw text consists of tokens already.
+        what: describes the text and its parts to the user.
+        dictionary: whether `tokenise` also writes DICTIONARY; otherwise the training text gives the dictionary.
     """
 
     sources: tuple[texts.Source, ...]
@@ -90,7 +90,7 @@ def _characters(data: Path) -> None:
 
 
 def _pieces(data: Path) -> None:
-    """Learns the pieces on the training text; characters that it lacks are bytes, so that no word is unknown."""
+    """Learns the pieces on the training text. Characters that it lacks become bytes, so no word is unknown."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -111,7 +111,7 @@ def _pieces(data: Path) -> None:
         lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         encoded = (" ".join(line) for line in pieces.encode(lines, out_type=str))
         write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in encoded))
-    # Of all pieces: the bytes among them do not occur in the training text.
+    # All pieces, and not those of the training text only: the pieces for bytes do not occur in it.
     known = (number for number in range(len(pieces)) if not pieces.is_unknown(number) and not pieces.is_control(number))
     write_atomically(data / DICTIONARY, "".join(f"{pieces.id_to_piece(number)} 1\n" for number in known))
 
@@ -146,7 +146,10 @@ def preprocess(name: str, data: Path) -> list[str]:
 
 
 def prepare(name: str, data: Path) -> None:
-    """Makes `data`, except what is finished; waits if another process is making it. Raises RecipeError."""
+    """Fills the folder `data`, except for steps that are finished. Waits if another process is filling it.
+
+    Raises RecipeError if a file cannot be fetched, is damaged, or the folder holds another text.
+    """
     corpus, folder, raw = CORPORA[name], Folder(data, STEPS), data / "raw"
     steps = Steps(len(STEPS) - (corpus.tokenise is None))
     with folder.locked(wait=True):
@@ -172,5 +175,5 @@ def prepare(name: str, data: Path) -> None:
             process.run(command, data / "preprocess.log")
             return {}
 
-        # Without the number of workers, which changes nothing: the folder may be used on another machine.
+        # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
         steps.run(folder, "preprocess", "binarise", command[:-1], [data / "bin/dict.txt"], binarise, command)

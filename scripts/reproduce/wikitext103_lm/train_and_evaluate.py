@@ -1,18 +1,18 @@
-"""One run from training to record: what is finished is kept, what was interrupted is continued."""
+"""Takes one run from training to its record. Keeps steps that are finished, and continues an interrupted one."""
 
 from __future__ import annotations
 
 import json
 import math
 import shlex
-from collections.abc import Callable
-from pathlib import Path
 
-from scripts.common import process, training
+from scripts.common import process
 from scripts.common.commands import as_run
-from scripts.common.folder import Folder, RecipeError
-from scripts.common.progress import duration, loss_problem
-from scripts.common.sweep import Sweep, SweepDisplay
+from scripts.common.folder import RecipeError
+from scripts.common.progress import duration
+from scripts.common.sweep.gpus import visible
+from scripts.common.sweep.parallel import Sweep
+from scripts.common.sweep.run import Work, carry_out
 from scripts.results.language_model_rows import MEASURES
 
 from . import commands
@@ -23,89 +23,45 @@ FILE = "language_models.jsonl"
 FOUND = ("bits_per_token", "perplexity", "word_perplexity", "tokens", "words")
 
 
-def key(record: dict) -> tuple:
-    return record["preset"], record["row"], record["seed"]
-
-
-def recorded(path: Path) -> set[tuple]:
-    """Keys of the records in one file. Raises ValueError naming a line that is no record."""
-    from scripts.results import records
-
-    return {key(record) for record in records.read_file(path)} if path.is_file() else set()
-
-
 def train_and_evaluate(run: Run, gpus: tuple[int, ...], sweep: Sweep, slot: int = 0) -> dict:
-    """Trains and evaluates; appends the record to every file that lacks it, and returns it.
+    """Trains and evaluates; returns the record and appends it to every file that does not have it.
 
-    Raises RecipeError when a tool fails or another process works on the same run.
+    Raises RecipeError if a tool fails or another process works on the same run.
     """
-    from scripts.results import records
-
-    def say(text: str) -> None:
-        sweep.say(f"{run.name}: {text}")
-
-    folder = Folder(run.path, STEPS)
-    with folder.locked():
-        folder.claim(commands.configuration(run))
-        record = _record(run, sweep, *_results(run, gpus, sweep, slot, folder, say))
-        for path in sweep.records:
-            if key(record) not in recorded(path):
-                records.append(path, record)
+    configuration = commands.configuration(run)
+    record = carry_out(run, STEPS, configuration, sweep, slot, visible(gpus), lambda work: _results(run, gpus, work))
     field, measure = MEASURES[run.preset.name]
     found = ", ".join(f"{split} {record[split][field]:.3f}" for split in EVALUATED)
     seconds = f"training {duration(record['train_seconds'])}, evaluation {duration(record['eval_seconds'])}"
-    say(f"{measure}: {found} ({seconds})")
+    sweep.say(f"{run.name}: {measure}: {found} ({seconds})")
     return record
 
 
-def _results(run: Run, gpus: tuple[int, ...], sweep: Sweep, slot: int, folder: Folder, say: Callable) -> tuple:
-    """Returns what training and evaluation found. Does each of them unless it is done already."""
-    from scripts.results import records
-
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
-    options = {"variables": process.environment(sweep.jobs) | visible, "on_tick": sweep.check}
-    train = commands.train(run, gpus)
-
-    def step(name: str, inputs, outputs: list[Path], work: Callable[[], dict]) -> dict:
-        result = folder.result(name, inputs, outputs)
-        if result is None:
-            sweep.check()
-            folder.begin(name)
-            result = folder.finish(name, inputs, work())
-        return result
-
-    def work_train() -> dict:
-        environment = records.environment()
-        say("training")
-        display = SweepDisplay(training.progress(train), sweep, run.name, slot)
-        return training.train(run.path, train, display, say, **options) | {
-            "command": as_run(train),
-            "threads": int(options["variables"]["OMP_NUM_THREADS"]),
-            "environment": environment,
-        }
-
-    trained = step("train", commands.configuration(run), [run.checkpoint], work_train)
-    if problem := loss_problem(trained):  # a result too, and recorded
-        say(f"{problem}; see {run.path}/train.log")
+def _results(run: Run, gpus: tuple[int, ...], work: Work) -> dict:
+    """Returns the record; runs the steps that are not finished."""
+    trained = work.train(commands.train(run, gpus), commands.configuration(run), run.checkpoint)
     evaluated: dict[str, dict] = {}
     for split in EVALUATED:
         command, log = commands.evaluate(run, split, gpus), run.log(split)
 
-        def work_evaluate(split=split, command=command, log=log) -> dict:
-            say(f"evaluating {split}{_expected(evaluated, run, split)}")
+        def evaluate(split=split, command=command, log=log) -> dict:
+            work.say(f"evaluating {split}{_expected(evaluated, run, split)}")
             log.unlink(missing_ok=True)
-            used = process.run(command, log, **options)
+            used = process.run(command, log, **work.options)
             peak = None if gpus else used.peak_mib
-            return _score(run, split, options) | {"seconds": used.seconds, "peak_mib": peak}
+            return _score(run, split, work.options) | {"seconds": used.seconds, "peak_mib": peak}
 
-        # A folder goes on with a GPU where it began without one.
+        # A run that began without a GPU may continue with one.
         inputs = [word for word in command if word != "--cpu"]
-        evaluated[split] = step(split, inputs, [log], work_evaluate) | {"command": as_run(command)}
-    return trained, evaluated
+        evaluated[split] = work.step(split, inputs, [log], evaluate) | {"command": as_run(command)}
+    return _record(run, work.sweep, trained, evaluated)
 
 
 def _expected(evaluated: dict[str, dict], run: Run, split: str) -> str:
-    """How long it will take, from the part before it; fairseq-eval-lm itself shows no progress in a log."""
+    """Returns how long the evaluation will take, estimated from the part before it, or "" for the first part.
+
+    In a log file, fairseq-eval-lm itself shows no progress.
+    """
     for before, found in evaluated.items():
         seconds = found["seconds"] * run.text(split).stat().st_size / max(1, run.text(before).stat().st_size)
         return f", about {duration(seconds)}"

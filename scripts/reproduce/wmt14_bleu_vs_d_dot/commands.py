@@ -8,8 +8,9 @@ from pathlib import Path
 
 from scripts.common.commands import PYTHON, TRAIN_MODULE, USER_DIR, flags_of, words_of
 from scripts.common.folder import RecipeError
+from scripts.common.sweep import run as sweep
+from scripts.common.sweep.gpus import visible
 from scripts.data import corpus as multi30k
-from scripts.results.rows import Row
 
 from .presets import Preset
 
@@ -39,7 +40,7 @@ class Devices:
     @property
     def variables(self) -> dict[str, str]:
         # A launcher assigns the GPUs of its machines itself.
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus and not self.launcher else {}
+        return {} if self.launcher else visible(self.gpus)
 
     @property
     def train_flags(self) -> dict:
@@ -51,28 +52,10 @@ class Devices:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One row of a preset with one seed, in the folder `path`.
+class Run(sweep.Run):
+    """One row of a preset with one seed; `choices` has the values of `Preset.choices`."""
 
-    `choices` has the values of `Preset.choices`; `more` are the user's flags of fairseq-train.
-    """
-
-    preset: Preset
-    row: Row
-    seed: int
-    path: Path
-    data: Path
     choices: dict
-    more: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.row.name}-seed{self.seed}"
-
-    @property
-    def key(self) -> tuple:
-        """The key of this run's record, as `train_and_score.key` makes it from the record."""
-        return self.preset.name, self.row.name, self.seed
 
     @property
     def checkpoint(self) -> Path:
@@ -141,9 +124,8 @@ def train_flags(run: Run, devices: Devices) -> dict[str, str]:
 
 def configuration(run: Run, devices: Devices) -> dict:
     """Returns the settings that must not change when a training is continued."""
-    return {
-        flag: value for flag, value in train_flags(run, devices).items() if flag and flag not in DISTRIBUTION_FLAGS
-    } | {"tokens per update": run.preset.tokens_per_update}
+    settings = sweep.settings(train_flags(run, devices), DISTRIBUTION_FLAGS)
+    return settings | {"tokens per update": run.preset.tokens_per_update}
 
 
 def average(run: Run) -> list[str]:

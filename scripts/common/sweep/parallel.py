@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .interruption import Stopped
-from .progress import TrainingDisplay, duration
+from ..interruption import Stopped
+from ..progress import TrainingDisplay, duration
 
 
 class Named(Protocol):
@@ -50,16 +50,6 @@ class SweepDisplay(TrainingDisplay):
     def line(self, text: str) -> None:
         self.check()
         super().line(text)
-
-
-def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:
-    """Distributes GPUs over `jobs` runs that go on at the same time; returns the GPUs of each.
-
-    A GPU is shared only if there are fewer GPUs than runs. A run that is not `distributed` gets at most one.
-    """
-    if jobs >= len(gpus) or not distributed:
-        return [gpus[slot % len(gpus) : slot % len(gpus) + 1] if gpus else () for slot in range(jobs)]
-    return [gpus[slot::jobs] for slot in range(jobs)]
 
 
 def sweep(
