@@ -35,7 +35,14 @@ _NORMALIZERS = {
     "positions": (False, False),
 }
 NormalizerChoice = ChoiceEnum(["auto", *_NORMALIZERS])
-_PAPERS_NORMALIZER = {"sum": "attention", "delta": "sum", "gated": "attention"}
+# Name to what the rule does, and the normaliser that the paper uses with it.
+_UPDATE_RULES = {
+    "sum": ("linear attention", "attention"),
+    "delta": ("replaces what the key held, with a learned strength", "sum"),
+    "gated": ("all earlier content decays", "attention"),
+}
+_rules = ", ".join(f"{rule} ({_UPDATE_RULES[rule][0]})" for rule in RULES)
+_usual_normalizers = ", ".join(f"{_UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
 def _per_site(site: str, what: str):
@@ -60,10 +67,7 @@ class FastWeightConfig(FairseqDataclass):
     )
     fwp_update_rule: UpdateRuleChoice = field(
         default="sum",
-        metadata={
-            "help": "how a key-value pair enters the fast weights: sum (linear attention), delta (replaces what the "
-            "key held, with a learned strength), gated (all earlier content decays)"
-        },
+        metadata={"help": f"how a key-value pair enters the fast weights: {_rules}"},
     )
     fwp_normalizer: NormalizerChoice = field(
         default="auto",
@@ -71,7 +75,7 @@ class FastWeightConfig(FairseqDataclass):
             "help": "attention (divide by the accumulated keys), sum (divide features by their sum), both, none, "
             "l2 (divide features by their length), positions (divide the features of keys by their sum over the "
             "source, those of queries by their sum; not for the decoder's self-attention); auto: the paper's choice "
-            "for the update rule, sum for delta and attention otherwise"
+            f"for the update rule, {_usual_normalizers}"
         },
     )
     fwp_qk_norm: QkNormChoice = field(
@@ -132,7 +136,7 @@ class SiteConfig(NamedTuple):
         """What "auto" stands for; a norm of the output takes the place of a denominator."""
         if self.normalizer != "auto":
             return self.normalizer
-        papers = _PAPERS_NORMALIZER[self.update_rule]
+        _, papers = _UPDATE_RULES[self.update_rule]
         return "none" if papers == "attention" and self.output_norm != "none" else papers
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import RULES, backends
 from tests import requirements
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         backend, rule = parameters.get("backend"), parameters.get("rule")
-        known = backend in backends.BACKENDS and rule in requirements.RULES
+        known = backend in backends.BACKENDS and rule in RULES
         (kept if not known or requirements.serves(backend, rule) else left_out).append(item)
         if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

@@ -4,13 +4,10 @@ import os
 
 import torch
 
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import RULES, backends
 
 REQUIRED = frozenset(filter(None, os.environ.get("FWP_REQUIRE", "").replace(" ", "").split(",")))
 KNOWN = ("native", "cuda")
-
-
-RULES = ("sum", "delta", "gated")
 
 
 def _reasons(backend: str, rule: str) -> list[str]:

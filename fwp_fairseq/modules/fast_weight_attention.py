@@ -270,7 +270,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
     def _operate(self, q, k, v, beta, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
-        operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[self.config.update_rule]
+        operator = getattr(ops, f"{self.config.update_rule}_rule")
         return operator(
             q,
             k,

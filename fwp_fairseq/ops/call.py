@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-RULES = ("sum", "delta", "gated")
 Rule = Literal["sum", "delta", "gated"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class FastWeights(NamedTuple):

@@ -6,7 +6,7 @@ from torch import Tensor
 from .. import _extension
 from . import native_cuda, transforms
 from .call import state_type
-from .native import kernel_of, kernel_options, new_rows
+from .native import kernel_of, kernel_options, new_rows, unknown
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -42,10 +42,9 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         reasons.append(f"the compiled library does not decode {device} tensors")
     if x.dtype not in _TYPES:
         reasons.append(f"the compiled library does not decode {x.dtype}")
-    name = kernel_of(decoding.feature_map)
-    if name is None:
-        reasons.append(f"the compiled library does not know the feature map {type(decoding.feature_map).__name__}")
+    reasons += unknown(decoding.rule, decoding.feature_map)
     if device == "cuda" and not reasons:
+        name = kernel_of(decoding.feature_map)
         reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
     return reasons
 

@@ -15,12 +15,21 @@ from ..feature_maps import KernelOptions
 from . import native_cuda, transforms
 from .call import Call, FastWeights, state_type
 
+RULES = ("sum", "delta", "gated")  # FWP_RULES of csrc/common/maps.h
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def kernel_of(feature_map) -> str | None:
     """The map's name in the compiled library, or None if the library does not implement it."""
     return "identity" if feature_map is None else getattr(feature_map, "kernel", None)
+
+
+def unknown(rule: str, feature_map) -> list[str]:
+    """Says, as a reason, which of the two the compiled library does not implement."""
+    reasons = [] if rule in RULES else [f"the compiled library does not know the {rule} rule"]
+    if kernel_of(feature_map) is None:
+        reasons.append(f"the compiled library does not know the feature map {type(feature_map).__name__}")
+    return reasons
 
 
 def kernel_options(feature_map) -> KernelOptions:
@@ -134,13 +143,11 @@ def unsupported_reasons(call: Call) -> list[str]:
         reasons.append(f"the compiled library has no kernel for {device} tensors")
     if call.v.dtype not in _FLOATING:
         reasons.append(f"the compiled library has no kernel for {call.v.dtype}")
+    reasons += unknown(call.rule, call.feature_map)
     name = kernel_of(call.feature_map)
-    if name is None:
-        reasons.append(f"the compiled library does not know the feature map {type(call.feature_map).__name__}")
-    else:
-        projection = kernel_options(call.feature_map).projection
-        if projection is not None and projection.requires_grad:
-            reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
+    projection = None if name is None else kernel_options(call.feature_map).projection
+    if projection is not None and projection.requires_grad:
+        reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
     if not call.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
     if device == "cuda" and not reasons:

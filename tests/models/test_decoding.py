@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq import utils as fairseq_utils
 
+from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, build, prefixes, sources, tokens
 from tests.tolerances import assert_close
 
@@ -19,7 +20,6 @@ def _softmax_in_float64(monkeypatch):
 
 
 MAPS = {"elu": {}, "dpfp": {"fwp_d_dot": 24}, "favor": {"fwp_d_dot": 16}}
-RULES = ("sum", "delta", "gated")
 NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 MIXES = {
     "all": {},

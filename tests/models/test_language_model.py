@@ -11,12 +11,12 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModel, FwpLanguageModelConfig
 from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, prefixes, tokens
 from tests.tolerances import assert_close
 
 ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "fwp_lm")
 SIZES = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=16, decoder_attention_heads=2, decoder_layers=2)
-RULES = ("sum", "delta", "gated")
 NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 
 

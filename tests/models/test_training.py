@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.ops import RULES
 from tests.models.helpers import build, loss, prefixes, sources
 from tests.tolerances import assert_close
 
-RULES = ("sum", "delta", "gated")
 MAPS = ("elu", "dpfp", "favor")
 
 

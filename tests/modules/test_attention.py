@@ -6,11 +6,11 @@ from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.config import SiteConfig
 from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.ops import RULES
 from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
 from tests.tolerances import TOLERANCES, assert_close
 
 SITES = ("encoder", "decoder", "cross")
-RULES = ("sum", "delta", "gated")
 NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 MAPS = ("elu", "dpfp", "favor")
 

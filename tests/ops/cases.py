@@ -7,16 +7,15 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import RULES, backends
 from tests import naive
 from tests.requirements import serves
 
-RULES = ("sum", "delta", "gated")
 # name: (normalize_features, normalize_output)
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor")
 MASKS = ("none", "left", "right", "holes", "empty-row")
-OPERATORS = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}
+OPERATORS = {rule: getattr(ops, f"{rule}_rule") for rule in RULES}
 D_KEY, D_VALUE = 3, 5
 
 

@@ -7,14 +7,14 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import RULES, backends
+from fwp_fairseq.ops import native as operators
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
 from tests.requirements import missing
 from tests.tolerances import assert_close
 
-RULES = ("sum", "delta", "gated")
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 # d_key, d_value: within a vector; with a rest; whole vectors.
 WIDTHS = [(3, 5), (19, 21), (32, 64)]
@@ -388,7 +388,7 @@ def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
 
 
 @pytest.mark.needs("native")
-def test_what_the_kernel_does_not_know_falls_back_or_is_refused():
+def test_what_the_kernel_does_not_know_falls_back_or_is_refused(monkeypatch):
     class Square(type(build_feature_map("elu", 3))):
         def features(self, x):
             return x.square()
@@ -399,6 +399,10 @@ def test_what_the_kernel_does_not_know_falls_back_or_is_refused():
     native = ops.Decoding("sum", Square(3), False, True, backend="native")
     with pytest.raises(NotImplementedError, match="does not know the feature map Square"):
         decode(native, stream, rows)
+    monkeypatch.setattr(operators, "RULES", ("sum",))
+    auto = ops.Decoding("gated", None, False, True)
+    stream = Stream(auto, 6)
+    assert_close(decode(auto, stream, rows)[0], stream.expected(rows), "operator")
 
 
 def raw_arguments(rule="gated", writes=True, state=True, **changes):

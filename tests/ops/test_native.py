@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops import native
+from fwp_fairseq.ops.native import RULES
 from tests.maps import MAPS
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
@@ -20,8 +22,6 @@ pytestmark = pytest.mark.needs("native")
 # Relative to the largest value of the tensor. float64: only the order of additions differs.
 # float32: 1e-6 is about 8 units in the last place; gradients pass through three more products.
 TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-6, 1e-5)}
-
-RULES = ["sum", "delta", "gated"]
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
 LENGTHS = [0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200]
 
@@ -281,12 +281,14 @@ def test_scratch_is_written_before_it_is_read():
             compare(rule, x, feature_map=phi, **options)
 
 
-def test_unsupported_calls_say_why():
+def test_unsupported_calls_say_why(monkeypatch):
     x = make_inputs("delta", 4, 4)
-    with pytest.raises(NotImplementedError, match="feature map function"):
+    monkeypatch.setattr(native, "RULES", ("sum",))
+    with pytest.raises(NotImplementedError, match=r"know the delta rule; .* feature map function"):
         call("delta", x, state=False, feature_map=lambda y: y.exp(), backend="native")
-    found = call("delta", x, state=False, feature_map=lambda y: y.exp(), backend="auto")
-    assert found[0].isfinite().all()
+    for feature_map in (None, lambda y: y.exp()):
+        found = call("delta", x, state=False, feature_map=feature_map, backend="auto")
+        assert found[0].isfinite().all()
 
 
 def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
@@ -316,7 +318,7 @@ def test_opcheck(rule, state):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rule": "gate"}, "rule is gate, expected"),
+        ({"rule": "gate"}, f"rule is gate, expected {', '.join(RULES[:-1])} or {RULES[-1]}"),
         ({"map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp"),
         ({"beta": None}, "beta is missing"),
