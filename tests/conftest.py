@@ -15,6 +15,7 @@ import torch
 
 from fwp_fairseq.ops import RULES, backends
 from tests import requirements
+from tests.ops.instruction_sets import usable
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -47,7 +48,8 @@ def pytest_collection_modifyitems(config, items):
     kept, left_out = [], []
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        backend, rule = parameters.get("backend"), parameters.get("rule")
+        backend, rule = parameters.get("backend", parameters.get("implementation")), parameters.get("rule")
+        backend = "native" if backend in usable() else backend
         known = backend in backends.BACKENDS and rule in RULES
         (kept if not known or requirements.serves(backend, rule) else left_out).append(item)
         if any(found[-1].scope == "module" for found in item._fixtureinfo.name2fixturedefs.values()):

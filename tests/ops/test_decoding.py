@@ -144,7 +144,7 @@ def test_strengths_outside_of_0_to_1(rule, implementation):
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", operators.RULES)
 def test_widths_of_the_kernel(rule, map_name, d_key, d_value):
     decoding = make(rule, map_name, "both", "native", d_key)
     stream, rows = Stream(decoding, 2 * 40, d_key, d_value), torch.arange(80).view(2, 40)
@@ -427,7 +427,7 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
 @pytest.mark.slow
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("writes, state", [(True, True), (False, False)])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", operators.RULES)
 def test_opcheck(rule, writes, state):
     arguments = raw_arguments(rule, writes, state)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()))
