@@ -1,6 +1,6 @@
 """Defines the attention flags, and resolves them into the configuration of each of the three attention sites."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import NamedTuple, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -9,9 +9,17 @@ from .feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, parameter
 from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
-SITES = ("encoder", "decoder", "cross")
-# Each of them can be set for one site alone.
-_OPTIONS = ("feature_map", "d_dot", "update_rule", "normalizer", "qk_norm", "output_norm")
+# Name to what help texts call it.
+SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+# Each of them can be set for one site alone; what help texts call it.
+_OPTIONS = {
+    "feature_map": "feature map",
+    "d_dot": "d_dot",
+    "update_rule": "update rule",
+    "normalizer": "normaliser",
+    "qk_norm": "norm of queries and keys",
+    "output_norm": "norm of what is read",
+}
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
 # The identity map is for callers of the operators who compute features themselves; it makes no sense as a flag.
@@ -45,15 +53,8 @@ _rules = ", ".join(f"{rule} ({_UPDATE_RULES[rule][0]})" for rule in RULES)
 _usual_normalizers = ", ".join(f"{_UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
-def _per_site(site: str, what: str):
-    return field(default=None, metadata={"help": f"{what} of {site} only (default: the common one)"})
-
-
-_ENCODER, _DECODER, _CROSS = "encoder self-attention", "decoder self-attention", "cross-attention"
-
-
 @dataclass
-class FastWeightConfig(FairseqDataclass):
+class _CommonConfig(FairseqDataclass):
     fwp_feature_map: FeatureMapChoice = field(
         default="dpfp",
         metadata={
@@ -96,24 +97,20 @@ class FastWeightConfig(FairseqDataclass):
         default="auto",
         metadata={"help": "implementation of the operator: auto picks the fastest that supports the inputs"},
     )
-    fwp_encoder_feature_map: Optional[FeatureMapChoice] = _per_site(_ENCODER, "feature map")
-    fwp_decoder_feature_map: Optional[FeatureMapChoice] = _per_site(_DECODER, "feature map")
-    fwp_cross_feature_map: Optional[FeatureMapChoice] = _per_site(_CROSS, "feature map")
-    fwp_encoder_d_dot: Optional[int] = _per_site(_ENCODER, "d_dot")
-    fwp_decoder_d_dot: Optional[int] = _per_site(_DECODER, "d_dot")
-    fwp_cross_d_dot: Optional[int] = _per_site(_CROSS, "d_dot")
-    fwp_encoder_update_rule: Optional[UpdateRuleChoice] = _per_site(_ENCODER, "update rule")
-    fwp_decoder_update_rule: Optional[UpdateRuleChoice] = _per_site(_DECODER, "update rule")
-    fwp_cross_update_rule: Optional[UpdateRuleChoice] = _per_site(_CROSS, "update rule")
-    fwp_encoder_normalizer: Optional[NormalizerChoice] = _per_site(_ENCODER, "normaliser")
-    fwp_decoder_normalizer: Optional[NormalizerChoice] = _per_site(_DECODER, "normaliser")
-    fwp_cross_normalizer: Optional[NormalizerChoice] = _per_site(_CROSS, "normaliser")
-    fwp_encoder_qk_norm: Optional[QkNormChoice] = _per_site(_ENCODER, "norm of queries and keys")
-    fwp_decoder_qk_norm: Optional[QkNormChoice] = _per_site(_DECODER, "norm of queries and keys")
-    fwp_cross_qk_norm: Optional[QkNormChoice] = _per_site(_CROSS, "norm of queries and keys")
-    fwp_encoder_output_norm: Optional[OutputNormChoice] = _per_site(_ENCODER, "norm of what is read")
-    fwp_decoder_output_norm: Optional[OutputNormChoice] = _per_site(_DECODER, "norm of what is read")
-    fwp_cross_output_norm: Optional[OutputNormChoice] = _per_site(_CROSS, "norm of what is read")
+
+
+def _flags_of_sites():
+    kinds = {option.name: option.type for option in fields(_CommonConfig)}
+    for option, what in _OPTIONS.items():
+        for site, where in SITES.items():
+            metadata = {"help": f"{what} of {where} only (default: the common one)"}
+            yield f"fwp_{site}_{option}", Optional[kinds[f"fwp_{option}"]], field(default=None, metadata=metadata)
+
+
+# Every attention flag: the common ones, and each option of :data:`_OPTIONS` for each site.
+FastWeightConfig = make_dataclass(
+    "FastWeightConfig", _flags_of_sites(), bases=(_CommonConfig,), namespace={"__module__": __name__}
+)
 
 
 class SiteConfig(NamedTuple):
@@ -225,7 +222,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     found = SiteConfig(**chosen, backend=_common(cfg, "backend"))
     map_flag = _map_flag(cfg, site)
     if found.is_softmax:
-        for option in _OPTIONS[1:]:
+        for option in list(_OPTIONS)[1:]:
             if own[option] is not None:
                 raise _softmax_conflict(_flag(f"fwp_{site}_{option}"), own[option], option, map_flag)
         return found
@@ -287,7 +284,7 @@ def check_flags(cfg) -> None:
     if set(maps.values()) != {"softmax"}:
         return
     map_flags = ", ".join(dict.fromkeys(_map_flag(cfg, site) for site in maps))
-    for option in (*_OPTIONS[1:], "backend"):
+    for option in (*list(_OPTIONS)[1:], "backend"):
         value = _common(cfg, option)
         if value != FastWeightConfig.__dataclass_fields__[f"fwp_{option}"].default:
             raise _softmax_conflict(_flag(f"fwp_{option}"), value, option, map_flags)
