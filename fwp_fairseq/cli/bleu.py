@@ -10,6 +10,9 @@ SentencePiece's pieces are joined. The references are raw text, one sentence per
 fairseq's T- lines, which show <<unk>>. The flags of a metric are sacreBLEU's own, and so are their defaults (BLEU:
 cased, 13a).
 
+For the tokenised BLEU of multi-bleu.perl and fairseq-score, compare the tokens before any detokenisation with those of
+the references: --lines H --references TOKENS --tokenize none --smooth-method none --force
+
 Several systems are compared by one of sacreBLEU's paired tests, with the first system as the baseline. The p-value is
 that of the hypothesis that a system and the baseline are equally good; * marks those below 0.05.
 """
@@ -35,6 +38,12 @@ def add_arguments(parser) -> None:
         metavar="LANGUAGE",
         help="also print tokenised BLEU with compounds split, as papers on WMT14 reported; LANGUAGE selects the rules "
         "of Moses's tokenizer (default: de)",
+    )
+    parser.add_argument(
+        "--lines",
+        choices=["D", "H"],
+        help="which lines of fairseq-generate to score: D, detokenised, or H, before the detokenisation (default: D if "
+        "there are any, else H)",
     )
     parser.add_argument("--remove-bpe", action="store_true", help="join the pieces of subword-nmt (word@@ )")
     parser.add_argument(
@@ -224,7 +233,7 @@ def run(args) -> int:
     references = [line.rstrip() for line in lines(args.references)]
     systems = {}
     for path in args.hypotheses:
-        systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe)]
+        systems[path] = [line.rstrip() for line in translations(path, args.remove_bpe, args.lines)]
         if len(systems[path]) != len(references) or not references:
             raise CommandError(f"{path} has {len(systems[path])} translations, {args.references} {len(references)}")
     with _seeded(args.seed):

@@ -27,16 +27,23 @@ def _join_sentencepiece(texts: list[str]) -> list[str]:
     return [text.replace(" ", "").replace("▁", " ").strip() for text in texts]
 
 
-def _generated(found_lines: list[str], path: str) -> list[str]:
-    """The D- lines in the order of their ids, or the H- lines if there are none; empty for any other text."""
+def _generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
+    """The lines of a kind, D or H, in the order of their ids; without a kind, the D- lines or else the H- lines.
+
+    Empty for any other text. Raises CommandError if lines of this kind are missing.
+    """
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for line in found_lines:
         if match := _GENERATED.fullmatch(line):
-            kind, number, text = match[1], int(match[2]), match[4]
-            if number in found[kind]:
-                raise CommandError(f"{path}: {kind}-{number} occurs twice; decode with --nbest 1 into an empty file")
-            found[kind][number] = text
-    texts = found["D"] or found["H"]
+            number, text = int(match[2]), match[4]
+            if number in found[match[1]]:
+                raise CommandError(
+                    f"{path}: {match[1]}-{number} occurs twice; decode with --nbest 1 into an empty file"
+                )
+            found[match[1]][number] = text
+    texts = found[kind] if kind else found["D"] or found["H"]
+    if kind and not texts:
+        raise CommandError(f"--lines {kind}: {path} has no {kind}- lines of fairseq-generate")
     missing = sorted(set(range(max(texts, default=-1) + 1)) - texts.keys())
     if missing:  # fairseq leaves out a last batch that does not fill its default multiple of 8
         raise CommandError(
@@ -46,15 +53,17 @@ def _generated(found_lines: list[str], path: str) -> list[str]:
     return [texts[number] for number in range(len(texts))]
 
 
-def translations(path: str, remove_bpe: bool = False) -> list[str]:
+def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -> list[str]:
     """Returns the translation of each sentence, in the order of the test set.
 
-    In the output of fairseq-generate, SentencePiece's pieces are joined; plain text is taken as it is. ``remove_bpe``
-    joins pieces of subword-nmt and of SentencePiece in both. Raises CommandError when ids are missing or occur twice,
-    or when the output of fairseq-generate holds subword-nmt's pieces and ``remove_bpe`` is False.
+    In the output of fairseq-generate, SentencePiece's pieces are joined; plain text is taken as it is. ``kind`` says
+    which lines of that output to take: D, H, or None for the D- lines, or the H- lines if there are none.
+    ``remove_bpe`` joins pieces of subword-nmt and of SentencePiece in both. Raises CommandError when ids are missing or
+    occur twice, when lines of this kind are missing, or when the output of fairseq-generate holds subword-nmt's pieces
+    and ``remove_bpe`` is False.
     """
     plain = lines(path)
-    texts = _generated(plain, path)
+    texts = _generated(plain, path, kind)
     if not texts:
         texts = plain
         if not remove_bpe:

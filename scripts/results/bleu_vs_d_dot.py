@@ -1,5 +1,6 @@
 """The tables of scripts/reproduce/wmt14_bleu_vs_d_dot: BLEU over d_dot, beside Table 1 of the paper."""
 
+from collections.abc import Iterable
 from itertools import product
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
@@ -7,17 +8,23 @@ from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, up
 
 from .cells import d_dot, machine
 from .paper import published
-from .rows import ROWS
+from .rows import ROWS, Row
 
 # The order of rows: softmax, then the sum rule, then the delta rule; for each rule the maps as in the paper, by width.
 _MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
 _RULES = (None, "sum", "delta")
-_IN_ORDER = sorted(ROWS, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0))
-_EXPECTED = [
-    {name: value for name in ("feature_map", "update_rule", "d_dot") if (value := getattr(row, name)) is not None}
-    for row in _IN_ORDER
-]
-_MEANS = (
+
+
+def expected(rows: Iterable[Row], *fields: str) -> list[dict]:
+    """Returns these rows in the order of the table, as partial records of an attention and the given fields."""
+    ordered = sorted(
+        rows, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0)
+    )
+    names = ("feature_map", "update_rule", "d_dot", *fields)
+    return [{name: value for name in names if (value := getattr(row, name)) is not None} for row in ordered]
+
+
+MEANS = (
     *("valid_loss", "valid_bleu", "bleu", "bleu_compound_split"),
     *("train_seconds", "decode_seconds", "decode_peak_mib"),
 )
@@ -36,7 +43,7 @@ def _recipe(record: dict) -> tuple:
     return (record["updates"], record["parameters"], *chosen, *precision)
 
 
-def _key(record: dict) -> tuple:
+def key(record: dict) -> tuple:
     return (update_rule(record), record["feature_map"], d_dot(record), str(record["normalizer"]), *_recipe(record))
 
 
@@ -54,7 +61,7 @@ def _paper(field: str):
     return cell
 
 
-def _seeds(record: dict) -> str:
+def seeds(record: dict) -> str:
     return ", ".join(map(str, record["seeds"]))
 
 
@@ -112,7 +119,7 @@ def _columns(*, hours: bool) -> dict:
         "paper, WMT14 big: BLEU": _paper("test"),
         **(wmt14 | {"paper, WMT14 big: valid BLEU": _paper("valid")} if hours else {}),
         "valid loss": number("valid_loss", ".3f"),
-        "seeds": _seeds,
+        "seeds": seeds,
         "updates": number("updates", ","),
         "parameters": number("parameters", ","),
         ("training, hours" if hours else "training, minutes"): number(
@@ -127,9 +134,9 @@ def _columns(*, hours: bool) -> dict:
 def _table(preset: str, where: str, *, hours: bool, same_test_set: bool) -> Table:
     return Table(
         columns=_columns(hours=hours),
-        key=_key,
-        combine=over_seeds(*_MEANS),
-        expected=_EXPECTED,
+        key=key,
+        combine=over_seeds(*MEANS),
+        expected=expected(ROWS),
         note=_note,
         select={"table": "bleu_vs_d_dot", "preset": preset},
         plot=_plot(where, same_test_set),

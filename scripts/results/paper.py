@@ -1,4 +1,4 @@
-"""Reads the paper's results from paper.json, which names the paper."""
+"""Reads published results from paper.json, which names the paper and, for other tables than its own, their sources."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""Downloads the archives of WMT14 English-German, checks them and extracts their texts."""
+"""Downloads the archives of WMT14 English-German and IWSLT14 German-English, checks them and extracts their texts."""
 
 from __future__ import annotations
 
@@ -86,6 +86,25 @@ TEST = Archive(
 )
 
 
+def _iwslt14(name: str) -> dict[str, tuple[str, ...]]:
+    """Returns, for each language, the names of a file in the archive of IWSLT14; a tar may write them with ./"""
+    found = {language: f"de-en/{name.format(language)}" for language in LANGUAGES}
+    return {language: (path, f"./{path}") for language, path in found.items()}
+
+
+# The archive of fairseq's examples/translation/prepare-iwslt14.sh, a copy of WIT3's for IWSLT 2014. We know of no
+# published checksum. fairseq's test set consists of these development and test sets.
+IWSLT14_TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+IWSLT14 = Archive(
+    "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",
+    {
+        "train": _iwslt14("train.tags.de-en.{}"),
+        **{text: _iwslt14(f"IWSLT14.{text}.de-en.{{}}.xml") for text in IWSLT14_TESTS},
+    },
+    None,
+)
+
+
 def training(news_commentary: str) -> list[Archive]:
     return [EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY[news_commentary]]
 
@@ -93,8 +112,8 @@ def training(news_commentary: str) -> list[Archive]:
 def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
     """Downloads the archive unless it is in `folder`, continuing an earlier download; returns its sha256.
 
-    statmt.org publishes no checksums, so the sha256 of the first download is kept in LOCK, and later downloads must
-    have the same.
+    Most archives have no published checksum, so the sha256 of the first download is kept in LOCK, and later downloads
+    must have the same.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = _lock(folder)
@@ -213,8 +232,10 @@ def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = Fa
                 if name is None:
                     raise RecipeError(f"{archive.file} holds none of {', '.join(candidates)}")
                 content = _text(archive, tar.getmember(name), tar)
-                if name.endswith(".sgm"):
+                if name.endswith((".sgm", ".xml")):
                     content = _segments(content.decode()).encode()
+                elif "/train.tags." in name:
+                    content = _untagged(content.decode()).encode()
                 write_atomically(raw / f"{text}.{language}", content)
                 counts[language] = content.count(b"\n")
             if len(set(counts.values())) > 1:
@@ -241,7 +262,31 @@ def _text(archive: Archive, member: tarfile.TarInfo, tar: tarfile.TarFile) -> by
     return content
 
 
+def join(texts: tuple[str, ...], raw: Path, name: str) -> int:
+    """Writes the texts, one after another, to raw/NAME.LANGUAGE; returns the number of lines."""
+    for language in LANGUAGES:
+        content = b"".join((raw / f"{text}.{language}").read_bytes() for text in texts)
+        write_atomically(raw / f"{name}.{language}", content)
+    return content.count(b"\n")
+
+
+def _untagged(text: str) -> str:
+    """Returns the sentences of a training file of WIT3, one a line, as fairseq's prepare-iwslt14.sh selects them.
+
+    Lines about a talk are left out, except for its title and its description.
+    """
+    kept = (
+        line
+        for line in text.removesuffix("\n").split("\n")
+        if not any(tag in line for tag in ("<url>", "<talkid>", "<keywords>"))
+    )
+    return "".join(re.sub("</?(title|description)>", "", line).strip() + "\n" for line in kept)
+
+
 def _segments(sgm: str) -> str:
-    """Returns the sentences of an SGML file, one a line. Entities are kept, as in sacreBLEU's copy of these sets."""
+    """Returns the sentences of an SGML or XML file, one a line.
+
+    Entities are kept, as in sacreBLEU's copy of WMT14 and in fairseq's preparation of IWSLT14.
+    """
     segments = re.findall(r"<seg[^>]*>(.*?)</seg>", sgm, re.DOTALL)
     return "".join(" ".join(segment.split()) + "\n" for segment in segments)

@@ -11,6 +11,7 @@ from scripts.common.folder import RecipeError
 from scripts.common.sweep import run as sweep
 from scripts.common.sweep.gpus import visible
 from scripts.data import corpus as multi30k
+from scripts.results.rows import Row
 
 from .presets import Preset
 
@@ -58,6 +59,11 @@ class Run(sweep.Run):
     choices: dict
 
     @property
+    def attention(self) -> Row:
+        """The row at the sites that the user chose, if the preset leaves that choice."""
+        return self.row.at(self.choices["sites"]) if "sites" in self.choices else self.row
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoints" / ("checkpoint_best.pt" if self.preset.average is None else "average.pt")
 
@@ -67,8 +73,7 @@ class Run(sweep.Run):
 
     @property
     def reference(self) -> Path:
-        names = {"wmt14": "newstest2014", "multi30k": "test_2016_flickr"}
-        return self.data / "raw" / f"{'smoke' if self.preset.test == 'test1' else names[self.preset.corpus]}.de"
+        return self.data / self.preset.reference
 
 
 def update_freq(preset: Preset, max_tokens: int, world: int) -> int:
@@ -84,10 +89,8 @@ def update_freq(preset: Preset, max_tokens: int, world: int) -> int:
     return batches
 
 
-def _row_flags(run: Run) -> dict:
-    if run.choices.get("sites") == "decoder" and run.row.feature_map != "softmax":
-        return {**run.row.flags, "--fwp-encoder-feature-map": "softmax"}
-    return run.row.flags
+def _direction(preset: Preset) -> dict:
+    return {"--source-lang": preset.source, "--target-lang": preset.target}
 
 
 def _trainer(launcher: tuple[str, ...]) -> list[str]:
@@ -100,7 +103,7 @@ def _trainer(launcher: tuple[str, ...]) -> list[str]:
 def train(run: Run, devices: Devices) -> list[str]:
     preset = run.preset
     given = flags_of(list(run.more))
-    flags = preset.model | _row_flags(run) | preset.training
+    flags = preset.model | run.attention.flags | preset.training
     if "lr" in run.choices:
         flags["--lr"] = run.choices["lr"]
     if run.choices.get("precision", "fp32") != "fp32" and (devices.gpus or devices.launcher):
@@ -111,7 +114,8 @@ def train(run: Run, devices: Devices) -> list[str]:
     return [
         *devices.launcher,
         *_trainer(devices.launcher),
-        *(f"{run.data}/bin", *USER_DIR, "--task", "translation", "--source-lang", "en", "--target-lang", "de"),
+        *(f"{run.data}/bin", *USER_DIR, "--task", "translation"),
+        *words_of(_direction(preset)),
         *words_of({flag: value for flag, value in flags.items() if flag not in given}),
         *run.more,
     ]
@@ -138,8 +142,7 @@ def average(run: Run) -> list[str]:
 def generate(run: Run, devices: Devices) -> list[str]:
     flags = {
         "--path": run.checkpoint,
-        "--source-lang": "en",
-        "--target-lang": "de",
+        **_direction(run.preset),
         "--bpe": "sentencepiece",
         "--sentencepiece-model": run.data / multi30k.SENTENCEPIECE,
         "--gen-subset": run.preset.test,
@@ -156,10 +159,25 @@ def generate(run: Run, devices: Devices) -> list[str]:
 
 
 def bleu(run: Run) -> list[str]:
-    command = ["fwp", "bleu", "--hypotheses", str(run.generated), "--references", str(run.reference)]
-    return [*command, "--compound-split", "de"] if run.preset.compound_split else command
+    """BLEU of the detokenised translations against the raw references."""
+    preset, command = run.preset, ["fwp", "bleu", "--hypotheses", str(run.generated)]
+    command += ["--references", str(run.reference), *(["--lowercase"] if preset.lower_case else [])]
+    return [*command, "--compound-split", preset.target] if preset.compound_split else command
+
+
+def tokenised_bleu(run: Run) -> list[str]:
+    """BLEU of the tokens as they were decoded against those of the references, as multi-bleu.perl computes it."""
+    return [
+        *("fwp", "bleu", "--hypotheses", str(run.generated), "--lines", "H"),
+        *("--references", str(run.data / run.preset.tokens)),
+        *("--tokenize", "none", "--smooth-method", "none", "--force"),
+    ]
+
+
+def all_bleu(run: Run) -> list[list[str]]:
+    return [bleu(run)] if run.preset.tokens is None else [bleu(run), tokenised_bleu(run)]
 
 
 def all_commands(run: Run, devices: Devices) -> list[list[str]]:
     merged = [average(run)] if run.preset.average is not None else []
-    return [train(run, devices), *merged, generate(run, devices), bleu(run)]
+    return [train(run, devices), *merged, generate(run, devices), *all_bleu(run)]

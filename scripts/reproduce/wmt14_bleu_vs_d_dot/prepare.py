@@ -1,14 +1,18 @@
-"""Prepares WMT14 English-German for run.py, as fairseq's examples/translation/prepare-wmt14en2de.sh does.
+"""Prepares the corpus of a preset for run.py, as fairseq's examples/translation do.
 
-The training data are Europarl v7, Common Crawl and News Commentary v12 (or v9, the version of 2014). Validation uses
-newstest2013, as in the paper, and the test set is newstest2014 with all its 3003 sentences. As with Moses's
-scripts, sacremoses normalises and tokenises text (splitting hyphens), and training pairs are cleaned. SentencePiece
-learns 32,000 joint BPE pieces on the tokens of every second line.
+wmt14 follows prepare-wmt14en2de.sh: the training data are Europarl v7, Common Crawl and News Commentary v12 (or v9, the
+version of 2014). Validation uses newstest2013, as in the paper, and the test set is newstest2014 with all its 3003
+sentences. SentencePiece learns 32,000 joint BPE pieces on the tokens of every second line.
+
+iwslt14 follows prepare-iwslt14.sh: German-English talks in lower case, of which each 23rd pair is for validation, a
+test set of 6750 sentences, and 10,000 joint BPE pieces.
+
+sacremoses takes the place of Moses's scripts: it normalises and tokenises text. Training pairs are cleaned.
 
 After an interruption the same command continues; a download goes on after its last byte if the server supports this.
-statmt.org publishes no checksums. Archives are checked by gzip's own checksum and by the published numbers of lines,
-and the archive of the test set by the md5 that sacreBLEU expects. The sha256 of the first download is kept in
-archives/archives.sha256.json, and later downloads must have the same.
+Archives are checked by gzip's own checksum and by the published numbers of lines, and the archive of WMT14's test set
+by the md5 that sacreBLEU expects. For the others we know of no published checksums. The sha256 of the first download is
+kept in archives/archives.sha256.json, and later downloads must have the same.
 """
 
 from __future__ import annotations
@@ -19,38 +23,30 @@ import sys
 from pathlib import Path
 
 from scripts.common import commands, packages, process, program
-from scripts.common.folder import Folder
+from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
 from scripts.data.corpus import SENTENCEPIECE
 
-from . import archives, preprocessing
+from . import archives, corpora, preprocessing
 from .archives import LANGUAGES
+from .corpora import Corpus
 
-OUT = Path("runs/wmt14_bleu_vs_d_dot/wmt14/data")
+OUT = "runs/wmt14_bleu_vs_d_dot/{}/data"
 STEPS = ("download", "extract", "tokenise", "pieces", "encode", "preprocess")
-PAIRS = 4_590_000  # with News Commentary v12, rounded
-
-# Extrapolated from 10,000 pairs on one core, which was tokenised at 9,700 lines/s and split into pieces at 18,700
-# pairs/s. The sizes of the archives, the time for learning pieces and for binarising, and the memory are guesses: the
-# whole preparation has not been run.
-COST = f"""\
-cost (extrapolated, see prepare.py)
-  disk        7 GB: archives 1.8, text 1.2, tokens 1.2, pieces 1.7, binarised 0.6
-  time        a download of 1.8 GB, then about 1.5 core-hours, half of which are shared by --workers N processes
-  memory      about 8 GB while the BPE model is learnt
-  training    afterwards, about 290 GPU-hours on V100s for each row (4 days on 3 of them: Schlag et al. 2021,
-              Appendix E), and 10 GB of checkpoints
-about {PAIRS:,} pairs, {preprocessing.VOCABULARY:,} joint pieces"""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
     prog = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=COST, formatter_class=layout)
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"folder of the corpus (default: {OUT})")
+    costs = "\n\n".join(corpora.COSTS)
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=costs, formatter_class=layout)
+    parser.add_argument("--preset", choices=["wmt14", "iwslt14"], default="wmt14", help="(default: wmt14)")
     parser.add_argument(
-        "--news-commentary", choices=list(archives.NEWS_COMMENTARY), default="v12", help="version (default: v12)"
+        "--out", type=Path, metavar="DIR", help=f"folder of the corpus (default: {OUT.format('PRESET')})"
+    )
+    parser.add_argument(
+        "--news-commentary", choices=list(archives.NEWS_COMMENTARY), help="version, only for wmt14 (default: v12)"
     )
     parser.add_argument(
         "--workers", type=int, default=process.cores(), metavar="N", help="processes (default: one for each core)"
@@ -62,24 +58,29 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.workers < 1:
         parser.error(f"--workers {options.workers}: expected 1 or more")
+    if options.preset == "wmt14":
+        options.corpus = corpora.wmt14(options.news_commentary or "v12")
+    elif options.news_commentary:
+        parser.error(f"--news-commentary goes with --preset wmt14, not with {options.preset}")
+    else:
+        options.corpus = corpora.iwslt14()
     return options
 
 
-def preprocess(out: Path, workers: int) -> list[str]:
+def preprocess(corpus: Corpus, out: Path, workers: int) -> list[str]:
     return [
-        "fairseq-preprocess",
-        *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
-        *("--trainpref", f"{out}/bpe/train", "--validpref", f"{out}/bpe/newstest2013"),
-        *("--testpref", f"{out}/bpe/newstest2014", "--destdir", f"{out}/bin", "--workers", str(workers)),
+        *("fairseq-preprocess", "--source-lang", corpus.source, "--target-lang", corpus.target),
+        *(["--joined-dictionary"] if corpus.joined_dictionary else []),
+        *(word for name, file in corpus.sets.items() for word in (f"--{name}pref", f"{out}/bpe/{file}")),
+        *("--destdir", f"{out}/bin", "--workers", str(workers)),
     ]
 
 
 def plan(options) -> str:
-    needed = [*archives.training(options.news_commentary), archives.DEV, archives.TEST]
-    urls = "\n".join(f"  {archive.url}" for archive in needed)
+    urls = "\n".join(f"  {archive.url}" for archive in options.corpus.archives)
     return (
-        f"{COST}\n\ndownloads into {options.out}/archives, unless they are there already:\n{urls}\n\n"
-        f"{commands.printed(preprocess(options.out, options.workers))}"
+        f"{options.corpus.cost}\n\ndownloads into {options.out}/archives, unless they are there already:\n{urls}\n\n"
+        f"{commands.printed(preprocess(options.corpus, options.out, options.workers))}"
     )
 
 
@@ -102,58 +103,78 @@ class _LineProgress:
             self.bar.close()
 
 
-def _tokenise(options, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
+def _paths(out: Path, kind: str, name: str) -> dict[str, Path]:
+    return {language: out / kind / f"{name}.{language}" for language in LANGUAGES}
+
+
+def _extract(options) -> dict:
+    corpus, out, found = options.corpus, options.out, {}
+    for archive in corpus.archives:
+        found |= archives.extract(archive, out / "archives", out / "raw", options.any_size)
+    for name, texts in corpus.joined.items():
+        found[name] = archives.join(texts, out / "raw", name)
+        if not options.any_size and found[name] != corpus.lines[name]:
+            raise RecipeError(
+                f"{', '.join(texts)} have {found[name]:,} lines, expected the published {corpus.lines[name]:,}; "
+                "--any-size accepts them all the same"
+            )
+    print("".join(f"  {text}: {count:,} pairs\n" for text, count in found.items()), end="")
+    return {"lines": found}
+
+
+def _tokenise(options, counts: dict[str, int]) -> dict:
+    corpus, out = options.corpus, options.out
     for language in LANGUAGES:
-        for name, sources in sets.items():
-            tick = _LineProgress(sum(counts[text] for text in sources), f"{name}.{language}")
-            paths = [options.out / "raw" / f"{text}.{language}" for text in sources]
-            target = options.out / "tok" / f"{name}.{language}"
-            preprocessing.tokenise(paths, target, language, options.workers, name == "train", tick)
+        for number, (name, texts) in enumerate(corpus.tokens.items()):
+            tick = _LineProgress(sum(counts[text] for text in texts), f"{name}.{language}")
+            sources = [out / "raw" / f"{text}.{language}" for text in texts]
+            style = corpus.others if number else corpus.training
+            preprocessing.tokenise(sources, out / "tok" / f"{name}.{language}", language, options.workers, style, tick)
             tick.close()
+    if corpus.split is None:
+        return {}
+    source = _paths(out, "tok", next(iter(corpus.tokens)))
+    found = preprocessing.split(source, _paths(out, "tok", "train"), _paths(out, "tok", "valid"), *corpus.split)
+    _say_kept(found["train"] + found["valid"], found["read"])
+    print(f"  {found['train']:,} pairs to train on, {found['valid']:,} to validate")
     return {}
 
 
-def _encode(out: Path, sets: dict[str, list[str]], counts: dict[str, int]) -> dict:
+def _encode(corpus: Corpus, out: Path) -> dict:
     pairs = {}
-    for name, sources in sets.items():
-        tick = _LineProgress(sum(counts[text] for text in sources), f"{name}, pieces")
-        source = {language: out / "tok" / f"{name}.{language}" for language in LANGUAGES}
-        target = {language: out / "bpe" / f"{name}.{language}" for language in LANGUAGES}
-        pairs[name] = preprocessing.encode(out / SENTENCEPIECE, source, target, clean=name == "train", tick=tick)
+    for name in corpus.sets.values():
+        source = _paths(out, "tok", name)
+        tick = _LineProgress(sum(1 for _ in preprocessing.lines(source[corpus.source])), f"{name}, pieces")
+        longest = corpus.longest_in_pieces if name == "train" else None
+        read, pairs[name] = preprocessing.encode(out / SENTENCEPIECE, source, _paths(out, "bpe", name), longest, tick)
         tick.close()
-    read, kept = pairs["train"]
+        if longest is not None:
+            _say_kept(pairs[name], read)
+    return {"pairs": pairs}
+
+
+def _say_kept(kept: int, read: int) -> None:
     print(f"  {kept:,} of {read:,} training pairs kept")
-    return {"pairs": kept}
 
 
 def prepare(options) -> None:
     """Runs the steps of the preparation that are not finished. Raises RecipeError if one fails."""
     packages.require()
-    out, steps = options.out, Steps(len(STEPS))
-    training, tests = archives.training(options.news_commentary), [archives.DEV, archives.TEST]
-    needed = [*training, *tests]
-    names = [text for archive in training for text in archive.members]
-    sets = {"train": names, "newstest2013": ["newstest2013"], "newstest2014": ["newstest2014"]}
+    corpus, out, steps = options.corpus, options.out, Steps(len(STEPS))
     folder = Folder(out, STEPS)
 
-    def files(kind: str, texts: list[str]) -> list[Path]:
-        return [out / kind / f"{text}.{language}" for text in texts for language in LANGUAGES]
+    def files(kind: str, names) -> list[Path]:
+        return [path for name in names for path in _paths(out, kind, name).values()]
 
     def fetch() -> dict:
-        return {a.file: archives.fetch(a, out / "archives", lambda text: print(f"  {text}")) for a in needed}
-
-    def extract() -> dict:
-        found = {}
-        for archive in needed:
-            found |= archives.extract(archive, out / "archives", out / "raw", options.any_size)
-        print("".join(f"  {text}: {count:,} pairs\n" for text, count in found.items()), end="")
-        return {"lines": found}
+        return {a.file: archives.fetch(a, out / "archives", lambda text: print(f"  {text}")) for a in corpus.archives}
 
     def learn() -> dict:
-        preprocessing.learn(files("tok", ["train"]), out / SENTENCEPIECE, preprocessing.VOCABULARY)
+        texts = files("tok", ["train"])
+        preprocessing.learn(texts, out / SENTENCEPIECE, corpus.vocabulary, corpus.learn_every, corpus.coverage)
         return {}
 
-    command = preprocess(out, options.workers)
+    command = preprocess(corpus, out, options.workers)
 
     def binarise() -> dict:
         shutil.rmtree(out / "bin", ignore_errors=True)
@@ -161,24 +182,26 @@ def prepare(options) -> None:
         return {}
 
     with folder.locked():
-        folder.claim({"news commentary": options.news_commentary, "vocabulary": preprocessing.VOCABULARY})
-        done = [out / "archives" / archive.file for archive in needed]
-        steps.run(folder, "download", "download and check the archives", [a.url for a in needed], done, fetch)
-        raw = files("raw", [text for sources in sets.values() for text in sources])
-        counts = steps.run(folder, "extract", "extract the texts", {}, raw, extract)["lines"]
-        tok, bpe = files("tok", list(sets)), files("bpe", list(sets))
-        title = "normalise, tokenise"
-        steps.run(folder, "tokenise", title, {}, tok, lambda: _tokenise(options, sets, counts))
-        steps.run(folder, "pieces", f"learn {preprocessing.VOCABULARY:,} pieces", {}, [out / SENTENCEPIECE], learn)
-        steps.run(folder, "encode", "split into pieces, clean", {}, bpe, lambda: _encode(out, sets, counts))
+        folder.claim({**corpus.claim, "vocabulary": corpus.vocabulary})
+        done = [out / "archives" / archive.file for archive in corpus.archives]
+        urls = [archive.url for archive in corpus.archives]
+        steps.run(folder, "download", "download and check the archives", urls, done, fetch)
+        raw = files("raw", corpus.texts)
+        counts = steps.run(folder, "extract", "extract the texts", {}, raw, lambda: _extract(options))["lines"]
+        tok, bpe = files("tok", corpus.sets.values()), files("bpe", corpus.sets.values())
+        title = "normalise, tokenise" if corpus.split is None else "tokenise, clean"
+        steps.run(folder, "tokenise", title, {}, tok, lambda: _tokenise(options, counts))
+        steps.run(folder, "pieces", f"learn {corpus.vocabulary:,} pieces", {}, [out / SENTENCEPIECE], learn)
+        title = "split into pieces, clean" if corpus.split is None else "split into pieces"
+        steps.run(folder, "encode", title, {}, bpe, lambda: _encode(corpus, out))
         steps.run(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
-    print(f"{out} is ready; continue with {Path(__file__).parent.relative_to(process.ROOT)}/run.py --preset wmt14")
+    here = Path(__file__).parent.relative_to(process.ROOT)
+    print(f"{out} is ready; continue with {here}/run.py --preset {corpus.preset}")
 
 
 def main(argv: list[str]) -> int:
     options = parse(argv)
-    if options.out != OUT:
-        options.out = program.from_root(options.out)
+    options.out = program.from_root(options.out) if options.out else Path(OUT.format(options.preset))
     print(plan(options), flush=True)
     if options.dry_run:
         return 0

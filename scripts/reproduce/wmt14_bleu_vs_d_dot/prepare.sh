@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepares WMT14 English-German for run.py --preset wmt14. --help has the options; --dry-run prints cost and downloads.
+# Prepares the corpus of wmt14 or iwslt14 for run.py. --help has the options; --dry-run prints cost and downloads.
 set -euo pipefail
 
 export FWP_CALLER_FOLDER=$PWD # where a relative --out starts

@@ -8,19 +8,31 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from fwp_fairseq.files import replaced, write_atomically
 
-VOCABULARY = 32000
-# The share of the training text's characters that pieces cover. Rarer characters, mostly Common Crawl's, become <unk>.
-COVERAGE = 0.9999
-# Pieces are learnt on every second line: this takes less memory, and frequencies differ from the whole by chance only.
-LEARN_EVERY = 2
-MAX_PIECES, MAX_RATIO = 250, 1.5
+MAX_RATIO = 1.5
 _CHUNK, _BLOCK = 500, 100_000
 _worker: dict = {}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a text becomes tokens.
+
+    - `normalise`: Moses's normalize-punctuation.perl and remove-non-printing-char.perl.
+    - `plain_apostrophes`: ’ becomes ', as fairseq does with test sets.
+    - `split_hyphens`: Moses's tokenizer.perl -a.
+    - `lower`: Moses's lowercase.perl.
+    """
+
+    normalise: bool = False
+    plain_apostrophes: bool = False
+    split_hyphens: bool = False
+    lower: bool = False
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -37,22 +49,25 @@ def printable(line: str) -> str:
     return "".join(" " if unicodedata.category(c)[0] == "C" else c for c in line)
 
 
-def _start(language: str, normalise: bool) -> None:
+def _start(language: str, style: Style) -> None:
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+    _worker["style"] = style
     _worker["tokenizer"] = MosesTokenizer(language)
-    _worker["normalizer"] = MosesPunctNormalizer(language) if normalise else None
+    _worker["normalizer"] = MosesPunctNormalizer(language) if style.normalise else None
 
 
 def _tokens(line: str) -> str:
-    if _worker["normalizer"] is not None:
+    style = _worker["style"]
+    if style.normalise:
         line = printable(_worker["normalizer"].normalize(line))
-    else:
-        line = line.replace("’", "'")  # as fairseq does with the test set
-    return _worker["tokenizer"].tokenize(line, aggressive_dash_splits=True, return_str=True)
+    if style.plain_apostrophes:
+        line = line.replace("’", "'")
+    tokens = _worker["tokenizer"].tokenize(line, aggressive_dash_splits=style.split_hyphens, return_str=True)
+    return tokens.lower() if style.lower else tokens
 
 
-def tokenise(sources: list[Path], target: Path, language: str, workers: int, normalise: bool, tick=None) -> int:
+def tokenise(sources: list[Path], target: Path, language: str, workers: int, style: Style, tick=None) -> int:
     """Writes the tokens of all sources into `target`, one source after another; returns the number of lines."""
     count = 0
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +75,7 @@ def tokenise(sources: list[Path], target: Path, language: str, workers: int, nor
     # spawn rather than fork, because the caller may have threads.
     context = multiprocessing.get_context("spawn")
     with (
-        context.Pool(workers, initializer=_start, initargs=(language, normalise)) as pool,
+        context.Pool(workers, initializer=_start, initargs=(language, style)) as pool,
         replaced(target) as out,
     ):
         # imap would read all of the text ahead, so it is given one block at a time.
@@ -73,8 +88,33 @@ def tokenise(sources: list[Path], target: Path, language: str, workers: int, nor
     return count
 
 
-def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LEARN_EVERY) -> None:
-    """Learns a joint SentencePiece BPE model on one of `every` lines of tokens, which it does not normalise."""
+def split(source: dict[str, Path], train: dict[str, Path], valid: dict[str, Path], longest: int, every: int) -> dict:
+    """Cleans a parallel text of tokens; each `every`-th pair that is left goes to `valid`, the others to `train`.
+
+    Returns the numbers of pairs that were read, and are now in train and valid.
+    """
+    read = 0
+    counts = {"train": 0, "valid": 0}
+    with ExitStack() as stack:
+        files = {
+            name: [stack.enter_context(replaced(path)) for path in paths.values()]
+            for name, paths in (("train", train), ("valid", valid))
+        }
+        for pair in zip(*(lines(path) for path in source.values()), strict=True):
+            read += 1
+            if _is_clean(*(len(side.split()) for side in pair), longest):
+                name = "valid" if (sum(counts.values()) + 1) % every == 0 else "train"
+                for file, side in zip(files[name], pair, strict=True):
+                    file.write(f"{side}\n".encode())
+                counts[name] += 1
+    return {"read": read, **counts}
+
+
+def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int, coverage: float) -> None:
+    """Learns a joint SentencePiece BPE model on one of `every` lines of tokens, which it does not normalise.
+
+    ``coverage`` is the share of the text's characters that pieces cover. Rarer characters become <unk>.
+    """
     import sentencepiece
 
     memory = io.BytesIO()
@@ -83,7 +123,7 @@ def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LE
         model_writer=memory,
         model_type="bpe",
         vocab_size=vocabulary,
-        character_coverage=COVERAGE,
+        character_coverage=coverage,
         normalization_rule_name="identity",
         num_threads=os.cpu_count(),
         minloglevel=2,
@@ -91,11 +131,12 @@ def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int = LE
     write_atomically(model, memory.getvalue())
 
 
-def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clean: bool, tick=None) -> tuple[int, int]:
+def encode(
+    model: Path, sources: dict[str, Path], targets: dict[str, Path], longest: int | None, tick=None
+) -> tuple[int, int]:
     """Writes the pieces of a parallel text; returns the numbers of pairs that were read and kept.
 
-    With `clean`, drops pairs that have an empty side, a side of more than MAX_PIECES, or a longer side of more than
-    MAX_RATIO times the shorter. This is Moses's clean-corpus-n.perl with fairseq's limits.
+    With `longest`, the pairs are cleaned: see `_is_clean`.
     """
     import sentencepiece
 
@@ -108,7 +149,7 @@ def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clea
         for pair in zip(*(lines(path) for path in sources.values()), strict=True):
             read += 1
             sides = [pieces.encode(side, out_type=str) for side in pair]
-            if not clean or _is_clean(*map(len, sides)):
+            if longest is None or _is_clean(*map(len, sides), longest):
                 for file, side in zip(files, sides, strict=True):
                     file.write(f"{' '.join(side)}\n".encode())
                 kept += 1
@@ -117,6 +158,10 @@ def encode(model: Path, sources: dict[str, Path], targets: dict[str, Path], clea
     return read, kept
 
 
-def _is_clean(first: int, second: int) -> bool:
+def _is_clean(first: int, second: int, longest: int) -> bool:
+    """Says whether Moses's clean-corpus-n.perl keeps a pair of sides of these lengths, with fairseq's ratio.
+
+    It drops pairs with an empty side, a side of more than `longest`, or a side of more than MAX_RATIO times the other.
+    """
     shorter, longer = sorted((first, second))
-    return shorter >= 1 and longer <= MAX_PIECES and longer <= MAX_RATIO * shorter
+    return shorter >= 1 and longer <= longest and longer <= MAX_RATIO * shorter

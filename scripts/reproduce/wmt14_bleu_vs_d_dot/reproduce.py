@@ -11,11 +11,9 @@ from scripts.common.sweep import gpus
 from scripts.common.sweep.parallel import Sweep
 from scripts.common.sweep.recipe import Recipe
 from scripts.data import corpus
-from scripts.results.rows import D_KEY
 
 from . import arguments, commands
 from .commands import Devices, Run
-from .presets import WMT14
 from .train_and_score import train_and_score
 
 
@@ -33,17 +31,17 @@ class BleuVsDDot(Recipe):
         found = gpus.chosen(options)
         if options.launcher:
             return [Devices(found, options.world_size, tuple(shlex.split(options.launcher)))]
-        if options.preset is WMT14:
-            gpus.require(options, found)
+        if options.preset.on_a_cpu:
+            gpus.require(options, found, options.preset.on_a_cpu)
         return [Devices(share) for share in gpus.shares(found, options.jobs, options.preset.distributed)]
 
     def describe(self, run: Run) -> str:
         from fwp_fairseq.feature_maps import parameter_for
 
         row = run.row
-        parameters = parameter_for(row.feature_map, D_KEY, row.d_dot) if row.d_dot else {}
+        parameters = parameter_for(row.feature_map, run.preset.d_key, row.d_dot) if row.d_dot else {}
         width = " ".join([f"d_dot={row.d_dot}", *(f"{name}={value}" for name, value in parameters.items())])
-        return f"{run.name:<24}{row.update_rule or '-':<7}{width if row.d_dot else '-':<22}"
+        return f"{run.name:<30}{row.update_rule or '-':<7}{width if row.d_dot else '-':<22}"
 
     def explain(self, options, run: Run, devices: Devices) -> str:
         """Says how an update's tokens are shared among devices and batches."""
@@ -61,7 +59,8 @@ class BleuVsDDot(Recipe):
         if options.preset.corpus == "multi30k":
             corpus.prepare(Steps(len(corpus.STEPS)), data)
         elif not (data / "bin/dict.de.txt").is_file():
-            raise RecipeError(f"{data} has no prepared corpus: run {self.here}/prepare.sh --out {data}")
+            prepare = f"{self.here}/prepare.sh --preset {options.preset.corpus}"
+            raise RecipeError(f"{data} has no prepared corpus: run {prepare} --out {data}")
 
     def carry_out(self, run: Run, devices: Devices, sweep: Sweep, slot: int) -> dict:
         return train_and_score(run, devices, sweep, slot)

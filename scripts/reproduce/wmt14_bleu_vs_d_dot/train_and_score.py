@@ -15,6 +15,8 @@ from .commands import Devices, Run
 
 STEPS = ("train", "average", "generate", "bleu")
 FILE = "bleu_vs_d_dot.jsonl"
+# A second score of some presets: its name in a record, and for the user.
+SECOND = {"compound_split": "compounds split", "tokenised": "tokenised"}
 
 
 def train_and_score(run: Run, devices: Devices, sweep: Sweep, slot: int = 0) -> dict:
@@ -26,18 +28,18 @@ def train_and_score(run: Run, devices: Devices, sweep: Sweep, slot: int = 0) -> 
     record = carry_out(
         run, STEPS, configuration, sweep, slot, devices.variables, lambda work: _results(run, devices, work)
     )
-    split = f", compounds split {record['bleu_compound_split']:.2f}" if run.preset.compound_split else ""
+    second = [kind for kind in SECOND if record[f"bleu_{kind}"] is not None]
+    more = "".join(f", {SECOND[kind]} {record[f'bleu_{kind}']:.2f}" for kind in second)
     seconds = f"training {duration(record['train_seconds'])}, decoding {duration(record['decode_seconds'])}"
-    sweep.say(f"{run.name}: BLEU {record['bleu']:.2f}{split} ({seconds})")
-    sweep.say(f"{run.name}: {record['signature']}")
-    if split:
-        sweep.say(f"{run.name}: {record['compound_split_signature']}")
+    sweep.say(f"{run.name}: BLEU {record['bleu']:.2f}{more} ({seconds})")
+    for signature in ("signature", *(f"{kind}_signature" for kind in second)):
+        sweep.say(f"{run.name}: {record[signature]}")
     return record
 
 
 def _results(run: Run, devices: Devices, work: Work) -> dict:
     """Returns the record; runs the steps that are not finished."""
-    decode, bleu = commands.generate(run, devices), commands.bleu(run)
+    decode, bleu = commands.generate(run, devices), commands.all_bleu(run)
 
     def average() -> dict:
         process.run(commands.average(run), run.path / "average.log", **work.options)
@@ -49,17 +51,25 @@ def _results(run: Run, devices: Devices, work: Work) -> dict:
         used = process.run(decode, run.path / "generate.log", **work.options)
         return {"seconds": used.seconds, "peak_mib": None if devices.gpus else used.peak_mib}
 
+    def scores() -> dict:
+        logs = ("bleu.log", "bleu_tokenised.log")
+        found = [score.bleu(command, run.path / log, **work.options) for command, log in zip(bleu, logs, strict=False)]
+        return {"scores": [one for several in found for one in several]}
+
     last = run.path / "checkpoints/checkpoint_last.pt"
     trained = work.train(commands.train(run, devices), commands.configuration(run, devices), last)
     if run.preset.average is not None:
         work.step("average", commands.average(run), [run.checkpoint], average)
     decoded = work.step("generate", decode, [run.generated], generate)
-    scored = work.step("bleu", bleu, [], lambda: {"scores": score.bleu(bleu, run.path / "bleu.log", **work.options)})
+    scored = work.step("bleu", bleu, [], scores)
     return _record(run, work.sweep, trained, decoded, scored["scores"])
 
 
 def _record(run: Run, sweep: Sweep, trained: dict, decoded: dict, scores: list[dict]) -> dict:
-    row, split = run.row, run.preset.compound_split
+    row = run.attention
+    second = scores[1] if len(scores) > 1 else None
+    kinds = {"compound_split": run.preset.compound_split, "tokenised": run.preset.tokens is not None}
+    more = {kind: second if has else None for kind, has in kinds.items()}
     return {
         "table": "bleu_vs_d_dot",
         "preset": run.preset.name,
@@ -68,14 +78,15 @@ def _record(run: Run, sweep: Sweep, trained: dict, decoded: dict, scores: list[d
         "update_rule": row.update_rule,
         "normalizer": row.normalizer,
         "d_dot": row.d_dot,
+        "sites": row.sites,
         "seed": run.seed,
         "updates": trained["updates"],
         "parameters": trained["parameters"],
         "valid_loss": trained["valid_loss"],
         "valid_bleu": trained["valid_bleu"],
         **scores[0],
-        "bleu_compound_split": scores[1]["bleu"] if split else None,
-        "compound_split_signature": scores[1]["signature"] if split else None,
+        **{f"bleu_{kind}": found and found["bleu"] for kind, found in more.items()},
+        **{f"{kind}_signature": found and found["signature"] for kind, found in more.items()},
         "threads": trained["threads"],
         "train_seconds": round(trained["seconds"], 1),
         "decode_seconds": round(decoded["seconds"], 1),
