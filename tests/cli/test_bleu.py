@@ -24,6 +24,9 @@ HYPOTHESES = [
 ]
 
 
+TEXTS = {"references": REFERENCES, "hypotheses": HYPOTHESES}
+
+
 def pieces(text):
     """Cuts a sentence into pieces as SentencePiece marks them."""
     return " ".join(
@@ -278,6 +281,26 @@ def test_subword_nmt(fwp, refused, files, tmp_path):
 def test_incomplete_translations_are_refused(refused, files, tmp_path, text, named):
     (tmp_path / "bad.txt").write_text(text)
     assert named in refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "bad.txt")
+
+
+def test_tokenised_bleu_of_h_lines_is_fairseq_s(fwp, refused, tmp_path, monkeypatch, capsys):
+    from fairseq_cli import score as fairseq_score
+
+    tokens = {name: [re.sub("([.,])", r" \1", text).lower() for text in texts] for name, texts in TEXTS.items()}
+    for name, texts in tokens.items():
+        (tmp_path / name).write_text("\n".join(texts) + "\n")
+    files = ["--sys", str(tmp_path / "hypotheses"), "--ref", str(tmp_path / "references")]
+    monkeypatch.setattr("sys.argv", ["fairseq-score", *files])
+    fairseq_score.cli_main()
+    theirs = re.search(r"BLEU4 = ([\d.]+),", capsys.readouterr().out)[1]
+    path = tmp_path / "generate-test.txt"
+    lower = dict(zip(HYPOTHESES, tokens["hypotheses"], strict=True))
+    path.write_text(generated({"H": lambda text: pieces(lower[text]), "D": str}))
+    multi_bleu = ("--tokenize", "none", "--smooth-method", "none", "--force")
+    (ours,) = json.loads(score(fwp, tmp_path / "references", path, "--lines", "H", *multi_bleu, "--json"))
+    assert f"{ours['score']:.2f}" == theirs and "tok:none|smooth:none" in ours["signature"]
+    path.write_text(generated({"H": str}))
+    assert "--lines D" in refused(1, "bleu", "--references", path, "--hypotheses", path, "--lines", "D")
 
 
 def test_a_line_separator_inside_a_sentence_is_no_line_end(fwp, files, tmp_path):

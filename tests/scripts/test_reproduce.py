@@ -1,5 +1,6 @@
 """Tests the recipe of BLEU over d_dot: its rows and commands, and the sweep with fake tools."""
 
+import argparse
 import os
 import shutil
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.feature_maps import parameter_for
 from scripts.common import commands as common
 from scripts.common import process
 from scripts.common.commands import flags_of
@@ -32,15 +35,13 @@ def test_rows_are_the_papers_and_delta_ones():
     paper |= {("dpfp", width, "sum") for width in (256, 384, 512)}
     assert paper <= found
     assert {rule for _, _, rule in found - paper} == {"delta"}
-    assert len(rows.BY_NAME) == len(rows.ROWS) == len(found)
+    assert len({row.name for row in rows.ROWS}) == len(rows.ROWS) == len(found)
     assert all((row.model is None) == (row.update_rule == "delta") for row in rows.ROWS)
 
 
 def test_widths_fit_the_heads_as_in_table_6():
-    from fwp_fairseq.feature_maps import parameter_for
-
     found = {
-        (row.feature_map, row.d_dot): parameter_for(row.feature_map, rows.D_KEY, row.d_dot)
+        (row.feature_map, row.d_dot): parameter_for(row.feature_map, presets.WMT14.d_key, row.d_dot)
         for row in rows.ROWS
         if row.d_dot
     }
@@ -49,11 +50,18 @@ def test_widths_fit_the_heads_as_in_table_6():
         assert found["favor", width] == {"m": m} and found["dpfp", width] == {"nu": nu}
 
 
-@pytest.mark.parametrize("preset", [presets.MULTI30K, presets.SMOKE])
-def test_heads_of_a_preset_are_of_that_width(preset):
-    for side in ("encoder", "decoder"):
-        model = preset.model
-        assert model[f"--{side}-embed-dim"] == rows.D_KEY * model[f"--{side}-attention-heads"]
+@pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=lambda preset: preset.name)
+def test_heads_of_a_preset_are_as_wide_as_it_says_and_its_rows_have_widths_of_such_heads(preset):
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    import_plugin()
+    model = argparse.Namespace(**{flag[2:].replace("-", "_"): value for flag, value in preset.model.items()})
+    ARCH_CONFIG_REGISTRY[model.arch](model)
+    assert model.encoder_embed_dim == preset.d_key * model.encoder_attention_heads
+    assert model.decoder_embed_dim == preset.d_key * model.decoder_attention_heads
+    for row in preset.rows:
+        if row.d_dot:
+            parameter_for(row.feature_map, preset.d_key, row.d_dot)  # raises for a width that there is not
 
 
 def run_of(preset, row="dpfp-256", more=(), **choices):

@@ -1,8 +1,8 @@
 """Tests the preparation of WMT14 with made-up archives: what it downloads, checks, refuses and keeps."""
 
+import dataclasses
 import functools
 import http.server
-import io
 import json
 import re
 import subprocess
@@ -15,6 +15,7 @@ import pytest
 from scripts.common import process
 from scripts.common.folder import RecipeError
 from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, prepare, preprocessing
+from tests.scripts.packed import packed
 
 ROOT = process.ROOT
 PUBLISHED_TEST = archives.TEST
@@ -30,17 +31,6 @@ PAIRS = {
     "newstest2013": [("What’s up?", "Was ist los?")] * 3,
     "newstest2014": [("It’s a test-set &amp; more.", "Ein Test-Set &amp; mehr.")] * 4,
 }
-
-
-def packed(members):
-    memory = io.BytesIO()
-    with tarfile.open(fileobj=memory, mode="w:gz") as tar:
-        for name, text in members.items():
-            content = text if isinstance(text, bytes) else text.encode()
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return memory.getvalue()
 
 
 def texts_of(archive):
@@ -77,15 +67,18 @@ def server(tmp_path, monkeypatch):
 
 
 def options(out, *more):
-    return prepare.parse(["--out", str(out), "--workers", "1", *more])
+    parsed = prepare.parse(["--out", str(out), "--workers", "1", *more])
+    parsed.corpus = dataclasses.replace(parsed.corpus, vocabulary=80)
+    return parsed
 
 
 @pytest.mark.slow
 def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(preprocessing, "VOCABULARY", 80)
     monkeypatch.chdir(ROOT)
     out = tmp_path / "data"
     prepare.prepare(options(out))
+    # One dictionary for both languages.
+    assert (out / "bin/dict.de.txt").read_bytes() == (out / "bin/dict.en.txt").read_bytes()
     assert (out / "bin/dict.de.txt").is_file() and (out / "bin/test.en-de.en.bin").is_file()
 
     # The references are the raw text, as in sacreBLEU.
@@ -264,6 +257,6 @@ def test_dry_run_states_cost_and_downloads_without_an_environment():
 
 
 def test_clean_limits():
-    clean = preprocessing._is_clean
+    clean = functools.partial(preprocessing._is_clean, longest=250)
     assert clean(10, 15) and clean(15, 10) and clean(250, 250)
     assert not clean(10, 16) and not clean(0, 0) and not clean(251, 251)
