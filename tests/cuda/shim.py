@@ -40,6 +40,8 @@ _GLUE = [
     "-std=c++20",
     f"-DTORCH={version('torch')}",  # for the name of the object
 ]
+_DEVICE = CUDA / "shim" / "device.cpp"
+_FASTER = ["-O3"]  # most of the time in which kernels run is spent here
 _LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
 
 
@@ -62,7 +64,7 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         headers.update(header.read_bytes())
 
     def compiled(source: Path) -> Path:
-        flags, read = (_GLUE, glue) if source == together else ([], (source,))
+        flags, read = (_GLUE, glue) if source == together else (_FASTER if source == _DEVICE else [], (source,))
         state = headers.copy()
         state.update(" ".join([*COMPILER, *flags]).encode() + b"".join(one.read_bytes() for one in read))
         return _compiled(source, flags, state.hexdigest()[:16])
@@ -73,7 +75,7 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         if glue:
             together.write_text("".join(f'#include "{source}"\n' for source in glue))
         first = (together,) if glue else ()
-        objects = list(pool.map(compiled, (*first, CUDA / "shim" / "device.cpp", *sources)))
+        objects = list(pool.map(compiled, (*first, _DEVICE, *sources)))
         names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
         stem = (*first, *sources)[0].stem
         target = BUILD / f"{stem}-{names}.so"

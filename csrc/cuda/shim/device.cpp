@@ -77,13 +77,18 @@ struct Thread {
   Fibre fibre;
   State state;
   int barrier, barrier_threads;
-  Op op;
   Lane lane;
+};
+
+// A primitive in which the lanes of a warp are about to meet.
+struct Meeting {
+  Op op;
+  int arrived;
 };
 
 struct Machine {
   Thread threads[most_threads];
-  int arrived[most_threads / warp_size];
+  Meeting meetings[most_threads / warp_size];
   std::unique_ptr<char[]> stacks{new char[most_threads * stack_bytes]};
   Fibre scheduler;
   std::vector<char> memory;
@@ -216,7 +221,8 @@ void run_warp(int first) {
     if (ran) continue;
     for (int i = 0; i < warp_size; ++i)
       if (m.threads[first + i].state == State::in_warp) {
-        m.error = "the lanes of a warp do not meet: some wait in " + std::string(name_of(m.threads[first + i].op)) +
+        m.error = "the lanes of a warp do not meet: some wait in " +
+                  std::string(name_of(m.meetings[first / warp_size].op)) +
                   ", others at the block's barrier or at the kernel's end";
         return;
       }
@@ -249,7 +255,7 @@ void run_block() {
     m.threads[i].state = State::ready;
     m.threads[i].fibre.start(m.stacks.get() + i * stack_bytes, entry);
   }
-  for (int& count : m.arrived) count = 0;
+  for (Meeting& meeting : m.meetings) meeting.arrived = 0;
   const int warps = m.thread_count / warp_size;
   for (;;) {
     for (int w = 0; w < warps; ++w) {
@@ -264,9 +270,10 @@ void run_block() {
       return;
     }
   }
-  for (std::size_t i = 0; i < m.memory.size(); ++i) {
-    const char* at = m.memory.data() + i;
-    if ((at < m.shared || at >= m.shared + m.shared_bytes) && static_cast<unsigned char>(*at) != untouched) {
+  const char* const end = m.memory.data() + m.memory.size();
+  for (const char* at = m.memory.data(); at < end; ++at) {
+    if (at == m.shared) at += m.shared_bytes;
+    if (static_cast<unsigned char>(*at) != untouched) {
       m.error = "the kernel wrote " + std::to_string(at - m.shared) + " bytes from the start of its " +
                 std::to_string(m.shared_bytes) + " bytes of shared memory";
       return;
@@ -315,19 +322,16 @@ char* shared(int bytes) {
 
 void meet(Op op) {
   Machine& m = machine();
-  Thread& own = m.threads[m.current];
-  const int first = m.current / warp_size * warp_size;
-  int& arrived = m.arrived[first / warp_size];
-  own.op = op;
-  for (int i = 0; i < warp_size; ++i)
-    if (m.threads[first + i].state == State::in_warp && m.threads[first + i].op != op)
-      fail("the lanes of a warp meet in different primitives");
-  if (++arrived < warp_size) {
-    own.state = State::in_warp;
+  Meeting& meeting = m.meetings[m.current / warp_size];
+  if (meeting.arrived && meeting.op != op) fail("the lanes of a warp meet in different primitives");
+  meeting.op = op;
+  if (++meeting.arrived < warp_size) {
+    m.threads[m.current].state = State::in_warp;
     to_scheduler();
     return;
   }
-  arrived = 0;
+  meeting.arrived = 0;
+  const int first = m.current / warp_size * warp_size;
   exchange(op, m.threads + first);
   for (int i = 0; i < warp_size; ++i) m.threads[first + i].state = State::ready;
 }
