@@ -16,6 +16,8 @@ import pytest
 import torch
 from packaging.specifiers import SpecifierSet
 
+from tests import forked
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,13 +51,23 @@ def add_kernels(project):
     (project / "csrc" / "cpu" / "answer.cpp").write_text(KERNEL)
 
 
-def build(project, target, **environment):
-    """``setup.py build`` into project/out; its exit status and output, and the record or None."""
-    command = [sys.executable, "setup.py", "build", "--build-lib", "out"]
+def run(project, code, target, environment):
+    """Runs a script with FWP_BUILD; its exit status and output."""
     environment = {**os.environ, "FWP_BUILD": target, **environment}
+    if not (project / "torch.py").exists():
+        return forked.run(code, project, environment, project / "log")
+    # A stand-in for torch needs a process that does not have torch yet.
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def build(project, target, prelude="", **environment):
+    """``setup.py build`` into project/out; its exit status and output, and the record or None."""
+    code = "import runpy, sys; sys.argv = 'setup.py build --build-lib out'.split(); runpy.run_path('setup.py')"
+    status, output = run(project, f"{prelude}\n{code}", target, environment)
     record = project / "out" / "fwp_fairseq" / "_build.json"
-    return done.returncode, done.stdout + done.stderr, json.loads(record.read_text()) if record.exists() else None
+    return status, output, json.loads(record.read_text()) if record.exists() else None
 
 
 def broken_compiler(project):
@@ -119,11 +131,10 @@ def install_editable(project, target, **environment):
     """As pip does it; its exit status, and what is in the package's folder afterwards: libraries and record."""
     code = "from setuptools.build_meta import build_editable; build_editable('wheels')"
     (project / "wheels").mkdir(exist_ok=True)
-    environment = {**os.environ, "FWP_BUILD": target, **environment}
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, env=environment, capture_output=True, timeout=300)
+    status, _ = run(project, code, target, environment)
     folder = project / "fwp_fairseq"
     libraries = {path.name: path.read_bytes() for path in folder.glob("*.so")}
-    return done.returncode, libraries, json.loads((folder / "_build.json").read_text())
+    return status, libraries, json.loads((folder / "_build.json").read_text())
 
 
 @pytest.fixture
@@ -190,21 +201,23 @@ def test_cuda_needs_a_cuda_torch(project):
     assert status != 0 and "cannot build the cuda kernels" in output and "without CUDA" in output
 
 
+# A torch that says it is built with CUDA 13.0 and sees the devices GPUS.
+CUDA_TORCH = """
+import os, torch
+gpus = [tuple(map(int, name.split("."))) for name in os.environ["GPUS"].split()]
+torch.version.cuda, torch.cuda._is_compiled = "13.0", lambda: True
+torch.cuda.is_available = lambda: bool(gpus)
+torch.cuda.device_count = lambda: len(gpus)
+torch.cuda.get_device_capability = lambda i=0: gpus[i]
+"""
+
+
 @pytest.fixture
 def cuda(project, monkeypatch):
-    """A torch that says it is built with CUDA 13.0 and sees the devices ``GPUS``, and compilers that leave empty files
-    and note their arguments in the file ``calls``."""
+    """CUDA_TORCH, and compilers that leave empty files and note their arguments in the file ``calls``."""
     add_kernels(project)
     (project / "csrc" / "cuda" / "kernels" / "instances").mkdir(parents=True)
     (project / "csrc" / "cuda" / "kernels" / "instances" / "one.cu").write_text("")
-    (project / "sitecustomize.py").write_text(
-        "import os, torch\n"
-        "gpus = [tuple(map(int, name.split('.'))) for name in os.environ['GPUS'].split()]\n"
-        "torch.version.cuda, torch.cuda._is_compiled = '13.0', lambda: True\n"
-        "torch.cuda.is_available = lambda: bool(gpus)\n"
-        "torch.cuda.device_count = lambda: len(gpus)\n"
-        "torch.cuda.get_device_capability = lambda i=0: gpus[i]\n"
-    )
     (project / "bin").mkdir()
     for name in ("nvcc", "c++"):
         program = project / "bin" / name
@@ -216,14 +229,14 @@ def cuda(project, monkeypatch):
         program.chmod(0o755)
     for name in ("TORCH_CUDA_ARCH_LIST", "CUDA_PATH", "MAX_JOBS"):
         monkeypatch.delenv(name, raising=False)
-    given = {"PYTHONPATH": project, "CUDA_HOME": project, "CXX": project / "bin" / "c++", "MAX_JOBS": "1"}
+    given = {"CUDA_HOME": project, "CXX": project / "bin" / "c++", "MAX_JOBS": "1"}
     given |= {"TORCH_DONT_CHECK_COMPILER_ABI": "1"}
 
     def run(target: str, gpus: str, **environment):
         """(built, why not, what was said, for which devices nvcc compiled)"""
         (project / "calls").write_text("")
         environment = {name: str(value) for name, value in (given | environment).items()}
-        status, output, record = build(project, target, GPUS=gpus, **environment)
+        status, output, record = build(project, target, CUDA_TORCH, GPUS=gpus, **environment)
         assert status == 0, output
         compiled = set()
         for call in re.findall("^nvcc .*", (project / "calls").read_text(), re.M):
@@ -284,9 +297,8 @@ def wheel(tmp_path_factory):
 
     def built(function: str, tree: Path) -> Path:
         code = f"from setuptools import build_meta; build_meta.{function}({str(folder)!r})"
-        environment = {**os.environ, "FWP_BUILD": "none"}
-        done = subprocess.run([sys.executable, "-c", code], cwd=tree, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        status, output = run(tree, code, "none", {})
+        assert status == 0, output
         (found,) = folder.glob("*.tar.gz" if function == "build_sdist" else "*.whl")
         return found
 
