@@ -65,24 +65,37 @@ def alone(tools):
     return tools.run("train", *flags(tools, "alone", UPDATES, "--update-freq", 2)).ok()
 
 
-def documented(tools, beginning: str, save_dir: str):
-    """Runs the block of docs/distributed.md that begins with these words in a shell, as it is printed there."""
+def documented(tools, beginning: str, save_dir: str) -> str:
+    """The block of docs/distributed.md that begins with these words, with a path to the programs that it names."""
     text = (tools.root / "docs/distributed.md").read_text(encoding="utf-8")
     lines = next(block for block in text.split("```\n")[1::2] if block.startswith(beginning))
     assert lines.count("FLAGS --cpu") == 1
     lines = lines.replace("29500", str(free_port()))
     lines = lines.replace("FLAGS", shlex.join(map(str, flags(tools, save_dir, UPDATES))))
-    path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
-    return tools.command("/bin/bash", "-c", path + lines).ok()
+    return f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n{lines}"
 
 
-@pytest.mark.parametrize("beginning", ["torchrun", "for rank in 0 1"], ids=["torchrun", "by-hand"])
-def test_documented_lines(tools, alone, beginning):
+def by_torchrun(tools, save_dir: str):
+    return tools.command("/bin/bash", "-c", documented(tools, "torchrun", save_dir)).ok()
+
+
+def in_background(tools, save_dir: str):
+    """The shell says which processes the lines start, and with which arguments."""
+    said = """fairseq-train() { printf '%q ' "$OMP_NUM_THREADS" "$@" | sed 's/$/\\n/'; }\n"""
+    lines = documented(tools, "for rank in 0 1", save_dir)
+    started = sorted(map(shlex.split, tools.command("/bin/bash", "-c", said + lines).ok().out.splitlines()))
+    assert [words[0] for words in started] == ["1", "1"]
+    first, second = tools.run_together([("train", words[1:]) for words in started])
+    second.ok()
+    return first.ok()
+
+
+@pytest.mark.parametrize("run", [by_torchrun, in_background])
+def test_documented_lines(tools, alone, run):
     """--ddp-backend and --distributed-backend have fairseq's defaults."""
-    save_dir = beginning.split()[0]
-    found = documented(tools, beginning, save_dir)
+    found = run(tools, run.__name__)
     assert (found.losses(), found.losses("gnorm")) == (alone.losses(), alone.losses("gnorm"))
-    assert_equal(parameters(tools, save_dir), parameters(tools, "alone"))
+    assert_equal(parameters(tools, run.__name__), parameters(tools, "alone"))
 
 
 def test_srun_with_four_processes(tools):

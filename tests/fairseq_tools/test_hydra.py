@@ -39,7 +39,7 @@ def test_documented_commands(tools, documented):
     found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob(f"{OUT}/**/checkpoint_last.pt")}
     assert found == {f"{OUT}/checkpoints", f"{OUT}/++model.dropout=0.2/checkpoints"}
     assert tools.load(f"{OUT}/++model.dropout=0.2/checkpoints/checkpoint_last.pt")["cfg"]["model"]["dropout"] == 0.2
-    assert len(tools.run("generate", *generate[1:]).ok().translations()) == 40
+    assert len(tools.run("generate", *generate[1:], "--max-len-b", 10).ok().translations()) == 40
 
     tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()
     state, by_arch = (tools.load(f"{name}/checkpoint_last.pt") for name in (f"{OUT}/checkpoints", "by-arch"))

@@ -81,7 +81,7 @@ def test_trained_and_decoded_with(tools, train, capsys):
     assert all(len(x.unique()) > 1 for x in new.values())
 
     # Step by step as by the definition, and as teacher-forced.
-    usual = (path, "--beam", 4, "--max-len-b", 12)
+    usual = (path, "--beam", 3, "--max-len-b", 8)
     lazy = tools.generate(*usual).ok()
     defined = tools.generate(*usual, "--model-overrides", "{'fwp_backend': 'reference'}").ok()
     assert lazy.translations() == defined.translations() and len(lazy.translations()) == 40
