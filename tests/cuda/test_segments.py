@@ -15,6 +15,14 @@ pytestmark = pytest.mark.slow
 
 LENGTHS = [129, 130, 255, 256, 257, 300]
 RULES = ["sum", "delta"]
+CAUSAL = [True, False]
+SLABS = (160, 70, None)  # features in slabs, which no other test here has
+WIDTHS = [
+    (64, 64, ("dpfp", {"nu": 4})),
+    (32, 130, DPFP),  # columns of values in blocks, the last one narrow
+    (8, 70, ("favor", {"m": 70})),
+]
+PRECISIONS = [(torch.bfloat16, False), (torch.float32, True)]  # and whether outputs are normalised
 
 
 def mask(B: int, S: int) -> Tensor:
@@ -26,15 +34,16 @@ def mask(B: int, S: int) -> Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("length, rule, dtype", covering(LENGTHS, RULES, LIMITS), ids=str)
-def test_lengths(length, rule, dtype, device):
+@pytest.mark.parametrize(
+    "length, rule, dtype, causal, output", covering(LENGTHS, RULES, LIMITS, CAUSAL, [False, True], strength=3), ids=str
+)
+def test_lengths(length, rule, dtype, causal, output, device):
     """Causal and not, the normalised ones with a mask and states on both ends."""
-    for causal, output in itertools.product((True, False), (False, True)):
-        x, phi = make(rule, length, length, dtype=dtype, state=output, H=1, d_key=8)
-        compare(
-            device, rule, x, phi, causal=causal, normalize_output=output, return_state=output,
-            key_padding_mask=mask(1, length) if output else None,
-        )  # fmt: skip
+    x, phi = make(rule, length, length, dtype=dtype, state=output, H=1, d_key=8)
+    compare(
+        device, rule, x, phi, causal=causal, normalize_output=output, return_state=output,
+        key_padding_mask=mask(1, length) if output else None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -77,22 +86,16 @@ def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    "d_key, d_value, feature_map",
-    [
-        (64, 64, ("dpfp", {"nu": 4})),
-        (32, 130, DPFP),  # columns of values in blocks, the last one narrow
-        (160, 70, None),  # features in slabs
-        (8, 70, ("favor", {"m": 70})),
-    ],
+    "widths, rule, precision",
+    covering(WIDTHS, RULES, PRECISIONS) + list(itertools.product([SLABS], RULES, PRECISIONS)),
     ids=str,
 )
-def test_widths(d_key, d_value, feature_map, rule, device):
-    widths = dict(d_key=d_key, d_value=d_value, feature_map=feature_map)
-    for dtype, output in ((torch.bfloat16, False), (torch.float32, True)):
-        x, phi = make(rule, 131, 131, dtype=dtype, H=1, state=True, **widths)
-        compare(device, rule, x, phi, normalize_output=output, return_state=True, looser=2)
+def test_widths(widths, rule, precision, device):
+    (d_key, d_value, feature_map), (dtype, output) = widths, precision
+    given = dict(d_key=d_key, d_value=d_value, feature_map=feature_map)
+    x, phi = make(rule, 131, 131, dtype=dtype, H=1, state=True, **given)
+    compare(device, rule, x, phi, normalize_output=output, return_state=True, looser=2)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -121,16 +124,18 @@ def test_slices(d_value, slices, dtype, rule, device):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("rule", RULES)
-def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype):
-    for number, (causal, T, S) in enumerate([(True, 200, 200), (False, 70, 150), (False, 150, 70)]):
-        for state, returned in ((False, False), (True, True)):
-            x, phi = make(rule, T, S, dtype=dtype, H=2, d_value=40, state=state)
-            compare(
-                "shim", rule, x, phi, causal=causal, normalize_output=number < 2, return_state=returned, limit=0,
-                key_padding_mask=mask(1, S) if state else None, looser=2,
-            )  # fmt: skip
+@pytest.mark.parametrize(
+    "rule, dtype, site, state",
+    covering(RULES, LIMITS, [(True, 200, 200), (False, 70, 150), (False, 150, 70)], [False, True], strength=3),
+    ids=str,
+)
+def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype, site, state):
+    causal, T, S = site
+    x, phi = make(rule, T, S, dtype=dtype, H=2, d_value=40, state=state)
+    compare(
+        "shim", rule, x, phi, causal=causal, normalize_output=S >= T, return_state=state, limit=0,
+        key_padding_mask=mask(1, S) if state else None, looser=2,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
@@ -154,19 +159,20 @@ def test_zero_denominators(rule, dtype, device):
         assert all(y.isfinite().all() for y in found.values())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("causal", [True, False])
-def test_the_order_of_threads_does_not_matter(causal, rule, dtype):
-    for state, feature_map in ((False, DPFP), (True, ("favor", {"m": 70}))):
-        x, phi = make(rule, 140, 140, dtype=dtype, H=1, feature_map=feature_map, state=state, d_key=8)
-        options = dict(
-            causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi,
-            key_padding_mask=mask(1, 140), return_state=state,
-        )  # fmt: skip
-        first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
-        for name, y in first.items():
-            assert torch.equal(y, second[name]), name
+@pytest.mark.parametrize(
+    "causal, rule, dtype, state, feature_map",
+    covering(CAUSAL, RULES, [torch.bfloat16, torch.float32], [False, True], [DPFP, ("favor", {"m": 70})], strength=3),
+    ids=str,
+)
+def test_the_order_of_threads_does_not_matter(causal, rule, dtype, state, feature_map):
+    x, phi = make(rule, 140, 140, dtype=dtype, H=1, feature_map=feature_map, state=state, d_key=8)
+    options = dict(
+        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi,
+        key_padding_mask=mask(1, 140), return_state=state,
+    )  # fmt: skip
+    first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
+    for name, y in first.items():
+        assert torch.equal(y, second[name]), name
 
 
 @pytest.mark.parametrize("rule", RULES)
