@@ -6,6 +6,7 @@ from fairseq import utils as fairseq_utils
 
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, build, prefixes, sources, tokens
+from tests.pairs import covering
 from tests.tolerances import assert_close
 
 
@@ -67,14 +68,14 @@ def check_decoding(model, left: bool, reorderings=None, steps: int = 8, lengths=
 
 
 @pytest.mark.parametrize(
-    "normalizer, mix", [("auto", mix) for mix in MIXES] + [(normalizer, "all") for normalizer in NORMALIZERS[1:]]
+    "feature_map, rule, normalizer_and_mix, left",
+    covering(
+        *(MAPS, RULES, [("auto", mix) for mix in MIXES] + [(normalizer, "all") for normalizer in NORMALIZERS[1:]]),
+        [True, False],
+    ),
 )
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("feature_map", MAPS)
-def test_equals_the_teacher_forced_pass(feature_map, rule, normalizer, mix):
-    model = build(**flags(feature_map, rule, normalizer, mix))
-    for left in (True, False):
-        check_decoding(model, left)
+def test_equals_the_teacher_forced_pass(feature_map, rule, normalizer_and_mix, left):
+    check_decoding(build(**flags(feature_map, rule, *normalizer_and_mix)), left)
 
 
 @pytest.mark.parametrize("rule", RULES)

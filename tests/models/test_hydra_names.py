@@ -35,6 +35,7 @@ def complete(cfg) -> dict:
     return OmegaConf.to_container(cfg.model, resolve=True, enum_to_str=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [*ARCHITECTURES, "transformer_lm_gpt2_small"])
 def test_the_values_are_those_of_arch(arch):
     task = TASKS[ARCH_MODEL_NAME_REGISTRY[arch]]

@@ -1,7 +1,5 @@
 """Gradients of everything that can have one: q, k, v, beta, W0 and z0, through the output and through the state."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -40,22 +38,21 @@ def _gradients(case, backend) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "rule, map_name, normalizer, causal",
-    covering(RULES, ["elu", "dpfp-1"], NORMALIZERS, [True, False], strength=3),
+    "rule, map_name, normalizer, causal, state",
+    covering(RULES, ["elu", "dpfp-1"], NORMALIZERS, [True, False], [True, False], strength=3),
 )
 @pytest.mark.parametrize("backend", TESTED)
-def test_gradcheck(backend, rule, map_name, normalizer, causal):
-    for state in (True, False):
-        case = make(
-            rule, map_name, normalizer, causal=causal, length=3, targets=None if causal else 2, mask="holes",
-            state=state, batch=2, heads=1, d_key=2, d_value=2, seed=3,
-        )  # fmt: skip
-        leaves = _leaves(case)
-        assert torch.autograd.gradcheck(
-            lambda *values, case=case, names=tuple(leaves): _call(case, backend, dict(zip(names, values, strict=True))),
-            tuple(leaves.values()),
-            fast_mode=state,
-        )
+def test_gradcheck(backend, rule, map_name, normalizer, causal, state):
+    case = make(
+        rule, map_name, normalizer, causal=causal, length=3, targets=None if causal else 2, mask="holes",
+        state=state, batch=2, heads=1, d_key=2, d_value=2, seed=3,
+    )  # fmt: skip
+    leaves = _leaves(case)
+    assert torch.autograd.gradcheck(
+        lambda *values: _call(case, backend, dict(zip(leaves, values, strict=True))),
+        tuple(leaves.values()),
+        fast_mode=state,
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,21 +118,25 @@ def test_backward_twice_gives_the_same(backend, rule):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("normalizer", ["sum", "attention", "both"])
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize(
+    "rule, normalizer, causal, length, strengths",
+    covering(
+        *(["delta", "gated"], ["sum", "attention", "both"], [True, False], [20, 140]),
+        [[0, 1, 1 - 1e-9], [1], [-0.5, 1, 1.5, 0, 2]],
+        strength=3,
+    ),
+)
 @pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
-def test_any_strength_is_the_time_loop(backend, rule, normalizer, causal):
+def test_any_strength_is_the_time_loop(backend, rule, normalizer, causal, length, strengths):
     """At both ends of 0..1, just inside, and outside, where the same equations hold."""
-    for length, strengths in itertools.product((20, 140), ([0, 1, 1 - 1e-9], [1], [-0.5, 1, 1.5, 0, 2])):
-        case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1)
-        beta, smaller = case.tensors["beta"], 0.1 if rule == "delta" and normalizer == "attention" else 1
-        for first, strength in enumerate(strengths):
-            beta[:, first :: len(strengths) + 1] = smaller * strength
-        if len(strengths) == 1:
-            beta.fill_(smaller)
-        for found, expected in zip(case.run(backend), case.run("reference"), strict=True):
-            assert expected is None or error(found, expected) <= TOLERANCES["operator"]
-        found, expected = _gradients(case, backend), _gradients(case, "reference")
-        for name in expected:
-            assert error(found[name], expected[name]) <= TOLERANCES["operator"], (name, strengths)
+    case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1)
+    beta, smaller = case.tensors["beta"], 0.1 if rule == "delta" and normalizer == "attention" else 1
+    for first, strength in enumerate(strengths):
+        beta[:, first :: len(strengths) + 1] = smaller * strength
+    if len(strengths) == 1:
+        beta.fill_(smaller)
+    for found, expected in zip(case.run(backend), case.run("reference"), strict=True):
+        assert expected is None or error(found, expected) <= TOLERANCES["operator"]
+    found, expected = _gradients(case, backend), _gradients(case, "reference")
+    for name in expected:
+        assert error(found[name], expected[name]) <= TOLERANCES["operator"], name
