@@ -106,6 +106,16 @@ def test_prepared_from_archives_to_binarised_corpus(server, tmp_path, monkeypatc
         prepare.prepare(options(out, "--news-commentary", "v9"))
 
 
+@pytest.mark.slow
+def test_several_workers_write_the_same_tokens_in_order(tmp_path):
+    (tmp_path / "raw").write_text("".join(f"Line {number}, isn't it?\n" for number in range(1200)))
+    style = preprocessing.Style(lower=True)
+    for workers in (1, 2):
+        preprocessing.tokenise([tmp_path / "raw"], tmp_path / str(workers), "en", workers, style)
+    one, two = ((tmp_path / name).read_text().split("\n") for name in "12")
+    assert one == two and one[999] == "line 999 , isn &apos;t it ?"
+
+
 def test_interrupted_download_goes_on_from_where_it_stopped(server, tmp_path):
     whole = (server / archives.TEST.file).read_bytes()
     said = []

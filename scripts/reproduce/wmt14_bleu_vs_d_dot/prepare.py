@@ -194,7 +194,8 @@ def prepare(options) -> None:
         steps.run(folder, "pieces", f"learn {corpus.vocabulary:,} pieces", {}, [out / SENTENCEPIECE], learn)
         title = "split into pieces, clean" if corpus.split is None else "split into pieces"
         steps.run(folder, "encode", title, {}, bpe, lambda: _encode(corpus, out))
-        steps.run(folder, "preprocess", "binarise", command, [out / "bin/dict.de.txt"], binarise, command)
+        # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
+        steps.run(folder, "preprocess", "binarise", command[:-1], [out / "bin/dict.de.txt"], binarise, command)
     here = Path(__file__).parent.relative_to(process.ROOT)
     print(f"{out} is ready; continue with {here}/run.py --preset {corpus.preset}")
 

@@ -6,9 +6,10 @@ import io
 import multiprocessing
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -67,20 +68,28 @@ def _tokens(line: str) -> str:
     return tokens.lower() if style.lower else tokens
 
 
+@contextmanager
+def _tokeniser(workers: int, language: str, style: Style) -> Iterator[Callable[[list[str]], Iterable[str]]]:
+    """Yields a function that returns the tokens of each line, in order; several workers are processes of their own."""
+    if workers == 1:
+        _start(language, style)
+        yield partial(map, _tokens)
+        return
+    # spawn rather than fork, because the caller may have threads.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, initializer=_start, initargs=(language, style)) as pool:
+        yield partial(pool.imap, _tokens, chunksize=_CHUNK)
+
+
 def tokenise(sources: list[Path], target: Path, language: str, workers: int, style: Style, tick=None) -> int:
     """Writes the tokens of all sources into `target`, one source after another; returns the number of lines."""
     count = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     texts = (line for source in sources for line in lines(source))
-    # spawn rather than fork, because the caller may have threads.
-    context = multiprocessing.get_context("spawn")
-    with (
-        context.Pool(workers, initializer=_start, initargs=(language, style)) as pool,
-        replaced(target) as out,
-    ):
-        # imap would read all of the text ahead, so it is given one block at a time.
+    with _tokeniser(workers, language, style) as tokens_of, replaced(target) as out:
+        # Processes would read all of the text ahead, so they are given one block at a time.
         while block := list(islice(texts, _BLOCK)):
-            for text in pool.imap(_tokens, block, chunksize=_CHUNK):
+            for text in tokens_of(block):
                 out.write(f"{text}\n".encode())
                 count += 1
                 if tick:
