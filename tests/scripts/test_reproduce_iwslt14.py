@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fwp_fairseq.tables.table import run_rows
 from scripts.common import interruption, process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
@@ -13,6 +14,7 @@ from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, commands, prepare, p
 from scripts.reproduce.wmt14_bleu_vs_d_dot import train_and_score as scoring
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
+from scripts.results.tables import TABLES
 from tests.scripts.packed import packed
 from tests.scripts.recipe_runs import records_in
 
@@ -118,6 +120,8 @@ def test_smoke_from_archive_to_record_with_the_real_tools(server, tmp_path, monk
     assert record["signature"].startswith("BLEU|nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|")
     assert record["tokenised_signature"].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:none|smooth:none|")
     assert record["valid_bleu"] is not None and record["bleu_tokenised"] is not None
+    name = "bleu_vs_d_dot-iwslt14"
+    assert len(run_rows(TABLES[name], name, [record])) == 1
     generated = (out / "favor-24-decoder-seed1/generate/generate-test.txt").read_text(encoding="utf-8")
     assert generated.count("\nH-") + generated.startswith("H-") == 10 == generated.count("\nD-")
 
