@@ -28,14 +28,16 @@ PAGE = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /kernel resources -->"
 
 DEVICES = ("sm_80", "sm_90")
+RULES = ("sum", "delta", "gated")  # as in csrc/common/maps.h
 KINDS = ("plain", "favor", "state", "general")  # the kinds of instances, as in csrc/cuda/kernels/limits.h
 # The kernels that are known to spill registers, and how many bytes they may store and load for this.
 SPILLS = {
-    "backward_kernel<Half, 64, true, state>": 1620,
-    "backward_kernel<Half, 64, false, state>": 48,
-    "backward_kernel<Half, 128, true, favor>": 16,
-    "decode_kernel<Half, 1>": 80,
-    "decode_kernel<Half, 2>": 272,
+    "backward_kernel<Half, 64, delta, state>": 1620,
+    "backward_kernel<Half, 64, gated, state>": 416,
+    "backward_kernel<Half, 64, sum, state>": 48,
+    "backward_kernel<Half, 128, delta, favor>": 16,
+    "decode_kernel<Half, sum>": 80,
+    "decode_kernel<Half, delta>": 272,
 }
 
 
@@ -69,9 +71,10 @@ def run(*command: object) -> str:
 
 
 def readable_name(name: str) -> str:
-    """Turns the compiler's name of a kernel into the sources' name, e.g. ``forward_kernel<Half, 64, true, state>``."""
-    known = re.sub(r"^void |fwp::gpu::|\([^()]*\)$", "", run("c++filt", name).strip())
-    return re.sub(r"\(Kind\)(\d)", lambda number: KINDS[int(number[1])], known)
+    """Turns the compiler's name of a kernel into the sources' name, e.g. ``forward_kernel<Half, 64, delta, state>``."""
+    known = re.sub(r"^void |fwp::(gpu::)?|\([^()]*\)$", "", run("c++filt", name).strip())
+    names = {"Rule": RULES, "Kind": KINDS}
+    return re.sub(r"\((Rule|Kind)\)(\d)", lambda found: names[found[1]][int(found[2])], known)
 
 
 def kernels_of(source: str, report: str) -> list[Kernel]:

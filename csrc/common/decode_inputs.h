@@ -52,7 +52,7 @@ struct Block {
                       strengths ? "given" : "missing", " for the rule ", name_of(rule));
     if (strengths) {
       check_shape(op, "strengths", *strengths, {room(), stored(), heads()});
-      check_held("strengths", *strengths, keys.scalar_type());
+      check_held("strengths", *strengths, state_type(keys));
     }
     check_rank(op, "rows", rows, 1);
     check_held("rows", rows, at::kInt);

@@ -16,6 +16,7 @@ struct Decoding : Cuda {
   static DecodeCall call_of(const Block& block, int64_t d_key) {
     DecodeCall c{};
     block.describe(c, d_key);
+    Block::point_held(c.strengths, block.strengths);
     c.type = type_of(block.op, block.keys.scalar_type());
     c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
     c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.written);

@@ -22,10 +22,8 @@ inline Type type_of(const char* op, at::ScalarType type) {
 }
 struct Cuda {
   using Guard = c10::cuda::CUDAGuard;
-  static void check(const char* op, at::ScalarType type, const std::string& rule_name, int64_t d_key) {
+  static void check(const char* op, at::ScalarType type, const std::string&, int64_t d_key) {
     type_of(op, type);
-    const Rule rule = rule_of(op, rule_name);
-    TORCH_CHECK_VALUE(rule != Rule::gated, op, ": rule is ", rule_name, ", expected sum or delta on CUDA");
     TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
   }
 };

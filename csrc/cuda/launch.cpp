@@ -52,13 +52,14 @@ struct Operators : Cuda {
 };
 
 // Why this device cannot serve calls of these sizes, or an empty text.
-std::string cuda_refusal(int64_t device, at::ScalarType type, std::string feature_map, int64_t d_key, int64_t d_value,
-                         int64_t d_dot, int64_t longest, bool state, bool differentiated) {
+std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, std::string feature_map, int64_t d_key,
+                         int64_t d_value, int64_t d_dot, int64_t longest, bool state, bool differentiated) {
   static constexpr char op[] = "fwp::cuda_refusal";
   Call call{};
   const float present = 0;
+  call.rule = rule_of(op, rule);
   call.map = map_of(op, feature_map);
-  Cuda::check(op, type, rule_names[0], d_key);
+  Cuda::check(op, type, rule, d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);
   call.type = type_of(op, type);
   call.d_key = static_cast<int>(d_key);
@@ -80,8 +81,8 @@ std::string cuda_refusal(int64_t device, at::ScalarType type, std::string featur
 
 TORCH_LIBRARY_FRAGMENT(fwp, m) {
   m.def(
-      "cuda_refusal(int device, ScalarType type, str feature_map, int d_key, int d_value, int d_dot, int longest, "
-      "bool state, bool differentiated) -> str",
+      "cuda_refusal(int device, str rule, ScalarType type, str feature_map, int d_key, int d_value, int d_dot, "
+      "int longest, bool state, bool differentiated) -> str",
       &cuda_refusal);
 }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {

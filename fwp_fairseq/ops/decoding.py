@@ -119,7 +119,8 @@ class Decoding:
 
     Inputs are (rows, positions, heads, width), and nothing is differentiated. Half-precision inputs are computed and
     cached in float32. The CUDA kernels, which spend their time reading the cache, keep keys and values in half
-    precision and only states in float32. Steps write into the tensors of a cache, so it can be continued only once.
+    precision and only states and strengths in float32. Steps write into the tensors of a cache, so it can be continued
+    only once.
     """
 
     rule: Rule
@@ -241,7 +242,7 @@ class Decoding:
         return Cache(
             keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
             written=v.new_empty(capacity, count, heads, d_value),
-            strengths=v.new_empty(capacity, count, heads) if self.rule == "gated" else None,
+            strengths=v.new_empty(capacity, count, heads, dtype=state_type(v.dtype)) if self.rule == "gated" else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
             projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),

@@ -45,7 +45,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     reasons += unknown(decoding.rule, decoding.feature_map)
     if device == "cuda" and not reasons:
         name = kernel_of(decoding.feature_map)
-        reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
+        reasons = native_cuda.decoding_unsupported_reasons(x, name, decoding.d_dot(x))
     return reasons
 
 

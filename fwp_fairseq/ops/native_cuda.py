@@ -7,7 +7,6 @@ from .. import _extension
 from .call import Call
 from .constant import constant
 
-_RULES = ("sum", "delta")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -22,17 +21,12 @@ def _refusal(operator: str, *sizes) -> str:
     return getattr(torch.ops.fwp, operator)(*sizes)
 
 
-def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
+def _reasons(dtype: torch.dtype) -> list[str]:
     """The reasons against a call that apply to the operators and to decoding alike."""
     status = _extension.status()
     if not status.cuda:
         return [f"CUDA kernels {status.reasons['cuda']}"]
-    reasons = []
-    if rule not in _RULES:
-        reasons.append(f"the CUDA kernels have no {rule} rule")
-    if dtype not in _TYPES:
-        reasons.append(f"the CUDA kernels do not compute in {dtype}")
-    return reasons
+    return [] if dtype in _TYPES else [f"the CUDA kernels do not compute in {dtype}"]
 
 
 def _index(device: torch.device) -> int:
@@ -41,13 +35,13 @@ def _index(device: torch.device) -> int:
 
 def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` is the name of the map."""
-    reasons = _reasons(call.rule, call.v.dtype)
+    reasons = _reasons(call.v.dtype)
     if not reasons and torch.cuda.is_available():
         given = (call.q, call.k, call.v, call.beta, *(call.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         phi, d_key = call.feature_map, call.k.shape[-1]
         refusal = _refusal(
-            "cuda_refusal", _index(call.v.device), input_type(call), feature_map, d_key, call.v.shape[-1],
+            "cuda_refusal", _index(call.v.device), call.rule, input_type(call), feature_map, d_key, call.v.shape[-1],
             d_key if phi is None else phi.d_dot, max(call.q.shape[1], call.k.shape[1]),
             call.return_state or call.initial_state is not None, differentiated,
         )  # fmt: skip
@@ -55,9 +49,9 @@ def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     return reasons
 
 
-def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
+def decoding_unsupported_reasons(x: Tensor, feature_map: str, d_dot: int) -> list[str]:
     """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` is the map's name."""
-    reasons = _reasons(rule, x.dtype)
+    reasons = _reasons(x.dtype)
     if not reasons and torch.cuda.is_available():
         refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
         reasons += [refusal] if refusal else []

@@ -26,7 +26,7 @@ class _Call(ctypes.Structure):
         *((name, c_int) for name in ("rows", "heads", "tokens", "stored", "states", "count")),
         *((name, c_int) for name in ("d_key", "d_value", "d_dot", "d_cached", "token")),
         *((name, Rows) for name in ("q", "k", "v", "beta", "key_padding_mask", "out")),
-        *((name, c_void_p) for name in ("keys", "written")),
+        *((name, c_void_p) for name in ("keys", "written", "strengths")),
         ("aligned", c_int),
         ("ancestors", c_void_p),
         ("ancestors_ld", c_int64),
@@ -60,9 +60,9 @@ def _call(decoding, cache, d_key: int) -> _Call:
         rows=len(cache.rows) if table is None else len(table), heads=heads, stored=stored,
         states=0 if cache.W is None else len(cache.W), count=cache.count, d_key=d_key, d_value=d_value,
         d_dot=d_key if phi is None else phi.d_dot, d_cached=d_cached, keys=pointer(cache.keys),
-        written=pointer(cache.written), aligned=int(whole), ancestors=pointer(table),
-        ancestors_ld=0 if table is None else capacity, state_rows=pointer(cache.rows), W=pointer(cache.W),
-        z=pointer(cache.z),
+        written=pointer(cache.written), strengths=pointer(cache.strengths), aligned=int(whole),
+        ancestors=pointer(table), ancestors_ld=0 if table is None else capacity, state_rows=pointer(cache.rows),
+        W=pointer(cache.W), z=pointer(cache.z),
     )  # fmt: skip
 
 

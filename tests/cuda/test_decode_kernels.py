@@ -16,7 +16,7 @@ from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
 
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
-RULES = ("sum", "delta")
+RULES = ("sum", "delta", "gated")
 
 # Root of the mean square error relative to that of the output. float32: three tf32 products a product leave 2^-21.
 # float16: keys, vectors, products and outputs are rounded to 11 bits. bfloat16: keys, vectors and outputs to 8; what
@@ -302,7 +302,7 @@ def test_storage_that_is_not_aligned():
 
 def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict[str, object]:
     """Arguments of ``fwp::decode`` on a GPU."""
-    states = ("beta", "W", "z", "projection")
+    states = ("beta", "strengths", "W", "z", "projection")
 
     def moved(name, x):
         if not isinstance(x, Tensor):
@@ -332,7 +332,7 @@ def test_opcheck(rule, writes, dtype, check):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
+        ({"rule": "gated"}, "strengths are missing for the rule gated"),
         ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
         ({"beta": None}, "beta with them for delta"),

@@ -158,7 +158,7 @@ def test_opcheck(rule, state, dtype, check):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rule": "gated"}, "rule is gated, expected sum or delta on CUDA"),
+        ({"rule": "gate"}, "rule is gate, expected sum, delta or gated"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),

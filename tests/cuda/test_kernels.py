@@ -56,8 +56,10 @@ def make(
     if feature_map is None:  # normalisers expect features that are not negative
         x = {name: y.abs_() for name, y in x.items()}
     x["v"] = surrounded(B, S, H, d_value, dtype=dtype)
-    if rule == "delta":
+    if rule != "sum":
         x["beta"] = torch.rand(S, B, H).transpose(0, 1)
+    if rule == "gated":
+        x["beta"] **= 16  # from almost 0 to almost 1, and small enough that writes outlive tiles and segments
     phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
     if state:
         d_dot = d_key if phi is None else phi.d_dot

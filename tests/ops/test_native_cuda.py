@@ -22,7 +22,7 @@ def test_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
     assert native_cuda.unsupported_reasons(call(), "identity") == []
-    assert "no gated rule" in native_cuda.unsupported_reasons(call("gated"), "identity")[0]
+    assert native_cuda.unsupported_reasons(call("gated"), "identity") == []
     assert "torch.float64" in native_cuda.unsupported_reasons(call(dtype=torch.float64), "identity")[0]
     assert native_cuda.unsupported_reasons(call(length=5000), "identity") == []
 
@@ -31,12 +31,11 @@ def test_decoding_unsupported_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
 
-    def reasons(rule="delta", dtype=torch.bfloat16):
-        return native_cuda.decoding_unsupported_reasons(rule, call(dtype=dtype).k, "identity", 4)
+    def reasons(dtype):
+        return native_cuda.decoding_unsupported_reasons(call(dtype=dtype).k, "identity", 4)
 
-    assert reasons() == reasons("sum", torch.float32) == []
-    assert reasons("gated") == ["the CUDA kernels have no gated rule"]
-    assert reasons(dtype=torch.float64) == ["the CUDA kernels do not compute in torch.float64"]
+    assert reasons(torch.bfloat16) == reasons(torch.float32) == []
+    assert reasons(torch.float64) == ["the CUDA kernels do not compute in torch.float64"]
 
 
 @pytest.mark.parametrize("device, dtype", [("cpu", torch.float32), ("cuda", torch.bfloat16)])
@@ -51,7 +50,7 @@ def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dty
 def test_a_missing_library_is_the_reason():
     for reasons in (
         native_cuda.unsupported_reasons(call(), "identity"),
-        native_cuda.decoding_unsupported_reasons("delta", call().k, "identity", 4),
+        native_cuda.decoding_unsupported_reasons(call().k, "identity", 4),
     ):
         (reason,) = reasons
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")

@@ -13,7 +13,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from scripts import kernel_resources
 from tests.cuda import kernels
 
-MANGLED = "_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELb1ELNS0_4KindE2EEEvNS0_4CallE"
+MANGLED = "_ZN3fwp3gpu14forward_kernelINS0_4HalfELi64ELNS_4RuleE1ELNS0_4KindE2EEEvNS0_4CallE"
 REPORT = f"""\
 ptxas info    : Compiling entry function '{MANGLED}' for 'sm_80'
 ptxas info    : Function properties for {MANGLED}
@@ -26,7 +26,7 @@ ptxas info    : Used 99 registers, used 1 barriers
 ptxas info    : Function properties for _ZN3fwp3gpu4HeadINS0_4HalfELi64ELNS0_4KindE2ELi64ELi1EE7restageEi
     0 bytes stack frame, {{spilled}} bytes spill stores, 0 bytes spill loads
 """
-NAME = "forward_kernel<Half, 64, true, state>"
+NAME = "forward_kernel<Half, 64, delta, state>"
 
 
 def test_table_has_every_source_and_no_other():

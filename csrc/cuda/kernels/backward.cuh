@@ -10,34 +10,39 @@
 //     dQ = dP K + dN W0^T + dden z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta E dW^T + dz - rate Z W0^T + dseen z0^T
 //     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
+// Under the gated rule P and all that concerns W0, z0, dW and dz is multiplied by what decay.cuh leaves, Z = V's
+// gradient but for beta; the gradient of beta: decay_gradient.cuh.
+//
 // How gradients of features become those of the inputs: gradients.cuh.
 #pragma once
 
+#include "decay_gradient.cuh"
 #include "forward.cuh"
-#include "gradients.cuh"
 
 namespace fwp::gpu {
 
-template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT, K> {
-  using Base = Gradients<P, LT, K>;
+template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P, LT, K> {
+  using Base = DecayGradient<P, LT, K>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
-      Base::lane, Base::value_tiles, Base::states, Base::several;
+      Base::lane, Base::value_tiles, Base::states, Base::several, Base::w;
+  static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values,
       typename Base::Tile, typename Base::Operands;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
   // Whether registers suffice to make Q K^T beside K K^T and to load the gradient of out, both before they are needed.
   static constexpr bool early = !DELTA || (LT <= 64 && !states);
 
-  const int w, keys, queries;  // own tile; tiles of keys and of queries
+  const int keys, queries;     // tiles of keys and of queries
   const int last_q;            // own queries read the key tiles before this one
   const int first_k;           // own keys are read by the query tiles from this one on
 
   FWP_DEVICE Backward(const Call& call, const Segment& segment)
-      : Base(call, segment, true), w(row / 16), keys(Base::source_tiles), queries(Base::target_tiles),
+      : Base(call, segment), keys(Base::source_tiles), queries(Base::target_tiles),
         last_q(w >= queries ? 0 : call.causal && w + 1 < keys ? w + 1 : keys),
         first_k(w >= keys ? queries : call.causal ? w : 0) {}
 
   FWP_DEVICE void run() {
+    if (GATED) Base::find_decay(thread_index());
     {
       Strip A;
       KeyStrip B;
@@ -55,6 +60,11 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     sync_block();
     store_query_gradient();
     store_key_gradient();
+    if constexpr (GATED) {
+      Base::take_state();
+      sync_block();
+      Base::store_beta_gradient(keys, queries);
+    }
     if (states && here.gradient_before.W) write_state_gradient();
   }
 
@@ -176,12 +186,14 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     if (!early) Base::add_gram(A, s.queries, s.keys, 0, last_q);
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     const bool state = states && here.before.W && queries;
-    float den[2] = {}, dot[2] = {}, by[2];
-    Base::for_strip(0, early ? last_q : tiles, [&](int n, int i, int j) {
+    float den[2] = {}, dot[2] = {}, by[2], left[2] = {1, 1}, from_z[2] = {}, from_state[2] = {};
+    Base::template for_decay<GATED, false>(0, early ? last_q : tiles, [&](int n, int i, int j, float left) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
-      den[i >> 1] += x;
-      A[n][i] = x * s.beta[j];
+      A[n][i] = x * (left * s.beta[j]);
+      den[i >> 1] += GATED ? A[n][i] : x;
     });
+    if (GATED && state)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) left[r] = Base::left_of_state(row + g + 8 * r);
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       den[r] = Base::quad_sum(den[r]);
       by[r] = Base::rate_of(den[r] + c.eps);
@@ -192,11 +204,14 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       if (early) Base::load_values(c.grad_out, false, first, gradient);
       Base::clear(x);
       if (state) {
-        float from_z[2] = {};
         add_from_state(x, from_z, s.queries, here.before, first);
+        FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + left[r] * scale[r] * from_z[r] + c.eps);
+        if constexpr (GATED)
+          Base::for_values(gradient, [&](int n, int r, Float2 y) {
+            from_state[r] += by[r] * scale[r] * (y.x * x[n][2 * r] + y.y * x[n][2 * r + 1]);
+          });
         FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
-          FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] *= scale[i >> 1];
-        FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + scale[r] * from_z[r] + c.eps);
+          FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] *= left[i >> 1] * scale[i >> 1];
       }
       Base::add_read(x, A, s.E, 0, last_q, first);
       if (!early) Base::load_values(c.grad_out, false, first, gradient);
@@ -214,6 +229,12 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         s.shift_q[row + g + 8 * r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
         s.gradient_den[row + g + 8 * r] = c.normalize_output ? -dot[r] * by[r] : 0.f;
       }
+      if constexpr (GATED) {
+        from_state[r] = Base::quad_sum(from_state[r]);
+        if (t == 0)
+          Base::of_state[row + g + 8 * r] =
+              from_state[r] + (c.normalize_output ? -dot[r] * by[r] * scale[r] * from_z[r] : 0.f);
+      }
     }
     sync_block();
   }
@@ -226,9 +247,11 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
-    float from_den[2] = {}, from_dz[2] = {}, ZE[2] = {}, x[2] = {};
-    Base::for_strip(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j) {
-      A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
+    float from_den[2] = {}, from_dz[2] = {}, ZE[2] = {}, x[2] = {}, after[2] = {}, at_end[2] = {1, 1};
+    if (GATED)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) at_end[r] = Base::at_end(row + g + 8 * r);
+    Base::template for_decay<GATED, true>(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j, float left) {
+      A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]) * left;
       from_den[i >> 1] += A[n][i] * s.gradient_den[j];
     });
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
@@ -238,13 +261,22 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
     FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values Z;
       Base::clear(Z);
+      const float* own_E = s.E + (row + g) * stride + first + 2 * t;
       if (states && here.gradient_after.W && keys) {
         float from_z[2] = {};
         add_from_state(Z, from_z, s.keys, here.gradient_after, first);
         FWP_UNROLL for (int r = 0; r < 2; ++r)
           if (first == 0) from_dz[r] = scale[r] * from_z[r];
         FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
-          FWP_UNROLL for (int i = 0; i < 4; ++i) Z[n][i] *= scale[i >> 1];
+          FWP_UNROLL for (int r = 0; r < 2; ++r) {
+            float *z = Z[n] + 2 * r;
+            z[0] *= scale[r], z[1] *= scale[r];
+            if constexpr (GATED) {
+              const Float2 V = Single::load_pair(Type::float32, own_E + 8 * r * stride, 8 * n);
+              after[r] += z[0] * V.x + z[1] * V.y;
+              z[0] *= at_end[r], z[1] *= at_end[r];
+            }
+          }
       }
       Base::add_read(Z, A, s.dN, first_k, queries, first);
       if constexpr (DELTA) {
@@ -258,10 +290,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
             Base::add_product(Z, a, s.Z, m, first);
           }
         }
-      } else {
-        Base::share_values(s.Z, first, Z);
       }
-      const float* own_E = s.E + (row + g) * stride + first + 2 * t;
       typename Base::Given v;
       Base::load_values(c.v, true, first, v);  // also under the sum rule, as E's columns may lie in another order
       Base::for_values(v, [&](int n, int r, Float2 V) {
@@ -273,7 +302,16 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       });
       Base::store_values(c.grad_v, here.keys, first, Z);
     }
-    finish_keys(B, beta, ZE, x, from_dz);
+    if constexpr (GATED) {
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const int i = row + g + 8 * r;
+        after[r] = Base::quad_sum(after[r]) + from_dz[r];
+        ZE[r] = Base::quad_sum(ZE[r]) + from_den[r] + at_end[r] * from_dz[r];
+        if (t == 0) Base::end[i] = after[r], Base::own[i] = ZE[r], s.shift_k[i] = beta[r] * ZE[r];
+      }
+    } else {
+      finish_keys(B, beta, ZE, x, from_dz);
+    }
   }
   // Gradients of beta and of seen, and shift_k. ZE and x come in as this lane's parts of Z.E and Z.(V - E).
   FWP_DEVICE void finish_keys(const KeyStrip& B, const float (&beta)[2], float (&ZE)[2], float (&x)[2],
@@ -305,15 +343,19 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 
   FWP_DEVICE void store_query_gradient() {
     Operands a;
-    float back[2];
+    float back[2], left[2] = {1, 1};
     const float dden[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
+    if (GATED && states)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) left[r] = Base::left_of_state(row + g + 8 * r);
     {
       Strip dP;
       Base::clear(dP);
       Base::add_pairs(dP, s.dN, s.E, 0, last_q);
-      Base::for_strip([&](int n, int i, int j) {
+      if constexpr (GATED) Base::take_rows(dP, dden, last_q);
+      Base::template for_decay<GATED, false>(0, tiles, [&](int n, int i, int j, float left) {
         const bool in = n < 2 * last_q && !(c.causal && j > Base::row_of(i));
-        dP[n][i] = in ? (s.beta[j] * dP[n][i] + dden[i >> 1]) * s.scale_k[j] : 0.f;
+        const float gradient = GATED ? (dP[n][i] + dden[i >> 1]) * (left * s.beta[j]) : s.beta[j] * dP[n][i] + dden[i >> 1];
+        dP[n][i] = in ? gradient * s.scale_k[j] : 0.f;
       });
       Base::powers(back, dP);
       Base::operands(a, back, dP);
@@ -325,19 +367,20 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         },
         [&](Tile& x, int slab, int first, int shift) {
           if (!here.before.W) return;
-          const float one[2] = {1, 1};
-          Base::add_state_rows(x, s.dN, one, here.before.W, slab, first, shift);
-          if (c.normalize_output) Base::add_state_z(x, dden, here.before.z, slab, first, shift);
+          const float for_z[2] = {left[0] * dden[0], left[1] * dden[1]};
+          Base::add_state_rows(x, s.dN, left, here.before.W, slab, first, shift);
+          if (c.normalize_output) Base::add_state_z(x, for_z, here.before.z, slab, first, shift);
         });
   }
 
   FWP_DEVICE void store_key_gradient() {
     Operands from_queries, from_keys;
     float back[2];
-    float beta[2], rate[2], dseen[2];
+    float beta[2], rate[2], dseen[2], for_W[2], for_z[2] = {1, 1};  // for_W, for_z: of what was written into the state
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r;
-      beta[r] = s.beta[i];
+      beta[r] = for_W[r] = s.beta[i];
+      if (GATED && states) for_z[r] = for_W[r] *= Base::at_end(i);
       rate[r] = DELTA ? beta[r] * s.read_rate[i] : 0.f;
       dseen[r] = rate[r] * s.gradient_seen[i];
     }
@@ -345,9 +388,11 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
       Strip dP;
       Base::clear(dP);
       Base::add_pairs(dP, s.E, s.dN, first_k, queries);
-      Base::for_strip([&](int n, int i, int j) {
+      Base::template for_decay<GATED, true>(0, tiles, [&](int n, int i, int j, float left) {
         const bool in = n >= 2 * first_k && n < 2 * queries && !(c.causal && j < Base::row_of(i));
-        dP[n][i] = in ? (beta[i >> 1] * dP[n][i] + s.gradient_den[j]) * s.scale_q[j] : 0.f;
+        const float by = beta[i >> 1];
+        const float gradient = GATED ? (dP[n][i] + s.gradient_den[j]) * (left * by) : by * dP[n][i] + s.gradient_den[j];
+        dP[n][i] = in ? gradient * s.scale_q[j] : 0.f;
       });
       Base::powers(back, dP);
       Base::operands(from_queries, back, dP);
@@ -362,9 +407,8 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
         },
         [&](Tile& x, int slab, int first, int shift) {
           if (here.gradient_after.W) {
-            const float one[2] = {1, 1};
-            Base::add_state_rows(x, s.E, beta, here.gradient_after.W, slab, first, shift);
-            if (here.gradient_after.z) Base::add_state_z(x, one, here.gradient_after.z, slab, first, shift);
+            Base::add_state_rows(x, s.E, for_W, here.gradient_after.W, slab, first, shift);
+            if (here.gradient_after.z) Base::add_state_z(x, for_z, here.gradient_after.z, slab, first, shift);
           }
           if (DELTA && here.before.W) {
             const float minus[2] = {-rate[0], -rate[1]};
@@ -410,8 +454,13 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
 
   FWP_DEVICE void write_state_gradient() {
     const int token = thread_index();
-    float *by_Z = s.written, *by_den = s.square, *by_seen = s.square + LT;  // the diagonal blocks are no longer needed
-    if (token < LT) {
+    // The delta rule's diagonal blocks are no longer needed, nor are the gated rule's gradients of seen, of which it has none.
+    float *by_Z = s.written, *by_den = GATED ? s.gradient_seen : s.square, *by_seen = s.square + LT;
+    float* by_dN = GATED ? s.written : s.scale_q;
+    if (GATED && token < LT) {
+      by_dN[token] = Base::left_of_state(token) * s.scale_q[token];
+      by_den[token] = s.gradient_den[token] * by_dN[token];
+    } else if (token < LT) {
       const float rate = DELTA ? s.beta[token] * s.read_rate[token] : 0.f;
       by_Z[token] = -rate * s.scale_k[token];
       by_den[token] = s.gradient_den[token] * s.scale_q[token];
@@ -425,7 +474,8 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
           Values x[1];
           float xz[1][4];
           Base::load_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value));
-          Base::add_outer(x, xz, s.queries, tile, s.dN, first, s.scale_q, by_den, queries);
+          if (GATED) Base::scale_outer(x, xz, Base::across(0, tiles));
+          Base::add_outer(x, xz, s.queries, tile, s.dN, first, by_dN, by_den, queries);
           if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, by_seen, keys);
           Base::store_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_before, here.head, 0, c.d_value));
         }
@@ -433,7 +483,7 @@ template <class P, int LT, bool DELTA, Kind K> struct Backward : Gradients<P, LT
   }
 };
 
-template <class P, int LT, bool DELTA, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
+template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
   if constexpr (has_states<K>) {
     const int head = block_index(), keys = key_segments(c, LT), every = c.checkpoints ? c.checkpoints : 1;
     int made = (keys - 1) / every;  // the group whose states are in memory
@@ -444,27 +494,27 @@ template <class P, int LT, bool DELTA, Kind K> FWP_KERNEL(2 * LT, 1) backward_ke
         FWP_ROLLED for (int column = 0; column < c.d_value; column += slice_columns)
           FWP_ROLLED for (int i = group * every; i < n; ++i) {
             const Segment p = keys_of(segment(c, LT, head, i));
-            Forward<P, LT, DELTA, K>(c, p, column, slice_of(c, p.before, head, column),
+            Forward<P, LT, RULE, K>(c, p, column, slice_of(c, p.before, head, column),
                                            slice_of(c, p.after, head, column))
                 .run();
             sync_block();
           }
       }
-      Backward<P, LT, DELTA, K>(c, segment(c, LT, head, n)).run();
+      Backward<P, LT, RULE, K>(c, segment(c, LT, head, n)).run();
       sync_block();
     }
   } else {
-    Backward<P, LT, DELTA, K>(c, whole(c, block_index())).run();
+    Backward<P, LT, RULE, K>(c, whole(c, block_index())).run();
   }
 }
 
-template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& c, void* stream) {
+template <class P, Rule RULE, Kind K> const char* launch_backward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (!exists<LT, K>) {
       return "no instance";  // with_tokens never asks for it
     } else {
-      const auto kernel = backward_kernel<P, LT, DELTA, K>;
+      const auto kernel = backward_kernel<P, LT, RULE, K>;
       return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
     }
   });
@@ -473,6 +523,6 @@ template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& c
 }  // namespace fwp::gpu
 
 // Used by the sources in instances/.
-#define FWP_INSTANCE_OF_BACKWARD(P, DELTA, KIND)                                                        \
-  template const char* fwp::gpu::launch_backward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
+#define FWP_INSTANCE_OF_BACKWARD(P, RULE, KIND)                                                        \
+  template const char* fwp::gpu::launch_backward<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
                                                                                             void*);

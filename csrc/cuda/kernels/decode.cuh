@@ -6,6 +6,9 @@
 //     u_t = v_t                         or  beta (v_t - O / (seen + eps))                                   sum or delta
 //     out = N + (q.k) u_t,  divided by  den + q.k + eps  where normalised;     k_t, u_t are appended to the cache
 //
+// Under the gated rule a_j is multiplied by beta_j and all later 1 - beta, W and z by the product of every 1 - beta of the
+// block, then N and den by 1 - beta, and q.k by beta, which is appended too.
+//
 // Without k and v, out = N or N / (den + eps), and all tokens are served by one launch.
 //
 // A warp takes 16 positions at a time, each from the row of storage that the table names. One product of matrices gives
@@ -61,8 +64,11 @@ FWP_DEVICE Float2 pair_at(const float* from) { return {from[0], from[1]}; }
 FWP_DEVICE uint32_t rolled(uint32_t before, uint32_t pair) { return before >> 16 | pair << 16; }
 FWP_DEVICE Float2 rolled(Float2 before, Float2 pair) { return {before.y, pair.x}; }
 
-// N queries read the positions together: 2 in the delta rule's steps (query and key), else 1.
-template <class P, int N> struct Decoder {
+// RULE: of steps. Reading alone is the same under the sum and the delta rule, and done by the sum rule's kernel. N queries
+// read the positions together: 2 in the delta rule's steps (query and key), else 1.
+template <class P, Rule RULE> struct Decoder {
+  static constexpr int N = RULE == Rule::delta ? 2 : 1;
+  static constexpr bool gated = RULE == Rule::gated;
   using Element = typename P::Element;
   using Pair = typename P::Pair;
   static constexpr int octets = (fetched + 15) / 16;  // eights of a position for each of its two lanes
@@ -81,6 +87,7 @@ template <class P, int N> struct Decoder {
 
   float gathered[N][columns], denominator[N], factor[2];
   float product;  // q.k
+  float* weights;  // gated: of each position, behind them that of the state; where the numerators come later
 
   FWP_DEVICE explicit Decoder(const DecodeCall& call)
       : c(call), thread(thread_index()), lane(thread % 32), warp(thread / 32), g(lane / 4), t(lane % 4) {
@@ -97,6 +104,7 @@ template <class P, int N> struct Decoder {
     features = halves(c) * padded;
     slabs = (padded + slab_width(c) - 1) / slab_width(c);
     own = s.rows + warp * 16 * held_ld;
+    weights = s.numerators;
   }
 
   FWP_DEVICE bool writes() const { return c.k.data != nullptr; }
@@ -113,6 +121,7 @@ template <class P, int N> struct Decoder {
     const int positions = writes() ? c.count + token : c.count, tiles = (positions + 15) / 16;
     fetch_keys(16 * warp, 0, positions);
     fetch_written(16 * warp, positions);
+    if (gated && warp == 0) weigh(positions);
     load_features(positions);
     clear();
     FWP_ROLLED for (int tile = warp; tile < tiles; tile += decode_warps) {
@@ -125,11 +134,35 @@ template <class P, int N> struct Decoder {
         multiply(p, slab, unit);
         sync_warp();
       }
+      if constexpr (gated)
+        FWP_UNROLL for (int n = 0; n < 2; ++n) {
+          const int position = 16 * tile + g + 8 * n;
+          p[2 * n] *= position < positions ? weights[position] : 0.f;
+        }
       gather(p);
       fetch_written(16 * (tile + decode_warps), positions);
     }
-    if (c.W) read_state();
+    if (c.W) read_state(gated ? weights[positions] : 1.f);
+    if (gated) sync_block();  // until then other warps read weights
     finish(positions);
+  }
+
+  // Computes the weights, 32 positions at a time from the last one on. By one warp; others read them barriers later.
+  FWP_DEVICE void weigh(int positions) const {
+    float later = 1;
+    FWP_ROLLED for (int first = (positions - 1) / 32 * 32; first >= 0 && positions; first -= 32) {
+      const int p = first + lane;
+      const float beta = p < positions ? c.strengths[place_of(c, row, h, p)] : 0.f;
+      float left = 1 - beta;  // of all positions from this lane's to the 32nd
+      FWP_UNROLL for (int d = 1; d < 32; d *= 2) {
+        const float next = shuffle(left, lane + d < 32 ? lane + d : lane);
+        if (lane + d < 32) left *= next;
+      }
+      const float next = shuffle(left, lane < 31 ? lane + 1 : lane);
+      if (p < positions) weights[p] = beta * (lane < 31 ? next * later : later);
+      later *= shuffle(left, 0);
+    }
+    if (lane == 0) weights[positions] = later;
   }
 
   // ---- the query's and the key's features ----
@@ -369,14 +402,15 @@ template <class P, int N> struct Decoder {
 
   // ---- the state ----
 
-  FWP_DEVICE void read_state() {
+  static FWP_DEVICE float weigh_feature(float phi, float weight) { return gated ? phi * weight : phi; }
+  FWP_DEVICE void read_state(float weight) {
     const int64_t head = state_of(c, row, h);
     const float* W = c.W + head * c.d_dot * c.d_value + column;
     const bool whole = c.d_value % columns == 0;
 #pragma unroll 4
     for (int i = thread / lanes_a_row; i < c.d_dot; i += decode_threads / lanes_a_row) {
       float phi[N], any = 0;
-      FWP_UNROLL for (int n = 0; n < N; ++n) any = (phi[n] = s.phi[n * c.d_dot + i]) != 0 ? 1.f : any;
+      FWP_UNROLL for (int n = 0; n < N; ++n) any = (phi[n] = weigh_feature(s.phi[n * c.d_dot + i], weight)) != 0 ? 1.f : any;
       if (any == 0 || column >= c.d_value) continue;
       Numbers<Single, columns> w;
       w.clear();
@@ -390,7 +424,7 @@ template <class P, int N> struct Decoder {
     }
     if (!c.z) return;
     for (int i = thread; i < c.d_dot; i += decode_threads)
-      FWP_UNROLL for (int n = 0; n < N; ++n) denominator[n] += s.phi[n * c.d_dot + i] * c.z[head * c.d_dot + i];
+      FWP_UNROLL for (int n = 0; n < N; ++n) denominator[n] += weigh_feature(s.phi[n * c.d_dot + i], weight) * c.z[head * c.d_dot + i];
   }
 
   // ---- the output ----
@@ -421,22 +455,29 @@ template <class P, int N> struct Decoder {
           sum[n] += s.numerators[(w * 2 + n) * column_block + thread];
         }
       if (writes()) {
-        float u = 0;
+        float u = 0, by = product;
+        if constexpr (gated) {
+          const float beta = is_pad() ? 0.f : c.beta.data[offset(c.beta)];
+          if (at == 0) c.strengths[place_of(c, row, h, position)] = beta;
+          sum[0] *= 1 - beta;
+          total[0] *= 1 - beta;
+          by *= beta;
+        }
         if (!is_pad()) {
           u = P::load(c.type, c.v.data, offset(c.v) + at);
           if constexpr (N == 2) u = c.beta.data[offset(c.beta)] * (u - times(sum[1], quotient(total[1])));
         }
         P::store(c.type, c.written, place_of(c, row, h, position) * c.d_value + at, u);
-        sum[0] += product * u;
-        total[0] += product;
+        sum[0] += by * u;
+        total[0] += by;
       }
       P::store(c.type, c.out.data, offset(c.out) + at, times(sum[0], quotient(total[0])));
     }
   }
 };
 
-template <class P, int N> FWP_KERNEL(decode_threads, P::scaled ? 5 : 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
-  Decoder<P, N>(c).run();
+template <class P, Rule RULE> FWP_KERNEL(decode_threads, P::scaled ? 5 : 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
+  Decoder<P, RULE>(c).run();
 }
 
 template <class P> int decode_bytes_of(const DecodeCall& c) {
@@ -444,9 +485,11 @@ template <class P> int decode_bytes_of(const DecodeCall& c) {
   return shared.lay(nullptr, c);
 }
 template <class P> const char* launch_decode(const DecodeCall& c, void* stream) {
-  const bool writes = c.k.data, two = writes && c.rule == Rule::delta;
+  const bool writes = c.k.data;
   const int heads = c.rows * c.heads * column_blocks(c), bytes = decode_bytes_of<P>(c);
-  const auto kernel = two ? decode_kernel<P, 2> : decode_kernel<P, 1>;
+  const auto kernel = c.rule == Rule::gated            ? decode_kernel<P, Rule::gated>
+                      : writes && c.rule == Rule::delta ? decode_kernel<P, Rule::delta>
+                                                         : decode_kernel<P, Rule::sum>;
   if (!writes) return launch(kernel, heads * c.tokens, decode_threads, bytes, static_cast<Stream>(stream), c);
   const char* error = nullptr;
   DecodeCall one = c;  // one launch a token: each reads what the one before wrote

@@ -5,7 +5,8 @@
 
 namespace fwp::gpu {
 
-constexpr int most_offsets = 56;  // the most that decode has room for
+constexpr int most_offsets = 56;     // the most that decode has room for
+constexpr int most_weighed = 511;    // positions of a block under the gated rule
 
 // Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
@@ -28,6 +29,7 @@ struct DecodeCall {
   Rows<void> out;
 
   void *keys, *written;
+  float* strengths;  // under the gated rule
   int aligned;  // rows of keys and written begin at multiples of 16 bytes and are whole multiples of 8 numbers
   int* ancestors;  // null: position j of row r lies in row state_rows[r]
   int64_t ancestors_ld;

@@ -20,6 +20,7 @@ inline int decode_bytes(const DecodeCall& call) {
 }
 inline const char* start_decode(const DecodeCall& call, void* stream) {
   if (call.nu > most_offsets) return "more offsets than there is room for";
+  if (call.strengths && call.count + call.tokens > most_weighed) return "more positions than there is room for";
   return call.type == Type::float32 ? launch_decode<Single>(call, stream) : launch_decode<Half>(call, stream);
 }
 inline const char* start_fold(const DecodeCall& call, void* stream) {

@@ -1,5 +1,6 @@
 // The state of each row after the positions of the block: W = W0 + sum_j phi(k_j) u_j^T, z = z0 + sum_j phi(k_j), with
-// W0, z0 of the row that the table names. A block of threads computes 64 features x 64 columns of a (row, head), a
+// W0, z0 of the row that the table names. Under the gated rule k_j is multiplied by beta_j and all later 1 - beta, W0 and
+// z0 by the product of every 1 - beta. A block of threads computes 64 features x 64 columns of a (row, head), a
 // thread 4 x 8 of them, from 16 positions at a time in shared memory. Sums are in float.
 #pragma once
 
@@ -13,6 +14,7 @@ constexpr int fold_features = 64, fold_positions = 16;
 
 struct FoldShared {
   float phi[fold_positions][fold_features], u[fold_positions][column_block];
+  float left[fold_positions + 1];  // gated: what is left of each position after the last of them, and of what was before
 };
 
 template <class P> struct Folder {
@@ -36,14 +38,22 @@ template <class P> struct Folder {
   }
 
   FWP_DEVICE void run() const {
-    float W[4][8] = {}, z[4] = {};
+    float W[4][8] = {}, z[4] = {}, left = 1;
     FWP_ROLLED for (int first = 0; first < c.count; first += fold_positions) {
       load(first);
       sync_block();
+      if (c.strengths) {
+        const float by = s.left[fold_positions];
+        left *= by;
+        FWP_UNROLL for (int i = 0; i < 4; ++i) {
+          z[i] *= by;
+          FWP_UNROLL for (int e = 0; e < 8; ++e) W[i][e] *= by;
+        }
+      }
 #pragma unroll 4
       for (int p = 0; p < fold_positions; ++p)
         FWP_UNROLL for (int i = 0; i < 4; ++i) {
-          const float phi = s.phi[p][feature + i];
+          const float phi = c.strengths ? s.phi[p][feature + i] * s.left[p] : s.phi[p][feature + i];
           z[i] += phi;
           FWP_UNROLL for (int e = 0; e < 8; ++e) W[i][e] += phi * s.u[p][column + e];
         }
@@ -55,13 +65,20 @@ template <class P> struct Folder {
       if (f >= c.d_dot) continue;
       FWP_UNROLL for (int e = 0; e < 8; ++e) {
         const int j = first_column + column + e;
-        if (j < c.d_value) c.new_W[(to + f) * c.d_value + j] = W[i][e] + (c.W ? c.W[(from + f) * c.d_value + j] : 0.f);
+        if (j < c.d_value) c.new_W[(to + f) * c.d_value + j] = W[i][e] + (c.W ? left * c.W[(from + f) * c.d_value + j] : 0.f);
       }
-      if (c.new_z && first_column + column == 0) c.new_z[to + f] = z[i] + (c.z ? c.z[from + f] : 0.f);
+      if (c.new_z && first_column + column == 0) c.new_z[to + f] = z[i] + (c.z ? left * c.z[from + f] : 0.f);
     }
   }
 
+  FWP_DEVICE float strength(int p) const { return p < c.count ? c.strengths[place_of(c, row, h, p)] : 0.f; }
   FWP_DEVICE void load(int first) const {
+    if (c.strengths && thread <= fold_positions) {
+      const bool before = thread == fold_positions;
+      float left = before ? 1.f : strength(first + thread);
+      FWP_ROLLED for (int p = before ? 0 : thread + 1; p < fold_positions; ++p) left *= 1 - strength(first + p);
+      s.left[thread] = left;
+    }
     const int width = base_width(c);
     FWP_ROLLED for (int i = thread; i < fold_positions * fold_features; i += decode_threads) {
       const int p = first + i / fold_features, f = first_feature + i % fold_features;

@@ -6,6 +6,9 @@
 //     N = P beta E + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
 //     W = W0 + K^T beta E,  z = z0 + K^T 1
 //
+// Under the gated rule E = V, den and z sum P beta and K^T beta, and all that was written is what decay.cuh leaves of it:
+// P is (D o Q K^T), products with W0 and z0 and their own share in W and z are multiplied by what is left of the state.
+//
 // It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
 // triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
 // warp owns 16 queries and the keys of the same numbers; with two teams of warps, one owns queries, the other keys.
@@ -16,7 +19,7 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, bool DELTA, Kind K, class Before = Columns<const float>, class After = Columns<float>,
+template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
           int TEAMS = 1>
 struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS> {
   static constexpr int columns = has_states<K> ? slice_columns : value_block;
@@ -24,6 +27,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
+  static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
   // A block with a state serves `columns` columns of values from `column` on, any other all of them.
@@ -57,6 +61,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     typename Base::Rows16 rows;
     Base::clear(A);
     Base::clear(B);
+    if (GATED) Base::find_decay(thread_index());
     constexpr int together = states || (P::scaled && tiles > 1) ? 2 : 1;  // as in products.cuh
     Base::template grams<DELTA, together>(
         A, B, sum_q, sum_k, last_q, last_k,
@@ -68,9 +73,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
           if (state() && last_k) add_read(read_k, own[1], rows);
         });
     Base::finish_scales(sum_q, sum_k);
-    sync_warp();
-    note_written();
     sync_block();
+    note_written();
     weigh_queries(A, read_q, by);
     if (DELTA) weigh_keys(B, read_k, rate);
     const auto serve = [&](int first) {
@@ -134,12 +138,12 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     Read read{};
     Values x;
     float sum[4] = {}, rate[2];
+    if (GATED) Base::find_decay(thread_index() - 2 * LT);
     products(B, sum, read, s.keys, last_k, last_k);
     Base::load_values(c.v, true, column, x);
     Base::finish_scale(true, sum);
-    sync_warp();
-    note_written();
     meet();
+    note_written();
     if constexpr (DELTA) {
       weigh_keys(B, read, rate);
       begin_values(x, read, rate);
@@ -168,20 +172,21 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     if (t == 0)
       FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
-        s.written[i] = s.scale_k[i] * s.beta[i];
+        s.written[i] = s.scale_k[i] * s.beta[i] * (GATED ? Base::at_end(i) : 1.f);
       }
   }
   // Turns A from products of stored features into P beta. by: what outputs are multiplied by.
   FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     float den[2] = {}, zx[2] = {};
-    Base::for_strip(0, last_q, [&](int n, int i, int j) {
+    Base::template for_decay<GATED, false>(0, last_q, [&](int n, int i, int j, float left) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
-      den[i >> 1] += x;
-      A[n][i] = x * s.beta[j];
+      A[n][i] = x * (left * s.beta[j]);
+      den[i >> 1] += GATED ? A[n][i] : x;
     });
     if (state()) Base::first_column(zx, read.z);
-    FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(Base::quad_sum(den[r]) + scale[r] * zx[r] + c.eps);
+    FWP_UNROLL for (int r = 0; r < 2; ++r)
+      by[r] = Base::rate_of(Base::quad_sum(den[r]) + share(row + g + 8 * r) * zx[r] + c.eps);
   }
   // Likewise turns B into -read_rate KK beta, the negative of the system's strictly lower triangle, and stores the
   // inverse of its own diagonal block in shared memory. rate: read rates.
@@ -206,11 +211,14 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       Base::invert(block);
     }
   }
+  // What a query's products with the state before the segment are multiplied by.
+  FWP_DEVICE float share(int query) const { return s.scale_q[query] * (GATED && state() ? Base::left_of_state(query) : 1.f); }
   FWP_DEVICE void begin_outputs(Values& out, const Read& read) const {
     Base::clear(out);
-    if (state())
-      FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
-        FWP_UNROLL for (int i = 0; i < 4; ++i) out[n][i] = s.scale_q[Base::row_of(i)] * read.W[n][i];
+    if (!state()) return;
+    const float by[2] = {share(row + g), share(row + g + 8)};
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) out[n][i] = by[i >> 1] * read.W[n][i];
   }
   FWP_DEVICE void begin_values(Values& x, const Read& read, const float (&rate)[2]) const {
     if (state())
@@ -265,7 +273,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, before);
-        Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, s.scale_k, Base::source_tiles);
+        if (GATED) Base::scale_outer(x, xz, Base::across(0, tiles));
+        Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, GATED ? s.written : s.scale_k, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
       }
     });
@@ -273,14 +282,14 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
 };
 
 // All segments of a head one after the other, for the values' columns from `column` on.
-template <class P, int LT, bool DELTA, Kind K> struct SegmentLoop {
+template <class P, int LT, Rule RULE, Kind K> struct SegmentLoop {
   static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
   const Call& c;
   const int head, column;
 
   template <class Before, class After>
   FWP_DEVICE void take(int n, const Segment& p, const Before& before, const After& after) {
-    using Own = Forward<P, LT, DELTA, K, Before, After, teams>;
+    using Own = Forward<P, LT, RULE, K, Before, After, teams>;
     if (n + 1 < segments(c, LT)) Own::fetch(c, segment(c, LT, head, n + 1), column);
     Own own(c, p, column, before, after);
     if constexpr (teams == 1) own.run();
@@ -320,32 +329,32 @@ template <class P, int LT, bool DELTA, Kind K> struct SegmentLoop {
 
 // How many blocks a multiprocessor is to hold: 128 registers a thread where these suffice. At 32 tokens of 64 inputs
 // its shared memory holds eight blocks of DPFP, so the 132 multiprocessors of an H100 hold a thousand heads.
-template <class P, int LT, bool DELTA, Kind K>
+template <class P, int LT, Rule RULE, Kind K>
 constexpr int blocks_at_once = has_states<K>                                                          ? 1
-                               : P::scaled && K == Kind::plain && (LT < longest_segment || !DELTA) ? 256 / LT
+                               : P::scaled && K == Kind::plain && (LT < longest_segment || RULE == Rule::sum) ? 256 / LT
                                : LT <= 32                                                            ? 192 / LT
                                                                                                      : 1;
 
-template <class P, int LT, bool DELTA, Kind K>
-FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, DELTA, K>)) forward_kernel(FWP_CONSTANT Call c) {
+template <class P, int LT, Rule RULE, Kind K>
+FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, RULE, K>)) forward_kernel(FWP_CONSTANT Call c) {
   if constexpr (!has_states<K>) {
-    Forward<P, LT, DELTA, K>(c, whole(c, block_index()), 0, {}, {}).run();
+    Forward<P, LT, RULE, K>(c, whole(c, block_index()), 0, {}, {}).run();
   } else {
     const int used = Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
     char* room = shared_memory(used + state_bytes(c)) + used;
-    SegmentLoop<P, LT, DELTA, K> loop{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
+    SegmentLoop<P, LT, RULE, K> loop{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
     if (K == Kind::state || c.resident) loop.resident(room);
     else loop.in_memory(reinterpret_cast<float*>(room));
   }
 }
 
-template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c, void* stream) {
+template <class P, Rule RULE, Kind K> const char* launch_forward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (!exists<LT, K>) {
       return "no instance";  // with_tokens never asks for it
     } else {
-      const auto kernel = forward_kernel<P, LT, DELTA, K>;
+      const auto kernel = forward_kernel<P, LT, RULE, K>;
       const int blocks = c.batch * c.heads * (has_states<K> ? slices(c) : 1);
       return launch(kernel, blocks, 2 * LT * forward_teams<K>, bytes_of<P>(c, false), static_cast<Stream>(stream), c);
     }
@@ -356,6 +365,6 @@ template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& c,
 
 // Used by the sources in instances/.
 #define FWP_INSTANCE_OF_BYTES(P) template int fwp::gpu::bytes_of<fwp::gpu::P>(const fwp::gpu::Call&, bool);
-#define FWP_INSTANCE_OF_FORWARD(P, DELTA, KIND)                                                        \
-  template const char* fwp::gpu::launch_forward<fwp::gpu::P, DELTA, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
+#define FWP_INSTANCE_OF_FORWARD(P, RULE, KIND)                                                        \
+  template const char* fwp::gpu::launch_forward<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
                                                                                             void*);

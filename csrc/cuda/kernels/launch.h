@@ -14,24 +14,27 @@ struct Single;
 
 // Instances, each in a source file of its own so that they compile at the same time.
 template <class P> int bytes_of(const Call& call, bool backward);
-template <class P, bool DELTA, Kind K> const char* launch_forward(const Call& call, void* stream);
-template <class P, bool DELTA, Kind K> const char* launch_backward(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_forward(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_backward(const Call& call, void* stream);
 
-template <class P, bool DELTA, Kind K> const char* launched(const Call& call, bool backward, void* stream) {
-  if constexpr (K == Kind::favor && std::is_same_v<P, Single>) return "no instance";  // fit never asks for it
-  else return backward ? launch_backward<P, DELTA, K>(call, stream) : launch_forward<P, DELTA, K>(call, stream);
+template <class P, Rule R, Kind K> const char* launched(const Call& call, bool backward, void* stream) {
+  if constexpr (!has_instance<R, K>(std::is_same_v<P, Single>)) return "no instance";  // kind_of never asks for it
+  else return backward ? launch_backward<P, R, K>(call, stream) : launch_forward<P, R, K>(call, stream);
 }
-template <class P, bool DELTA> const char* launched(const Call& call, bool backward, void* stream) {
+template <class P, Rule R> const char* launched(const Call& call, bool backward, void* stream) {
   switch (kind_of(call)) {
-    case Kind::plain: return launched<P, DELTA, Kind::plain>(call, backward, stream);
-    case Kind::favor: return launched<P, DELTA, Kind::favor>(call, backward, stream);
-    case Kind::state: return launched<P, DELTA, Kind::state>(call, backward, stream);
-    default: return launched<P, DELTA, Kind::general>(call, backward, stream);
+    case Kind::plain: return launched<P, R, Kind::plain>(call, backward, stream);
+    case Kind::favor: return launched<P, R, Kind::favor>(call, backward, stream);
+    case Kind::state: return launched<P, R, Kind::state>(call, backward, stream);
+    default: return launched<P, R, Kind::general>(call, backward, stream);
   }
 }
 template <class P> const char* launched(const Call& call, bool backward, void* stream) {
-  return call.rule == Rule::delta ? launched<P, true>(call, backward, stream)
-                                  : launched<P, false>(call, backward, stream);
+  switch (call.rule) {
+    case Rule::sum: return launched<P, Rule::sum>(call, backward, stream);
+    case Rule::delta: return launched<P, Rule::delta>(call, backward, stream);
+    default: return launched<P, Rule::gated>(call, backward, stream);
+  }
 }
 inline const char* launched(const Call& call, bool backward, void* stream) {
   return call.type == Type::float32 ? launched<Single>(call, backward, stream) : launched<Half>(call, backward, stream);

@@ -34,8 +34,14 @@ inline void lay_features(Call& c, bool backward) {
 enum class Kind { plain, favor, state, general };
 constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
 template <Kind K> constexpr bool has_states = serves_states(K);
+// The gated rule has fewer instances, so as to have less to compile: where one is missing, `general` serves.
+template <Rule R, Kind K> constexpr bool has_instance(bool single) {
+  if (K == Kind::favor) return R != Rule::gated && !single;  // with float operands fit never asks for it
+  return R != Rule::gated || !single || serves_states(K);
+}
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_segmented(c);
+  if (c.rule == Rule::gated && (c.m || (!states && c.type == Type::float32))) return Kind::general;
   if (c.m) return c.together && !states ? Kind::favor : Kind::general;
   if ((!c.nu && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
   return states ? Kind::state : Kind::plain;

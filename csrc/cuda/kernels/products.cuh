@@ -5,13 +5,13 @@
 // matrix ever goes to memory.
 #pragma once
 
-#include "head.cuh"
+#include "decay.cuh"
 
 namespace fwp::gpu {
 
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
-struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
-  using Base = Head<P, LT, K, COLUMNS, TEAMS>;
+struct Products : Decay<P, LT, K, COLUMNS, TEAMS> {
+  using Base = Decay<P, LT, K, COLUMNS, TEAMS>;
   using Base::a_down, Base::b_down, Base::base_rows, Base::c, Base::clear, Base::for_features, Base::for_slabs,
       Base::for_strip, Base::g, Base::is_favor, Base::with_phi, Base::key_there, Base::lane, Base::ld, Base::load,
       Base::modulus, Base::offset, Base::query_there, Base::quad_sum, Base::row, Base::row_of, Base::s, Base::several, Base::states, Base::store,

@@ -124,6 +124,13 @@ struct Stateful : Products<P, LT, K, COLUMNS, TEAMS> {
     clear(xz);
     FWP_UNROLL for (int e = 0; e < N; ++e) clear(x[e]);
   }
+  template <int N> FWP_DEVICE void scale_outer(Values (&x)[N], float (&xz)[N][4], float by) const {
+    FWP_UNROLL for (int e = 0; e < N; ++e)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) {
+        xz[e][i] *= by;
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n) x[e][n][i] *= by;
+      }
+  }
   template <int N>
   FWP_DEVICE void load_outer(Values (&x)[N], float (&xz)[N][4], int slab, const Tile16 (&tile)[N], int,
                              const Resident& from) const {

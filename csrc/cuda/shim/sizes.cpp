@@ -8,7 +8,7 @@
 #include "../kernels/block.cuh"
 
 using namespace fwp::gpu;
-using fwp::Map;
+using fwp::Map, fwp::Rule, fwp::rule_names;
 
 // Both kinds of call have these members.
 template <class C> C call() {
@@ -24,7 +24,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
   if (!exists<LT, K>) return;
   constexpr const char* names[] = {"plain", "favor", "state", "general"};
   for (bool backward : {false, true})
-    for (bool delta : {false, true}) {
+    for (Rule rule : {Rule::sum, Rule::delta, Rule::gated}) {
       Call c = call<Call>();
       float state = 0;
       c.targets = c.sources = c.segment = LT;
@@ -35,7 +35,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       if (c.map == Map::favor) c.nu = 0, c.m = c.d_dot / 2;
       lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                  delta ? "true" : "false", names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
+                  rule_names[int(rule)], names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
                   bytes_of<P>(c, backward));
     }
 }
@@ -52,8 +52,8 @@ template <class P> void print(const char* operands) {
   print_lengths<P, longest_segment>(operands);
   DecodeCall c = call<DecodeCall>();
   c.d_cached = c.d_key;
-  for (int products : {1, 2})
-    std::printf("decode_kernel<%s, %d>\t%d\t%d\n", operands, products, decode_threads, decode_bytes_of<P>(c));
+  for (const char* rule : rule_names)
+    std::printf("decode_kernel<%s, %s>\t%d\t%d\n", operands, rule, decode_threads, decode_bytes_of<P>(c));
   std::printf("fold_kernel<%s>\t%d\t%d\n", operands, decode_threads, int(sizeof(FoldShared)));
 }
 

@@ -1,2 +1,2 @@
 #include "../backward.cuh"
-FWP_INSTANCE_OF_BACKWARD(Half, true, general)
+FWP_INSTANCE_OF_BACKWARD(Half, delta, general)

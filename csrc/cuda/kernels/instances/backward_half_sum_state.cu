@@ -1,2 +1,2 @@
 #include "../backward.cuh"
-FWP_INSTANCE_OF_BACKWARD(Half, false, state)
+FWP_INSTANCE_OF_BACKWARD(Half, sum, state)

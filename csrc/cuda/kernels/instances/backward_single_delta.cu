@@ -1,2 +1,2 @@
 #include "../backward.cuh"
-FWP_INSTANCE_OF_BACKWARD(Single, true, plain)
+FWP_INSTANCE_OF_BACKWARD(Single, delta, plain)

@@ -1,2 +1,2 @@
 #include "../backward.cuh"
-FWP_INSTANCE_OF_BACKWARD(Single, true, general)
+FWP_INSTANCE_OF_BACKWARD(Single, delta, general)

@@ -1,2 +1,2 @@
 #include "../backward.cuh"
-FWP_INSTANCE_OF_BACKWARD(Single, false, general)
+FWP_INSTANCE_OF_BACKWARD(Single, sum, general)

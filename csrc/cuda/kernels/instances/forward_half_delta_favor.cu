@@ -1,2 +1,2 @@
 #include "../forward.cuh"
-FWP_INSTANCE_OF_FORWARD(Half, true, favor)
+FWP_INSTANCE_OF_FORWARD(Half, delta, favor)

@@ -1,3 +1,3 @@
 #include "../forward.cuh"
 FWP_INSTANCE_OF_BYTES(Half)
-FWP_INSTANCE_OF_FORWARD(Half, false, plain)
+FWP_INSTANCE_OF_FORWARD(Half, sum, plain)

@@ -1,2 +1,2 @@
 #include "../forward.cuh"
-FWP_INSTANCE_OF_FORWARD(Half, false, general)
+FWP_INSTANCE_OF_FORWARD(Half, sum, general)

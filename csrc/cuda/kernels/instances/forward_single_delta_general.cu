@@ -1,2 +1,2 @@
 #include "../forward.cuh"
-FWP_INSTANCE_OF_FORWARD(Single, true, general)
+FWP_INSTANCE_OF_FORWARD(Single, delta, general)

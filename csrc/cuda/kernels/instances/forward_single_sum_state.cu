@@ -1,2 +1,2 @@
 #include "../forward.cuh"
-FWP_INSTANCE_OF_FORWARD(Single, false, state)
+FWP_INSTANCE_OF_FORWARD(Single, sum, state)
