@@ -1,6 +1,7 @@
 """Decoding by the CUDA kernels against the reference in float64, every step: on the shim, and on a GPU if any."""
 
 import copy
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,8 @@ from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
 
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
-RULES = ("sum", "delta", "gated")
+RULES = ("sum", "delta")
+ALL_RULES = (*RULES, "gated")
 
 # Root of the mean square error relative to that of the output. float32: three tf32 products a product leave 2^-21.
 # float16: keys, vectors, products and outputs are rounded to 11 bits. bfloat16: keys, vectors and outputs to 8; what
@@ -101,8 +103,7 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, dtype", [*itertools.product(RULES, LIMITS), ("gated", torch.float32)], ids=str)
 def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
     """0 to 200 positions before the token, none of them folded."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 256)
@@ -120,7 +121,7 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, normalizer, dtype",
-    covering(RULES, MAPS, NORMALIZERS, LIMITS),
+    covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS),
     ids=str,
 )
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype, device):
@@ -165,8 +166,9 @@ def test_widths(d_key, d_value, feature_map, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, dtype", [*itertools.product(RULES, (torch.bfloat16, torch.float32)), ("gated", torch.bfloat16)], ids=str
+)
 def test_any_reordering(rule, dtype, device):
     """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
     decoding = make(rule, DPFP)
@@ -188,10 +190,13 @@ def test_any_reordering(rule, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("sources", [0, 1, 20, 50])
-@pytest.mark.parametrize("feature_map", [DPFP, ("elu", {}), ("favor", {"m": 9})], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, feature_map, sources, dtype",
+    covering(
+        ALL_RULES, [DPFP, ("elu", {}), ("favor", {"m": 9})], [0, 1, 20, 50], [torch.float16, torch.float32], strength=3
+    ),
+    ids=str,
+)
 def test_sources_are_shared(rule, feature_map, sources, dtype, device):
     """Nine rows of two sources with pads, 1 and 3 queries; then another order of them. 50 sources are a state."""
     decoding = make(rule, feature_map)
@@ -213,7 +218,7 @@ def test_sources_are_shared(rule, feature_map, sources, dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ALL_RULES)
 def test_pads_write_nothing(rule, together, feature_map, device):
     decoding = make(rule, feature_map)
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
@@ -256,8 +261,9 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, dtype", [*itertools.product(RULES, (torch.bfloat16, torch.float32)), ("gated", torch.float32)], ids=str
+)
 def test_the_order_of_threads_does_not_matter(rule, dtype):
     """A missing barrier makes the two orders differ."""
     for feature_map, d_key in ((DPFP, 80), (("favor", {"m": 70}), 20)):
@@ -313,10 +319,7 @@ def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict
 
 
 @pytest.mark.needs("native", "cuda")
-@pytest.mark.parametrize("check", OPCHECKS)
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("writes", [True, False])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, writes, dtype, check", covering(ALL_RULES, [True, False], LIMITS, OPCHECKS), ids=str)
 def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)

@@ -13,11 +13,12 @@ from fwp_fairseq.ops import native_cuda
 from tests.cuda.test_decode_kernels import OPCHECKS
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
 from tests.cuda.test_segments import mask
+from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")
 emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
 
-RULES = ["sum", "delta"]
+RULES = ["sum", "delta", "gated"]
 HALF = torch.bfloat16
 
 
@@ -59,9 +60,7 @@ def results(rule, x, phi, pads, *, backend, device, dtype=None, layout=Tensor.co
     return {name: y.detach().cpu() for name, y in found.items()}
 
 
-@pytest.mark.parametrize("length", [20, 130])
-@pytest.mark.parametrize("layout", list(LAYOUTS))
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, layout, length", covering(RULES, LAYOUTS, [20, 130]))
 def test_layouts(rule, layout, length):
     """Of every input, state and mask, and of what comes in for the backward."""
     x, phi = make(rule, length, length, dtype=HALF, B=2, H=2, d_key=8, state=True)
@@ -141,10 +140,7 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     return arguments | changes
 
 
-@pytest.mark.parametrize("check", OPCHECKS)
-@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
-@pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, state, dtype, check", covering(RULES, [False, True], LIMITS, OPCHECKS), ids=str)
 def test_opcheck(rule, state, dtype, check):
     operators = torch.ops.fwp.fast_weights.default, torch.ops.fwp.fast_weights_backward.default
     torch.library.opcheck(operators[0], tuple(raw(rule, dtype, state, True).values()), test_utils=check)
