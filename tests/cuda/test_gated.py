@@ -19,9 +19,12 @@ FEATURE_MAPS = [DPFP, ("favor", {"m": 20}), ("elu", {}), None]
 
 
 def hostile(beta: Tensor) -> None:
-    """Nothing written; all else forgotten, exactly and almost; 1 - beta that is 1 in float32; a sign that changes."""
+    """Nothing written; all else forgotten, exactly and almost; 1 - beta that is 1 in float32; a sign that changes.
+
+    What is forgotten lies well before the end: with one key left, the gradient of q is a difference of equal numbers.
+    """
     length = beta.shape[1]
-    for start, step, value in ((0, 5, 0.0), (9, 31, 1.0), (20, 37, 1 - 1e-6), (3, 7, 1e-9), (25, 41, 1.5)):
+    for start, step, value in ((0, 5, 0.0), (4, 29, 1.0), (20, 37, 1 - 1e-6), (3, 7, 1e-9), (25, 41, 1.5)):
         beta[:, start:length:step] = value
 
 
