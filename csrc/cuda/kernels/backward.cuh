@@ -10,8 +10,8 @@
 //     dQ = dP K + dN W0^T + dden z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta E dW^T + dz - rate Z W0^T + dseen z0^T
 //     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
-// Under the gated rule P and all that concerns W0, z0, dW and dz is multiplied by what decay.cuh leaves, Z = V's
-// gradient but for beta; the gradient of beta: decay_gradient.cuh.
+// Under the gated rule P, and all that has to do with W0, z0, dW or dz, is multiplied by what decay.cuh leaves; beta Z is
+// the gradient of V, and decay_gradient.cuh makes that of beta.
 //
 // How gradients of features become those of the inputs: gradients.cuh.
 #pragma once

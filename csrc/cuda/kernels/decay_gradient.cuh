@@ -24,7 +24,7 @@ template <class P, int LT, Kind K> struct DecayGradient : Gradients<P, LT, K> {
   using typename Base::Strip;
 
   static constexpr int state = LT;  // the number of the state among keys
-  // In the place of Z, which belongs to the delta rule.
+  // In the place of Z, which belongs to the delta rule and has at least 68 floats a token; these are 31 at most.
   float *sums;     // [LT / 16][LT + 1]: sums over the rows of a tile; of a key, or of the state
   float *squares;  // [LT / 16][17][17]: G of a tile's rows and its own keys; row 16
   float *earlier;  // [LT]: G'

@@ -6,8 +6,8 @@
 //     N = P beta E + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
 //     W = W0 + K^T beta E,  z = z0 + K^T 1
 //
-// Under the gated rule E = V, den and z sum P beta and K^T beta, and all that was written is what decay.cuh leaves of it:
-// P is (D o Q K^T), products with W0 and z0 and their own share in W and z are multiplied by what is left of the state.
+// Under the gated rule E = V, and with the D of decay.cuh P = D o (Q K^T), den = P beta + .., and W and z sum K^T beta times
+// what the segment's end finds. Products with W0 and z0, and both in W and z, are multiplied by what is left of the state.
 //
 // It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
 // triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
