@@ -7,7 +7,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from ..modules import FastWeightAttention
-from ..modules.carried_state import Segment, Weights, begin_streams
+from ..modules.carried_state import Segment, Weights, forget
 from .fwp_transformer import FwpDecoder
 
 _UNLIMITED = 10**9
@@ -126,7 +126,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         for layer, number in number_of.items():
             if _is_fast(layer):
                 before = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
-                behind[number] = begin_streams(before, offsets)
+                behind[number] = forget(before, offsets == 0)
         for layer in self.layers:  # With layer drop, these are some of them.
             number, options = number_of[layer], {}
             if number in behind:

@@ -55,11 +55,13 @@ class Segment:
         positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as
             the beginning of a stream.
+        forgets: (B,), rows that begin with nothing written all the same; None if there are none.
     """
 
     length: int
     positions: Positions = "restart"
     state: CarriedState | None = None
+    forgets: Tensor | None = None
     _initial: dict[nn.Module, Weights] = field(default_factory=dict)
 
     def initial(self, decoder: nn.Module) -> Weights:
@@ -71,22 +73,22 @@ class Segment:
             return {}
         if decoder not in self._initial:
             self._initial[decoder] = self.state.of(decoder)
-        return self._initial[decoder]
+        initial = self._initial[decoder]
+        return initial if self.forgets is None else {n: forget(weights, self.forgets) for n, weights in initial.items()}
 
     def finish(self, decoder: nn.Module, weights: Weights) -> None:
         if self.state is not None:
             self.state.keep(decoder, weights)
 
 
-def begin_streams(weights: FastWeights, offsets: Tensor) -> FastWeights:
-    """Zeroes the rows whose stream begins, which are those with offset 0; the others keep what they have.
+def forget(weights: FastWeights, rows: Tensor) -> FastWeights:
+    """Zeroes the given rows; the others keep what they have.
 
     Args:
         weights: of all rows, on any device, since those of a checkpoint come from the CPU.
-        offsets: (B,), tokens of the stream before the segment; the result is on their device.
+        rows: (B,), bool; the result is on their device.
     """
-    begins = offsets == 0
-    W, z = (None if x is None else x.to(offsets.device) for x in weights)
+    W, z = (None if x is None else x.to(rows.device) for x in weights)
     return FastWeights(
-        W.masked_fill(begins[:, None, None, None], 0), None if z is None else z.masked_fill(begins[:, None, None], 0)
+        W.masked_fill(rows[:, None, None, None], 0), None if z is None else z.masked_fill(rows[:, None, None], 0)
     )

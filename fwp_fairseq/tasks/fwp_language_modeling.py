@@ -19,6 +19,8 @@ from .streams import Streams, Text, assign
 StateChoice = ChoiceEnum(["carried", "reset"])
 StreamsChoice = ChoiceEnum(["even", "documents"])
 PositionsChoice = ChoiceEnum(["restart", "continue"])
+# A power of two that no stream has as many batches as.
+_UNLIMITED = 40
 
 
 # Optional[X], not X | None: fairseq's parser reads types by their printed form. Fields without a help text make no
@@ -38,6 +40,13 @@ class FwpLanguageModelingConfig(FairseqDataclass):
         metadata={
             "help": "what a segment begins with: the fast weights behind the one before it in its stream, or, with "
             "reset, none, in the same batches"
+        },
+    )
+    fwp_carry_doubling: int = field(
+        default=0,
+        metadata={
+            "help": "N > 0: a training begins with states that are carried nowhere, and every N updates they are "
+            "carried over twice as many batches before a stream begins anew; validation always carries them to its end"
         },
     )
     fwp_gradient_segments: int = field(
@@ -80,6 +89,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         ):
             if value < 1:
                 raise ValueError(f"--{flag} {value}: expected 1 or more")
+        if args.fwp_carry_doubling < 0:
+            raise ValueError(f"--fwp-carry-doubling {args.fwp_carry_doubling}: expected 0 or more")
         if args.add_bos_token:
             raise ValueError(
                 "add_bos_token: true contradicts fwp_language_modeling, whose segments go on from each other"
@@ -161,6 +172,13 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             self.dictionary,
             len(self.output_dictionary),
         )
+
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        if self.args.fwp_carry_doubling:
+            inputs, batches = sample["net_input"], 2 ** min(update_num // self.args.fwp_carry_doubling, _UNLIMITED)
+            before = inputs["offsets"] // (self.args.tokens_per_sample * self.args.fwp_gradient_segments)
+            inputs["segment"].forgets = before % batches == 0
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def eval_lm_dataloader(
         self,

@@ -87,6 +87,22 @@ def test_interrupted_in_mid_epoch(tools, train, whole):
     assert "expected 4 rows, actual 2 (rows are --batch-size" in train(*again, "--batch-size", 2).error
 
 
+def test_carried_over_more_and_more_batches(tools, train):
+    """Over 1 at first, then 2, 4 and 8; an interrupted training goes on exactly."""
+    more = ("--fwp-carry-doubling", 2)
+    alone = train("stream-alone", "--fwp-state", "reset", "--max-update", 4).ok().losses()
+    losses = train("stream-more", *more, "--max-update", 7).ok().losses()
+    # The second of two batches that go on from each other is the fourth; both begin anew at the third.
+    assert losses[:3] == alone[:3] and losses[3] != alone[3]
+    for updates in (2, 5, 7):
+        train("stream-more-parts", *more, "--max-update", updates).ok()
+    expected, found = (saved(tools, folder) for folder in ("stream-more", "stream-more-parts"))
+    assert_equal(found["model"], expected["model"])
+    assert_equal(weights(found), weights(expected))
+    assert "contradicts feature map favor" in train("unused", *more, "--fwp-feature-map", "favor").error
+    assert "--fwp-carry-doubling -1: expected 0 or more" in train("unused", "--fwp-carry-doubling", -1).error
+
+
 # What a model loses, in bits a token, on the text as one batch of one row.
 AT_ONCE = """
 import torch
