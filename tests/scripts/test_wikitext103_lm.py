@@ -19,7 +19,7 @@ from tests.scripts.recipe_runs import calls, records_in
 ALL_PRESETS = list(presets.PRESETS.values())
 ATTENTION = {
     *("--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"),
-    *("--no-token-positional-embeddings", "--fwp-state"),
+    *("--no-token-positional-embeddings", "--fwp-state", "--fwp-carry-doubling"),
 }
 
 

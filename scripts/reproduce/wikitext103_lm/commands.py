@@ -57,6 +57,7 @@ def train(run: Run, gpus: tuple[int, ...] = ()) -> list[str]:
         **size.model,
         **run.row.flags,
         **run.preset.training,
+        **(run.preset.carrying if run.row.state == "carried" else {}),
         "--max-update": size.updates,
         "--seed": run.seed,
         "--save-dir": f"{run.path}/checkpoints",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scripts.results.language_model_rows import BY_NAME, ROWS, Row
 
@@ -35,6 +35,7 @@ class Preset:
         corpus: what is prepared, one of `data.CORPORA`.
         sizes: by the name that rows have for them.
         training: fairseq-train's flags of all rows.
+        carrying: more of them, of the rows with carried state.
         window_batch: windows of the sliding-window evaluation that are computed together; the result is the same.
         distributed: whether one run can use several GPUs.
     """
@@ -44,6 +45,7 @@ class Preset:
     sizes: dict[str, Size]
     training: dict
     window_batch: int
+    carrying: dict = field(default_factory=dict)
     distributed: bool = False
     rows: tuple[Row, ...] = ROWS
 
@@ -97,12 +99,20 @@ def _little(heads: int, width: int, length: int, updates: int, layers: int = 2, 
 
 
 _LITTLE = {"--criterion": "cross_entropy", "--log-interval": 50}
+
+
+def _carrying(updates: int) -> dict:
+    """Over 512 batches in the end, about the text of an evaluation: models cope with none longer than in training."""
+    return {"--fwp-carry-doubling": updates * 17 // 200}
+
+
 TINY_SHAKESPEARE = Preset(
     name="tinyshakespeare",
     corpus="tinyshakespeare",
     sizes={"small": _little(4, 64, 64, 2000), "medium": _little(4, 128, 128, 2000)},
     training={**_adam(3e-3, 100), **_LITTLE},
     window_batch=64,
+    carrying=_carrying(2000),
 )
 
 WIKITEXT2 = Preset(
@@ -111,6 +121,7 @@ WIKITEXT2 = Preset(
     sizes={"small": _little(4, 64, 64, 1500), "medium": _little(4, 128, 128, 1500)},
     training={**_adam(3e-3, 100), **_LITTLE},
     window_batch=64,
+    carrying=_carrying(1500),
 )
 
 # The same steps in seconds. A row of each kind of evaluation.
