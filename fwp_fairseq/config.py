@@ -1,11 +1,12 @@
 """Defines the attention flags, and resolves them into the configuration of each of the three attention sites."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from .feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, parameter_for, width_for
+from .feature_maps import FEATURE_MAPS, parameter_for
+from .layers.site_config import NORMALIZERS, OUTPUT_NORMS, QK_NORMS, UPDATE_RULES, SiteConfig
 from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
@@ -28,29 +29,13 @@ _titles = ", ".join(f"{name} ({cls.title})" for name, cls in _MAPS.items())
 _widths = "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
 FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
-QkNormChoice = ChoiceEnum(["none", "l2"])
-OutputNormChoice = ChoiceEnum(["none", "rms"])
+QkNormChoice = ChoiceEnum(list(QK_NORMS))
+OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
-# Name to (normalize_features, normalize_output) of the operator; the attention module itself computes l2 and positions.
-# "auto" means the normaliser that the paper uses with the update rule.
-_NORMALIZERS = {
-    "attention": (False, True),
-    "sum": (True, False),
-    "both": (True, True),
-    "none": (False, False),
-    "l2": (False, False),
-    "positions": (False, False),
-}
-NormalizerChoice = ChoiceEnum(["auto", *_NORMALIZERS])
-# Name to what the rule does, and the normaliser that the paper uses with it.
-_UPDATE_RULES = {
-    "sum": ("linear attention", "attention"),
-    "delta": ("replaces what the key held, with a learned strength", "sum"),
-    "gated": ("all earlier content decays", "attention"),
-}
-_rules = ", ".join(f"{rule} ({_UPDATE_RULES[rule][0]})" for rule in RULES)
-_usual_normalizers = ", ".join(f"{_UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
+NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
+_rules = ", ".join(f"{rule} ({UPDATE_RULES[rule][0]})" for rule in RULES)
+_usual_normalizers = ", ".join(f"{UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
 @dataclass
@@ -111,49 +96,6 @@ def _flags_of_sites():
 FastWeightConfig = make_dataclass(
     "FastWeightConfig", _flags_of_sites(), bases=(_CommonConfig,), namespace={"__module__": __name__}
 )
-
-
-class SiteConfig(NamedTuple):
-    """The options of one site. With ``feature_map`` "softmax" it has stock attention, and the others are unused."""
-
-    feature_map: str
-    d_dot: int | None
-    update_rule: str
-    normalizer: str
-    backend: str = "auto"
-    qk_norm: str = "none"
-    output_norm: str = "none"
-
-    @property
-    def is_softmax(self) -> bool:
-        return self.feature_map == "softmax"
-
-    @property
-    def chosen_normalizer(self) -> str:
-        """What "auto" stands for; a norm of the output takes the place of a denominator."""
-        if self.normalizer != "auto":
-            return self.normalizer
-        _, papers = _UPDATE_RULES[self.update_rule]
-        return "none" if papers == "attention" and self.output_norm != "none" else papers
-
-    @property
-    def normalizes(self) -> tuple[bool, bool]:
-        """(normalize_features, normalize_output) of the operator."""
-        return _NORMALIZERS[self.chosen_normalizer]
-
-    def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
-        return build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
-
-    def describe(self, d_key: int) -> str:
-        """One line that names everything a checkpoint's weights depend on."""
-        if self.is_softmax:
-            return "softmax"
-        width = self.d_dot or width_for(self.feature_map, d_key)
-        parts = [f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule}"]
-        parts.append(f"normalizer={self.chosen_normalizer}")
-        # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
-        norms = {"qk-norm": self.qk_norm, "output-norm": self.output_norm}
-        return " ".join(parts + [f"{name}={value}" for name, value in norms.items() if value != "none"])
 
 
 def _flag(name: str) -> str:
@@ -240,31 +182,13 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
 
 def _check_norms(cfg, site: str, found: SiteConfig) -> None:
     """Raises ValueError for a norm or normaliser that would have no effect at the site, or that it cannot have."""
-
-    def refuse(option: str, other: str, why: str, remedy: str) -> None:
-        flags = (f"{_option_flag(cfg, site, name)} {getattr(found, name)}" for name in (option, other))
-        raise ValueError(f"{' contradicts '.join(flags)} at the {site} site: {why}; expected {remedy}")
-
-    if found.qk_norm != "none" and FEATURE_MAPS[found.feature_map].homogeneity is not None:
-        refuse(
-            *("qk_norm", "feature_map", "this map is homogeneous, so the learned scale multiplies all features alike"),
-            f"another map there, or --fwp-{site}-qk-norm none",
-        )
-    if found.output_norm != "none" and found.normalizes[1]:
-        refuse(
-            *("normalizer", "output_norm", "the norm undoes what the denominator does"),
-            "a normaliser without denominator: auto, sum, l2, positions or none",
-        )
-    if found.normalizer != "positions":
-        return
-    if site == "decoder":
+    if contradiction := found.contradiction(causal=site == "decoder"):
+        flags = [f"{_option_flag(cfg, site, name)} {getattr(found, name)}" for name in contradiction.options]
+        own = _flag(f"fwp_{site}_{contradiction.options[0]}")
         raise ValueError(
-            f"{_option_flag(cfg, site, 'normalizer')} positions: in the decoder's self-attention a position must not "
-            "know of later ones, and this normaliser divides its key by a sum over all; expected another "
-            "--fwp-decoder-normalizer"
+            f"{' contradicts '.join(flags)} at the {site} site: {contradiction.why}; expected {own} "
+            f"{contradiction.expected}"
         )
-    if found.update_rule != "sum":
-        refuse("normalizer", "update_rule", "keys that sum to 1 over the source weigh values that are added", "sum")
 
 
 def check_flags(cfg) -> None:

@@ -65,6 +65,18 @@ def hedgehog(weight):
     return phi
 
 
+def rfa(directions, sigma):
+    """Peng et al. 2021: [sin(w.y), cos(w.y)] / sqrt(m) of the m rows w, y = sigma x / |x|."""
+
+    def phi(x):
+        length = math.sqrt(sum(value * value for value in x))
+        y = [s * value / length if length else 0.0 for s, value in zip(sigma, x, strict=True)]
+        angles = [float(np.dot(row, y)) for row in directions]
+        return np.array([f(angle) / math.sqrt(len(angles)) for f in (math.sin, math.cos) for angle in angles])
+
+    return phi
+
+
 def exp(signs):
     """Shen et al. 2021, before their normalisation: exp(x), or [exp(x), exp(-x)]."""
 

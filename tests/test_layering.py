@@ -16,15 +16,16 @@ ALLOWED = {
     "_user_dir": set(),
     "feature_maps": {"_extension"},
     "ops": {"feature_maps", "_extension"},
-    "config": {"feature_maps", "ops", "_extension"},
-    "modules": {"config", "feature_maps", "ops", "_extension"},
+    "layers": {"feature_maps", "ops", "_extension"},
+    "config": {"layers", "feature_maps", "ops", "_extension"},
+    "modules": {"config", "layers", "feature_maps", "ops", "_extension"},
     "compat": set(),
     "files": set(),
     "records": set(),
     "tables": set(),
     "info": {"ops", "feature_maps", "_extension"},
-    "models": {"modules", "config", "feature_maps", "ops", "compat", "_extension"},
-    "tasks": {"models", "modules", "config", "feature_maps", "ops", "compat", "_extension"},
+    "models": {"modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
+    "tasks": {"models", "modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
     "cli": None,
     "__main__": None,
     "__init__": {"_user_dir"},
@@ -104,7 +105,7 @@ def test_the_naive_implementation_is_independent():
     assert imported == {"math", "numpy"}
 
 
-def test_operators_and_feature_maps_without_fairseq():
+def test_operators_and_layers_without_fairseq():
     code = """
 import sys
 
@@ -117,10 +118,15 @@ sys.meta_path.insert(0, Blocked())
 import torch
 import fwp_fairseq
 from fwp_fairseq import feature_maps, ops
+from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder
 x = torch.rand(1, 3, 2, 4)
 phi = feature_maps.build_feature_map("dpfp", 4)
 out, state = ops.delta_rule(x, x, x, x[..., 0], feature_map=phi, return_state=True)
 assert out.shape == (1, 3, 2, 4) and state.W.shape == (1, 2, 8, 4)
+out, state = FastWeightAttention(8, 2, update_rule="delta")(torch.rand(1, 3, 8))
+assert out.shape == (1, 3, 8) and state.W.shape == (1, 2, 8, 4)
+logits, state = FastWeightDecoder(5, embed_dim=8, num_heads=2)(torch.tensor([[1, 2]]))
+assert logits.shape == (1, 2, 5) and len(state) == 3
 assert not any(name.split(".")[0] == "fairseq" for name in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -175,10 +175,11 @@ def _own_parameters(parameters: dict, attentions: dict, maps: dict[str, str]) ->
             name in parameters and parameters[name].shape == new[name].shape for name in features
         )
         dtype = parameters[f"{prefix}q_proj.weight"].dtype
+        learned = {prefix + name for name, _ in attention.named_parameters()}
         for name, tensor in new.items():
             if name in features:
-                drawn = tensor.to(dtype) if attention.feature_map.learned else tensor  # random features stay float32
-                found[name] = parameters[name] if same else drawn
+                # Random directions stay float32.
+                found[name] = parameters[name] if same else tensor.to(dtype) if name in learned else tensor
             elif _OURS.fullmatch(name):
                 found[name] = parameters.get(name, tensor.to(dtype))
     return found

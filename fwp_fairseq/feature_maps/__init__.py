@@ -8,10 +8,11 @@ from .feature_map import FeatureMap, KernelOptions
 from .hedgehog import Hedgehog
 from .identity import Identity
 from .relu import Relu
+from .rfa import Rfa
 from .t2r import T2r
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, T2r, Hedgehog, Identity)
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, T2r, Hedgehog, Rfa, Identity)
 }
 
 # The parameters that set the width of a map (nu, m, ...), with their help texts.
@@ -82,7 +83,7 @@ def build_feature_map(
         d_key: width of the queries and keys that it will map, per head.
         d_dot: number of features wanted.
         heads: number of heads; needed only by a map that holds parameters per head.
-        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+: ``m``, d_dot = 2m; learned maps:
+        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+ and RFA: ``m``, d_dot = 2m; learned maps:
             ``n``; exponentials: ``signs``), and its further options (FAVOR+: ``scale``, ``orthogonal``).
 
     Raises:

@@ -36,9 +36,7 @@ class CarriedState:
 
     def keep(self, decoder: nn.Module, weights: Weights) -> None:
         """Stores the weights at the end of another segment. The gradient is cut here."""
-        self._of[decoder] = {
-            layer: FastWeights(W.detach(), None if z is None else z.detach()) for layer, (W, z) in weights.items()
-        }
+        self._of[decoder] = {layer: state.detach() for layer, state in weights.items()}
 
     def only(self) -> Weights:
         """Returns the weights of the one decoder that there is in training."""

@@ -1,33 +1,21 @@
 """One attention module for every combination of feature map, update rule, normaliser and site."""
 
-import math
-
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import ops
-from ..config import SiteConfig
-from ..feature_maps import FeatureMap, build_feature_map
-from ..ops.call import divide, state_type
+from ..layers.heads import EPS, Heads
+from ..layers.site_config import SiteConfig
 from . import incremental_state as states
-from .feature_normalizers import FEATURE_NORMALIZERS
-from .head_norm import HeadNorm
-from .query_key_norm import QueryKeyNorm
-
-_EPS = 1e-6
 
 
-class FastWeightAttention(FairseqIncrementalState, nn.Module):
+class FastWeightAttention(FairseqIncrementalState, Heads):
     """Multi-head attention with fast weights, a replacement for ``fairseq.modules.MultiheadAttention``.
 
-    It is called in the same way, and has the same parameter names and initialisation (q_proj, k_proj, v_proj, out_proj
-    with bias). The delta and gated rules add ``beta_proj``, which computes one write strength per head and source
-    position from the input of the keys. ``--fwp-qk-norm`` adds ``qk_norm``, one scale per head. Learned maps have their
-    parameters in ``feature_map`` and, if queries have a map of their own, in ``query_map``. ``--fwp-output-norm`` adds
-    ``output_norm``, one weight per value. Queries are not scaled by d_key^-1/2.
+    It is called in the same way, and has the same parameter names and initialisation; :class:`Heads` describes them.
 
     The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
     causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
@@ -59,69 +47,23 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         q_noise: float = 0.0,
         qn_block_size: int = 8,
     ):
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads
-        self.source_dim = source_dim or embed_dim
+        super().__init__(
+            embed_dim,
+            num_heads,
+            causal=site == "decoder",
+            config=config,
+            dropout=FairseqDropout(dropout, module_name=self.__class__.__name__),
+            source_dim=source_dim,
+        )
         self.site = site
-        self.config = config
-        self.normalize_features, self.normalize_output = config.normalizes
-        self.feature_map = config.build_feature_map(self.head_dim, num_heads)
-        # Of the queries, where a learned map is not the same for both.
-        self.query_map = None if self.feature_map.shared else config.build_feature_map(self.head_dim, num_heads)
-        self.feature_normalizer = FEATURE_NORMALIZERS.get(config.chosen_normalizer)
-        self.finished = build_feature_map("identity", self.feature_map.d_dot)
         self.decoding = None
         if config.backend != "reference":
             self.decoding = ops.Decoding(
-                config.update_rule, self.operator_map, *config.normalizes, eps=_EPS, backend=config.backend
+                config.update_rule, self.operator_map, *config.normalizes, eps=EPS, backend=config.backend
             )
-        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
-
-        def linear(width: int) -> nn.Module:
-            return quant_noise(nn.Linear(width, embed_dim), q_noise, qn_block_size)
-
-        # Created in the order of fairseq's own module, so that the same seed initialises both alike.
-        self.k_proj = linear(self.source_dim)
-        self.v_proj = linear(self.source_dim)
-        self.q_proj = linear(embed_dim)
-        self.out_proj = linear(embed_dim)
-        # The write strength of the paper's delta rule has no bias; the gate of Peng et al. has one.
-        self.beta_proj = (
-            None
-            if config.update_rule == "sum"
-            else nn.Linear(self.source_dim, num_heads, bias=config.update_rule == "gated")
-        )
-        # As in fairseq: smaller weights if the three projections have the same input width.
-        self.gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
-        self.qk_norm = None if config.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
-        self.output_norm = None if config.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj):
+            quant_noise(projection, q_noise, qn_block_size)
         self.need_weights_at_inference = True
-        self.reset_parameters()
-
-    @property
-    def operator_map(self) -> FeatureMap:
-        """What the operator applies; features that must be finished before they are normalised it takes as they are."""
-        return self.feature_map.rest() if self.feature_normalizer is None else self.finished
-
-    def _variance(self) -> float:
-        """Of an entry of a fresh query times that of a key, the square root; inputs have entries of variance 1."""
-        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
-        return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
-
-    def reset_parameters(self) -> None:
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=self.gain)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        nn.init.zeros_(self.out_proj.bias)
-        if self.beta_proj is not None:
-            # As in the paper's code: beta is about a half at the start of training.
-            nn.init.normal_(self.beta_proj.weight, std=0.02)
-            if self.beta_proj.bias is not None:
-                nn.init.zeros_(self.beta_proj.bias)
 
     def forward(
         self,
@@ -174,10 +116,7 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
             out, weights = self._decode_by_state(
                 q, key, key_padding_mask, saved, incremental_state, static_kv and "W" in saved, per_head
             )
-        if self.output_norm is not None:
-            out = self.output_norm(out)
-        out = out.transpose(0, 1).reshape(query.shape).to(query.dtype)  # features may be wider than what they are of
-        return self.out_proj(self.dropout_module(out)), weights
+        return self._output(out, query), weights
 
     def _attend_at_once(self, q: Tensor, key: Tensor, key_padding_mask: Tensor | None, per_head: bool | None):
         k, v, beta = self._project(key, key_padding_mask)
@@ -221,10 +160,8 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         self, q, key, key_padding_mask, saved, incremental_state, reads_only: bool, per_head
     ) -> tuple[Tensor, Tensor | None]:
         if reads_only:
-            k = q[:, :0]
-            v = q.new_empty(*k.shape[:3], self.head_dim)
-            beta = None if self.beta_proj is None else k[..., 0]
             key_padding_mask = None
+            k, v, beta = self._nothing_to_write(q)
         else:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
             k, v, beta = self._project(key, key_padding_mask)
@@ -239,64 +176,9 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
         states.store(self, incremental_state, buffer)
         return out, weights
 
-    def _project_queries(self, query: Tensor) -> Tensor:
-        """What the operator is given of the queries."""
-        q = self._prepared(self._split_heads(self.q_proj(query)), self.query_map or self.feature_map)
-        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
-
-    def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Likewise of what is written: keys, values and write strengths."""
-        k = self._prepared(self._split_heads(self.k_proj(key)), self.feature_map)
-        if self.feature_normalizer is not None:
-            k = self.feature_normalizer.keys(k, key_padding_mask)
-        v = self._split_heads(self.v_proj(key))
-        return k, v, None if self.beta_proj is None else self._strength(key)
-
-    def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
-        """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
-        if self.qk_norm is not None:
-            x = self.qk_norm(x)
-        x = x.transpose(1, 2)
-        return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
-
-    def _strength(self, key: Tensor) -> Tensor:
-        logits = self.beta_proj(key)
-        if logits.dtype in (torch.float16, torch.bfloat16):
-            logits = logits.float()
-        return torch.sigmoid(logits).transpose(0, 1)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """(L, B, C) -> (B, L, H, C / H), a view."""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
-
-    def _operate(self, q, k, v, beta, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
-        operator = getattr(ops, f"{self.config.update_rule}_rule")
-        return operator(
-            q,
-            k,
-            v,
-            *(() if beta is None else (beta,)),
-            feature_map=self.operator_map,
-            causal=self.site == "decoder",
-            key_padding_mask=key_padding_mask,
-            normalize_features=self.normalize_features,
-            normalize_output=self.normalize_output,
-            eps=_EPS,
-            backend=self.config.backend,
-            **state_options,
-        )
-
-    def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
-        """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
-        with torch.autocast(q.device.type, enabled=False):
-            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
-            gram = (phi_q @ phi_k.mT).transpose(0, 1)
-            if key_padding_mask is not None:
-                gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
-            if self.site == "decoder":
-                gram = gram.tril()
-            weights = divide(gram, gram.sum(-1, keepdim=True))
-        return weights if per_head else weights.mean(0)
+    @staticmethod
+    def _batch_first(x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding. Without --print-alignment (``need_attn``) nobody reads the attention weights."""
@@ -304,12 +186,6 @@ class FastWeightAttention(FairseqIncrementalState, nn.Module):
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         return states.reorder(self, incremental_state, new_order)
-
-    def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
-        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
-        shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
-        z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
-        return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
 
     def store_state(self, incremental_state: dict, state: ops.FastWeights) -> None:
         """Lets the next call with this incremental state go on from these fast weights."""

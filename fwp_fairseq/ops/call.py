@@ -22,6 +22,14 @@ class FastWeights(NamedTuple):
     W: Tensor
     z: Tensor | None
 
+    def detach(self) -> "FastWeights":
+        """The same state, through which no gradient flows back."""
+        return FastWeights(self.W.detach(), None if self.z is None else self.z.detach())
+
+    def select(self, rows: Tensor) -> "FastWeights":
+        """The state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
+        return FastWeights(self.W.index_select(0, rows), None if self.z is None else self.z.index_select(0, rows))
+
 
 def state_type(dtype: torch.dtype) -> torch.dtype:
     """The type of phi, sums and states for inputs of ``dtype``: float32 for half precision, else the same."""

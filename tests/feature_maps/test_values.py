@@ -21,6 +21,7 @@ BUILT = {
     "exp": {"signs": 2},
     "t2r": {"n": 7, "heads": 1},
     "hedgehog": {"n": 8, "heads": 1},
+    "rfa": {"m": 5, "heads": 1},
 }
 VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
 
@@ -95,6 +96,7 @@ def test_what_is_promised():
         "exp": (None, True, None),
         "t2r": (None, True, None),
         "hedgehog": (None, True, None),
+        "rfa": (0, False, None),
         "identity": (1, False, "identity"),
     }
 
@@ -169,7 +171,7 @@ def test_state(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     assert bool(list(phi.parameters())) == phi.learned
     parameters = {name for name, _ in phi.named_parameters()}
-    assert set(phi.state_dict()) == parameters | ({"seed", "projection"} if name == "favor" else set())
+    assert set(phi.state_dict()) == parameters | ({"seed", "projection"} if name in ("favor", "rfa") else set())
 
 
 @pytest.mark.parametrize("name", BUILT)

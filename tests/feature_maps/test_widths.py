@@ -24,6 +24,7 @@ from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
         ("t2r", 64, {"n": 32}, 32),
         ("exp", 64, {"signs": 2}, 128),
         ("hedgehog", 64, {"n": 32}, 64),
+        ("rfa", 64, {"m": 32}, 64),
     ],
 )
 def test_both_ways(name, d_key, parameters, d_dot):
@@ -34,7 +35,7 @@ def test_both_ways(name, d_key, parameters, d_dot):
     assert build_feature_map(name, d_key, d_dot, heads=1, **parameters).d_dot == d_dot
 
 
-@pytest.mark.parametrize("name", ["elu", "identity", "dpfp", "favor", "exp", "t2r", "hedgehog"])
+@pytest.mark.parametrize("name", ["elu", "identity", "dpfp", "favor", "exp", "t2r", "hedgehog", "rfa"])
 @pytest.mark.parametrize("d_key", [1, 2, 3, 7, 64])
 def test_every_width_is_possible_or_names_possible_ones(name, d_key):
     for d_dot in (*range(1, 40), 64, 127, 128, 129, 8191, 8192, 8193):

@@ -51,6 +51,8 @@ def naive_map(phi, head):
         return naive.dpfp(phi.nu)
     if phi.name == "favor":
         return naive.favor(phi.projection.double().numpy(), phi.d_key**-0.25)
+    if phi.name == "rfa":
+        return naive.rfa(phi.projection[head].double().numpy(), phi.sigma[head].numpy())
     if phi.learned:
         weight = phi.weight[head].numpy()
         return naive.t2r(weight, phi.bias[head].numpy()) if phi.name == "t2r" else naive.hedgehog(weight)

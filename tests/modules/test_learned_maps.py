@@ -1,4 +1,4 @@
-"""Hedgehog and T2R in attention: the function and its gradients, decoding, and whose the parameters are."""
+"""Hedgehog, T2R and RFA in attention: the function and its gradients, decoding, and whose the parameters are."""
 
 import pytest
 import torch
@@ -7,13 +7,19 @@ from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expec
 from tests.tolerances import assert_close
 
 D_KEY = EMBED // HEADS
-WIDTHS = {"hedgehog": 10, "t2r": 9}
+WIDTHS = {"hedgehog": 10, "t2r": 9, "rfa": 64}
 
 
 @pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
 @pytest.mark.parametrize(
     "feature_map, rule, qk_norm",
-    [("hedgehog", "sum", "none"), ("t2r", "sum", "none"), ("hedgehog", "delta", "l2"), ("t2r", "gated", "l2")],
+    [
+        ("hedgehog", "sum", "none"),
+        ("t2r", "sum", "none"),
+        ("hedgehog", "delta", "l2"),
+        ("t2r", "gated", "l2"),
+        ("rfa", "gated", "none"),
+    ],
 )
 def test_computes_what_the_papers_say(feature_map, rule, qk_norm, site):
     module = build(site, feature_map, rule, d_dot=WIDTHS[feature_map], qk_norm=qk_norm)
@@ -26,7 +32,7 @@ def test_computes_what_the_papers_say(feature_map, rule, qk_norm, site):
 
 
 @pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
-@pytest.mark.parametrize("feature_map, rule", [("hedgehog", "delta"), ("t2r", "gated"), ("t2r", "sum")])
+@pytest.mark.parametrize("feature_map, rule", [("hedgehog", "delta"), ("t2r", "gated"), ("rfa", "gated")])
 @torch.no_grad()
 def test_decoding_step_by_step(feature_map, rule, backend):
     for site in ("decoder", "cross"):
@@ -47,7 +53,7 @@ def test_decoding_step_by_step(feature_map, rule, backend):
 
 
 def test_whose_the_parameters_are():
-    """T2R has one W and b for queries and keys, Hedgehog a W for each."""
+    """T2R has one W and b for queries and keys, RFA one sigma, Hedgehog a W for each."""
     shapes = {}
     for name, d_dot in WIDTHS.items():
         parameters = build(feature_map=name, d_dot=d_dot).named_parameters()
@@ -55,6 +61,7 @@ def test_whose_the_parameters_are():
     assert shapes == {
         "t2r": {"feature_map.weight": (HEADS, 9, D_KEY), "feature_map.bias": (HEADS, 9)},
         "hedgehog": {"feature_map.weight": (HEADS, 5, D_KEY), "query_map.weight": (HEADS, 5, D_KEY)},
+        "rfa": {"feature_map.sigma": (HEADS, D_KEY)},
     }
 
 
@@ -66,7 +73,7 @@ def test_compiled_relu_serves_t2r():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("feature_map", WIDTHS)
+@pytest.mark.parametrize("feature_map", ["hedgehog", "t2r"])
 def test_half_precision(feature_map, dtype):
     wide = build("decoder", feature_map, d_dot=WIDTHS[feature_map])
     query = random(12)

@@ -1,0 +1,74 @@
+"""What maps of random features have in common: their widths, and when their directions are drawn, kept and redrawn."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .feature_map import FeatureMap
+
+
+class RandomFeatures(FeatureMap):
+    """A map with two features for each of m random directions, which a subclass draws; d_dot = 2m.
+
+    ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
+    In training, :meth:`set_num_updates` (fairseq calls it before every update) draws other directions from the saved
+    seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
+    """
+
+    parameters_help: ClassVar = {"m": "number of random directions"}
+
+    def __init__(self, d_key: int, m: int):
+        super().__init__(d_key, self.width_for(d_key, m))
+        self.m = m
+
+    def keep_directions(self) -> None:
+        """Draws the seed and the first directions; a subclass calls it at the end of its ``__init__``."""
+        self.register_buffer("seed", torch.randint(2**31, ()))
+        self.register_buffer("projection", self._draw(0))
+        self.register_buffer("training_projection", self.projection.clone(), persistent=False)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Draws directions, float32, on the CPU."""
+        raise NotImplementedError
+
+    @property
+    def directions_shape(self) -> tuple[int, ...]:
+        """The shape of what :meth:`draw` returns."""
+        raise NotImplementedError
+
+    def _draw(self, num_updates: int) -> Tensor:
+        if self.seed.is_meta:  # a model on the meta device has shapes only, and no seed to draw from
+            return self.seed.new_empty(self.directions_shape, dtype=torch.float32)
+        return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Draws the directions for the next training batch; evaluation keeps its own."""
+        self.training_projection = self._draw(num_updates + 1).to(self.projection.device)
+
+    def _apply(self, fn, *args, **kwargs):
+        projections = self.projection, self.training_projection
+        super()._apply(fn, *args, **kwargs)
+        if self.projection.dtype in (torch.float16, torch.bfloat16):
+            self.projection, self.training_projection = (p.to(self.projection.device) for p in projections)
+        return self
+
+    def current_projection(self) -> Tensor:
+        return self.training_projection if self.training else self.projection
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, m={self.m}"
+
+    @classmethod
+    def width_for(cls, d_key: int, m: int) -> int:
+        if m < 1:
+            raise ValueError(f"{cls.name} feature map: m = {m}, expected at least 1")
+        return 2 * m
+
+    @classmethod
+    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
+        return {"m": d_dot // 2} if d_dot % 2 == 0 and d_dot >= 2 else None
+
+    @classmethod
+    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
+        return [2] if d_dot < 2 else [d_dot - 1, d_dot + 1]

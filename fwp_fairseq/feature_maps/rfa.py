@@ -1,0 +1,69 @@
+"""RFA, random Fourier features of the direction of the input (Peng et al. 2021)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .feature_map import FeatureMap
+from .identity import Identity
+from .random_features import RandomFeatures
+
+
+class Rfa(RandomFeatures):
+    """phi(x) = [sin(W_h y), cos(W_h y)] / sqrt(m), y = sigma_h * x / |x|, for head h; d_dot = 2m.
+
+    Peng et al. 2021, "Random Feature Attention", Sec. 2.2 and 3: the m rows of W_h are drawn from N(0, I), and sigma_h
+    has one learned number for each dimension of x, which starts as 1, so that sigma_h times a row is drawn from
+    N(0, diag(sigma_h^2)). Queries and keys have the same. phi(q).phi(k) is the mean of cos(w.(y_q - y_k)) over the rows
+    w, an unbiased estimate of the Gaussian kernel exp(-|y_q - y_k|^2 / 2). For equal sigma this is
+    exp(-sigma^2) exp(sigma^2 cos(q, k)), the kernel of softmax attention over directions. The standard deviation of the
+    estimate is 1 / sqrt(2m) at most, whatever the lengths of q and k, and phi(x) always has the length 1.
+
+    Features can be negative, and so can their products with the accumulated keys: a denominator can come close to 0
+    where the kernel is small. Dividing features by their sum makes no sense, and the normalisers that do so are
+    refused. A vector of zeros has no direction, and y = 0.
+
+    Training uses other W_h for each update, evaluation always the same ones (:class:`RandomFeatures`). The paper's code
+    does so too, but draws them from a pool of fixed ones.
+
+    The features are computed before the operator, in float32 or wider, and given to it as they are: d_dot numbers a
+    position in memory, and as many again for the backward pass. Cost: m d_key multiplications, m sines and m cosines.
+    """
+
+    name = "rfa"
+    title = "RFA, learned variances"
+    widths = "2m, naturally 2 d_key"
+    per_head = True
+    learned = True
+    homogeneity = 0
+
+    def __init__(self, d_key: int, m: int, heads: int):
+        super().__init__(d_key, m)
+        self.heads = heads
+        self.operator_map = Identity(self.d_dot)
+        self.sigma = nn.Parameter(torch.ones(heads, d_key))
+        self.keep_directions()
+
+    @property
+    def directions_shape(self) -> tuple[int, ...]:
+        return self.heads, self.m, self.d_key
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        return torch.randn(self.directions_shape, generator=generator, dtype=torch.float64).float()
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def features(self, x: Tensor) -> Tensor:
+        length = x.norm(dim=-1, keepdim=True)
+        y = x / length.masked_fill(length == 0, 1) * self.sigma[:, None].to(x.dtype)
+        angles = y @ self.current_projection().to(x.dtype).mT
+        return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(self.m)
+
+    def rest(self) -> FeatureMap:
+        return self.operator_map
+
+    @classmethod
+    def natural_parameters(cls, d_key: int) -> dict[str, int]:
+        return {"m": d_key}

@@ -1,0 +1,89 @@
+"""A small language model with fast weights."""
+
+import math
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..ops import FastWeights
+from .attention import FastWeightAttention
+
+# The fast weights of every layer.
+DecoderState = tuple[FastWeights, ...]
+
+
+class DecoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + feed-forward(norm(x)): the Transformer's layer with the norms first."""
+
+    def __init__(self, embed_dim: int, num_heads: int, ffn_dim: int, dropout: float, **attention: Any):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(embed_dim)
+        self.attention = FastWeightAttention(embed_dim, num_heads, causal=True, **attention)
+        self.ffn_norm = nn.LayerNorm(embed_dim)
+        self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, embed_dim))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, state: FastWeights | None) -> tuple[Tensor, FastWeights]:
+        y, state = self.attention(self.attention_norm(x), state=state)
+        x = x + self.dropout(y)
+        return x + self.dropout(self.ffn(self.ffn_norm(x))), state
+
+
+class FastWeightDecoder(nn.Module):
+    """A decoder-only language model: token embedding, layers of attention and feed-forward, tied output.
+
+    It has no positions: the delta and the gated rule know what was written last, and without positions a text may be of
+    any length. The state, whose size does not depend on the text, carries everything that was read (Schlag et al. 2021,
+    Sec. 6.3, train and evaluate language models in this way).
+
+    Args:
+        vocabulary: number of tokens.
+        embed_dim, num_heads: as in :class:`FastWeightAttention`.
+        num_layers: number of layers.
+        ffn_dim: inner width of the feed-forward part; 4 embed_dim by default.
+        dropout: after the embedding and each part of a layer, in training.
+        attention: further options of :class:`FastWeightAttention`; the rule is ``gated`` if none is given.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        embed_dim: int = 128,
+        num_heads: int = 4,
+        num_layers: int = 3,
+        ffn_dim: int | None = None,
+        dropout: float = 0.0,
+        **attention: Any,
+    ):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embed_dim)
+        nn.init.normal_(self.embedding.weight, std=embed_dim**-0.5)
+        self.dropout = nn.Dropout(dropout)
+        attention = {"update_rule": "gated"} | attention
+        self.layers = nn.ModuleList(
+            DecoderLayer(embed_dim, num_heads, ffn_dim or 4 * embed_dim, dropout, **attention)
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(embed_dim)
+
+    def forward(self, tokens: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
+        """Reads tokens (B, T), int64, on top of a state.
+
+        Returns:
+            ``(logits, state)``: logits (B, T, vocabulary) of the token after each position, and the fast weights of
+            every layer after the last one. ``[layer.detach() for layer in state]`` cuts the gradient between two
+            segments of a text, ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
+        """
+        x = self.dropout(self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim))
+        states = []
+        for number, layer in enumerate(self.layers):
+            x, after = layer(x, None if state is None else state[number])
+            states.append(after)
+        return F.linear(self.norm(x), self.embedding.weight), tuple(states)
+
+    def step(self, token: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
+        """Reads one token (B,) on top of a state: (logits (B, vocabulary), state)."""
+        logits, state = self(token[:, None], state)
+        return logits[:, 0], state

@@ -1,0 +1,181 @@
+"""What the heads of attention with fast weights compute, whatever framework calls them."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .. import ops
+from ..feature_maps import FeatureMap, build_feature_map
+from ..ops.call import divide, state_type
+from .feature_normalizers import FEATURE_NORMALIZERS
+from .head_norm import HeadNorm
+from .query_key_norm import QueryKeyNorm
+from .site_config import SiteConfig
+
+EPS = 1e-6
+
+
+class Heads(nn.Module):
+    """Projections, feature map, norms and update rule of one site; a subclass adds ``forward``.
+
+    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention. The
+    delta and gated rules add ``beta_proj``, which computes one write strength per head and source position from the
+    input of the keys. ``qk_norm`` adds one scale per head. Learned maps have their parameters in ``feature_map`` and,
+    if queries have a map of their own, in ``query_map``. ``output_norm`` adds one weight per value. Queries are not
+    scaled by d_key^-1/2.
+
+    Args:
+        embed_dim: width of queries and output.
+        num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
+        causal: whether a position reads after its own write, or after everything is written.
+        config: the options of this site.
+        dropout: applied to the values read, since there are no attention weights to drop.
+        source_dim: width of the keys' input; embed_dim by default.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        config: SiteConfig,
+        dropout: nn.Module,
+        source_dim: int | None = None,
+    ):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.source_dim = source_dim or embed_dim
+        self.causal = causal
+        self.config = config
+        self.normalize_features, self.normalize_output = config.normalizes
+        self.feature_map = config.build_feature_map(self.head_dim, num_heads)
+        # Of the queries, where a learned map is not the same for both.
+        self.query_map = None if self.feature_map.shared else config.build_feature_map(self.head_dim, num_heads)
+        self.feature_normalizer = FEATURE_NORMALIZERS.get(config.chosen_normalizer)
+        self.finished = build_feature_map("identity", self.feature_map.d_dot)
+        # Created in the order of fairseq's own module, so that the same seed initialises both alike.
+        self.k_proj = nn.Linear(self.source_dim, embed_dim)
+        self.v_proj = nn.Linear(self.source_dim, embed_dim)
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        # The write strength of the paper's delta rule has no bias; the gate of Peng et al. has one.
+        self.beta_proj = (
+            None
+            if config.update_rule == "sum"
+            else nn.Linear(self.source_dim, num_heads, bias=config.update_rule == "gated")
+        )
+        # As in fairseq: smaller weights if the three projections have the same input width.
+        self.gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
+        self.qk_norm = None if config.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
+        self.output_norm = None if config.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        self.dropout_module = dropout
+        self.reset_parameters()
+
+    @property
+    def operator_map(self) -> FeatureMap:
+        """What the operator applies; features that must be finished before they are normalised it takes as they are."""
+        return self.feature_map.rest() if self.feature_normalizer is None else self.finished
+
+    def _variance(self) -> float:
+        """Of an entry of a fresh query times that of a key, the square root; inputs have entries of variance 1."""
+        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
+        return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
+
+    def reset_parameters(self) -> None:
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=self.gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+        if self.beta_proj is not None:
+            # As in the paper's code: beta is about a half at the start of training.
+            nn.init.normal_(self.beta_proj.weight, std=0.02)
+            if self.beta_proj.bias is not None:
+                nn.init.zeros_(self.beta_proj.bias)
+
+    def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
+        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
+        shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
+        z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
+        return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
+
+    @staticmethod
+    def _batch_first(x: Tensor) -> Tensor:
+        """(B, L, ...) of the caller's layout, or the other way round; a subclass may have another layout."""
+        return x
+
+    def _project_queries(self, query: Tensor) -> Tensor:
+        """What the operator is given of the queries."""
+        q = self._prepared(self._split_heads(self.q_proj(query)), self.query_map or self.feature_map)
+        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
+
+    def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Likewise of what is written: keys, values and write strengths."""
+        k = self._prepared(self._split_heads(self.k_proj(key)), self.feature_map)
+        if self.feature_normalizer is not None:
+            k = self.feature_normalizer.keys(k, key_padding_mask)
+        v = self._split_heads(self.v_proj(key))
+        return k, v, None if self.beta_proj is None else self._strength(key)
+
+    def _nothing_to_write(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and write strengths of no position, for a call that only reads with q."""
+        k = q[:, :0]
+        return k, q.new_empty(*k.shape[:3], self.head_dim), None if self.beta_proj is None else k[..., 0]
+
+    def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
+        """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
+        if self.qk_norm is not None:
+            x = self.qk_norm(x)
+        x = x.transpose(1, 2)
+        return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
+
+    def _strength(self, key: Tensor) -> Tensor:
+        logits = self.beta_proj(key)
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()
+        return self._batch_first(torch.sigmoid(logits))
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
+        return self._batch_first(x.unflatten(-1, (self.num_heads, self.head_dim)))
+
+    def _output(self, out: Tensor, query: Tensor) -> Tensor:
+        """From what the heads read, (B, T, H, d_value), to the result for these queries, in their layout and type."""
+        if self.output_norm is not None:
+            out = self.output_norm(out)
+        out = self._batch_first(out).reshape(query.shape).to(query.dtype)  # features may be wider than what they are of
+        return self.out_proj(self.dropout_module(out))
+
+    def _operate(self, q, k, v, beta, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
+        operator = getattr(ops, f"{self.config.update_rule}_rule")
+        return operator(
+            q,
+            k,
+            v,
+            *(() if beta is None else (beta,)),
+            feature_map=self.operator_map,
+            causal=self.causal,
+            key_padding_mask=key_padding_mask,
+            normalize_features=self.normalize_features,
+            normalize_output=self.normalize_output,
+            eps=EPS,
+            backend=self.config.backend,
+            **state_options,
+        )
+
+    def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
+        """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
+        with torch.autocast(q.device.type, enabled=False):
+            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
+            gram = (phi_q @ phi_k.mT).transpose(0, 1)
+            if key_padding_mask is not None:
+                gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
+            if self.causal:
+                gram = gram.tril()
+            weights = divide(gram, gram.sum(-1, keepdim=True))
+        return weights if per_head else weights.mean(0)

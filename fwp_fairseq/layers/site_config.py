@@ -1,0 +1,105 @@
+"""The options of attention with fast weights at one site, and which of them contradict each other."""
+
+from typing import NamedTuple
+
+from ..feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, width_for
+
+QK_NORMS = ("none", "l2")
+OUTPUT_NORMS = ("none", "rms")
+# Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2 and positions.
+# "auto" means the normaliser that the paper uses with the update rule.
+NORMALIZERS = {
+    "attention": (False, True),
+    "sum": (True, False),
+    "both": (True, True),
+    "none": (False, False),
+    "l2": (False, False),
+    "positions": (False, False),
+}
+# Name to what the rule does, and the normaliser that the paper uses with it.
+UPDATE_RULES = {
+    "sum": ("linear attention", "attention"),
+    "delta": ("replaces what the key held, with a learned strength", "sum"),
+    "gated": ("all earlier content decays", "attention"),
+}
+_SUMS_FEATURES = ("sum", "both", "positions")
+
+
+class Contradiction(NamedTuple):
+    """An option that cannot be had together with the others.
+
+    Attributes:
+        options: its name, and that of the option that it contradicts if there is one.
+        why: the reason.
+        expected: what the first option can be instead.
+    """
+
+    options: tuple[str, ...]
+    why: str
+    expected: str
+
+
+class SiteConfig(NamedTuple):
+    """The options of one site. With ``feature_map`` "softmax" it has stock attention, and the others are unused."""
+
+    feature_map: str
+    d_dot: int | None
+    update_rule: str
+    normalizer: str
+    backend: str = "auto"
+    qk_norm: str = "none"
+    output_norm: str = "none"
+
+    @property
+    def is_softmax(self) -> bool:
+        return self.feature_map == "softmax"
+
+    @property
+    def chosen_normalizer(self) -> str:
+        """What "auto" stands for; a norm of the output takes the place of a denominator."""
+        if self.normalizer != "auto":
+            return self.normalizer
+        _, papers = UPDATE_RULES[self.update_rule]
+        return "none" if papers == "attention" and self.output_norm != "none" else papers
+
+    @property
+    def normalizes(self) -> tuple[bool, bool]:
+        """(normalize_features, normalize_output) of the operator."""
+        return NORMALIZERS[self.chosen_normalizer]
+
+    def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
+        return build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
+
+    def contradiction(self, causal: bool) -> Contradiction | None:
+        """Finds a norm or normaliser that would have no effect, or that cannot work with the other options."""
+        phi, normalizer = FEATURE_MAPS[self.feature_map], self.chosen_normalizer
+        if self.qk_norm != "none" and phi.homogeneity is not None:
+            why = "this map is homogeneous, so the learned scale multiplies all features alike"
+            return Contradiction(("qk_norm", "feature_map"), why, "none, or another map")
+        if self.output_norm != "none" and self.normalizes[1]:
+            why = "the norm undoes what the denominator does"
+            return Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2, positions or none")
+        if not phi.non_negative and normalizer in _SUMS_FEATURES:
+            why = f"features of this map can be negative, so they cannot be divided by their sum ({normalizer})"
+            return Contradiction(("normalizer", "feature_map"), why, "attention or none")
+        if normalizer == "positions" and causal:
+            why = (
+                "in causal attention, as the decoder's self-attention is, a position must not know of later ones, and "
+                "this normaliser divides its key by a sum over all"
+            )
+            return Contradiction(("normalizer",), why, "another one")
+        if normalizer == "positions" and self.update_rule != "sum":
+            why = "keys that sum to 1 over the source weigh values that are added"
+            return Contradiction(("normalizer", "update_rule"), why, "another one, or the rule sum")
+        return None
+
+    def describe(self, d_key: int) -> str:
+        """One line that names everything a checkpoint's weights depend on."""
+        if self.is_softmax:
+            return "softmax"
+        width = self.d_dot or width_for(self.feature_map, d_key)
+        parts = [f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule}"]
+        parts.append(f"normalizer={self.chosen_normalizer}")
+        # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
+        norms = {"qk-norm": self.qk_norm, "output-norm": self.output_norm}
+        return " ".join(parts + [f"{name}={value}" for name, value in norms.items() if value != "none"])

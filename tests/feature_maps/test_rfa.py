@@ -1,0 +1,67 @@
+"""RFA: the kernel that its features estimate, and when the directions are redrawn."""
+
+import pytest
+import torch
+
+from fwp_fairseq.feature_maps import build_feature_map
+from tests import naive
+from tests.tolerances import assert_close
+
+D_KEY, HEADS = 4, 2
+
+
+def build(m=8):
+    """In evaluation mode, with another sigma for every number."""
+    phi = build_feature_map("rfa", D_KEY, m=m, heads=HEADS).eval()
+    torch.nn.init.uniform_(phi.sigma, 0.5, 1.5)
+    return phi
+
+
+def test_values_are_those_of_the_naive_implementation_in_each_head():
+    phi, x = build(), torch.randn(HEADS, 3, D_KEY, dtype=torch.float64)
+    x[0, 0] = 0
+    with torch.no_grad():
+        found = phi(x)
+        for h in range(HEADS):
+            one = naive.rfa(phi.projection[h].double().numpy(), phi.sigma[h].double().numpy())
+            for t in range(3):
+                assert_close(found[h, t], one(x[h, t].numpy()), "rounding")
+    assert_close(found.square().sum(-1), torch.ones(HEADS, 3), "rounding")
+
+
+@torch.no_grad()
+def test_estimates_the_gaussian_kernel_of_directions():
+    """The mean of 400 draws of 64 directions: its standard deviation is 1 / sqrt(2 * 64 * 400) = 0.0044 at most."""
+    phi = build(m=64).train()
+    q, k = 10 * torch.randn(2, HEADS, 5, D_KEY, dtype=torch.float64)
+    mean = torch.zeros(HEADS, 5, dtype=torch.float64)
+    for number in range(400):
+        phi.set_num_updates(number)
+        mean += (phi(q) * phi(k)).sum(-1) / 400
+    directions = q / q.norm(dim=-1, keepdim=True) - k / k.norm(dim=-1, keepdim=True)
+    expected = (-(phi.sigma.double()[:, None] * directions).square().sum(-1) / 2).exp()
+    assert (mean - expected).abs().max() < 5 * 0.0044
+
+
+def test_training_redraws_and_evaluation_keeps_its_directions():
+    phi, other, x = build(), build(), torch.randn(HEADS, 3, D_KEY)
+    other.load_state_dict(phi.state_dict())
+    kept = phi(x)
+    assert torch.equal(other(x), kept)
+    drawn = []
+    for updates in (0, 1, 1000):
+        for y in (phi, other):
+            y.train().set_num_updates(updates)
+        assert torch.equal(phi(x), other(x))
+        drawn.append(phi(x))
+        assert torch.equal(phi.eval()(x), kept)
+    assert len({tuple(y.flatten().tolist()) for y in (kept, *drawn)}) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_keeps_the_directions(dtype):
+    phi = build()
+    projection = phi.projection.clone()
+    phi.to(dtype)
+    assert phi.sigma.dtype == dtype and torch.equal(phi.projection, projection)
+    assert phi.prepare(torch.randn(HEADS, 3, D_KEY, dtype=dtype)).dtype == torch.float32

@@ -1,0 +1,161 @@
+"""The layers without fairseq: the results of fairseq's module with the same weights, states, steps, refusals."""
+
+import pytest
+import torch
+
+from fwp_fairseq.config import SiteConfig
+from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder
+from fwp_fairseq.modules import FastWeightAttention as FairseqAttention
+from tests.tolerances import assert_close
+
+EMBED, HEADS, BATCH, LENGTH = 12, 2, 3, 9
+# (feature map, rule, normaliser, norm of queries and keys, norm of what is read, d_dot)
+OPTIONS = {
+    "dpfp-sum": ("dpfp", "sum", "auto", "none", "none", 24),
+    "elu-delta": ("elu", "delta", "auto", "l2", "rms", None),
+    "favor-gated": ("favor", "gated", "both", "none", "none", 16),
+    "hedgehog-delta": ("hedgehog", "delta", "l2", "none", "none", 8),
+    "rfa-gated": ("rfa", "gated", "auto", "none", "none", 32),
+}
+SITES = {"decoder": True, "encoder": False, "cross": False}
+
+
+def build(case: str, causal=True, **options) -> FastWeightAttention:
+    feature_map, rule, normalizer, qk_norm, output_norm, d_dot = OPTIONS[case]
+    layer = FastWeightAttention(
+        EMBED, HEADS, causal=causal, feature_map=feature_map, update_rule=rule, normalizer=normalizer, qk_norm=qk_norm,
+        output_norm=output_norm, d_dot=d_dot, **options,
+    )  # fmt: skip
+    return layer.double().eval()
+
+
+def random(length=LENGTH, width=EMBED):
+    return torch.randn(BATCH, length, width, dtype=torch.float64)
+
+
+def pads(length=LENGTH):
+    mask = torch.zeros(BATCH, length, dtype=torch.bool)
+    mask[1, -2:] = mask[2, :3] = True
+    return mask
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+@torch.no_grad()
+def test_the_same_weights_give_what_fairseqs_module_gives(case):
+    feature_map, rule, normalizer, qk_norm, output_norm, d_dot = OPTIONS[case]
+    config = SiteConfig(feature_map, d_dot, rule, normalizer, qk_norm=qk_norm, output_norm=output_norm)
+    for site, causal in SITES.items():
+        width = 10 if site == "cross" else EMBED
+        theirs = FairseqAttention(EMBED, HEADS, site=site, config=config, source_dim=width).double().eval()
+        layer = build(case, causal, source_dim=width)
+        layer.load_state_dict(theirs.state_dict())
+        x, source = random(), random(7, width)
+        for mask in (None, pads(7) if site == "cross" else pads()):
+            key = (source if site == "cross" else x).transpose(0, 1)
+            expected, _ = theirs(x.transpose(0, 1), key, key, key_padding_mask=mask, static_kv=site == "cross")
+            out, _ = layer(x, source if site == "cross" else None, key_padding_mask=mask)
+            assert_close(out, expected.transpose(0, 1), "model")
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+@torch.no_grad()
+def test_steps_and_pieces_equal_the_whole(case):
+    layer, x = build(case), random()
+    whole, last = layer(x)
+    first, state = layer(x[:, :4])
+    second, end = layer(x[:, 4:], state=state)
+    assert_close(torch.cat([first, second], 1), whole, "model")
+    assert_close(end.W, last.W, "model")
+    assert (end.z is None) == (last.z is None) == (not layer.normalize_output)
+    state = None
+    for t in range(LENGTH):
+        out, state = layer.step(x[:, t], state)
+        assert_close(out, whole[:, t], "model")
+        if t == 4:  # as a beam search does: rows change places, and one is dropped
+            rows = torch.tensor([2, 0])
+            x, whole, state = x[rows], whole[rows], state.select(rows)
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+@torch.no_grad()
+def test_a_source_is_written_once_or_in_pieces_and_only_read(case):
+    layer, x, source, mask = build(case, False, source_dim=10), random(4), random(7, 10), pads(7)
+    whole, state = layer(x, source, key_padding_mask=mask)
+    assert_close(layer.read(x, state), whole, "model")
+    for t in range(4):
+        assert_close(layer.read(x[:, [t]], state), whole[:, [t]], "model")
+    _, state = layer(x, source[:, :3], key_padding_mask=mask[:, :3])
+    assert_close(layer(x, source[:, 3:], key_padding_mask=mask[:, 3:], state=state)[0], whole, "model")
+
+
+def test_gradients_flow_through_the_state_until_it_is_detached():
+    model = FastWeightDecoder(7, embed_dim=EMBED, num_heads=HEADS, num_layers=2).double()
+    tokens = torch.randint(7, (BATCH, LENGTH))
+    gradients = []
+    for cut in (LENGTH, 4, "detached"):
+        first = 4 if cut == "detached" else cut
+        logits, state = model(tokens[:, :first])
+        if cut == "detached":
+            state = [layer.detach() for layer in state]
+        rest, _ = model(tokens[:, first:], state)
+        weight = model.layers[0].attention.v_proj.weight
+        gradients.append(torch.autograd.grad(torch.cat([logits, rest], 1).square().sum(), weight)[0])
+    assert_close(gradients[1], gradients[0], "model")
+    assert (gradients[2] - gradients[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("options", [{}, {"feature_map": "elu", "update_rule": "delta", "backend": "chunked"}], ids=str)
+@torch.no_grad()
+def test_the_decoder_step_by_step_and_in_pieces(options):
+    model = FastWeightDecoder(7, embed_dim=EMBED, num_heads=HEADS, num_layers=2, dropout=0.1, **options).double().eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    tokens = torch.randint(7, (BATCH, LENGTH))
+    whole, _ = model(tokens)
+    assert whole.shape == (BATCH, LENGTH, 7)
+    first, state = model(tokens[:, :4])
+    assert_close(torch.cat([first, model(tokens[:, 4:], state)[0]], 1), whole, "model")
+    sizes, state = set(), None
+    for t in range(LENGTH):
+        logits, state = model.step(tokens[:, t], state)
+        assert_close(logits, whole[:, t], "model")
+        sizes.add(sum(x.numel() for layer in state for x in layer if x is not None))
+        if t == 4:
+            rows = torch.tensor([2, 2, 0])
+            tokens, whole, state = tokens[rows], whole[rows], [layer.select(rows) for layer in state]
+    assert len(sizes) == 1
+    later = tokens.clone()
+    later[:, 5:] = 0
+    assert torch.equal(model(later)[0][:, :5], model(tokens)[0][:, :5])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"update_rule": "hebb"}, "update_rule = 'hebb', expected one of sum, delta, gated"),
+        ({"backend": "fast"}, "backend = 'fast', expected one of auto"),
+        ({"feature_map": "softmax"}, "feature map 'softmax' is unknown, expected one of elu, dpfp"),
+        ({"d_dot": 13}, "d_dot = 13 is impossible for the dpfp feature map with d_key = 6; nearest possible: 12"),
+        ({"qk_norm": "l2"}, "qk_norm = 'l2' contradicts feature_map = 'dpfp': .* expected none, or another map"),
+        ({"normalizer": "positions"}, "normalizer = 'positions': in causal attention.* expected another one"),
+        ({"feature_map": "rfa", "update_rule": "delta"}, r"normalizer = 'auto' .* 'rfa': .* negative.*\(sum\)"),
+        ({"normalizer": "both", "output_norm": "rms"}, "normalizer = 'both' contradicts output_norm = 'rms'"),
+        ({"num_heads": 5}, "embed_dim = 12 is not divisible by num_heads = 5"),
+    ],
+    ids=str,
+)
+def test_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FastWeightAttention(EMBED, **{"num_heads": HEADS} | options)
+
+
+def test_calls_that_do_not_fit_are_refused():
+    causal, cross, x = build("dpfp-sum"), build("dpfp-sum", causal=False), random()
+    for call, message in (
+        (lambda: causal(x, x), "source is given to causal attention, expected None"),
+        (lambda: causal.read(x, causal(x)[1]), "read is for attention with causal=False"),
+        (lambda: cross.step(x[:, 0]), "step is for attention with causal=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
