@@ -1,6 +1,5 @@
 """A small language model with fast weights."""
 
-import math
 from typing import Any
 
 import torch.nn.functional as F
@@ -59,7 +58,7 @@ class FastWeightDecoder(nn.Module):
     ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embed_dim)
-        nn.init.normal_(self.embedding.weight, std=embed_dim**-0.5)
+        nn.init.normal_(self.embedding.weight, std=0.02)  # all logits begin close to 0
         self.dropout = nn.Dropout(dropout)
         attention = {"update_rule": "gated"} | attention
         self.layers = nn.ModuleList(
@@ -76,7 +75,7 @@ class FastWeightDecoder(nn.Module):
             every layer after the last one. ``[layer.detach() for layer in state]`` cuts the gradient between two
             segments of a text, ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
         """
-        x = self.dropout(self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim))
+        x = self.dropout(self.embedding(tokens))
         states = []
         for number, layer in enumerate(self.layers):
             x, after = layer(x, None if state is None else state[number])
