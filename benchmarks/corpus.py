@@ -36,12 +36,15 @@ def _pieces(lines: list[str], vocabulary: int) -> sentencepiece.SentencePiecePro
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
+def folder() -> Path:
+    return Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
+
+
 @cache
 def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
     """Returns the size of the joint vocabulary, and the pieces of each pair."""
     prefix, vocabulary = SENTENCES[name]
-    folder = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
-    sides = [_lines(folder / f"{prefix}.{language}.gz") for language in ("en", "de")]
+    sides = [_lines(folder() / f"{prefix}.{language}.gz") for language in ("en", "de")]
     pieces = _pieces([*sides[0], *sides[1]], vocabulary)
     encoded = [pieces.encode(lines, out_type=int) for lines in sides]
     return pieces.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]

@@ -1,238 +1,221 @@
 #!/usr/bin/env bash
-# Builds, checks and times the CUDA kernels on a machine with a GPU; see --help.
+# Builds, checks and times the CUDA kernels on a machine with a GPU, one part at a call; see --help.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/gpu_check.sh [--help] [--only PARTS] [--record DIR] [--time-limit SECONDS]
+usage: scripts/gpu_check.sh [--help] [--record DIR] [--time-limit SECONDS] PART
 
-Checks the CUDA kernels on this machine's GPU and, if the checks pass, times them. Ends within ten minutes on any machine.
-
-Needs no network and installs nothing. It needs a Python with torch (a CUDA build), pytest, hypothesis and numpy; nvcc of
-the same major version as torch's CUDA; and g++. Two packages make it faster: ninja, without which sources are compiled one
-after another, and pytest-xdist, without which only one process for each file of tests runs.
-
-  --only PARTS   some of build,test,sanitize,benchmark,training,decoding, separated by commas (default: all, in this order)
-  --record DIR   folder for records (default: benchmarks/results); the checkout must be a commit without local changes
-  --time-limit SECONDS
-                 after this time the running part is ended, which takes up to 5 more seconds (default: 560)
+Builds the CUDA kernels for this machine's GPU, and runs one part of their checks. Works on a bare machine and on a copy of
+the sources without .git; needs no network, and installs nothing outside of a temporary folder. csrc/cuda/README.md has the
+calls of a first run in their order.
 
 parts
-  build      compiles csrc/ for this GPU into fwp_fairseq/
+  build      compiles csrc/ for this GPU into fwp_fairseq/; all other parts begin with this unless it has been done
   test       compares the kernels with the reference in float64, values and gradients; several processes share the GPU
-  sanitize   runs a few of these tests under compute-sanitizer (memcheck, racecheck), if it can attach to the device
+  memcheck, racecheck, synccheck
+             runs a few of these tests under this tool of compute-sanitizer
   benchmark  runs benchmarks.attention --device cuda: the operators and the decoding step
-  training   runs benchmarks.training --device cuda: a big Transformer at WMT's sentence lengths; needs fairseq and the corpus
-  decoding   runs benchmarks.decoding --device cuda: beam search with the same model
-If build, test or sanitize fails, nothing is timed. The last lines of output say what was not run and why, and what failed;
-the exit status is 1 if anything failed.
+  models     runs benchmarks.training and benchmarks.decoding --device cuda: a big Transformer at WMT's sentence lengths
 
-Build and test take the time that they need. The rest is shared: sanitize, benchmark, training and decoding get 2, 2, 3 and
-2 parts of it. Time that one of them does not use goes to the next ones, and one that would get too little does not begin.
-If the limit ends build or test, that counts as a failure. If it ends another part, records that are already written stay,
-and the kernels are timed even if sanitize was ended. A second call with --only can run the parts that had no time.
+The exit status is 0 if the part ran and passed, else 1; the last line says which. A test that takes longer than 2 minutes, or
+6 under compute-sanitizer, ends its process at once, with a traceback under the line "Timeout" and the status 1.
+
+  --record DIR   folder for what is worth keeping: PART.log, the records of benchmark and models, and the compiled library
+  --time-limit SECONDS
+                 after this time the part is ended, which counts as a failure and takes up to 5 more seconds (default: 530);
+                 benchmark and models begin no measurement for which too little of it is left, and keep their records
+
+It needs a Python with torch (a CUDA build), pytest 9, hypothesis and numpy; nvcc of the same major version as torch's CUDA;
+and g++. ninja compiles several sources at a time, and pytest-xdist runs several tests at a time. The part models needs fairseq,
+sentencepiece and the corpus.
+
+What the machine lacks may lie in the folder .gpu beside this one:
+  .gpu/wheels/*.whl        packages, which are put before those of this Python
+  .gpu/data                the corpora
+  .gpu/library-*.tgz       the compiled library that a call with --record left in DIR; it is taken instead of compiling
+                           if it is of the same sources, GPU and versions
 
 environment variables
   FWP_COMMIT for a folder without .git: the commit (40 digits) of which it is a clean copy, written into records
-  FWP_DATA   the folder of the corpora (default: ../shared/data)
+  FWP_DATA   the folder of the corpora (default: .gpu/data, or ../shared/data)
   PYTHON     the Python to use (default: python3)
   MAX_JOBS   how many compilers run at a time (default: one for each processor)
 TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=${PYTHON:-python3}
-every=build,test,sanitize,benchmark,training,decoding
-parts=$every
-record=benchmarks/results
-limit=560
+record=
+limit=530
+part=
+fail() {
+  echo "gpu_check.sh: $1" >&2
+  exit "${2:-1}"
+}
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
-    --only | --record | --time-limit) [ $# -gt 1 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; } ;;&
-    --only) parts=$2 ;;
-    --record) record=$(realpath -m "$2") ;;
-    --time-limit) limit=$2 ;;
-    *) echo "gpu_check.sh: unknown argument $1, see --help" >&2; exit 2 ;;
+    --record | --time-limit) [ $# -gt 1 ] || fail "$1 needs a value" 2 ;;&
+    --record) record=$(realpath -m "$2"); shift ;;
+    --time-limit) limit=$2; shift ;;
+    build | test | memcheck | racecheck | synccheck | benchmark | models)
+      [ -z "$part" ] || fail "expected one part, found $part and $1" 2
+      part=$1 ;;
+    *) fail "unknown argument $1, see --help" 2 ;;
   esac
-  shift 2
+  shift
 done
-[[ $limit =~ ^[1-9][0-9]{0,5}$ ]] || { echo "gpu_check.sh: --time-limit $limit: expected whole seconds" >&2; exit 2; }
-IFS=, read -ra chosen <<<"$parts"
-for part in "${chosen[@]}"; do
-  [[ ",$every," == *",$part,"* ]] || { echo "gpu_check.sh: --only $part: expected some of $every" >&2; exit 2; }
-done
-wants() { [[ ",$parts," == *",$1,"* ]]; }
+[[ $limit =~ ^[1-9][0-9]{0,5}$ ]] || fail "--time-limit $limit: expected whole seconds" 2
+[ -n "$part" ] || fail "expected a part, found none; see --help" 2
+python=$(command -v "${PYTHON:-python3}") || fail "PYTHON: there is no ${PYTHON:-python3}"
 
-# share: how the time that build and test leave is divided. least: a part begins only with this many seconds.
-declare -A share=([sanitize]=2 [benchmark]=2 [training]=3 [decoding]=2)
-declare -A least=([build]=1 [test]=1 [sanitize]=30 [benchmark]=40 [training]=60 [decoding]=60)
-for part in "${!share[@]}"; do wants "$part" || share[$part]=0; done
-end=$limit  # when the running part must end, in seconds since the start
-failed=()
-missing=()
-
-not_run() {  # name, why
-  missing+=("$1: $2")
-  case $1 in build | test) failed+=("$1") ;; esac
+site=$(mktemp -d)
+log=
+finish() {
+  rm -rf "$site"
+  exec >/dev/null 2>&1
+  [ -z "$log" ] || timeout 5 tail --pid="$log" -f /dev/null || true  # or the log's last lines might be lost
 }
-limited() {  # command: runs it until the part must end; status 124 if it was ended, 137 if it had to be killed
-  local left=$((end - SECONDS))
-  [ "$left" -gt 0 ] || return 124
-  timeout --kill-after 5 "$left" "$@" &
-  wait $!
-}
-interrupted() {  # ends the children: timeout puts them into groups that Ctrl-C does not reach
-  jobs -p | xargs -r kill
+interrupted() {  # ends the child: timeout puts it into a group that Ctrl-C does not reach
+  jobs -rp | xargs -r kill
   exit 130
 }
+trap finish EXIT
 trap interrupted INT TERM
-part() {  # name: runs part_name within its time; notes whether it failed or was ended
-  local begin=$SECONDS left=$((limit - SECONDS)) status=0 all=0 other
-  if [ -n "${share[$1]:-}" ]; then
-    for other in "${share[@]}"; do all=$((all + other)); done
-    left=$((left * share[$1] / all))
-    share[$1]=0
-  fi
-  if [ "$left" -lt "${least[$1]}" ]; then
-    not_run "$1" "only $left s of the time limit are left for it, and it needs ${least[$1]}"
-    return
-  fi
-  end=$((SECONDS + left))
-  printf '\n=== %s: at most %d s\n' "$1" "$left"
-  "part_$1" || status=$?
-  printf '=== %s: %d s\n' "$1" $((SECONDS - begin))
-  case $status in
-    0) ;;
-    124 | 137) not_run "$1" "ended after $((SECONDS - begin)) s" ;;
-    *) failed+=("$1") ;;
-  esac
-}
-# Runs "function 0", "function 1", ... at the same time, and prints their output one after another.
-# Status: 1 if one of them failed, else 124 if one was ended, else 0.
-together() {  # count, function
-  local logs number status=0 one processes=()
-  logs=$(mktemp -d)
-  for ((number = 0; number < $1; number++)); do
-    { trap interrupted TERM; "$2" "$number"; } >"$logs/$number" 2>&1 &
-    processes+=($!)
-  done
-  for number in "${!processes[@]}"; do
-    one=0
-    wait "${processes[number]}" || one=$?
-    cat "$logs/$number"
-    [ "$one" = 0 ] || echo "$2 $number of $1: exit status $one"
-    case $one in
-      0) ;;
-      124 | 137) [ "$status" != 0 ] || status=124 ;;
-      *) status=1 ;;
-    esac
-  done
-  rm -r "$logs"
+limited() {  # command: ends it at the time limit
+  local left=$((limit - SECONDS)) status=0
+  [ "$left" -gt 0 ] || fail "$part: no time is left of --time-limit $limit"
+  timeout --kill-after 5 "$left" "$@" &
+  wait $! || status=$?
+  case $status in 124 | 137) fail "$part: ended at --time-limit $limit" ;; esac
   return "$status"
 }
 
 cd "$root"
+if [ -n "$record" ]; then
+  mkdir -p "$record"
+  exec > >(trap '' INT TERM; exec tee "$record/$part.log") 2>&1
+  log=$!
+fi
+wheels=(.gpu/wheels/*.whl)
+if [ -e "${wheels[0]}" ]; then
+  limited "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" "${wheels[@]}" ||
+    fail "could not install .gpu/wheels"
+fi
+[ ! -d .gpu/data ] || export FWP_DATA=${FWP_DATA:-$root/.gpu/data}
+export PYTHONPATH="$root:$site${PYTHONPATH:+:$PYTHONPATH}"
+
 # shellcheck disable=SC2016  # Python, not the shell
 device=$(limited "$python" -c '
 import sys
-try:
-    import torch
-except ImportError as error:
-    sys.exit(f"gpu_check.sh: {sys.executable} has no torch ({error}); PYTHON=... chooses another interpreter")
+part, record = sys.argv[1:]
+def expect(what, *modules):
+    for module in modules:
+        try:
+            __import__(module)
+        except ImportError as error:
+            sys.exit(f"gpu_check.sh: {what}: {sys.executable} has no {module} ({error}); PYTHON=... chooses another one")
+expect("the build", "torch", "setuptools")
+import torch
 if torch.version.cuda is None:
     sys.exit(f"gpu_check.sh: torch {torch.__version__} is built without CUDA")
 if not torch.cuda.is_available():
     sys.exit("gpu_check.sh: torch sees no CUDA device")
+if part in ("test", "memcheck", "racecheck", "synccheck"):
+    expect("the tests", "pytest", "hypothesis", "numpy")
+    import pytest
+    if int(pytest.__version__.partition(".")[0]) < 9:
+        sys.exit(f"gpu_check.sh: pytest is {pytest.__version__}, expected 9 or later, which ends tests that hang")
+elif record and part != "build":
+    from scripts.results.records import require_commit
+    try:
+        require_commit()
+    except ValueError as error:
+        sys.exit(f"gpu_check.sh: {error}")
+if part == "models":
+    expect("the part models", "fairseq", "sentencepiece")
+    from benchmarks.corpus import SENTENCES, folder
+    if not (folder() / SENTENCES["wmt"][0]).parent.is_dir():
+        sys.exit(f"gpu_check.sh: {folder()} has no {SENTENCES['wmt'][0]}; FWP_DATA names the folder of the corpora")
 print("{}.{}".format(*torch.cuda.get_device_capability()))
 print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
-') || exit 1
+' "$part" "$record") || exit 1
 echo "${device#*$'\n'}"
 
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # without these variables, which limit what nproc prints
-export FWP_REQUIRE=native,cuda PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" MAX_JOBS=${MAX_JOBS:-$processors}
+export FWP_REQUIRE=native,cuda MAX_JOBS=${MAX_JOBS:-$processors}
 export TORCH_CUDA_ARCH_LIST=${device%%$'\n'*}  # of this device, even if the environment names others
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # the reference's tensors are small
-kernels=("$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 -m needs)
+nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
 
-part_build() {
-  local bin  # the folder of ninja
-  bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))') || return 1
-  # The largest source takes longer than all others in parallel. This option splits its compilation; the code is the same.
-  if [[ $(nvcc --help 2>/dev/null) == *--split-compile* ]]; then
-    export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --split-compile=0"
-  fi
-  PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace
-}
-
-# Tests spend most of their time in the reference on the CPU. Without pytest-xdist, each file of tests gets a process.
-processes=$(((processors + 1) / 2))
-[ "$processes" -le 8 ] || processes=8
-files=(tests/cuda/test_{decode_kernels,glue,kernels,segments}.py)
-one_file() { limited "${kernels[@]}" "${files[$1]}"; }
-part_test() {
-  if limited "$python" -c 'import xdist' 2>/dev/null; then
-    limited "${kernels[@]}" -n "$processes" tests/cuda
-  else
-    together ${#files[@]} one_file
-  fi
-}
-
-part_sanitize() {
-  local status=0 tools=(memcheck racecheck)
-  # Errors of API calls are not reported: the tests find those that matter, and torch causes harmless ones.
-  local checked=(compute-sanitizer --error-exitcode 1 --report-api-errors no --kernel-name kns=fwp)
-  local few="every_instance and (16-delta-torch.float16 or 64-delta-torch.float16 or 32-delta-torch.float32)"
-  few+=" or lengths and 129-delta or test_widths and favor and 80-8 or pads_write_nothing and delta"
-  if ! command -v compute-sanitizer >/dev/null; then
-    not_run sanitize "compute-sanitizer is not installed"
+build() {
+  local digest library bin  # bin: the folder of ninja
+  digest=$({ find csrc setup.py -type f | LC_ALL=C sort | xargs cat; echo "$device"; } | sha256sum | cut -c1-16)
+  library=library-$digest.tgz
+  if [ -e ".gpu/$library" ]; then
+    tar xzf ".gpu/$library"
+    echo "=== build: .gpu/$library"
     return
   fi
-  # In some virtual machines compute-sanitizer cannot attach to the GPU.
-  limited "${checked[@]}" "$python" -c 'import torch; torch.ones(9, device="cuda").sum().item()' || status=$?
-  case $status in
-    0) together ${#tools[@]} sanitized ;;
-    124 | 137) return "$status" ;;
-    *) not_run sanitize "compute-sanitizer cannot attach to this device" ;;
-  esac
-}
-sanitized() { limited "${checked[@]}" --tool "${tools[$1]}" "${kernels[@]}" -x -k "$few" tests/cuda; }
-
-# Half of the least time is kept for starting, and for finishing the measurement that is running at the time limit.
-timed() {  # part, program, its arguments
-  local seconds=$((end - SECONDS - least[$1] / 2))
-  limited "$python" -m "benchmarks.$2" --device cuda --record "$record" --time-limit "$seconds" "${@:3}"
-}
-part_benchmark() { timed benchmark attention; }
-# Four threads, because the reference in float64 runs on the CPU.
-part_training() { timed training training --only '^big-wmt$' --threads 4; }
-part_decoding() { timed decoding decoding --only '^big-wmt$' --threads 4; }
-without_models() {  # prints why whole models cannot be timed, or nothing if they can
-  local data=${FWP_DATA:-$root/../shared/data}/wmt10k why
-  end=$limit
-  if ! why=$(limited "$python" -c 'import fairseq, sentencepiece' 2>&1); then
-    echo "${why##*$'\n'}"
-  elif [ ! -d "$data" ]; then
-    echo "$data is missing"
+  bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
+  # The largest source takes longer than all others in parallel. This option splits its compilation; the code is the same.
+  if [[ $("$nvcc" --help 2>/dev/null) == *--split-compile* ]]; then
+    export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --split-compile=0"
   fi
+  PATH="$bin:$PATH" FWP_BUILD=cuda limited "$python" setup.py --quiet build_ext --inplace || return
+  echo "=== build: $SECONDS s"
+  [ -z "$record" ] || tar czf "$record/$library" fwp_fairseq/_build.json fwp_fairseq/_*.so
 }
 
-models=
-if wants training || wants decoding; then
-  models=$(without_models)
-  [ -z "$models" ] || share[training]=0 share[decoding]=0
-fi
-checks=
-for name in ${every//,/ }; do
-  wants "$name" || continue
-  why=${checks:+$checks failed}
-  case $name in
-    build | test | sanitize) [[ $checks != *build* ]] && why= || why="build failed" ;;
-    training | decoding) why=${why:-$models} ;;
-  esac
-  if [ -n "$why" ]; then not_run "$name" "$why"; else part "$name"; fi
-  case $name in build | test | sanitize) checks=${failed[*]} ;; esac
-done
-[ ${#missing[@]} -eq 0 ] || printf '\n'
-for part in "${missing[@]}"; do echo "not run: $part"; done
-[ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
+# An access outside of memory poisons a process: with blocking launches it is reported by the test that made it.
+tests() {  # seconds for one test, the command before Python, then pytest's arguments
+  CUDA_LAUNCH_BLOCKING=1 limited "${@:2}" -m needs tests/cuda -p no:cacheprovider -o faulthandler_exit_on_timeout=true \
+    -o faulthandler_timeout="$1"
+}
+check_test() {  # the tests spend most of their time in the reference on the CPU
+  local processes=$(((processors + 1) / 2)) several=(-v)
+  "$python" -c 'import xdist' 2>/dev/null && several=(-q -n $((processes > 8 ? 8 : processes)))
+  tests 120 "$python" -m pytest "${several[@]}"
+}
+
+sanitizer() {  # prints the path of compute-sanitizer
+  local beside
+  command -v compute-sanitizer && return
+  beside=$(dirname "$(readlink -f "$nvcc")")
+  for beside in "$beside" "$beside/../compute-sanitizer" "${CUDA_HOME:-/usr/local/cuda}"/{bin,compute-sanitizer}; do
+    [ ! -x "$beside/compute-sanitizer" ] || { echo "$beside/compute-sanitizer"; return; }
+  done
+  fail "$part: compute-sanitizer is neither on PATH nor beside $nvcc"
+}
+check_sanitizer() {
+  local few="every_instance and (16-delta-torch.float16 or 64-delta-torch.float16 or 32-delta-torch.float32)"
+  few+=" or lengths and 129-delta or test_widths and favor and 80-8 or pads_write_nothing and (delta or gated)"
+  local found checked
+  found=$(sanitizer) || return
+  # Errors of API calls are not reported: the tests find those that matter, and torch causes harmless ones.
+  checked=("$found" --tool "$part" --error-exitcode 1 --report-api-errors no --kernel-name kns=fwp "$python")
+  limited "${checked[@]}" -c 'import torch; torch.ones(9, device="cuda").sum().item()' ||
+    fail "$part: compute-sanitizer cannot attach to this device, as in some virtual machines"
+  tests 360 "${checked[@]}" -m pytest -v -x -k "$few"
+}
+
+timed() {  # seconds that it may use, program, its arguments
+  # 30 seconds are kept for starting, and for finishing the measurement that is running at the end.
+  limited "$python" -m "benchmarks.$2" --device cuda --time-limit $(($1 > 60 ? $1 - 30 : 30)) \
+    ${record:+--record "$record"} "${@:3}"
+}
+check_models() {  # four threads, because the reference in float64 runs on the CPU
+  local status=0
+  timed $(((limit - SECONDS) * 3 / 5)) training --only '^big-wmt$' --threads 4 || status=$?
+  timed $((limit - SECONDS)) decoding --only '^big-wmt$' --threads 4 || status=$?
+  return "$status"
+}
+
+build || fail "$part: the build failed"
+case $part in
+  build) ;;
+  memcheck | racecheck | synccheck) check_sanitizer ;;
+  benchmark) timed $((limit - SECONDS)) attention ;;
+  *) "check_$part" ;;
+esac || fail "$part: failed after $SECONDS s"
+echo "=== $part: passed after $SECONDS s"

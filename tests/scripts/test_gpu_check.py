@@ -1,0 +1,308 @@
+"""scripts/gpu_check.sh with stand-ins for Python, nvcc and compute-sanitizer; its timeouts with a test that hangs."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = "scripts/gpu_check.sh"
+PARTS = ("build", "test", "memcheck", "racecheck", "synccheck", "benchmark", "models")
+COMMIT = "0123456789" * 4
+
+
+class StandIns:
+    """Stand-ins for the programs that the script calls, on a machine of 16 processors.
+
+    They note their arguments. They fail if the arguments contain ``fails``, and sleep if they contain ``sleeps``.
+    """
+
+    def __init__(self, folder: Path, root: Path = ROOT):
+        self.root, self.calls, self.bin, self.cuda = root, folder / "calls", folder / "bin", folder / "cuda"
+        for made in (self.bin, self.cuda / "bin"):
+            made.mkdir(parents=True)
+        self.environment = {
+            "PATH": f"{self.bin}:{self.cuda / 'bin'}:{os.environ['PATH']}",
+            "FWP_DATA": str(folder),
+            "CUDA_HOME": "nowhere",
+        }
+        self.put("nproc", "echo ${OMP_NUM_THREADS:-16}")
+        self.put("nvcc", "echo --split-compile", folder=self.cuda / "bin")
+        for name in ("python", "compute-sanitizer"):
+            self.put(
+                name,
+                f'echo "{name} blocking=$CUDA_LAUNCH_BLOCKING $*" >> {self.calls}',
+                'case "$*" in *"$SLEEPS"*) exec sleep 600 ;; *"$FAILS"*) echo "is wrong"; exit 1 ;; esac',
+            )
+
+    def put(self, name: str, *lines: str, folder: Path | None = None) -> None:
+        path = (folder or self.bin) / name
+        path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        path.chmod(0o755)
+
+    def command(self, *arguments, fails="no call", sleeps="no call", **variables: str):
+        """Returns the command to run and its environment variables."""
+        variables = {**self.environment, "PYTHON": "python", "FAILS": fails, "SLEEPS": sleeps, **variables}
+        return [self.root / SCRIPT, *arguments], {**os.environ, **variables}
+
+    def check(self, *arguments, **options: str):
+        command, variables = self.command(*arguments, **options)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    @property
+    def noted(self) -> list[str]:
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def programs(self) -> list[str]:
+        """What was begun, in order."""
+        found = [
+            re.search(r"setup.py|-m benchmarks\.\w+|--tool \w+ .*-m pytest|-m pytest", line) for line in self.noted
+        ]
+        return [re.sub("-m |--tool | .*", "", one[0]) for one in found if one]
+
+
+@pytest.fixture
+def stand(tmp_path):
+    return StandIns(tmp_path)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_begins_with_the_build(stand, part):
+    result = stand.check(part)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(rf"^=== {part}: passed after \d+ s$", result.stdout.splitlines()[-1])
+    expected = {"build": [], "test": ["pytest"], "benchmark": ["benchmarks.attention"]}
+    expected["models"] = ["benchmarks.training", "benchmarks.decoding"]
+    assert stand.programs() == ["setup.py", *expected.get(part, [part])]
+    checked = [line for line in stand.noted if "-m pytest" in line]
+    assert all("blocking=1" in line and "faulthandler_exit_on_timeout=true" in line for line in checked)
+    assert all("blocking= " in line for line in stand.noted if "blocking=" in line and line not in checked)
+
+
+def test_a_failed_build_ends_the_call(stand):
+    result = stand.check("test", fails="setup.py")
+    assert (result.returncode, result.stderr) == (1, "gpu_check.sh: test: the build failed\n")
+    assert stand.programs() == ["setup.py"]
+
+
+def test_tests_run_several_at_a_time_if_they_can(stand):
+    for fails, wanted in (("no call", " -q -n 8 "), ("import xdist", " -v ")):
+        assert stand.check("test", fails=fails).returncode == 0
+        assert wanted in stand.noted[-1]
+
+
+@pytest.mark.parametrize("part, wrong", [("test", "-m pytest"), ("racecheck", "-m pytest"), ("models", "training")])
+def test_what_fails_fails_the_part(stand, part, wrong):
+    result = stand.check(part, fails=wrong)
+    assert result.returncode == 1 and "is wrong" in result.stdout
+    assert re.fullmatch(rf"gpu_check.sh: {part}: failed after \d+ s\n", result.stderr)
+    assert part != "models" or stand.programs()[-1] == "benchmarks.decoding"  # which is timed all the same
+
+
+def test_the_sanitizer_is_looked_for_beside_nvcc(stand):
+    kept = (stand.bin / "compute-sanitizer").rename(stand.cuda / "kept")
+    result = stand.check("memcheck")
+    assert result.returncode == 1 and "compute-sanitizer is neither on PATH nor beside" in result.stderr
+    # nvcc on PATH may be a link to that of another folder.
+    (stand.cuda / "real").mkdir()
+    (stand.cuda / "bin/nvcc").rename(stand.cuda / "real/nvcc")
+    (stand.cuda / "bin/nvcc").symlink_to(stand.cuda / "real/nvcc")
+    for place in (stand.cuda / "compute-sanitizer", stand.cuda / "real"):
+        place.mkdir(exist_ok=True)
+        kept = kept.rename(place / "compute-sanitizer")
+        assert stand.check("memcheck").returncode == 0 and stand.programs()[-1] == "memcheck"
+
+
+def test_a_sanitizer_that_cannot_attach_has_not_passed(stand):
+    result = stand.check("synccheck", fails="torch.ones")
+    assert result.returncode == 1 and "cannot attach to this device" in result.stderr
+    assert stand.programs() == ["setup.py"]
+
+
+def test_a_part_ends_in_time(stand):
+    begin = time.monotonic()  # the stand-in sleeps for ten minutes
+    result = stand.check("--time-limit", "3", "test", sleeps="-m pytest")
+    assert time.monotonic() - begin < 60
+    assert (result.returncode, result.stderr) == (1, "gpu_check.sh: test: ended at --time-limit 3\n")
+
+
+def test_models_share_the_time(stand):
+    assert stand.check("--time-limit", "900", "models").returncode == 0
+    training, decoding = (int(re.search(r"--time-limit (\d+)", line)[1]) for line in stand.noted[-2:])
+    assert 450 < training <= 900 * 3 / 5 - 30 and 820 < decoding <= 870
+
+
+def test_ending_the_script_ends_what_it_began(stand, tmp_path):
+    command, variables = stand.command("--record", tmp_path / "out", "test", sleeps="-m pytest")
+    run = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL)
+    while "-m pytest" not in " ".join(stand.noted):
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.terminate()
+    assert run.wait(60) == 130
+    deadline = time.monotonic() + 60
+    while sleeping := sleepers(stand):
+        assert time.monotonic() < deadline, sleeping
+        time.sleep(0.05)
+
+
+def sleepers(stand: StandIns) -> list[str]:
+    """Returns the processes that have the stand-ins' environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FWP_DATA={stand.environment['FWP_DATA']}".encode() in (process / "environ").read_bytes():
+                found.append(process.name)
+        except OSError:  # the process has ended, or belongs to another user
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["tests"], "tests"),
+        (["--record"], "--record needs a value"),
+        (["--time-limit", "0", "test"], "--time-limit 0"),
+        (["--time-limit", "1m", "test"], "--time-limit 1m"),
+        (["test", "memcheck"], "test and memcheck"),
+        ([], "expected a part"),
+    ],
+)
+def test_arguments_are_refused(stand, arguments, named):
+    result = stand.check(*arguments)
+    assert result.returncode == 2 and named in result.stderr and stand.noted == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu(stand):
+    result = stand.check("test", PYTHON=sys.executable)
+    assert result.returncode == 1 and result.stderr.startswith("gpu_check.sh: torch")
+    assert "CUDA" in result.stderr and "Traceback" not in result.stderr
+
+
+# A library call that does not give the interpreter back, as one that waits for a GPU: no handler in Python is called.
+HANGS = """
+import ctypes, pytest
+@pytest.mark.needs("nothing")
+@pytest.mark.parametrize("name", ["hangs", "passes"])
+def test_kernel(name):
+    if name == "hangs":
+        ctypes.PyDLL(None).sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails, named", [("no call", "crashed while running 'test_hangs.py::test_kernel[hangs]'"),
+                                          ("import xdist", "test_hangs.py::test_kernel[hangs] ")])  # fmt: skip
+def test_a_test_that_hangs_is_named_and_ended(stand, tmp_path, fails, named):
+    """By the options with which the script calls pytest, but for the seconds."""
+    stand.check("test", fails=fails)
+    options = stand.noted[-1].split("-m pytest ")[1].replace("=120", "=2").replace("-n 8", "-n 1")
+    (tmp_path / "test_hangs.py").write_text(HANGS)
+    options = options.replace("tests/cuda", "test_hangs.py").split()
+    begin = time.monotonic()
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, timeout=50
+    )
+    assert run.returncode != 0 and time.monotonic() - begin < 40
+    assert "Timeout (0:00:02)!" in run.stderr and named in run.stdout
+    assert fails != "no call" or "1 failed, 1 passed" in run.stdout
+
+
+# Makes the torch of this machine say that it has a GPU.
+PRETENDS = """
+import importlib.abc, sys
+class Torch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        run = spec.loader.exec_module
+        def exec_module(module):
+            run(module)
+            module.version.cuda = "13.0"
+            module.cuda.is_available = lambda: True
+            module.cuda.get_device_capability = lambda: (9, 0)
+            module.cuda.get_device_name = lambda *_: "stand-in"
+        spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Torch())
+"""
+# In place of a benchmark: uses a carried package, and appends a record.
+BENCHMARK = """
+import sys, carried
+from pathlib import Path
+from scripts.results import records
+found = {"environment": {name: records.environment()[name] for name in ("commit", "dirty")}, "carried": carried.NAME}
+records.append(Path(sys.argv[sys.argv.index("--record") + 1]) / "measured.jsonl", found)
+"""
+
+
+@pytest.mark.slow
+def test_a_bare_machine(tmp_path):
+    """From what is carried to one: the tracked files without .git, and .gpu."""
+    root, out = tmp_path / "carried", tmp_path / "out"
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if files.returncode:
+        pytest.skip("needs the repository, to know which files it tracks")
+    for name in filter(None, files.stdout.split("\0")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    (root / ".gpu/wheels").mkdir(parents=True)
+    (root / ".gpu/data/wmt10k").mkdir(parents=True)
+    with zipfile.ZipFile(root / ".gpu/wheels/carried-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carried.py", "NAME = 'from a wheel'\n")
+        wheel.writestr("carried-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n")
+        wheel.writestr("carried-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("carried-1.0.dist-info/RECORD", "")
+    stand = StandIns(tmp_path / "stand-ins", root)
+    (tmp_path / "pretends").mkdir()
+    (tmp_path / "pretends/sitecustomize.py").write_text(PRETENDS)
+    (tmp_path / "benchmark.py").write_text(BENCHMARK)
+    stand.put(
+        "python",
+        f'echo "python blocking=$CUDA_LAUNCH_BLOCKING $*" >> {stand.calls}',
+        'case "$*" in',
+        "  *setup.py*) echo {} > fwp_fairseq/_build.json; echo compiled > fwp_fairseq/_cuda.abi3.so ;;",
+        f'  "-m benchmarks."*) exec {sys.executable} {tmp_path}/benchmark.py "$@" ;;',
+        '  "-m pytest"*) ;;',
+        f'  *) exec {sys.executable} "$@" ;;',
+        "esac",
+    )
+    del stand.environment["FWP_DATA"]
+    bare = {"PYTHONPATH": str(tmp_path / "pretends"), "FWP_COMMIT": COMMIT, "FWP_DATA": "", "PIP_INDEX_URL": "nowhere"}
+    library = root / "fwp_fairseq/_cuda.abi3.so"
+    for part in ("test", "synccheck", "benchmark", "models"):
+        result = stand.check("--record", out, part, **bare)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "stand-in, torch " in result.stdout and f"=== {part}: passed" in result.stdout.splitlines()[-1]
+        assert (out / f"{part}.log").read_text() == result.stdout
+        if part == "test":  # what it compiled goes with the next calls
+            (compiled,) = out.glob("library-*.tgz")
+            shutil.copy(compiled, root / ".gpu")
+            with tarfile.open(compiled) as archive:
+                assert archive.getnames() == ["fwp_fairseq/_build.json", "fwp_fairseq/_cuda.abi3.so"]
+        assert library.read_text() == "compiled\n"
+        library.unlink()
+    assert stand.programs() == [
+        "setup.py", "pytest", "synccheck", "benchmarks.attention", "benchmarks.training", "benchmarks.decoding",
+    ]  # fmt: skip
+    expected = {"environment": {"commit": COMMIT, "dirty": False}, "carried": "from a wheel"}
+    assert [json.loads(line) for line in (out / "measured.jsonl").open()] == [expected] * 3
+    # Another source has no library; without a commit nothing is compiled or measured.
+    (root / "csrc/common/maps.h").write_text("another")
+    assert stand.check("build", **bare).returncode == 0 and stand.programs()[-1] == "setup.py"
+    before = stand.programs()
+    result = stand.check("--record", out, "benchmark", **bare | {"FWP_COMMIT": ""})
+    assert result.returncode == 1 and "set FWP_COMMIT to its commit" in result.stdout and stand.programs() == before
