@@ -128,6 +128,23 @@ def test_the_sanitizer_is_looked_for_beside_nvcc(stand):
         assert stand.check("memcheck").returncode == 0 and stand.programs()[-1] == "memcheck"
 
 
+@pytest.mark.slow
+def test_the_few_tests_under_a_sanitizer_are_there(stand):
+    """Some of each direction, precision, rule and kind of decoding; a test that is renamed would be left out."""
+    assert stand.check("racecheck").returncode == 0
+    few = stand.noted[-1].split(" -k ")[1].split(" -m needs")[0]
+    options = ["-q", "--co", "-p", "no:cacheprovider", "-m", "needs", "tests/cuda", "-k", few]
+    run = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
+    found = re.findall(r"tests/cuda/(\w+).py::(\w+)\[(.*)-cuda\]$", run.stdout, re.M)
+    assert {name for _, name, _ in found} == {
+        "test_every_instance", "test_lengths", "test_pads_write_nothing", "test_values_and_gradients", "test_widths",
+    }  # fmt: skip
+    assert {file for file, name, _ in found if name == "test_widths"} == {"test_decode_kernels", "test_kernels"}
+    for wanted in ("torch.float16", "torch.float32", "delta", "gated", "dpfp", "favor"):
+        assert any(wanted in parameters for *_, parameters in found), wanted
+    assert 10 < len(found) < 30
+
+
 def test_a_sanitizer_that_cannot_attach_has_not_passed(stand):
     result = stand.check("synccheck", fails="torch.ones")
     assert result.returncode == 1 and "cannot attach to this device" in result.stderr
