@@ -8,7 +8,9 @@ import ctypes
 import hashlib
 import os
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,6 +20,7 @@ from tests.shared import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
+_SHIM = (CUDA / "shim" / "device.cpp", CUDA / "shim" / "products.cpp")
 INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"
 COMPILER = [
@@ -40,7 +43,6 @@ _GLUE = [
     "-std=c++20",
     f"-DTORCH={version('torch')}",  # for the name of the object
 ]
-_DEVICE = CUDA / "shim" / "device.cpp"
 _FASTER = ["-O3"]  # most of the time in which kernels run is spent here
 _LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
 
@@ -64,7 +66,7 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         headers.update(header.read_bytes())
 
     def compiled(source: Path) -> Path:
-        flags, read = (_GLUE, glue) if source == together else (_FASTER if source == _DEVICE else [], (source,))
+        flags, read = (_GLUE, glue) if source == together else (_FASTER if source in _SHIM else [], (source,))
         state = headers.copy()
         state.update(" ".join([*COMPILER, *flags]).encode() + b"".join(one.read_bytes() for one in read))
         return _compiled(source, flags, state.hexdigest()[:16])
@@ -75,7 +77,7 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         if glue:
             together.write_text("".join(f'#include "{source}"\n' for source in glue))
         first = (together,) if glue else ()
-        objects = list(pool.map(compiled, (*first, _DEVICE, *sources)))
+        objects = list(pool.map(compiled, (*first, *_SHIM, *sources)))
         names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
         stem = (*first, *sources)[0].stem
         target = BUILD / f"{stem}-{names}.so"
@@ -92,3 +94,16 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
 def library(*sources: Path) -> ctypes.CDLL:
     """Loads a library of functions with C names."""
     return ctypes.CDLL(str(path(*sources)))
+
+
+ROUNDINGS = ("towards_zero", "to_nearest")  # in the order of their numbers in csrc/cuda/shim/products.h
+
+
+@contextmanager
+def rounding(loaded: ctypes.CDLL, name: str) -> Iterator[None]:
+    """Within it the library's tensor-core products are summed as ``name`` says; else towards zero."""
+    loaded.fwp_shim_round(ROUNDINGS.index(name))
+    try:
+        yield
+    finally:
+        loaded.fwp_shim_round(0)

@@ -15,8 +15,12 @@ NAMES = (
 )  # fmt: skip
 
 
+def primitives() -> ctypes.CDLL:
+    return shim.library(Path(__file__).with_name("primitives.cpp"))
+
+
 def run(name: str, given: np.ndarray | None = None, count: int = 64, schedule: int = 0) -> np.ndarray:
-    function = shim.library(Path(__file__).with_name("primitives.cpp")).run_primitive
+    function = primitives().run_primitive
     function.restype = ctypes.c_char_p
     given = np.zeros(1, np.float32) if given is None else np.ascontiguousarray(given)
     out = np.full(count, np.nan, np.float32)
@@ -56,6 +60,29 @@ def test_tf32_products():
     found = run("multiply_tf32", np.concatenate([A.ravel(), B.ravel()]), 128).reshape(16, 8)
     np.testing.assert_allclose(found, tf32(A) @ tf32(B), rtol=1e-6, atol=1e-6)
     assert np.abs(found - A.astype(np.float64) @ B).max() > 1e-5  # that is, operands are rounded
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "rounding, small, expected",
+    [
+        ("towards_zero", 2**-24, 1 + 7 * 2**-23),  # 15 / 2 units of the last place
+        ("towards_zero", 2**-26, 1),  # below what summands are cut to
+        ("towards_zero", 3 * 2**-26, 1 + 3 * 2**-23),  # of each one half is left: 15 / 4 units
+        ("to_nearest", 2**-24, 1),  # each one is half a unit, which rounds to even
+        ("to_nearest", 3 * 2**-25, 1 + 15 * 2**-23),  # and this to a whole unit
+    ],
+)
+def test_roundings(rounding, small, expected, sign):
+    """A sum of 1 and 15 small products."""
+    A, B = np.zeros((16, 16), np.float16), np.zeros((16, 8), np.float16)
+    A[:] = 2**-12
+    A[:, 0] = 1
+    B[:] = sign * small * 2**12
+    B[0] = sign
+    with shim.rounding(primitives(), rounding):
+        found = run("multiply_halves", np.concatenate([A.ravel(), B.ravel()]), 128)
+    np.testing.assert_array_equal(found, np.full(128, np.float32(sign * expected)))
 
 
 def test_shuffles():

@@ -1,5 +1,6 @@
 // Fibres, warps and the warp-wide primitives of device.h.
 #include "device.h"
+#include "products.h"
 
 #include <ucontext.h>
 
@@ -130,10 +131,8 @@ void entry() {
 
 float cut_to_tf32(float x) { return float_of(bits_of(x) & 0xffffe000); }
 
-void multiply(Thread* warp, bool half) {
-  constexpr int rows = 16, columns = 8;
-  const int inner = half ? 16 : 8;
-  float A[rows][16], B[16][columns];
+void mma(Thread* warp, bool half) {
+  float A[product_rows][most_products], B[most_products][product_columns], C[product_rows][product_columns];
   for (int l = 0; l < warp_size; ++l) {
     const int g = l / 4, t = l % 4;
     const Lane& lane = warp[l].lane;
@@ -145,6 +144,7 @@ void multiply(Thread* warp, bool half) {
       } else {
         A[row][t + 4 * (i >> 1)] = cut_to_tf32(lane.in_f[i]);
       }
+      C[g + 8 * (i >> 1)][2 * t + (i & 1)] = lane.in_f[6 + i];
     }
     for (int i = 0; i < 2; ++i)
       if (half) {
@@ -154,12 +154,7 @@ void multiply(Thread* warp, bool half) {
         B[t + 4 * i][g] = cut_to_tf32(lane.in_f[4 + i]);
       }
   }
-  float C[rows][columns];
-  for (int l = 0; l < warp_size; ++l)
-    for (int i = 0; i < 4; ++i) C[l / 4 + 8 * (i >> 1)][l % 4 * 2 + (i & 1)] = warp[l].lane.in_f[6 + i];
-  for (int i = 0; i < rows; ++i)
-    for (int k = 0; k < inner; ++k)
-      for (int j = 0; j < columns; ++j) C[i][j] += A[i][k] * B[k][j];
+  multiply(A, B, half ? 16 : 8, C);
   for (int l = 0; l < warp_size; ++l)
     for (int i = 0; i < 4; ++i) warp[l].lane.out_f[i] = C[l / 4 + 8 * (i >> 1)][l % 4 * 2 + (i & 1)];
 }
@@ -194,7 +189,7 @@ void exchange(Op op, Thread* warp) {
       break;
     case Op::mma_half:
     case Op::mma_tf32:
-      multiply(warp, op == Op::mma_half);
+      mma(warp, op == Op::mma_half);
       break;
     case Op::load_matrices:
     case Op::load_matrices_transposed:

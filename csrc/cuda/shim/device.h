@@ -3,8 +3,8 @@
 //   - shared memory is NaN before every block, and its surroundings are untouched after it
 //   - all lanes of a warp meet in the same primitive, and as many threads as it needs at the same barrier
 //   - two orders of threads (set_schedule): a missing barrier makes the results differ
-// Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa,
-// accumulation in float, in the order of the inner index (the GPU's own order is not specified).
+// Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa, sums of
+// products as in products.h.
 #pragma once
 
 #include <cmath>

@@ -1,0 +1,62 @@
+#include "products.h"
+
+#include <cmath>
+#include <cstdint>
+
+namespace fwp::gpu::shim {
+
+Rounding rounding = Rounding::towards_zero;
+
+namespace {
+
+using Floats = float __attribute__((vector_size(4 * product_columns)));
+using Integers = int32_t __attribute__((vector_size(4 * product_columns)));
+
+// Sums whose summands are so large or small that the powers of two below could leave the range of floats, or are not
+// numbers, are made one after the other.
+constexpr int most_exponent = 100, least_exponent = -70;
+
+void add_in_order(const float* a, const Floats* B, int inner, Floats& C) {
+  for (int k = 0; k < inner; ++k) C += a[k] * B[k];
+}
+void add_towards_zero(const float* a, const Floats* B, int inner, Floats& C) {
+  // Products of two numbers with 11 bits are exact in float.
+  Floats products[most_products];
+  Integers top = (Integers)C & 0x7fffffff;
+  for (int k = 0; k < inner; ++k) {
+    products[k] = a[k] * B[k];
+    const Integers size = (Integers)products[k] & 0x7fffffff;
+    top = size > top ? size : top;
+  }
+  const Integers exponent = (top >> 23) - 127;
+  for (int j = 0; j < product_columns; ++j)
+    if (top[j] && (exponent[j] > most_exponent || exponent[j] < least_exponent)) return add_in_order(a, B, inner, C);
+  // Numbers times 2^(25 - exponent) are below 2^26, and 17 of them below 2^31.
+  const Floats scale = (Floats)((25 - exponent + 127) << 23);
+  Integers sum = __builtin_convertvector(C * scale, Integers);
+  for (int k = 0; k < inner; ++k) sum += __builtin_convertvector(products[k] * scale, Integers);
+  for (int j = 0; j < product_columns; ++j) {
+    const int32_t size = sum[j] < 0 ? -sum[j] : sum[j];
+    const int excess = size >> 24 ? 8 - __builtin_clz(size) : 0;  // bits more than a float has
+    const int32_t cut = size >> excess << excess;
+    C[j] = top[j] ? float(sum[j] < 0 ? -cut : cut) / scale[j] : 0;
+  }
+}
+
+}  // namespace
+
+void multiply(const float (&A)[product_rows][most_products], const float (&B)[most_products][product_columns], int inner,
+              float (&C)[product_rows][product_columns]) {
+  Floats columns[most_products], sum;
+  for (int k = 0; k < inner; ++k) __builtin_memcpy(&columns[k], B[k], sizeof sum);
+  for (int i = 0; i < product_rows; ++i) {
+    __builtin_memcpy(&sum, C[i], sizeof sum);
+    if (rounding == Rounding::towards_zero) add_towards_zero(A[i], columns, inner, sum);
+    else add_in_order(A[i], columns, inner, sum);
+    __builtin_memcpy(C[i], &sum, sizeof sum);
+  }
+}
+
+}  // namespace fwp::gpu::shim
+
+extern "C" void fwp_shim_round(int rounding) { fwp::gpu::shim::rounding = fwp::gpu::shim::Rounding(rounding); }
