@@ -72,6 +72,16 @@ template <bool barrier> FWP_KERNEL(64, 1) neighbour_kernel(FWP_CONSTANT Call c) 
   c.out[thread_index()] = shared[63 - thread_index()];
 }
 
+FWP_KERNEL(64, 1) again_kernel(FWP_CONSTANT Call c) {  // the same shared memory twice
+  float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
+  for (int n = 0; n < 2; ++n) {
+    shared[thread_index()] = float(thread_index());
+    sync_block();
+    c.out[thread_index()] = shared[63 - thread_index()];
+    sync_block();
+  }
+}
+
 FWP_KERNEL(32, 1) divergent_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 16) sync_warp();
   else sync_block();
@@ -109,12 +119,13 @@ const Entry entries[] = {
     {neighbour_kernel<false>, 64, 256}, {divergent_kernel, 32, 0},   {early_end_kernel, 64, 0},
     {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
     {teams_kernel<false>, 64, 256},    {teams_kernel<true>, 64, 256},
+    {again_kernel, 64, 256},
 };
 
 }  // namespace
 
-extern "C" const char* run_primitive(int number, int schedule, const void* in, float* out) {
+extern "C" const char* run_primitive(int number, int blocks, int schedule, const void* in, float* out) {
   const Entry& e = entries[number];
   shim::set_schedule(schedule);
-  return launch(e.kernel, 2, e.threads, e.shared, nullptr, Call{in, out});
+  return launch(e.kernel, blocks, e.threads, e.shared, nullptr, Call{in, out});
 }

@@ -20,7 +20,7 @@ from tests.shared import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
-_SHIM = (CUDA / "shim" / "device.cpp", CUDA / "shim" / "products.cpp")
+_SHIM = tuple(CUDA / "shim" / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses"))
 INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"
 COMPILER = [
@@ -44,6 +44,7 @@ _GLUE = [
     f"-DTORCH={version('torch')}",  # for the name of the object
 ]
 _FASTER = ["-O3"]  # most of the time in which kernels run is spent here
+_KERNELS = ["-fsanitize=thread"]  # csrc/cuda/shim/accesses.cpp is what this calls
 _LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
 
 
@@ -66,7 +67,8 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         headers.update(header.read_bytes())
 
     def compiled(source: Path) -> Path:
-        flags, read = (_GLUE, glue) if source == together else (_FASTER if source in _SHIM else [], (source,))
+        flags = _GLUE if source == together else _FASTER if source in _SHIM else _KERNELS
+        read = glue if source == together else (source,)
         state = headers.copy()
         state.update(" ".join([*COMPILER, *flags]).encode() + b"".join(one.read_bytes() for one in read))
         return _compiled(source, flags, state.hexdigest()[:16])
@@ -107,3 +109,30 @@ def rounding(loaded: ctypes.CDLL, name: str) -> Iterator[None]:
         yield
     finally:
         loaded.fwp_shim_round(0)
+
+
+@contextmanager
+def watched(*loaded: ctypes.CDLL, without: str = "") -> Iterator[None]:
+    """Within it a race in a kernel of the libraries is an error; the barrier at the places ``without`` is left out."""
+    barriers(*loaded)  # forget
+    for one in loaded:
+        one.fwp_shim_watch(1)
+        one.fwp_shim_leave_out(without.encode())
+    try:
+        yield
+    finally:
+        for one in loaded:
+            one.fwp_shim_watch(0)
+            one.fwp_shim_leave_out(b"")
+
+
+def barriers(*loaded: ctypes.CDLL) -> set[tuple[str, str]]:
+    """The barriers that watched kernels came to since the last call of this or :func:`watched`, kind and places.
+
+    Threads that meet from different places make one barrier of several places.
+    """
+    found = set()
+    for one in loaded:
+        one.fwp_shim_places.restype = ctypes.c_char_p
+        found |= {tuple(line.split(" ", 1)) for line in one.fwp_shim_places(1).decode().splitlines()}
+    return found

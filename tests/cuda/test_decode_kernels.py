@@ -21,8 +21,9 @@ DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"
 RULES = ("sum", "delta")
 ALL_RULES = (*RULES, "gated")
 
-# Root of the mean square error relative to that of the output. bfloat16: keys, vectors and outputs are rounded to 8 bits;
-# what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3 elsewhere).
+# Root of the mean square error relative to that of the output. bfloat16: keys, vectors and outputs are rounded to 8
+# bits; what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3
+# elsewhere).
 LIMITS = {torch.float16: CUDA["float16"].values, torch.bfloat16: 3.5e-3, torch.float32: CUDA["float32"].values}
 
 OPCHECKS = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]

@@ -12,6 +12,7 @@ from tests.cuda import shim
 NAMES = (
     "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
     "divergent", "early_end", "overrun", "greedy", "crooked", "teams", "stray",
+    "again",
 )  # fmt: skip
 
 
@@ -19,13 +20,13 @@ def primitives() -> ctypes.CDLL:
     return shim.library(Path(__file__).with_name("primitives.cpp"))
 
 
-def run(name: str, given: np.ndarray | None = None, count: int = 64, schedule: int = 0) -> np.ndarray:
+def run(name: str, given: np.ndarray | None = None, count: int = 64, schedule: int = 0, blocks: int = 2) -> np.ndarray:
     function = primitives().run_primitive
     function.restype = ctypes.c_char_p
     given = np.zeros(1, np.float32) if given is None else np.ascontiguousarray(given)
     out = np.full(count, np.nan, np.float32)
     error = function(
-        NAMES.index(name), schedule, given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p)
+        NAMES.index(name), blocks, schedule, given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p)
     )
     if error:
         raise RuntimeError(error.decode())
@@ -127,3 +128,28 @@ def test_barriers():
 def test_broken_kernels_are_found(name, message):
     with pytest.raises(RuntimeError, match=message):
         run(name)
+
+
+@pytest.mark.parametrize(
+    "name, barrier, message",
+    [
+        ("neighbour", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
+        ("teams", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),  # both teams' places
+        ("again", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
+        ("again", 1, "32 reads byte 124 of shared memory, which was written by thread 31"),
+        ("multiply_halves", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
+    ],
+)
+def test_races_are_found(name, barrier, message):
+    """None as the kernels are, one without a barrier, even where both orders of threads happen to hide it."""
+    library = primitives()
+    with shim.watched(library):
+        run(name, np.zeros(16 * 24, np.float16), count=256, blocks=1)
+    places = sorted(shim.barriers(library))[barrier][1]
+    with shim.watched(library, without=places), pytest.raises(RuntimeError, match=f"race: thread {message}"):
+        run(name, np.zeros(16 * 24, np.float16), count=256, blocks=1)
+
+
+def test_races_of_blocks_are_found():
+    with shim.watched(primitives()), pytest.raises(RuntimeError, match="of global memory, which another block wrote"):
+        run("again")

@@ -247,8 +247,9 @@ template <class P, Rule RULE> struct Decoder {
     if (writes() && thread == 0 && h == 0 && column == 0) c.ancestors[row * c.ancestors_ld + position] = row;
     sync_block();
   }
-  // All blocks of columns write the same. A key whose features are all 0 may, once scaled, exceed float16's range.
+  // The first block of columns writes it. A key whose features are all 0 may, once scaled, exceed float16's range.
   FWP_DEVICE void keep(int position, int i, float x) const {
+    if (column >= column_block) return;
     constexpr float most = 65504;
     if (c.type == Type::float16) x = x > most ? most : x < -most ? -most : x;
     P::store(c.type, c.keys, place_of(c, row, h, position) * c.d_cached + i, x);

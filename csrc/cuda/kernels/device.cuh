@@ -44,9 +44,13 @@ FWP_DEVICE char* shared_memory(int /*bytes*/) {
   return fwp_shared_memory;
 }
 
-FWP_DEVICE void sync_block() { __syncthreads(); }  // all threads, at the same place of the kernel
+// Where in the sources a barrier stands. Only the shim wants to know; a function that serves as a barrier hands it on.
+struct Site {
+  static FWP_DEVICE Site here() { return {}; }
+};
+FWP_DEVICE void sync_block(Site = {}) { __syncthreads(); }  // all threads, at the same place of the kernel
 // The first `threads` threads of the block, which may come from different places: teams that do different things.
-FWP_DEVICE void sync_teams(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+FWP_DEVICE void sync_teams(int threads, Site = {}) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
 FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }

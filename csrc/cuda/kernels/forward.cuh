@@ -101,9 +101,9 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
   }
 
   // A barrier of all warps, of both teams if there are two.
-  static FWP_DEVICE void meet() {
-    if constexpr (TEAMS > 1) sync_teams(2 * LT * TEAMS);
-    else sync_block();
+  static FWP_DEVICE void meet(Site site = Site::here()) {
+    if constexpr (TEAMS > 1) sync_teams(2 * LT * TEAMS, site);
+    else sync_block(site);
   }
 
   // run() by two teams, which meet at the same barriers: one has the queries, A and the outputs, the other the keys, B

@@ -29,27 +29,25 @@ FWP_DEVICE void mma_rounded(float (&c)[4], const Float2 (&a)[4], Float2 b0, Floa
   mma_tf32(c, in(a[0].x), in(a[1].x), in(a[0].y), in(a[1].y), before_cut(b0.x), before_cut(b0.y));
   mma_tf32(c, in(a[2].x), in(a[3].x), in(a[2].y), in(a[3].y), before_cut(b1.x), before_cut(b1.y));
 }
-// Tensor cores round sums towards zero, so a long sum made by them drifts. They make only the six products' sum here,
-// the small ones first, and an addition that rounds to nearest adds it to c.
-FWP_DEVICE void mma_split(float (&c)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
-  float high[2][4], low[2][4], b_high[2][2], b_low[2][2], sum[4] = {};
+// Tensor cores round sums towards zero, so a long sum made by them drifts. They only make the sum of these six products,
+// and an addition that rounds to nearest adds it to `to`.
+FWP_DEVICE void mma_split(float (&to)[4], const Float2 (&a)[4], Float2 b0, Float2 b1) {
+  float c[4] = {};
   FWP_UNROLL for (int s = 0; s < 2; ++s) {
     const float a_in[4] = {a[2 * s].x, a[2 * s + 1].x, a[2 * s].y, a[2 * s + 1].y};
-    const float b_in[2] = {s ? b1.x : b0.x, s ? b1.y : b0.y};
+    const Float2 b_in = s ? b1 : b0;
+    float high[4], low[4];
     FWP_UNROLL for (int i = 0; i < 4; ++i) {
-      high[s][i] = round_to_tf32(a_in[i]);
-      low[s][i] = round_to_tf32(a_in[i] - high[s][i]);
+      high[i] = round_to_tf32(a_in[i]);
+      low[i] = round_to_tf32(a_in[i] - high[i]);
     }
-    FWP_UNROLL for (int i = 0; i < 2; ++i) {
-      b_high[s][i] = round_to_tf32(b_in[i]);
-      b_low[s][i] = round_to_tf32(b_in[i] - b_high[s][i]);
-    }
+    const float b_high[2] = {round_to_tf32(b_in.x), round_to_tf32(b_in.y)};
+    const float b_low[2] = {round_to_tf32(b_in.x - b_high[0]), round_to_tf32(b_in.y - b_high[1])};
+    mma_tf32(c, low[0], low[1], low[2], low[3], b_high[0], b_high[1]);
+    mma_tf32(c, high[0], high[1], high[2], high[3], b_low[0], b_low[1]);
+    mma_tf32(c, high[0], high[1], high[2], high[3], b_high[0], b_high[1]);
   }
-  const auto add = [&](const float (&x)[4], const float (&y)[2]) { mma_tf32(sum, x[0], x[1], x[2], x[3], y[0], y[1]); };
-  FWP_UNROLL for (int s = 0; s < 2; ++s) add(low[s], b_high[s]);
-  FWP_UNROLL for (int s = 0; s < 2; ++s) add(high[s], b_low[s]);
-  FWP_UNROLL for (int s = 0; s < 2; ++s) add(high[s], b_high[s]);
-  FWP_UNROLL for (int i = 0; i < 4; ++i) c[i] += sum[i];
+  FWP_UNROLL for (int i = 0; i < 4; ++i) to[i] += c[i];
 }
 
 template <Type x> struct Constant {

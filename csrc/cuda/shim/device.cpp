@@ -1,6 +1,8 @@
 // Fibres, warps and the warp-wide primitives of device.h.
 #include "device.h"
+#include "places.h"
 #include "products.h"
+#include "races.h"
 
 #include <ucontext.h>
 
@@ -14,7 +16,7 @@ namespace fwp::gpu::shim {
 namespace {
 
 constexpr int warp_size = 32, most_threads = 1024;
-constexpr std::size_t stack_bytes = 128 * 1024, margin = 64 * 1024;
+constexpr std::size_t stack_bytes = 256 * 1024, margin = 64 * 1024;
 constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
 constexpr unsigned char untouched = 0xa5;
 
@@ -78,6 +80,7 @@ struct Thread {
   Fibre fibre;
   State state;
   int barrier, barrier_threads;
+  Site site;  // of its last barrier
   Lane lane;
 };
 
@@ -95,6 +98,7 @@ struct Machine {
   std::vector<char> memory;
   char* shared = nullptr;
   int thread_count = 0, shared_bytes = 0, current = 0, block = 0, order = 0;
+  bool running = false;
   Body body = nullptr;
   const void *kernel = nullptr, *argument = nullptr;
   std::string error;
@@ -159,6 +163,11 @@ void mma(Thread* warp, bool half) {
     for (int i = 0; i < 4; ++i) warp[l].lane.out_f[i] = C[l / 4 + 8 * (i >> 1)][l % 4 * 2 + (i & 1)];
 }
 
+void check_for_races(int thread, bool whole_warp, const void* address, int bytes, bool write) {
+  static std::string* const race = new std::string;
+  if (races::watched && races::access(thread, whole_warp, address, bytes, write, *race)) fail(race->c_str());
+}
+
 void load(Thread* warp, bool transposed) {
   const Machine& m = machine();
   for (int i = 0; i < 4; ++i) {
@@ -167,6 +176,7 @@ void load(Thread* warp, bool transposed) {
       const char* from = static_cast<const char*>(warp[8 * i + r].lane.address);
       if (from < m.shared || from + 16 > m.shared + m.shared_bytes) fail("a matrix row lies outside of shared memory");
       if ((from - m.shared) % 16) fail("a matrix row is not 16-byte aligned");
+      check_for_races(int(warp - m.threads) + 8 * i + r, true, from, 16, false);
       std::memcpy(rows[r], from, 16);
     }
     for (int l = 0; l < warp_size; ++l) {
@@ -177,7 +187,18 @@ void load(Thread* warp, bool transposed) {
   }
 }
 
+// Notes the barrier at which the threads that `takes_part` names have met.
+template <class F> void note_places(const char* barrier, F takes_part) {
+  Machine& m = machine();
+  Site sites[most_threads];
+  int count = 0;
+  for (int i = 0; i < m.thread_count; ++i)
+    if (takes_part(i)) sites[count++] = m.threads[i].site;
+  note_place(barrier, sites, count);
+}
+
 void exchange(Op op, Thread* warp) {
+  Machine& m = machine();
   switch (op) {
     case Op::shuffle:
     case Op::shuffle_xor:
@@ -194,6 +215,12 @@ void exchange(Op op, Thread* warp) {
     case Op::load_matrices:
     case Op::load_matrices_transposed:
       load(warp, op == Op::load_matrices_transposed);
+      break;
+    case Op::sync_warp:
+      if (races::watched) {
+        note_places("warp", [&](int i) { return m.threads + i >= warp && m.threads + i < warp + warp_size; });
+        races::order_warp(int(warp - m.threads) / warp_size);
+      }
       break;
     default:
       break;
@@ -235,8 +262,11 @@ bool release_barriers() {
     for (int i = 0; i < m.thread_count; ++i)
       if (waits(i)) ++waiting, needed = std::max(needed, m.threads[i].barrier_threads);
     if (!waiting || waiting != needed) continue;
+    if (races::watched) note_places(barrier ? "named" : "block", waits);
+    unsigned warps = 0;
     for (int i = 0; i < m.thread_count; ++i)
-      if (waits(i)) m.threads[i].state = State::ready;
+      if (waits(i)) m.threads[i].state = State::ready, warps |= 1u << i / warp_size;
+    races::order_warps(warps);
     released = true;
   }
   return released;
@@ -251,6 +281,7 @@ void run_block() {
     m.threads[i].fibre.start(m.stacks.get() + i * stack_bytes, entry);
   }
   for (Meeting& meeting : m.meetings) meeting.arrived = 0;
+  races::begin_block(m.block);
   const int warps = m.thread_count / warp_size;
   for (;;) {
     for (int w = 0; w < warps; ++w) {
@@ -331,12 +362,31 @@ void meet(Op op) {
   for (int i = 0; i < warp_size; ++i) m.threads[first + i].state = State::ready;
 }
 
-void meet_block(int barrier, int threads) {
+void meet_warp(Site site) {
+  if (is_left_out(site)) return;
+  machine().threads[machine().current].site = site;
+  meet(Op::sync_warp);
+}
+
+void meet_block(int barrier, int threads, Site site) {
+  if (is_left_out(site)) return;
   Thread& own = machine().threads[machine().current];
+  own.site = site;
   own.barrier = barrier;
   own.barrier_threads = threads ? threads : machine().thread_count;
   own.state = State::at_barrier;
   to_scheduler();
+}
+
+void note_access(const void* address, int bytes, bool write) {
+  if (!races::watched || !machine().running) return;
+  const Machine& m = machine();
+  const char* at = static_cast<const char*>(address);
+  const bool stack = at >= m.stacks.get() && at < m.stacks.get() + most_threads * stack_bytes;
+  const bool own = at >= reinterpret_cast<const char*>(&m) && at < reinterpret_cast<const char*>(&m + 1);
+  const char* halves = reinterpret_cast<const char*>(half_values);
+  const bool half = at >= halves && at < halves + 65536 * sizeof *half_values;
+  if (!stack && !own && !half) check_for_races(m.current, false, address, bytes, write);
 }
 
 const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes) {
@@ -351,7 +401,12 @@ const char* run(Body body, const void* kernel, const void* argument, int blocks,
   m.memory.resize(shared_bytes + 2 * margin + 16);
   const auto start = reinterpret_cast<std::uintptr_t>(m.memory.data()) + margin;
   m.shared = reinterpret_cast<char*>((start + 15) / 16 * 16);
-  for (m.block = 0; m.block < blocks && m.error.empty(); ++m.block) run_block();
+  races::begin_launch(threads / warp_size, m.shared, shared_bytes);
+  for (m.block = 0; m.block < blocks && m.error.empty(); ++m.block) {
+    m.running = true;
+    run_block();
+    m.running = false;
+  }
   return m.error.empty() ? nullptr : m.error.c_str();
 }
 

@@ -3,6 +3,7 @@
 //   - shared memory is NaN before every block, and its surroundings are untouched after it
 //   - all lanes of a warp meet in the same primitive, and as many threads as it needs at the same barrier
 //   - two orders of threads (set_schedule): a missing barrier makes the results differ
+//   - where asked for, accesses to memory that no barrier orders (races.h)
 // Numbers: half operands and products rounded as the GPU rounds them, tf32 operands cut to 10 bits of mantissa, sums of
 // products as in products.h.
 #pragma once
@@ -24,6 +25,13 @@ namespace fwp::gpu {
 using Stream = void*;
 
 namespace shim {
+
+// Where in the sources a barrier stands.
+struct Site {
+  const char* file;
+  int line;
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+};
 
 // 0: threads in ascending order, 1: descending.
 void set_schedule(int order);
@@ -47,7 +55,10 @@ struct Lane {
 };
 Lane& lane();             // of the running thread
 void meet(Op op);         // returns when all lanes of the warp have called it and the exchange is done
-void meet_block(int barrier, int threads);  // returns when so many (0: all) have called it with this barrier
+// Barriers, unless that of this place is left out (places.h).
+void meet_warp(Site site);
+void meet_block(int barrier, int threads, Site site);  // returns when so many (0: all) have called it with this barrier
+void note_access(const void* address, int bytes, bool write);  // by the running thread; for races.h
 int thread();
 int block();
 char* shared(int bytes);
@@ -64,9 +75,10 @@ inline int block_index() { return shim::block(); }
 inline int warp_index() { return shim::thread() / 32; }
 inline int kept(int x) { return x; }
 inline char* shared_memory(int bytes) { return shim::shared(bytes); }
-inline void sync_block() { shim::meet_block(0, 0); }
-inline void sync_teams(int threads) { shim::meet_block(1, threads); }
-inline void sync_warp() { shim::meet(shim::Op::sync_warp); }
+using Site = shim::Site;
+inline void sync_block(Site site = Site::here()) { shim::meet_block(0, 0, site); }
+inline void sync_teams(int threads, Site site = Site::here()) { shim::meet_block(1, threads, site); }
+inline void sync_warp(Site site = Site::here()) { shim::meet_warp(site); }
 inline float shuffle_xor(float x, int mask) {
   shim::Lane& own = shim::lane();
   own.in_f[0] = x;

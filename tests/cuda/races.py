@@ -1,0 +1,106 @@
+"""Launches of every kernel that the shim watches for races (csrc/cuda/shim/races.h)."""
+
+import ctypes
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from fwp_fairseq.ops import decoding as decoding_module
+from tests.cuda import decode_kernels, kernels
+from tests.cuda.test_decode_kernels import Sentence, Site
+from tests.cuda.test_decode_kernels import make as make_decoding
+from tests.cuda.test_kernels import DPFP, make
+from tests.ops.test_decoding import HEADS
+
+RULES = ("sum", "delta")
+DTYPES = (torch.float16, torch.float32)
+# What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
+# slabs of features, segments. Float32 has no favor kernels and takes general ones.
+DIRECTIONS = ("forward", "backward")
+SHAPES = {
+    "plain 16": dict(T=13, d_value=9),
+    "plain 32": dict(T=32, d_value=70),
+    "plain 64": dict(T=50),
+    "plain 128": dict(T=100, feature_map=("elu", {})),
+    "favor 16": dict(T=14, feature_map=("favor", {"m": 20})),
+    "favor 32": dict(T=31, feature_map=("favor", {"m": 20}), d_value=70),
+    "favor 64": dict(T=50, feature_map=("favor", {"m": 70})),
+    "favor 128": dict(T=80, feature_map=("favor", {"m": 20})),
+    "state": dict(T=40, state=True, d_value=40),
+    "state, segments": dict(T=140, state=True),
+    "general, state in memory": dict(T=140, state=True, d_value=40, limit=0),
+    "general, slabs": dict(T=70, state=True, d_key=136, feature_map=None),
+    "general, favor in slabs": dict(T=70, d_value=70, feature_map=("favor", {"m": 70}), limit=0),
+}
+
+
+# Of decoding: d_key, d_value, feature map. Features and values in several slabs and blocks of columns.
+DECODED = {"dpfp": (80, 70, DPFP), "favor": (20, 70, ("favor", {"m": 70}))}
+
+
+def libraries() -> tuple[ctypes.CDLL, ...]:
+    return kernels.kernels(), decode_kernels.kernels()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One direction of a call of the operator, or steps of decoding."""
+
+    direction: str
+    shape: str
+    rule: str
+    dtype: torch.dtype
+    causal: bool = True
+
+    def __str__(self) -> str:
+        order = "" if self.causal else "not causal"
+        words = (self.direction, self.shape, self.rule, str(self.dtype).removeprefix("torch."), order)
+        return ", ".join(filter(None, words))
+
+    @property
+    def kernel(self) -> str:
+        """The kind of kernel that it is about: its direction, and for the operator the kind of instance."""
+        if self.direction not in DIRECTIONS:
+            return self.direction
+        kind = self.shape.split()[0].rstrip(",")
+        return f"{self.direction} {'general' if kind == 'favor' and self.dtype == torch.float32 else kind}"
+
+    def run(self) -> None:
+        (self._call if self.direction in DIRECTIONS else self._decode)()
+
+    def _call(self) -> None:
+        options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | SHAPES[self.shape]
+        T, limit, state = options.pop("T"), options.pop("limit"), options["state"]
+        x, phi = make(self.rule, T, T if self.causal else T - 3, dtype=self.dtype, **options)
+        pads = torch.zeros(1, x["k"].shape[1], dtype=torch.bool)
+        pads[0, :2] = pads[0, -2:] = True
+        given = dict(
+            rule=self.rule, feature_map=phi, causal=self.causal, normalize_features=True, normalize_output=True,
+            key_padding_mask=pads, limit=limit, **x,
+        )  # fmt: skip
+        if self.direction == "forward":
+            kernels.forward(return_state=state, **given)
+        else:
+            grad_W, grad_z = (torch.randn_like(x[name]) if state else None for name in ("W", "z"))
+            grad_out = torch.randn(*x["q"].shape[:3], x["v"].shape[3]).to(self.dtype)
+            kernels.backward(grad_out, grad_W=grad_W, grad_z=grad_z, **given)
+
+    def _decode(self) -> None:
+        """Steps through two folds, and a query that writes nothing."""
+        d_key, d_value, feature_map = DECODED[self.shape]
+        decoding = make_decoding(self.rule, feature_map, "both", d_key)
+        sentence, rows = Sentence(decoding, 40, d_key, d_value, self.dtype), torch.arange(40)[None]
+        site = Site(decoding, "shim")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(decoding_module, "longest_block", lambda *widths: 18)  # more than one tile of positions
+            site.steps(sentence, rows, together=5)
+        site.read(torch.randn(1, 2, HEADS, d_key), self.dtype)
+
+
+def cases() -> list[Case]:
+    """Every direction, shape, rule, type and order."""
+    calls = itertools.product(DIRECTIONS, SHAPES, RULES, DTYPES, (True, False))
+    steps = itertools.product(("decode",), DECODED, RULES, DTYPES)
+    return [Case(*given) for given in (*calls, *steps)]
