@@ -11,6 +11,8 @@ fwp_fairseq/_build.json, which `fwp info` shows. Compiling needs torch during th
 out.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -128,6 +130,20 @@ def extension(part):
     )
 
 
+@contextlib.contextmanager
+def one_at_a_time():
+    """Waits while another build in this folder compiles: both would write the same objects, libraries and record."""
+    with open(__file__) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"fwp_fairseq: waiting for another build in {PACKAGE.parent}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # this file system has no locks
+            pass
+        yield
+
+
 def conclude(folder):
     """Writes the record of this build. A library is removed only if the target excludes its part.
 
@@ -170,11 +186,16 @@ class BuildPackage(build_py):
     def run(self):
         super().run()
         if not extensions:  # BuildKernels does not run
-            conclude(PACKAGE if self.editable_mode else Path(self.build_lib, PACKAGE.name))
+            with one_at_a_time():
+                conclude(PACKAGE if self.editable_mode else Path(self.build_lib, PACKAGE.name))
 
 
 class BuildKernels(build_ext):
     def run(self):
+        with one_at_a_time():
+            self.build_each()
+
+    def build_each(self):
         """Builds one library at a time: with FWP_BUILD=auto a failing compiler costs that library only."""
         wanted, compiler, inplace = self.extensions, self.compiler, self.inplace
         for library in wanted:

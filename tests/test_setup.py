@@ -1,6 +1,7 @@
 """Builds copies of the project, each with its own FWP_BUILD and compiler."""
 
 import email
+import fcntl
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,19 @@ def test_explicit_target_fails_loudly(project):
 def test_unknown_target(project):
     status, output, _ = build(project, "fast")
     assert status != 0 and "FWP_BUILD=fast: expected one of auto, none, cpu, cuda" in output
+
+
+def test_two_builds_in_one_folder_take_turns(project):
+    with open(project / "setup.py") as other, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = pool.submit(build, project, "auto")
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=3)
+        assert not (project / "out/fwp_fairseq/_build.json").exists()
+        fcntl.flock(other, fcntl.LOCK_UN)
+        status, output, record = waiting.result(timeout=100)
+    assert status == 0 and record["built"] == []
+    assert f"waiting for another build in {project}" in output
 
 
 def test_no_torch_while_building(project):

@@ -5,6 +5,7 @@ It is imported before the models for its effects, and exports nothing.
 
 from . import (
     architectures,
+    binarised_data,
     checkpoints,
     context_window,
     data_position,
@@ -17,6 +18,7 @@ from . import (
     resuming,
     safe_globals,
     startup_warnings,
+    text_encoding,
 )
 
 safe_globals.register()
@@ -26,6 +28,9 @@ checkpoints.make_saving_atomic()
 checkpoints.make_copies_atomic()
 checkpoints.name_unreadable_files()
 checkpoints.explain_misfits()
+binarised_data.check_when_opened()
+text_encoding.name_undecodable_lines()
+text_encoding.read_and_write_utf8()
 dictionaries.check_in_checkpoints()
 resuming.keep_batches()
 resuming.stop_finished_trainings()
@@ -34,6 +39,7 @@ data_position.count_batches_of_all_processes()
 data_position.tell_before_saving()
 divergence.watch_gradients_of_every_output()
 divergence.report_divergence()
+divergence.survive_overflow_on_cpu()
 moving_average.skip_integer_buffers()
 architectures.fill_hydra_models()
 processes.follow_launchers()

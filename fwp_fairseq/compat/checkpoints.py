@@ -5,11 +5,15 @@ When the disk is full, the previous checkpoint stays intact, and no unfinished f
 
 import os
 import pickle
+import re
 import time
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
+
+# What torch says of a class or function that weights_only does not let through.
+_UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 
 
 def _remove(path: str) -> None:
@@ -92,6 +96,11 @@ def name_unreadable_files() -> None:
         try:
             return load(path, *args, **kwargs)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            if found := _UNSAFE.search(str(error)):
+                raise RuntimeError(
+                    f"checkpoint {path} is refused: reading it would run {found[1] or found[2]}, which no checkpoint "
+                    "of fairseq needs. Nothing was run"
+                ) from None
             raise RuntimeError(
                 f"checkpoint {path} cannot be read (truncated or not a checkpoint): {_first_line(error)}. "
                 "Remove it to continue from an earlier one, e.g. with --restore-file"

@@ -1,6 +1,7 @@
 """Reports, in the last line of the output, a training that became NaN or ended worse than it began."""
 
 import atexit
+import functools
 import logging
 import math
 from collections import deque
@@ -119,3 +120,26 @@ def report_divergence() -> None:
 
     step_or_say_why.says_why = True
     Trainer.train_step = step_or_say_why
+
+
+def survive_overflow_on_cpu() -> None:
+    """Lets a training with --fp16 or --memory-efficient-fp16 on a CPU go on after an overflow, at a smaller loss scale.
+
+    fairseq moves a number of its own to the GPU then, although there may be none.
+    """
+    train_step = Trainer.train_step
+    if getattr(train_step, "overflows_on_cpu", False):
+        return
+
+    @functools.wraps(train_step)
+    def step_without_gpu(self, *args, **kwargs):
+        if self.device.type != "cpu":
+            return train_step(self, *args, **kwargs)
+        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+        try:
+            return train_step(self, *args, **kwargs)
+        finally:
+            del torch.Tensor.cuda  # the inherited method is visible again
+
+    step_without_gpu.overflows_on_cpu = True
+    Trainer.train_step = step_without_gpu

@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _UNUSED = "Expected to have finished reduction in the prior iteration"
+_DEAD_WORKER = "DataLoader worker"
 _LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection refused|Socket closed")
 
 
@@ -86,8 +87,8 @@ def train_on_cpu() -> None:
 def explain_failures() -> None:
     """Replaces torch's errors about a lost process and about unused parameters by short ones that say what to do.
 
-    A process whose partner is gone fails at their next exchange with an error about a socket. About a parameter that
-    was not used, torch prints a page of text.
+    A process whose partner is gone fails at their next exchange with an error about a socket; so it does, now and then,
+    when a process of --num-workers is gone. About a parameter that was not used, torch prints a page of text.
     """
     call = distributed_utils.call_main
     if getattr(call, "names_reasons", False):
@@ -96,7 +97,14 @@ def explain_failures() -> None:
     def call_or_say_why(cfg, main, **keywords):
         try:
             return call(cfg, main, **keywords)
-        except RuntimeError as error:
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            if not isinstance(error, RuntimeError) or _DEAD_WORKER in str(error):
+                reason = " ".join(str(error).split()) or type(error).__name__
+                raise RuntimeError(
+                    f"a process that reads data for this one died ({reason}): was it killed for lack of memory? "
+                    "--num-workers 0 needs no such process. A training that is started again continues from its last "
+                    "checkpoint"
+                ) from error
             rank, found = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
             if _UNUSED in str(error):
                 raise RuntimeError(

@@ -32,8 +32,7 @@ TOOLS = {
                 with zipfile.ZipFile(checkpoints / name, "w") as file:
                     file.writestr("epoch", str(epoch))
             if FAKE == f"hang after epoch {epoch}":
-                write(Path("hanging"), str(os.getpid()))
-                time.sleep(60)
+                hang()
     """,
     "fairseq-generate": """
         lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(1000)]
@@ -55,6 +54,9 @@ TOOLS = {
             print(json.dumps({**found, "tokens": 20, "words": 10}))
         else:
             assert flag("--hypotheses").exists()
+            if FAKE == "hang in fwp":
+                print("[", flush=True)
+                hang()
             scores = [{"name": "BLEU", "score": 31.4, "signature": "nrefs:1|case:mixed"}]
             if "--compound-split" in sys.argv:
                 scores.append({"name": "BLEU", "score": 32.1, "signature": "nrefs:1|tok:split"})
@@ -70,7 +72,13 @@ def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_text(text)
+    if FAKE == f"hang in {{Path(sys.argv[0]).name}}":
+        path.write_text(text[: len(text) // 2])
+        hang()
     part.replace(path)
+def hang():
+    Path("hanging").write_text(str(os.getpid()))
+    time.sleep(60)
 def log(kind, **values): print(f"x | INFO | {{kind}} | {{json.dumps(values)}}")
 with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], file=file)
 """

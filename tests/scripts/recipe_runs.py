@@ -1,6 +1,7 @@
 """Reads what a recipe with fake tools left behind."""
 
 import json
+from pathlib import Path
 
 
 def calls(root):
@@ -13,3 +14,10 @@ def calls(root):
 
 def records_in(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

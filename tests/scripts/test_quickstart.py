@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from scripts.common import commands, process, program
 from scripts.data import corpus, multi30k
 from scripts.quickstart import settings
-from tests.scripts.recipe_runs import calls
+from tests.scripts.recipe_runs import alive, calls
 
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 
@@ -99,6 +100,35 @@ def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkey
     # Only the missing epochs were trained, and the log holds both sessions.
     log = (root / "runs/quickstart/dpfp/train.log").read_text()
     assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
+@pytest.mark.parametrize(
+    "tool, of, stage",
+    [("fairseq-preprocess", "", 0), ("fwp", "average", 2), ("fairseq-generate", "", 3), ("fwp", "bleu", 4)],
+    ids=["corpus", "averaging", "decoding", "scoring"],
+)
+def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, stage):
+    """The tool has written half of its file; the training's stage is in test_reproduce.py."""
+    monkeypatch.setenv("FAKE", f"hang in {tool}")
+    monkeypatch.setenv("FAKE_IN", of)
+    running = multiprocessing.get_context("fork").Process(target=quickstart.main, args=([],))
+    running.start()
+    hanging, deadline = root / "hanging", time.monotonic() + 60
+    while not (hanging.exists() and hanging.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.kill()
+    running.join()
+    while alive(int(hanging.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(int(hanging.read_text())) and calls(root) == ALL[: stage + 1]
+
+    monkeypatch.delenv("FAKE")
+    assert quickstart.main([]) == 0
+    assert calls(root) == ALL[stage:]
+    run = root / "runs/quickstart/dpfp"
+    assert len((run / "translations.de").read_text().splitlines()) == 1000
+    assert json.loads((run / "record.json").read_text())["bleu"] == 31.4
 
 
 def test_lost_checkpoints_are_trained_again(root):

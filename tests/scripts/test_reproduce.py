@@ -23,7 +23,7 @@ from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
-from tests.scripts.recipe_runs import calls, records_in
+from tests.scripts.recipe_runs import alive, calls, records_in
 
 ROOT = process.ROOT
 
@@ -436,13 +436,6 @@ sys.exit(reproduce.main({SMOKE!r}))
     return subprocess.Popen(
         [sys.executable, "-c", program], env=os.environ | variables, start_new_session=True, stdout=subprocess.DEVNULL
     )
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")

@@ -1,0 +1,194 @@
+"""Faults of disks, processes and inputs. docs/reliability.md refers to these tests.
+
+Each ends with a status that is not 0 and a last line that names the cause, and leaves earlier checkpoints as they were.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from tests.fairseq_tools.test_bad_input import digests
+
+ONE = ["--max-update", 1, "--disable-validation"]
+
+
+def copied(tools, name: str, target: str) -> Path:
+    """A folder with the files of `name`, which the test may damage."""
+    return shutil.copytree(tools.folder / name, tools.folder / target)
+
+
+def preprocess(tools, source: str, target: str, *arguments, **keywords):
+    dictionaries = ("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt")
+    return tools.run(
+        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", target, *dictionaries),
+        *("--trainpref", f"{source}/train", *arguments),
+        **keywords,
+    )
+
+
+# It is killed when half of the checkpoint is written.
+KILLED = """
+import io, os, signal, torch
+save = torch.save
+def half(obj, file, *arguments, **keywords):
+    whole = io.BytesIO()
+    save(obj, whole, *arguments, **keywords)
+    file.write(whole.getvalue()[: whole.tell() // 2])
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+torch.save = half
+"""
+
+
+def test_killed_while_saving(tools, favor):
+    folder = copied(tools, "favor", "killed")
+    before = digests(folder)
+    flags = ["killed", *tools.attention["favor"], "--max-update", 76, "--disable-validation", "--no-epoch-checkpoints"]
+    assert tools.train(*flags, prelude=KILLED).status == -9
+    after = digests(folder)
+    assert after.pop("checkpoint_last.pt.tmp") and after == before
+    assert "@ 75 updates" in tools.train(*flags).ok().out
+    assert tools.load("killed/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 76
+    assert not list(folder.glob("*.tmp"))
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.system, ("touch RAN",)
+
+
+def test_checkpoint_with_code(tools, favor):
+    folder = copied(tools, "favor", "hostile")
+    state = tools.load("favor/checkpoint_last.pt")
+    state["extra_state"]["hostile"] = Hostile()
+    torch.save(state, folder / "checkpoint_last.pt")
+    before = digests(folder)
+    found = tools.train("hostile", *ONE, *tools.attention["favor"])
+    assert "hostile/checkpoint_last.pt is refused: reading it would run posix.system" in found.error
+    assert not (tools.folder / "RAN").exists() and digests(folder) == before
+
+
+def test_nan_in_mixed_precision(tools):
+    """The first overflow lowers the scale of the loss; below its minimum the training ends."""
+    diverging = ["--lr", 1e30, "--warmup-updates", 1, "--min-loss-scale", 60, "--max-update", 9]
+    found = tools.train("nan", *tools.attention["mixed"], "--memory-efficient-fp16", *ONE, *diverging, "--no-save")
+    assert "setting loss scale to: 64.0" in found.out
+    for words in ("training ended in update 3", "Minimum loss scale", "--lr"):
+        assert words in found.error
+
+
+DEAD_WORKER = """
+import os, signal
+from torch.utils.data import get_worker_info
+from fairseq.data.language_pair_dataset import LanguagePairDataset
+get, seen = LanguagePairDataset.__getitem__, []
+def get_or_die(self, index):
+    seen.append(index)
+    if get_worker_info() and len(seen) > 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return get(self, index)
+LanguagePairDataset.__getitem__ = get_or_die
+"""
+
+
+def test_dead_data_worker(tools, favor):
+    folder = copied(tools, "favor", "dead-worker")
+    before = digests(folder)
+    flags = [*tools.attention["favor"], "--disable-validation", "--max-update", 90, "--num-workers", 1]
+    found = tools.train("dead-worker", *flags, without=("--num-workers",), prelude=DEAD_WORKER)
+    for words in ("a process that reads data for this one died", "--num-workers", "last checkpoint"):
+        assert words in found.error
+    after = digests(folder)
+    after.pop("crash.pt", None)
+    assert after == before
+
+
+# Root could write anywhere: it gives up its capabilities.
+NO_CAPABILITIES = """
+import ctypes
+header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(header, none) == 0
+"""
+
+
+def test_read_only_folders(tools, favor):
+    """Data may be read-only. A folder of checkpoints may not, which is noticed before the first update."""
+    for name in ("bin", "favor"):
+        folder = copied(tools, name, f"{name}-read-only")
+        for path in (*folder.iterdir(), folder):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+    before = digests(folder)
+    flags = [*tools.attention["favor"], "--max-update", 76, "--disable-validation"]
+    found = tools.train("favor-read-only", *flags, prelude=NO_CAPABILITIES)
+    assert "Permission denied: 'favor-read-only/" in found.error
+    assert not found.losses() and digests(folder) == before
+    tools.train("elsewhere", *ONE, *tools.attention["favor"], data="bin-read-only", prelude=NO_CAPABILITIES).ok()
+
+
+def test_full_disk_while_binarising(tools):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+    found = preprocess(tools, "bpe", "half", prelude=limit)
+    assert "File too large" in found.error
+    assert not (tools.folder / "half/train.en-de.en.idx").exists(), "fairseq takes no data without an index"
+
+
+def test_damaged_data(tools):
+    path = copied(tools, "bin", "damaged") / "train.en-de.de.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+    found = tools.train("nothing-damaged", *ONE, data="damaged")
+    assert "damaged/train.en-de.de.bin is damaged: expected" in found.error
+    assert not any((tools.folder / "nothing-damaged").glob("*.pt"))
+
+
+def test_text_that_is_not_utf8(tools):
+    folder = tools.folder / "latin"
+    folder.mkdir()
+    for language in ("en", "de"):
+        lines = (tools.folder / f"bpe/train.{language}").read_bytes().split(b"\n")
+        lines.insert(300, "Straße".encode("latin-1"))
+        (folder / f"train.{language}").write_bytes(b"\n".join(lines))
+    found = preprocess(tools, "latin", "latin-bin", "--workers", 3)
+    assert "latin/train.en: expected UTF-8 text, actual byte 0xdf at position 4 of line 301" in found.error
+
+
+# As with LC_ALL=C, without the UTF-8 that Python would choose then.
+ASCII = """
+import locale, sys
+locale.setlocale(locale.LC_ALL, "C")
+for stream in (sys.stdin, sys.stdout, sys.stderr):
+    stream.reconfigure(encoding="ascii")
+"""
+
+
+def test_locale_c(tools, favor):
+    found = tools.generate("favor/checkpoint_last.pt", "--beam", 1, "--max-len-b", 5, prelude=ASCII).ok()
+    expected = (tools.folder / "bpe/val.de").read_text(encoding="utf-8").splitlines()
+    assert any(not line.isascii() for line in expected)
+    assert [len(line.split()) for line in found.lines("T")] == [len(line.split()) for line in expected]
+    assert any(not line.isascii() for line in found.lines("T"))
+
+
+def test_lines_of_0_and_10000_tokens(tools, favor):
+    """An empty line is trained on and translated. A line beyond the maximum is left out of training, and refused
+    elsewhere."""
+    folder = tools.folder / "extreme"
+    folder.mkdir()
+    for language in ("en", "de"):
+        lines = (tools.folder / f"bpe/val.{language}").read_text(encoding="utf-8").splitlines()
+        (folder / f"train.{language}").write_text(
+            "\n".join([*lines, "", " ".join((lines[0].split() * 1000)[:10_000])]) + "\n", encoding="utf-8"
+        )
+        (folder / f"short.{language}").write_text("\n" + "\n".join(lines[:7]) + "\n", encoding="utf-8")
+    sets = ["--validpref", "extreme/short", "--testpref", "extreme/short,extreme/train"]
+    preprocess(tools, "extreme", "extreme-bin", *sets).ok()
+    model = "extreme-model/checkpoint_last.pt"
+    flags = [*tools.attention["favor"], "--max-update", 2, "--batch-size", 8, "--no-epoch-checkpoints"]
+    found = tools.train("extreme-model", *flags, data="extreme-bin", without=("--batch-size",)).ok()
+    assert "1 samples have invalid sizes and will be skipped" in found.out
+    assert all(loss < 100 for loss in found.losses() + found.losses("valid_loss"))
+    found = tools.generate(model, "--beam", 1, "--max-len-b", 5, data="extreme-bin").ok()
+    assert len(found.translations()) == 8 and "S-0\t\n" in found.out
+    found = tools.generate(model, "--gen-subset", "test1", data="extreme-bin")
+    assert "Size of sample #41 is invalid" in found.error and "--skip-invalid-size-inputs-valid-test" in found.error
