@@ -2,7 +2,14 @@
 # Runs the tests of the compiled operators under AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of this
 # checkout. Needs g++; compiling takes longer than most of the tests. Usage: scripts/sanitize.sh [pytest arguments], e.g.
 # -k "widths or decoding" to select tests (by default all but those of the PyTorch backend). PYTHON sets the interpreter.
+# scripts/sanitize.sh --fuzz 600 calls the operators for 600 seconds with random arguments instead.
 set -eu
+tests="tests/ops/test_native.py tests/ops/test_native_bf16.py tests/ops/test_decoding.py tests/ops/test_boundary.py"
+if [ "${1:-}" = --fuzz ]; then
+  export FWP_FUZZ_SECONDS="${2:?--fuzz: expected a number of seconds}"
+  tests="tests/ops/test_boundary.py"
+  shift 2
+fi
 python=${PYTHON:-python}
 root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)
@@ -12,7 +19,7 @@ rm -f "$copy"/fwp_fairseq/*.so
 cd "$copy"
 FWP_BUILD=cpu FWP_SANITIZE=1 "$python" setup.py --quiet build_ext --inplace
 # Leaks are not checked: the interpreter leaks by design, and our own memory is that of torch's tensors.
-export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH="$copy"
+# An allocation that is too large is an error of the call, as without the sanitizer.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH="$copy"
 LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so.6)" \
-  FWP_REQUIRE=native "$python" -m pytest -q -p no:cacheprovider -k "not chunked" tests/ops/test_native.py \
-  tests/ops/test_native_bf16.py tests/ops/test_decoding.py "$@"
+  FWP_REQUIRE=native "$python" -m pytest -q -p no:cacheprovider -k "not chunked" $tests "$@"

@@ -6,7 +6,12 @@
 
 namespace fwp {
 
+inline void check_given(const char* op, const char* name, const at::Tensor& x) {  // None becomes an undefined tensor
+  TORCH_CHECK_VALUE(x.defined(), op, ": ", name, " is None, expected a tensor");
+}
+
 inline void check_shape(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected) {
+  check_given(op, name, x);
   TORCH_CHECK_VALUE(x.sizes() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected);
 }
 
@@ -43,6 +48,7 @@ inline void check_mask(const char* op, const char* name, const at::Tensor& x, at
 }
 
 inline void check_rank(const char* op, const char* name, const at::Tensor& x, int64_t expected) {
+  check_given(op, name, x);
   TORCH_CHECK_VALUE(x.dim() == expected, op, ": ", name, " is of shape ", x.sizes(), ", expected ", expected,
                     " dimensions");
 }

@@ -35,18 +35,17 @@ struct Block {
     check_device(op, name, x, keys);
   }
 
-  // Checks the block for keys of width d_key and for `writing` positions that are to be appended to it.
+  // Checks the block, whose keys have four dimensions, for keys of width d_key and for `writing` positions that are to be appended to it.
   void check(int64_t d_key, int64_t writing) {
     rule = rule_of(op, rule_name);
     map = map_of(op, feature_map);
     width = checked_width(op, map, d_key, d_dot);
-    check_rank(op, "keys", keys, 4);
     check_rank(op, "written", written, 4);
     check_shape(op, "keys", keys, {room(), stored(), heads(), width.d_cached});
     check_shape(op, "written", written, {room(), stored(), heads(), d_value()});
     check_held("keys", keys, keys.scalar_type());
     check_held("written", written, keys.scalar_type());
-    TORCH_CHECK_VALUE(count >= 0 && count + writing <= room(), op, ": the block has room for ", room(),
+    TORCH_CHECK_VALUE(count >= 0 && count <= room() - writing, op, ": the block has room for ", room(),
                       " positions, got count = ", count, " and ", writing, " to write");
     TORCH_CHECK_VALUE((rule == Rule::gated) == strengths.has_value(), op, ": strengths are ",
                       strengths ? "given" : "missing", " for the rule ", name_of(rule));
@@ -56,7 +55,9 @@ struct Block {
     }
     check_rank(op, "rows", rows, 1);
     check_held("rows", rows, at::kInt);
+    if (W) check_rank(op, "W", *W, 4);
     if (ancestors) {
+      check_rank(op, "ancestors", *ancestors, 2);
       check_shape(op, "ancestors", *ancestors, {reading(), room()});
       check_held("ancestors", *ancestors, at::kInt);
     }
@@ -64,6 +65,22 @@ struct Block {
     check_states(op, "W", "z", W, z, {W ? W->size(0) : 0, heads(), d_dot, d_value()}, normalize_output, keys);
     if (W) check_held("W", *W, state_type(keys));
     if (z) check_held("z", *z, state_type(keys));
+    TORCH_CHECK_VALUE(d_value() > 0, op, ": written is of width 0, expected 1 or more");
+    if (writing > 0) check_apart();
+  }
+
+  // Checks that nothing written shares memory with anything else: writing could make a table name rows that are not
+  // there, after it was checked.
+  void check_apart() const {
+    const std::array<std::pair<const char*, const Tensor*>, 7> all = {
+        {{"keys", &keys}, {"written", &written}, {"strengths", strengths ? &*strengths : nullptr},
+         {"ancestors", ancestors ? &*ancestors : nullptr}, {"rows", &rows}, {"W", W ? &*W : nullptr},
+         {"z", z ? &*z : nullptr}}};
+    for (std::size_t i = 0; i < 4; ++i)  // those that are written come first
+      for (std::size_t j = i + 1; j < all.size(); ++j)
+        if (all[i].second && all[j].second)
+          TORCH_CHECK_VALUE(!share_memory(*all[i].second, *all[j].second), op, ": ", all[i].first, " and ", all[j].first,
+                            " share memory, expected tensors of their own");
   }
 
   // Fills in a device's DecodeCall.

@@ -20,15 +20,16 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
               std::string rule, std::string feature_map, int64_t d_dot, double input_scale, bool normalize_features,
               bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::decode";
-  const typename Device::Guard guard(q.device());
   check_rank(op, "q", q, 4);
+  check_rank(op, "keys", keys, 4);
+  const typename Device::Guard guard(q.device());
   Device::check(op, keys.scalar_type(), rule, q.size(3));
   Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
   block.check(q.size(3), k ? q.size(1) : 0);
   Device::check_tables(block);
   const Step step(block, q, k, v, beta, key_padding_mask, projection, input_scale, normalize_features, eps);
   const Tensor out = new_rows(q, block.d_value());
-  Device::decode(block, step, out);
+  if (out.numel()) Device::decode(block, step, out);  // otherwise nothing is written either
   return out;
 }
 
@@ -38,8 +39,9 @@ std::tuple<Tensor, Tensor> fold(const Tensor& keys, const Tensor& written, const
                                 const OptionalTensor& z, int64_t count, std::string rule, std::string feature_map,
                                 int64_t d_dot, bool normalize_output) {
   static constexpr char op[] = "fwp::fold";
-  const typename Device::Guard guard(keys.device());
   check_rank(op, "keys", keys, 4);
+  check_given(op, "ancestors", ancestors);
+  const typename Device::Guard guard(keys.device());
   Device::check(op, keys.scalar_type(), rule, keys.size(3));
   Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
   block.check(block.d_cached(), 0);
@@ -48,7 +50,7 @@ std::tuple<Tensor, Tensor> fold(const Tensor& keys, const Tensor& written, const
   const auto states = keys.options().dtype(state_type(keys));
   const Tensor new_W = at::empty({R, H, d_dot, block.d_value()}, states);
   const Tensor new_z = normalize_output ? at::empty({R, H, d_dot}, states) : at::empty({0}, states);
-  Device::fold(block, new_W, new_z);
+  if (new_W.numel() || new_z.numel()) Device::fold(block, new_W, new_z);
   return {new_W, new_z};
 }
 

@@ -35,8 +35,8 @@ inline Width width_of(Map map, int64_t d_key, int64_t d_dot) {
 // Called once, at the boundary: nowhere else does d_dot become offsets or rows of a projection.
 inline Width checked_width(const char* op, Map map, int64_t d_key, int64_t d_dot) {
   const Width width = width_of(map, d_key, d_dot);
-  TORCH_CHECK_VALUE(width.possible, op, ": d_dot = ", d_dot, " is impossible for the feature map ", name_of(map),
-                    " with d_key = ", d_key);
+  TORCH_CHECK_VALUE(width.possible && (width.m == 0 || d_key > 0), op, ": d_dot = ", d_dot,
+                    " is impossible for the feature map ", name_of(map), " with d_key = ", d_key);
   return width;
 }
 
@@ -75,7 +75,8 @@ struct Options {
   double eps;
 };
 
-// The inputs of forward and backward, checked, with a contiguous last dimension. The caller has checked q's type.
+// The inputs of forward and backward, checked, with a contiguous last dimension. The caller has checked q's type, and
+// that q and k have four dimensions.
 struct Inputs {
   const char* op;
   Tensor q, k, v;
@@ -88,17 +89,14 @@ struct Inputs {
   Inputs(const char* op, const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, const OptionalTensor& beta,
          const OptionalTensor& key_padding_mask, const OptionalTensor& given_W, const OptionalTensor& given_z,
          const OptionalTensor& given_projection, Options o)
-      : op(op), beta(beta), key_padding_mask(key_padding_mask), options(std::move(o)) {
-    check_rank(op, "q", given_q, 4);
-    check_rank(op, "k", given_k, 4);
-    check_rank(op, "v", given_v, 4);
-    q = with_contiguous_rows(given_q);
-    k = with_contiguous_rows(given_k);
-    v = with_contiguous_rows(given_v);
+      : op(op), q(given_q), k(given_k), v(given_v), beta(beta), key_padding_mask(key_padding_mask),
+        options(std::move(o)) {
+    check_rank(op, "v", v, 4);
     check_shape(op, "q", q, {batch(), targets(), heads(), d_key()});
     check_shape(op, "v", v, {batch(), sources(), heads(), d_value()});
     check_like(op, "k", k, q);
     check_like(op, "v", v, q);
+    TORCH_CHECK_VALUE(d_value() > 0, op, ": v is of width 0, expected 1 or more");
     TORCH_CHECK_VALUE(!options.causal || targets() == sources(), op, ": causal needs as many queries as keys, got T = ",
                       targets(), " and S = ", sources());
     rule = rule_of(op, options.rule);
@@ -113,6 +111,8 @@ struct Inputs {
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), sources()}, q);
     check_projection(op, given_projection, map, {width.m, d_key()}, width.m > 0, q);
     check_states(op, "initial_W", "initial_z", given_W, given_z, state_shape(), options.normalize_output, q);
+    // Copies are made of nothing but what has passed.
+    for (Tensor* each : {&q, &k, &v}) *each = with_contiguous_rows(*each);
     projection = given_projection ? OptionalTensor(given_projection->contiguous()) : given_projection;
     W = whole(given_W);
     z = whole(given_z);

@@ -17,6 +17,11 @@ inline Tensor with_contiguous_rows(const Tensor& x) {
 inline bool begins_at_16_bytes(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
+// Of contiguous tensors, which may be of different types.
+inline bool share_memory(const Tensor& x, const Tensor& y) {
+  const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
+  return x.numel() && y.numel() && begin(x) < begin(y) + y.nbytes() && begin(y) < begin(x) + x.nbytes();
+}
 // x, copied if need be, so that it is contiguous and begins at a multiple of 16 bytes.
 inline OptionalTensor whole(const OptionalTensor& x) {
   if (!x) return x;

@@ -1,0 +1,295 @@
+"""Whatever the compiled operators are given, they compute a result of the right shape or name what is wrong.
+
+A call is valid, but for up to two changes: sizes, types, devices, layouts, memory shared with another argument, tables
+of any content, extreme numbers. The usual run makes a few hundred calls; FWP_FUZZ_SECONDS=600 goes on for so long with
+other calls each time. A call that ends the process is in the file ``fwp-fuzz-last-call.txt`` of the temporary folder.
+scripts/sanitize.sh --fuzz SECONDS runs this under AddressSanitizer, which ends the process at any access out of bounds.
+"""
+
+import faulthandler
+import math
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.needs("native")
+
+SECONDS = float(os.environ.get("FWP_FUZZ_SECONDS", 0))
+CALLS, LONGEST_CALL = 50, 60
+LAST_CALL = Path(tempfile.gettempdir()) / "fwp-fuzz-last-call.txt"
+
+SIZES = st.sampled_from([1, 2, 3, 5])
+WRONG_SIZES = [0, 1, 2, 7, 2**31, 2**40, 2**62]
+TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.bool]
+TYPES += [torch.complex64]
+INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 6, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
+NUMBERS = [0.0, -1.0, 1e-45, 1e300, math.inf, -math.inf, math.nan]
+WORDS = ["sum", "delta", "gated", "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
+# The errors of torch itself when there is no memory, no kernel, or no such size; they name no argument.
+TORCH_S = re.compile(
+    r"not enough memory|can't allocate|bad_alloc|overflow|Could not run 'fwp::|not implemented for|"
+    r"Storage size calculation|invalid .* size|does not require grad|in-place operation|aliases|"
+    r"no fallback|has no second derivative"
+)
+
+
+def options(draw, d_key: int) -> dict:
+    name = draw(st.sampled_from(["identity", "elu", "relu", "dpfp", "favor"]))
+    m = draw(SIZES)
+    d_dot = {"dpfp": 2 * d_key, "favor": 2 * m}.get(name, d_key)
+    flags = [draw(st.booleans()) for _ in range(2)]
+    return {
+        "rule": draw(st.sampled_from(["sum", "delta", "gated"])), "feature_map": name, "d_dot": d_dot,
+        "input_scale": 0.5, "normalize_features": flags[0], "normalize_output": flags[1], "eps": 1e-6,
+    }  # fmt: skip
+
+
+def of_whole_sequences(draw) -> dict:
+    """The arguments of fwp::fast_weights by name, all as it wants them."""
+    B, S, H, d_key, d_value = (draw(SIZES) for _ in range(5))
+    given, causal = options(draw, d_key), draw(st.booleans())
+    T = S if causal else draw(SIZES)
+    taken = draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
+    kept = torch.float32 if taken == torch.bfloat16 else taken
+    state, d_dot = draw(st.booleans()), given["d_dot"]
+    x = {
+        "q": torch.rand(B, T, H, d_key, dtype=taken),
+        "k": torch.rand(B, S, H, d_key, dtype=taken),
+        "v": torch.rand(B, S, H, d_value, dtype=taken),
+        "beta": None if given["rule"] == "sum" else torch.rand(B, S, H, dtype=kept),
+        "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
+        "initial_W": torch.rand(B, H, d_dot, d_value, dtype=kept) if state else None,
+        "initial_z": torch.rand(B, H, d_dot, dtype=kept) if state and given["normalize_output"] else None,
+        "projection": torch.rand(d_dot // 2, d_key, dtype=kept) if given["feature_map"] == "favor" else None,
+    }
+    names = ("rule", "feature_map", "d_dot", "input_scale", "causal", "normalize_features", "normalize_output", "eps")
+    given["causal"] = causal
+    return x | {name: given[name] for name in names} | {"return_state": draw(st.booleans())}
+
+
+def of_gradients(draw) -> dict:
+    x = of_whole_sequences(draw)
+    del x["return_state"]
+    (B, T, H, _), kept = x["q"].shape, torch.float32 if x["q"].dtype == torch.bfloat16 else x["q"].dtype
+    d_value, state = x["v"].shape[3], draw(st.booleans())
+    gradients = {
+        "grad_out": torch.rand(B, T, H, d_value, dtype=x["q"].dtype),
+        "grad_W": torch.rand(B, H, x["d_dot"], d_value, dtype=kept) if state else None,
+        "grad_z": torch.rand(B, H, x["d_dot"], dtype=kept) if state and x["normalize_output"] else None,
+    }
+    return gradients | x
+
+
+def of_a_step(draw) -> dict:
+    """The arguments of fwp::decode; those of fwp::fold are among them."""
+    R, T, H, d_key, d_value = (draw(SIZES) for _ in range(5))
+    given, taken = options(draw, d_key), draw(st.sampled_from([torch.float32, torch.float64]))
+    d_dot, favor = given["d_dot"], given["feature_map"] == "favor"
+    writes, count, stored = draw(st.booleans()), draw(SIZES), R + draw(SIZES)
+    room, beta = count + T + draw(SIZES), given["rule"] != "sum"
+    state, rows = draw(st.booleans()), draw(SIZES)
+    x = {
+        "q": torch.rand(R, T, H, d_key, dtype=taken),
+        "k": torch.rand(R, T, H, d_key, dtype=taken) if writes else None,
+        "v": torch.rand(R, T, H, d_value, dtype=taken) if writes else None,
+        "beta": torch.rand(R, T, H, dtype=taken) if writes and beta else None,
+        "key_padding_mask": torch.rand(R, T) > 0.5 if writes and draw(st.booleans()) else None,
+        "keys": torch.rand(room, stored, H, d_key if given["feature_map"] == "dpfp" else d_dot, dtype=taken),
+        "written": torch.rand(room, stored, H, d_value, dtype=taken),
+        "strengths": torch.rand(room, stored, H, dtype=taken) if given["rule"] == "gated" else None,
+        "ancestors": (torch.rand(R, room) * stored).int(),
+        "rows": (torch.rand(R) * min(rows, stored)).int(),
+        "W": torch.rand(rows, H, d_dot, d_value, dtype=taken) if state else None,
+        "z": torch.rand(rows, H, d_dot, dtype=taken) if state and given["normalize_output"] else None,
+        "projection": torch.rand(d_key, d_dot // 2, dtype=taken) if favor else None,
+        "count": count,
+    }
+    if not writes and draw(st.booleans()):
+        x["ancestors"] = None
+    return x | given
+
+
+def of_a_fold(draw) -> dict:
+    x = of_a_step(draw)
+    hypothesis.assume(x["ancestors"] is not None)
+    names = ("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot")
+    return {name: x[name] for name in (*names, "normalize_output")}
+
+
+def resized(draw, x, others):
+    shape, size = list(x.shape), draw(st.sampled_from(WRONG_SIZES))
+    if not shape:
+        return x.expand(size)
+    i = draw(st.integers(0, len(shape) - 1))
+    shape[i] = size
+    if size > 7 and draw(st.booleans()):  # no element at all, and yet so large
+        shape[draw(st.integers(0, len(shape) - 1))] = 0
+        return torch.empty(shape, dtype=x.dtype) if 0 in shape else x
+    if math.prod(shape) >= 2**63:
+        return x
+    if size > 7:
+        return x.narrow(i, 0, min(1, x.shape[i])).expand(shape) if x.shape[i] else x
+    return torch.zeros(shape, dtype=x.dtype)
+
+
+def of_other_rank(draw, x, others):
+    return draw(st.sampled_from([lambda: x[None], lambda: x.flatten(), lambda: x.sum(), lambda: x[..., None]]))()
+
+
+def strided(draw, x, others):
+    if x.dim() == 0:
+        return x
+    i = draw(st.integers(0, x.dim() - 1))
+    kind = draw(st.sampled_from(["every second", "transposed", "repeated", "overlapping", "shifted"]))
+    if kind == "every second":
+        return torch.stack([x, x], dim=i + 1).flatten(i, i + 1).unflatten(i, (x.shape[i], 2)).select(i + 1, 0)
+    if kind == "transposed":
+        return x.transpose(i, -1).contiguous().transpose(i, -1)
+    if kind == "repeated":
+        return x.narrow(i, 0, min(1, x.shape[i])).expand(x.shape) if x.shape[i] else x
+    if kind == "overlapping":
+        return torch.zeros(x.numel() + 9, dtype=x.dtype).as_strided(x.shape, [1] * x.dim())
+    return torch.zeros(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape)  # not aligned to 16 bytes
+
+
+def shared(draw, x, others):
+    """x in the memory of another tensor, if it has room there."""
+    fitting = [y for y in others if y.is_contiguous() and y.nbytes >= x.nbytes and y.device == x.device and y.nbytes]
+    if not fitting or x.dtype == torch.bool:  # torch itself lets no byte but 0 and 1 be one
+        return x
+    raw = draw(st.sampled_from(fitting)).detach().view(-1).view(torch.uint8)[: x.nbytes]
+    return raw.view(x.dtype).view(x.shape)
+
+
+def of_any_content(draw, x, others):
+    if x.dtype in (torch.int32, torch.int64):
+        return torch.full_like(x, draw(st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 5, 8, 2**31 - 1])))
+    return torch.full_like(x, draw(st.sampled_from(NUMBERS))) if x.is_floating_point() else ~x
+
+
+CHANGES = {
+    "size": resized, "rank": of_other_rank, "layout": strided, "shared": shared, "content": of_any_content,
+    "missing": lambda draw, x, others: None,
+    "type": lambda draw, x, others: x.to(draw(st.sampled_from(TYPES))),
+    "device": lambda draw, x, others: x.to("meta"),
+    "gradient": lambda draw, x, others: x.clone().requires_grad_() if x.is_floating_point() else x,
+    "sparse": lambda draw, x, others: x.to_sparse(),
+    "list": lambda draw, x, others: [1.0],
+}  # fmt: skip
+
+
+def changed(draw, arguments: dict) -> list[str]:
+    """Changes up to two arguments, and returns what was changed."""
+    done = []
+    for name in draw(st.lists(st.sampled_from(list(arguments)), max_size=2, unique=True)):
+        x = arguments[name]
+        if isinstance(x, bool):
+            arguments[name] = not x
+        elif isinstance(x, int):
+            arguments[name] = draw(st.sampled_from([*INTEGERS, x - 1, x + 1]))
+        elif isinstance(x, float):
+            arguments[name] = draw(st.sampled_from(NUMBERS))
+        elif isinstance(x, str):
+            arguments[name] = draw(st.sampled_from(WORDS))
+        elif x is None:
+            arguments[name] = torch.rand(draw(st.lists(SIZES, max_size=4))).to(draw(st.sampled_from(TYPES)))
+        else:
+            change = draw(st.sampled_from(list(CHANGES)))
+            others = [y for other, y in arguments.items() if other != name and isinstance(y, torch.Tensor)]
+            arguments[name] = CHANGES[change](draw, x, [y for y in others if y.layout == torch.strided])
+            done.append(f"{name}: {change}")
+            continue
+        done.append(name)
+    return done
+
+
+def described(x) -> str:
+    if not isinstance(x, torch.Tensor):
+        return repr(x)[:80]
+    strides = tuple(x.stride()) if x.layout == torch.strided else x.layout
+    return f"{x.dtype} {tuple(x.shape)} strides {strides} on {x.device}"
+
+
+def of_a_state(x, shape, wanted, has_z):
+    return [shape if wanted else (0,), shape[:-1] if wanted and has_z else (0,)]
+
+
+def shapes_of_whole_sequences(x):
+    (B, T, H, _), d_value = x["q"].shape, x["v"].shape[3]
+    return [(B, T, H, d_value), *of_a_state(x, (B, H, x["d_dot"], d_value), x["return_state"], x["normalize_output"])]
+
+
+def shapes_of_gradients(x):
+    return [
+        (0,) if x[name] is None else tuple(x[name].shape) for name in ("q", "k", "v", "beta", "initial_W", "initial_z")
+    ]
+
+
+def shapes_of_a_step(x):
+    return [(*x["q"].shape[:3], x["written"].shape[3])]
+
+
+def shapes_of_a_fold(x):
+    shape = (x["ancestors"].shape[0], x["keys"].shape[2], x["d_dot"], x["written"].shape[3])
+    return of_a_state(x, shape, True, x["normalize_output"])
+
+
+OPERATORS = {
+    "fast_weights": (of_whole_sequences, shapes_of_whole_sequences),
+    "fast_weights_backward": (of_gradients, shapes_of_gradients),
+    "decode": (of_a_step, shapes_of_a_step),
+    "fold": (of_a_fold, shapes_of_a_fold),
+}
+
+
+@st.composite
+def calls(draw, operator: str):
+    arguments = OPERATORS[operator][0](draw)
+    return changed(draw, arguments), arguments
+
+
+def check(operator: str, changes: list[str], arguments: dict) -> None:
+    if SECONDS:
+        lines = [operator, *changes, *(f"{name} = {described(x)}" for name, x in arguments.items())]
+        LAST_CALL.write_text("\n".join(lines) + "\n")
+    faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
+    try:
+        found = getattr(torch.ops.fwp, operator)(*arguments.values())
+    except (ValueError, IndexError, TypeError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+        message = str(error)
+        assert changes, f"a valid call is refused: {message}"
+        named = any(re.search(rf"(?<!\w){name}(?!\w)", message) for name in arguments)
+        assert named or TORCH_S.search(message), f"no argument is named: {type(error).__name__}: {message}"
+        return
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    if all(x.device.type == "cpu" for x in arguments.values() if isinstance(x, torch.Tensor)):
+        assert [tuple(x.shape) for x in found] == OPERATORS[operator][1](arguments)
+        for x in found:  # reads all of it
+            x.detach().double().sum().item()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_any_call_is_served_or_refused(operator):
+    end = time.monotonic() + SECONDS / len(OPERATORS)
+    while True:
+
+        @hypothesis.settings(
+            max_examples=500 if SECONDS else CALLS, derandomize=not SECONDS, database=None, deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )  # fmt: skip
+        @hypothesis.given(calls(operator))
+        def run(call):
+            check(operator, *call)
+
+        run()
+        if time.monotonic() >= end:
+            break
