@@ -127,28 +127,34 @@ def sample(model: FastWeightDecoder, prompt: Tensor, count: int, temperature: fl
         logits, state = model.step(token, state)
 
 
+def fail(problem: object, status: int) -> int:
+    print(f"tiny_shakespeare: error: {problem}", file=sys.stderr)
+    return status
+
+
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     try:
         texts.provide(texts.TINY_SHAKESPEARE, args.out / "input.txt", print)
     except texts.DataError as error:
-        print(f"tiny_shakespeare: error: {error}", file=sys.stderr)
-        return 1
+        return fail(error, 1)
     text = (args.out / "input.txt").read_text(encoding="utf-8")
     characters = sorted(set(text))
     number = {character: i for i, character in enumerate(characters)}
-    unknown = sorted(set(args.prompt) - set(characters))
-    if unknown or not args.prompt:
-        problem = f"{unknown} are not in the text" if unknown else "expected at least one character"
-        print(f"tiny_shakespeare: error: --prompt: {problem}", file=sys.stderr)
-        return 2
+    if not args.prompt:
+        return fail("--prompt: expected at least one character", 2)
+    if unknown := sorted(set(args.prompt) - set(characters)):
+        return fail(f"--prompt: {unknown} are not in the text", 2)
     data = torch.tensor([number[character] for character in text])
     training, held_out = data.split([len(data) - int(len(data) * HELD_OUT), int(len(data) * HELD_OUT)])
     torch.manual_seed(args.seed)
-    model = FastWeightDecoder(
-        len(characters), embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers,
-        feature_map=args.feature_map, update_rule=args.update_rule,
-    )  # fmt: skip
+    try:
+        model = FastWeightDecoder(
+            len(characters), embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers,
+            feature_map=args.feature_map, update_rule=args.update_rule,
+        )  # fmt: skip
+    except ValueError as error:
+        return fail(error, 2)
     count = sum(parameter.numel() for parameter in model.parameters())
     print(f"{count:,} parameters, {len(characters)} characters, {torch.get_num_threads()} threads", flush=True)
 

@@ -280,6 +280,9 @@ def test_half_precision_stays_except_for_random_features(save, convert):
     kinds = {name: new["model"][name].dtype for name in attention_keys(new, "beta_proj|projection$")}
     assert {kind for name, kind in kinds.items() if "beta" in name} == {torch.float16}
     assert {kind for name, kind in kinds.items() if name.endswith("feature_map.projection")} == {torch.float32}
+    both, _ = convert(path, "--fwp-feature-map", "rfa", "--fwp-update-rule", "gated", output="rfa.pt")
+    kinds = {name.rpartition(".")[2]: both["model"][name].dtype for name in attention_keys(both, "feature_map")}
+    assert kinds == {"sigma": torch.float16, "projection": torch.float32, "seed": torch.int64}
 
 
 def test_sites_of_their_own(save, convert, tmp_path):

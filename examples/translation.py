@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Translates a sentence with a model that fairseq-train trained with this plugin, and draws what its attention did.
+
+python examples/translation.py checkpoint_best.pt --data data-bin --spm spm.model --sentence "A dog runs in the snow."
+
+After scripts/quickstart.sh, checkpoint, data-bin and spm.model are below runs/. Without --spm the sentence has to be
+split into the pieces of the training text, with spaces between them. It needs fairseq, matplotlib and, for --spm,
+sentencepiece. In the folder --out it writes
+
+- cross_attention.svg: the weight that each piece of the translation gives to each piece of the source, in every layer.
+  For fast weights these are the products phi(q).phi(k), divided by their sum over the source, averaged over heads.
+- writes.svg: how much each position changes the fast weights of each head, |W after - W before|, at every site that has
+  them. Under the gated rule this includes what decays.
+- translation.json: the translation, and the numbers of both pictures.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+
+import torch  # noqa: E402
+
+from fwp_fairseq.cli.errors import CommandError  # noqa: E402
+from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
+from fwp_fairseq.files import write_atomically  # noqa: E402
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("checkpoint", type=Path, metavar="CKPT")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="folder with the training's dictionaries"
+    )
+    parser.add_argument("--sentence", required=True, metavar="TEXT")
+    parser.add_argument("--spm", type=Path, metavar="FILE", help="SentencePiece model that splits the sentence")
+    parser.add_argument("--beam", type=int, default=4, metavar="N", help="hypotheses of the beam search (default: 4)")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs/translation", help="default: runs/translation")
+    return parser.parse_args(argv)
+
+
+def load(args: argparse.Namespace):
+    """Returns the model in evaluation mode, and its task."""
+    from fairseq import checkpoint_utils
+
+    for path in (args.checkpoint, *([args.spm] if args.spm else [])):
+        if not path.is_file():
+            raise CommandError(f"{path}: no such file")
+    try:
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(args.checkpoint)], {"data": str(args.data)}
+        )
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CommandError(f"{args.checkpoint}: {error}") from None
+    if not hasattr(models[0], "encoder"):
+        raise CommandError(f"{args.checkpoint}: expected a translation model, actual {type(models[0]).__name__}")
+    return models[0].eval(), task
+
+
+def encode(args: argparse.Namespace, dictionary) -> torch.Tensor:
+    pieces = args.sentence
+    if args.spm:
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(args.spm))
+        pieces = " ".join(processor.encode(args.sentence, out_type=str))
+    return dictionary.encode_line(pieces, add_if_not_exist=False, append_eos=True).long()
+
+
+def translate(model, task, source: torch.Tensor, beam: int) -> torch.Tensor:
+    """The best hypothesis of fairseq's beam search, which ends with the end of sentence."""
+    generator = task.build_generator([model], argparse.Namespace(beam=beam, max_len_a=1.2, max_len_b=10))
+    sample = {"net_input": {"src_tokens": source[None], "src_lengths": torch.tensor([len(source)])}}
+    return task.inference_step(generator, [model], sample)[0][0]["tokens"]
+
+
+def inputs_of_attention(model, source: torch.Tensor, target: torch.Tensor) -> dict:
+    """Every attention module's (query, key), time first, when the model reads this translation of this source."""
+    found, hooks = {}, []
+
+    def remember(module, positional, named):
+        query = named["query"] if "query" in named else positional[0]
+        key = named["key"] if "key" in named else positional[1]
+        found[module] = query, key
+
+    for layer in [*model.encoder.layers, *model.decoder.layers]:
+        for attention in (layer.self_attn, getattr(layer, "encoder_attn", None)):
+            if attention is not None:
+                hooks.append(attention.register_forward_pre_hook(remember, with_kwargs=True))
+    previous = torch.cat([target[-1:], target[:-1]])  # fairseq begins a translation with the end of sentence
+    model(source[None], torch.tensor([len(source)]), previous[None])
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def cross_attention(model, inputs: dict) -> list[torch.Tensor]:
+    """The weights of each decoder layer, (target, source), averaged over heads."""
+    found = []
+    for layer in model.decoder.layers:
+        if layer.encoder_attn is not None:
+            query, key = inputs[layer.encoder_attn]
+            found.append(layer.encoder_attn(query, key, key, static_kv=True, need_weights=True)[1][0])
+    return found
+
+
+def writes(attention, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """|W after - W before| of the write of each position of key, (heads, positions)."""
+    store = {}
+    before = attention.nothing_written(1, key)
+    attention.store_state(store, before)
+    found = []
+    for position in key.split(1):
+        attention(query[:1], position, position, incremental_state=store, need_weights=False)
+        after = attention.load_state(store)
+        found.append((after.W - before.W)[0].flatten(1).norm(dim=1))
+        before = after
+    return torch.stack(found, dim=1)
+
+
+def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
+    """The writes of every attention with fast weights, by the name of its place in the model."""
+    from fwp_fairseq.modules import FastWeightAttention
+
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, FastWeightAttention):
+            if module.config.chosen_normalizer == "positions":  # a key depends on the whole source
+                print(f"{name}: the normaliser positions knows no writes one by one; left out of writes.svg")
+            else:
+                found[name] = writes(module, *inputs[module])
+    return found
+
+
+def picture(panels: list[tuple], columns: int) -> bytes:
+    """Draws matrices, each (title, values, labels of the rows or None, labels of the columns), as an SVG file."""
+    from io import BytesIO
+
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    width = max(3.0, max(len(across) for *_, across in panels) * 0.25 + 1)
+    height = max(2.0, max(len(values) for _, values, *_ in panels) * 0.25 + 1)
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[len(panels) :]:
+        unused.remove()
+    for (title, values, down, across), place in zip(panels, axes, strict=False):
+        image = place.imshow(values, aspect="auto", cmap="Blues", vmin=0)
+        place.set_title(title, fontsize=8)
+        place.set_xticks(range(len(across)), across, rotation=90, fontsize=6)
+        place.set_yticks(range(len(values)), down or range(len(values)), fontsize=6)
+        figure.colorbar(image, ax=place).ax.tick_params(labelsize=6)
+    file = BytesIO()
+    figure.savefig(file, format="svg")
+    return file.getvalue()
+
+
+@torch.no_grad()
+def run(args: argparse.Namespace) -> None:
+    import_plugin()
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise CommandError(f"{error}; pip install matplotlib") from None
+    model, task = load(args)
+    source = encode(args, task.source_dictionary)
+    target = translate(model, task, source, args.beam)
+    heard = [task.source_dictionary[token] for token in source]
+    said = [task.target_dictionary[token] for token in target]
+    inputs = inputs_of_attention(model, source, target)
+    weights, written = cross_attention(model, inputs), all_writes(model, inputs)
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    report = {
+        "source": heard,
+        "translation": said,
+        "cross_attention": [layer.tolist() for layer in weights],
+        "writes": {name: values.tolist() for name, values in written.items()},
+    }
+    write_atomically(args.out / "translation.json", (json.dumps(report, ensure_ascii=False) + "\n").encode())
+    panels = [(f"decoder layer {number}", layer.tolist(), said, heard) for number, layer in enumerate(weights)]
+    if panels:
+        write_atomically(args.out / "cross_attention.svg", picture(panels, len(panels)))
+    begun = said[-1:] + said[:-1]  # what the decoder's self-attention reads and writes
+    panels = [
+        (
+            f"{name}: heads",
+            values.tolist(),
+            None,
+            begun if ".self_attn" in name and name.startswith("decoder") else heard,
+        )
+        for name, values in written.items()
+    ]
+    if panels:
+        write_atomically(args.out / "writes.svg", picture(panels, 2))
+    print(" ".join(said[:-1]) if not args.spm else "".join(said[:-1]).replace("▁", " ").strip())
+    print(f"pictures and numbers are in {args.out}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        run(arguments(argv))
+    except CommandError as error:
+        print(f"translation: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The examples run as their readers run them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples import tiny_shakespeare
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = """
+import runpy, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ModuleNotFoundError(name + " is blocked")
+
+sys.meta_path.insert(0, Blocked())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run(name: str, *arguments, blocked: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", BLOCK.format(blocked=blocked)] if blocked else [sys.executable]
+    return subprocess.run(
+        [*command, str(ROOT / "examples" / name), *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+SMALL = ("--embed-dim", 16, "--layers", 1, "--heads", 1, "--segment", 16, "--updates", 2, "--characters", 30)
+
+
+def test_tiny_shakespeare(tmp_path):
+    """Without fairseq and matplotlib: it says so, and writes the losses and a sample; with it, the picture."""
+    plain = run("tiny_shakespeare.py", *SMALL, "--out", tmp_path, blocked=("fairseq", "matplotlib"))
+    assert plain.returncode == 0, plain.stderr
+    assert "matplotlib is not installed" in plain.stdout and not (tmp_path / "losses.svg").exists()
+    losses = json.loads((tmp_path / "losses.json").read_text())
+    assert len(losses["training"]) == 2 and list(losses["valid"]) == ["1", "2"] and losses["valid"]["2"] < 4.3
+    written = (tmp_path / "sample.txt").read_text()
+    assert written.startswith("ROMEO:\n") and len(written) == len("ROMEO:\n") + 30 + 1
+    drawn = run("tiny_shakespeare.py", *SMALL, "--feature-map", "rfa", "--out", tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert "nats per character" in (tmp_path / "losses.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (("--prompt", "Müller"), "--prompt: ['ü'] are not in the text"),
+        (("--update-rule", "hebb"), "update_rule = 'hebb', expected one of sum, delta, gated"),
+    ],
+    ids=str,
+)
+def test_tiny_shakespeare_refuses(options, message, tmp_path, capsys):
+    assert tiny_shakespeare.main([*map(str, SMALL), *options, "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [f"tiny_shakespeare: error: {message}"]
+    assert not (tmp_path / "losses.json").exists()
