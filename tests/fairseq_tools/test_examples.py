@@ -16,7 +16,7 @@ CROSS = [f"decoder.layers.{number}.encoder_attn" for number in (0, 1)]
 
 
 def test_translation(tools, mixed):
-    """The translation is fairseq-generate's; the weights of a head sum to 1; writes belong to every layer, head and position."""
+    """The translation is fairseq-generate's; a head's weights sum to 1; every layer, head and position has a write."""
     expected = tools.generate("mixed/checkpoint_best.pt", "--beam", 4, "--max-len-a", 1.2, "--max-len-b", 10).ok()
     sentence = expected.lines("S")[0].split("\t")[0]
     arguments = ["mixed/checkpoint_best.pt", "--data", "bin", "--sentence", sentence, "--out", "pictures"]
