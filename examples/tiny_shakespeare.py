@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains a language model of characters on Tiny Shakespeare, and lets it write.
 
-python examples/tiny_shakespeare.py needs torch alone; with matplotlib it also draws the losses. It takes about 5
-minutes on 2 CPU cores. The text, 1.1 million characters, is read from $FWP_DATA/tinyshakespeare or
+python examples/tiny_shakespeare.py needs torch alone; with matplotlib it also draws the losses. It takes about 6
+minutes on one CPU core. The text, 1.1 million characters, is read from $FWP_DATA/tinyshakespeare or
 ../shared/data/tinyshakespeare if it is there; otherwise it is downloaded. Either is checked against a pinned checksum.
 
 The text is cut into as many streams as a batch has rows, and each stream into segments. The fast weights at the end of

@@ -8,7 +8,8 @@ split into the pieces of the training text, with spaces between them. It needs f
 sentencepiece. In the folder --out it writes
 
 - cross_attention.svg: the weight that each piece of the translation gives to each piece of the source, in every layer.
-  For fast weights these are the products phi(q).phi(k), divided by their sum over the source, averaged over heads.
+  For fast weights these are the products phi(q).phi(k), divided by their sum over the source, averaged over heads. A
+  head whose query has no feature in common with the source, as can happen with DPFP, counts as 0.
 - writes.svg: how much each position changes the fast weights of each head, |W after - W before|, at every site that has
   them. Under the gated rule this includes what decays.
 - translation.json: the translation, and the numbers of both pictures.

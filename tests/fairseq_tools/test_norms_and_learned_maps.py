@@ -27,6 +27,8 @@ BY_YAML = {
     "update_rule": "delta",
     "normalizer": "l2",
     "output_norm": "rms",
+    "encoder_feature_map": "rfa",
+    "encoder_update_rule": "gated",
     "cross_feature_map": "favor",
     "cross_qk_norm": "l2",
     "cross_update_rule": "sum",
@@ -76,7 +78,7 @@ def test_trained_and_decoded_with(tools, train, capsys):
     new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm", name)}
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
-        {"weight", "bias", "scale"} if chosen is BY_FLAGS else {"weight", "scale"}
+        {"weight", "bias", "scale"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
     )
     assert all(len(x.unique()) > 1 for x in new.values())
 
