@@ -33,8 +33,8 @@ class FastWeightDecoder(nn.Module):
     """A decoder-only language model: token embedding, layers of attention and feed-forward, tied output.
 
     It has no positions: the delta and the gated rule know what was written last, and without positions a text may be of
-    any length. The state, whose size does not depend on the text, carries everything that was read (Schlag et al. 2021,
-    Sec. 6.3, train and evaluate language models in this way).
+    any length. The state, whose size does not depend on the text, carries everything that was read. Schlag et al. 2021
+    carry states through a text in this way, also without positions.
 
     Args:
         vocabulary: number of tokens.
