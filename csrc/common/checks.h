@@ -37,8 +37,9 @@ inline void check_state(const char* op, const char* name, const at::Tensor& x, c
   check_device(op, name, x, q);
 }
 
-inline void check_type(const char* op, at::ScalarType type) {
-  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, op, ": q is of type ", type, ", expected Float or Double");
+inline void check_type(const char* op, at::ScalarType type, const char* name = "q") {
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, op, ": ", name, " is of type ", type,
+                    ", expected Float or Double");
 }
 
 inline void check_mask(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected, const at::Tensor& q) {

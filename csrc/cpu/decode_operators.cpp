@@ -42,7 +42,9 @@ template <class T, class F> void run(const DecodeCall<T>& c, int64_t count, int6
 }
 
 struct Decoding : Cpu {
-  static void check(const char* op, at::ScalarType type, const std::string&, int64_t) { check_type(op, type); }
+  static void check(const char* op, at::ScalarType type, const std::string&, int64_t) {
+    check_type(op, type, "keys");
+  }
 
   static void check_tables(const Block& block) {
     if (block.ancestors) check_table(block.op, "ancestors", *block.ancestors, block.count, block.stored());
