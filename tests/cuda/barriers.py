@@ -17,6 +17,25 @@ from tests.cuda import races, shim
 PAGE = shim.CUDA / "README.md"
 BEGIN, END = "<!-- barriers: python -m tests.cuda.barriers -->\n", "<!-- /barriers -->"
 NOTICED, NOT_NOTICED, NOT_THERE = "yes", "no", ""
+# Why a barrier has no effect where leaving it out is not noticed.
+WHY = {
+    (
+        "backward.cuh",
+        "backward_kernel",
+        1,
+    ): "what follows writes none of it before a barrier, `find_last_key`",
+    (
+        "backward.cuh",
+        "backward_kernel",
+        2,
+    ): "what follows writes none of it before a barrier, `find_last_key`",
+    ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
+    ("forward.cuh", "of_keys", 1): "lanes read only the scales that they wrote themselves",
+    ("forward.cuh", "run", 1): "lanes read only the scales that they wrote themselves",
+    ("forward.cuh", "run", 3): "the backward's forward serves one block of columns, so no E was there before",
+    ("head.cuh", "Head", 1): "general kernels stage features later, between barriers of `restage`",
+    ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
+}
 
 
 class Barrier(NamedTuple):
@@ -69,12 +88,13 @@ def _is_noticed(places: str, cases: list[races.Case]) -> bool:
 
 def table(found: dict[tuple[str, str], dict[str, bool]], kernels: list[str]) -> str:
     """In Markdown, one line a barrier: in which kinds of kernels the detector notices that it is missing."""
-    head = ["barrier", "of", *kernels]
+    head = ["barrier", "of", *kernels, "why no effect"]
     lines = [head, ["---"] * len(head)]
     named = {barrier: ", ".join(str(in_sources()[place]) for place in barrier[1].split()) for barrier in found}
     for (kind, places), noticed in sorted(found.items(), key=lambda item: (named[item[0]], item[0])):
         cells = [{True: NOTICED, False: NOT_NOTICED, None: NOT_THERE}[noticed.get(kernel)] for kernel in kernels]
-        lines.append([named[kind, places], {"block": "block", "named": "teams", "warp": "warp"}[kind], *cells])
+        why = {WHY.get(in_sources()[place], "unknown") for place in places.split()} if NOT_NOTICED in cells else ()
+        lines.append([named[kind, places], "teams" if kind == "named" else kind, *cells, "; ".join(why)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

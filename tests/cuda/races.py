@@ -17,10 +17,10 @@ from tests.ops.test_decoding import HEADS
 RULES = ("sum", "delta")
 DTYPES = (torch.float16, torch.float32)
 # What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
-# slabs of features, segments. Float32 has no favor kernels and takes general ones.
+# portions of inputs, slabs of features, segments. Float32 has no favor kernels and takes general ones.
 DIRECTIONS = ("forward", "backward")
 SHAPES = {
-    "plain 16": dict(T=13, d_value=9),
+    "plain 16": dict(T=13, d_value=9, d_key=72),
     "plain 32": dict(T=32, d_value=70),
     "plain 64": dict(T=50),
     "plain 128": dict(T=100, feature_map=("elu", {})),
@@ -28,7 +28,7 @@ SHAPES = {
     "favor 32": dict(T=31, feature_map=("favor", {"m": 20}), d_value=70),
     "favor 64": dict(T=50, feature_map=("favor", {"m": 70})),
     "favor 128": dict(T=80, feature_map=("favor", {"m": 20})),
-    "state": dict(T=40, state=True, d_value=40),
+    "state": dict(T=40, state=True, d_value=40, d_key=72),
     "state, segments": dict(T=140, state=True),
     "general, state in memory": dict(T=140, state=True, d_value=40, limit=0),
     "general, slabs": dict(T=70, state=True, d_key=136, feature_map=None),
