@@ -25,7 +25,7 @@ def test_the_table_names_the_barriers_of_the_sources():
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", races.DIRECTIONS)
 def test_a_barrier_that_is_left_out_is_noticed(direction):
-    """Barriers of blocks, teams and warps: all but those that the table explains, or that count for wider heads only."""
+    """Barriers of blocks, teams and warps: all but those that the table explains or that count for wider heads."""
     case = races.Case(direction, "state, segments", "delta", torch.float16)
     assert not barriers.failure(case)
     met = shim.barriers(*races.libraries())
