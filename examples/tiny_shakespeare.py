@@ -54,9 +54,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompt", default="ROMEO:\n", help=r"what the sample begins with (default: ROMEO:\n)")
     parser.add_argument("--characters", type=int, default=500, metavar="N", help="length of the sample (default: 500)")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="X", help="of the sample (default: 0.7)")
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="default: 1; on a busy machine more are slower"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="default: 1")
     args = parser.parse_args(argv)
-    for name in ("updates", "batch_size", "segment"):
+    for name in ("updates", "batch_size", "segment", "threads"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: expected at least 1")
     if args.temperature <= 0:
@@ -147,6 +150,7 @@ def main(argv: list[str] | None = None) -> int:
         return fail(f"--prompt: {unknown} are not in the text", 2)
     data = torch.tensor([number[character] for character in text])
     training, held_out = data.split([len(data) - int(len(data) * HELD_OUT), int(len(data) * HELD_OUT)])
+    torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     try:
         model = FastWeightDecoder(
