@@ -30,9 +30,7 @@ WHY = {
         2,
     ): "what follows writes none of it before a barrier, `find_last_key`",
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
-    ("forward.cuh", "of_keys", 1): "lanes read only the scales that they wrote themselves",
-    ("forward.cuh", "run", 1): "lanes read only the scales that they wrote themselves",
-    ("forward.cuh", "run", 3): "the backward's forward serves one block of columns, so no E was there before",
+    ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
     ("head.cuh", "Head", 1): "general kernels stage features later, between barriers of `restage`",
     ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
 }

@@ -14,7 +14,7 @@ from tests.cuda.test_decode_kernels import make as make_decoding
 from tests.cuda.test_kernels import DPFP, make
 from tests.ops.test_decoding import HEADS
 
-RULES = ("sum", "delta")
+RULES = ("sum", "delta", "gated")
 DTYPES = (torch.float16, torch.float32)
 # What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
 # portions of inputs, slabs of features, segments. Float32 has no favor kernels and takes general ones.
@@ -32,7 +32,7 @@ SHAPES = {
     "state, segments": dict(T=140, state=True),
     "general, state in memory": dict(T=140, state=True, d_value=40, limit=0),
     "general, slabs": dict(T=70, state=True, d_key=136, feature_map=None),
-    "general, favor in slabs": dict(T=70, d_value=70, feature_map=("favor", {"m": 70}), limit=0),
+    "general, favor in slabs": dict(T=66, d_value=33, feature_map=("favor", {"m": 66}), limit=0),
 }
 
 
