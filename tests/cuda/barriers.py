@@ -19,19 +19,8 @@ BEGIN, END = "<!-- barriers: python -m tests.cuda.barriers -->\n", "<!-- /barrie
 NOTICED, NOT_NOTICED, NOT_THERE = "yes", "no", ""
 # Why a barrier has no effect where leaving it out is not noticed.
 WHY = {
-    (
-        "backward.cuh",
-        "backward_kernel",
-        1,
-    ): "what follows writes none of it before a barrier, `find_last_key`",
-    (
-        "backward.cuh",
-        "backward_kernel",
-        2,
-    ): "what follows writes none of it before a barrier, `find_last_key`",
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
     ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
-    ("head.cuh", "Head", 1): "general kernels stage features later, between barriers of `restage`",
     ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
 }
 

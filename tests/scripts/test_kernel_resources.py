@@ -156,7 +156,7 @@ def test_shared_memory_is_what_the_kernels_ask_for():
             )  # fmt: skip
             kernels.kernels().fwp_shim_fit(ctypes.byref(call), direction == "backward", 2**30)
             size = kernels.kernels().fwp_shim_bytes(ctypes.byref(call), direction == "backward")
-            assert sizes[f"{direction}_kernel<{operands}, {length}, false, plain>"] == (2 * length, size)
+            assert sizes[f"{direction}_kernel<{operands}, {length}, sum, plain>"] == (2 * length, size)
 
 
 @pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
