@@ -279,7 +279,7 @@ template <class T> struct Decoder {
 
   void fold(idx row, idx h) {
     const T left = locate(row, h, c.count);
-    const idx from = c.state_rows[row] * c.heads + h, to = row * c.heads + h;
+    const idx from = c.W ? c.state_rows[row] * c.heads + h : 0, to = row * c.heads + h;  // no state: no rows of it
     for (idx i = 0; i < c.d_dot; ++i) {
       T* w = state + i * wide;
       for (idx j = 0; j < wide; ++j) w[j] = 0;
