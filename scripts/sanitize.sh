@@ -19,7 +19,8 @@ rm -f "$copy"/fwp_fairseq/*.so
 cd "$copy"
 FWP_BUILD=cpu FWP_SANITIZE=1 "$python" setup.py --quiet build_ext --inplace
 # Leaks are not checked: the interpreter leaks by design, and our own memory is that of torch's tensors.
+# -s: a report of the sanitizers ends the process before pytest would show what it has captured.
 # An allocation that is too large is an error of the call, as without the sanitizer.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH="$copy"
 LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so.6)" \
-  FWP_REQUIRE=native "$python" -m pytest -q -p no:cacheprovider -k "not chunked" $tests "$@"
+  FWP_REQUIRE=native "$python" -m pytest -q -s -p no:cacheprovider -k "not chunked" $tests "$@"
