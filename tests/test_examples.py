@@ -9,24 +9,18 @@ from pathlib import Path
 import pytest
 
 from examples import tiny_shakespeare
+from tests.blocked import without
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = """
+RUN = """
 import runpy, sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked}:
-            raise ModuleNotFoundError(name + " is blocked")
-
-sys.meta_path.insert(0, Blocked())
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def run(name: str, *arguments, blocked: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", BLOCK.format(blocked=blocked)] if blocked else [sys.executable]
+    command = [sys.executable, "-c", without(*blocked) + RUN] if blocked else [sys.executable]
     return subprocess.run(
         [*command, str(ROOT / "examples" / name), *map(str, arguments)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},

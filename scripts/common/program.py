@@ -11,12 +11,15 @@ from . import interruption, process
 from .folder import RecipeError
 
 
-def from_root(path: Path) -> Path:
+def from_root(path: Path | None) -> Path | None:
     """Returns a path of the command line as a path from the repository root, or an absolute path if it lies elsewhere.
 
-    Commands printed with such paths can be copied and run in the repository root. A relative ``path`` starts at
+    None, for a path that was not given, stays None. Commands printed with such paths can be copied and run in the
+    repository root. A relative ``path`` starts at
     FWP_CALLER_FOLDER, in which a shell script keeps the user's folder, or else at the current folder.
     """
+    if path is None:
+        return None
     path = Path(os.path.abspath(Path(os.environ.get("FWP_CALLER_FOLDER", ".")) / path))
     return path.relative_to(process.ROOT) if path.is_relative_to(process.ROOT) else path
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from pathlib import Path
 
-from scripts.common import process
+from scripts.common.binarise import binarise
 from scripts.common.folder import Folder, write_atomically
 from scripts.common.steps import Steps
 
-from . import multi30k
+from . import multi30k, pieces
 
 VOCABULARY = 4000
 SENTENCEPIECE = "spm.model"
@@ -39,13 +37,7 @@ def prepare(steps: Steps, data: Path) -> None:
         title = f"corpus and joint BPE ({VOCABULARY} pieces)"
         steps.run(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))
         command = preprocess(data)
-
-        def binarise() -> dict:
-            shutil.rmtree(data / "bin", ignore_errors=True)
-            process.run(command, data / "preprocess.log")
-            return {}
-
-        steps.run(folder, "preprocess", "binarise", command, [data / "bin/dict.de.txt"], binarise, command)
+        binarise(steps, folder, command, command, "dict.de.txt")
 
 
 def preprocess(data: Path) -> list[str]:
@@ -65,7 +57,8 @@ def make(data: Path, say=print) -> dict:
     for language in multi30k.LANGUAGES:
         test = (raw / f"test_2016_flickr.{language}").read_bytes().split(b"\n")
         write_atomically(raw / f"smoke.{language}", b"\n".join(test[:SMOKE_SENTENCES]) + b"\n")
-    model = _learn(raw)
+    lines = [line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]
+    model = pieces.learn(lines, VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
     _encode(model, raw, data / "bpe")
     return {}
@@ -76,30 +69,13 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def _learn(raw: Path) -> bytes:
-    import sentencepiece
-
-    model = io.BytesIO()
-    # Sentences and model are passed in memory, because otherwise the model would contain the names of its files.
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=VOCABULARY,
-        character_coverage=1.0,
-        num_threads=1,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
 def _encode(model: bytes, raw: Path, bpe: Path) -> None:
     import sentencepiece
 
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     bpe.mkdir(exist_ok=True)
     for split in (*multi30k.SPLITS, "smoke"):
         for language in multi30k.LANGUAGES:
-            lines = pieces.encode(_lines(raw / f"{split}.{language}"), out_type=str)
+            lines = processor.encode(_lines(raw / f"{split}.{language}"), out_type=str)
             text = "".join(" ".join(line) + "\n" for line in lines)
             write_atomically(bpe / f"{split}.{language}", text)

@@ -8,26 +8,21 @@ written to the output folder. Standard library only.
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
-import http.client
 import os
 import sys
-import time
-import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from fwp_fairseq.files import write_atomically  # noqa: E402
-from scripts.common.folder import RecipeError  # noqa: E402
+from fwp_fairseq.files import write_atomically
+from scripts.data.sources import DEFAULT_DATA, DataError, download, folder, unpacked
 
-DEFAULT_DATA = "../shared/data"
+CORPUS = "multi30k"
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 SPLITS = {"train": 29000, "val": 1014, "test_2016_flickr": 1000}
 LANGUAGES = ("en", "de")
@@ -43,46 +38,34 @@ SHA256 = {
 }
 
 
-class DataError(RecipeError):
-    """The corpus cannot be provided; the message says what the user can do."""
-
-
-def corpus_folder() -> Path:
-    """The folder that is searched first for the compressed files: $FWP_DATA/multi30k, else ../shared/data/multi30k."""
-    return Path(os.environ.get("FWP_DATA") or ROOT / DEFAULT_DATA) / "multi30k"
-
-
-def provide(destination: Path, say: Callable[[str], None] = print, attempts: int = 4, pause: float = 2.0) -> list[str]:
+def provide(destination: Path, say: Callable[[str], object] = print) -> list[str]:
     """Writes every text of SHA256 into `destination` and returns the names of those that had to be fetched.
 
     A text that exists there with the right checksum is kept, so an interrupted call can be continued. Raises DataError.
     """
     destination.mkdir(parents=True, exist_ok=True)
-    folder = corpus_folder()
+    local_folder = folder(CORPUS)
     url = os.environ.get("FWP_MULTI30K_URL") or URL
     fetched = []
     for name, checksum in SHA256.items():
         target = destination / name
         if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == checksum:
             continue
-        local = folder / f"{name}.gz"
+        local = local_folder / f"{name}.gz"
         if local.is_file():
             source = str(local)
             packed = local.read_bytes()
         else:
             source = f"{url}/{name}.gz"
             say(f"downloading {source}")
-            packed = _download(source, attempts, pause, say)
+            packed = download(partial(_read, source), partial(_missing, source), say)
         write_atomically(target, _unpack(packed, checksum, source))
         fetched.append(name)
     return fetched
 
 
 def _unpack(packed: bytes, checksum: str, source: str) -> bytes:
-    try:
-        text = gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{source}: not a complete gzip file ({error}); remove it or fetch it again") from None
+    text = unpacked(packed, source)
     actual = hashlib.sha256(text).hexdigest()
     if actual != checksum:
         raise DataError(
@@ -92,20 +75,9 @@ def _unpack(packed: bytes, checksum: str, source: str) -> bytes:
     return text
 
 
-def _download(url: str, attempts: int, pause: float, say: Callable[[str], None]) -> bytes:
-    for attempt in range(1, attempts + 1):
-        try:
-            with urllib.request.urlopen(url, timeout=30) as response:
-                return response.read()
-        except urllib.error.HTTPError as error:
-            problem, final = error, error.code in (401, 403, 404, 410)
-        except (OSError, http.client.HTTPException) as error:
-            problem, final = error, False
-        if final or attempt == attempts:
-            raise DataError(_missing(url, problem))
-        say(f"  {problem}; trying again ({attempt} of {attempts - 1})")
-        time.sleep(pause * attempt)
-    raise AssertionError("unreachable")
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return response.read()
 
 
 def _missing(url: str, problem: Exception) -> str:
@@ -115,7 +87,7 @@ def _missing(url: str, problem: Exception) -> str:
 By hand:
   1. On a machine with a network, get these files from {URL}
 {names}
-  2. Put them into {corpus_folder()}
+  2. Put them into {folder(CORPUS)}
      or into DIR/multi30k for a folder DIR of your choice, and set FWP_DATA=DIR
      (now: FWP_DATA={os.environ.get("FWP_DATA") or f"unset, which means {DEFAULT_DATA} beside the repository"}).
   3. Run the same command again. Behind a mirror, FWP_MULTI30K_URL names the folder to download from."""

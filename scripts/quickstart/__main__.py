@@ -153,7 +153,7 @@ logs          {run}/train.log, {run}/generate.log
 def main(argv: list[str]) -> int:
     options = arguments.parse(argv)
     options.command = ["scripts/quickstart.sh", *argv]
-    options.out = program.from_root(options.out) if options.out else Path("runs/quickstart")
+    options.out = program.from_root(options.out) or Path("runs/quickstart")
     return program.run(lambda: quickstart(options), "continues (the training from its last epoch)")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
+from scripts.common.arguments import Parser
 from scripts.data.corpus import SMOKE_SENTENCES, VOCABULARY
 
 from .settings import DECODING, SMOKE_TRAINING, TRAINING
@@ -37,15 +37,8 @@ OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environmen
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/quickstart.sh",
-        usage="%(prog)s [--baseline] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--name NAME] [--help] "
-        "[-- FAIRSEQ-TRAIN-FLAGS]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    usage = "[--baseline] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--name NAME] [--help]"
+    parser = Parser("scripts/quickstart.sh", DESCRIPTION, "FAIRSEQ-TRAIN-FLAGS", usage, epilog=EPILOG)
     parser.add_argument("--baseline", action="store_true", help="train stock softmax attention of the same size")
     parser.add_argument(
         "--smoke",
@@ -63,9 +56,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--name",
         help="folder of this variant below --out (default: dpfp, baseline, or smoke; with -seedN for other seeds)",
     )
-    split = argv.index("--") if "--" in argv else len(argv)
-    ours, theirs = argv[:split], argv[split + 1 :]
-    arguments = parser.parse_args(ours)
+    arguments, theirs = parser.split(argv)
     arguments.train_flags = theirs
     arguments.attention = "baseline" if arguments.baseline else "dpfp"
     if arguments.name is None:
@@ -74,12 +65,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parts = ["smoke"] * arguments.smoke + [arguments.attention] * (arguments.baseline or not arguments.smoke)
         parts += [f"seed{arguments.seed}"] * (arguments.seed != 1)
         arguments.name = "-".join(parts)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", arguments.name) or arguments.name == "data":
-        parser.error(f"--name {arguments.name}: expected letters, digits, '.', '_', '-', and not 'data'")
+    parser.require_name(arguments.name)
     if arguments.record and arguments.smoke:
         parser.error("--record and --smoke: a smoke run is not a result")
-    if arguments.seed < 0:
-        parser.error(f"--seed {arguments.seed}: expected 0 or more")
+    parser.require_least("--seed", arguments.seed, 0)
     return arguments
 
 

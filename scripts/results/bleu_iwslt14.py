@@ -2,8 +2,8 @@
 
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 
-from .bleu_vs_d_dot import MEANS, expected, key, seeds
-from .cells import d_dot, machine
+from .bleu_vs_d_dot import MEANS, expected, key
+from .cells import d_dot, machine, seeds, signature_notes, spread_note, training_time
 from .paper import published
 from .rows import ROWS_OF_128
 
@@ -23,9 +23,8 @@ def _published(record: dict) -> object:
 def _note(rows: list[dict]) -> str:
     lines = []
     for title, field in (("tokenised BLEU", "tokenised_signature"), ("sacreBLEU", "signature")):
-        lines += [f"{title}, signature: `{text}`" for text in dict.fromkeys(row[field] for row in rows)]
-    if any(len(row["seeds"]) > 1 for row in rows):
-        lines.append("± is the standard deviation over seeds.")
+        lines += signature_notes(rows, f"{title}, signature", field)
+    lines += spread_note(rows)
     lines.append(
         "Sites `decoder`: softmax in the encoder. Published: Luo et al. 2021 (arXiv 2106.12566), Table 3, tokenised "
         "BLEU; random features of width 24."
@@ -48,7 +47,7 @@ TABLES = {
             "seeds": seeds,
             "updates": number("updates", ","),
             "parameters": number("parameters", ","),
-            "training, hours": number("train_seconds", ".1f", 1 / 3600),
+            **training_time(hours=True),
             "decoding, seconds": number("decode_seconds", ".0f"),
             "machine": machine,
         },

@@ -6,7 +6,7 @@ from itertools import product
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 
-from .cells import d_dot, machine
+from .cells import d_dot, machine, seeds, signature_notes, spread_note, training_time
 from .paper import published
 from .rows import ROWS, Row
 
@@ -61,16 +61,10 @@ def _paper(field: str):
     return cell
 
 
-def seeds(record: dict) -> str:
-    return ", ".join(map(str, record["seeds"]))
-
-
 def _note(rows: list[dict]) -> str:
-    lines = [f"sacreBLEU signature: `{text}`" for text in dict.fromkeys(row["signature"] for row in rows)]
-    split = dict.fromkeys(row["compound_split_signature"] for row in rows if row["compound_split_signature"])
-    lines += [f"sacreBLEU signature with compounds split: `{text}`" for text in split]
-    if any(len(row["seeds"]) > 1 for row in rows):
-        lines.append("± is the standard deviation over seeds.")
+    lines = signature_notes(rows)
+    lines += signature_notes(rows, "sacreBLEU signature with compounds split", "compound_split_signature")
+    lines += spread_note(rows)
     lines.append("The paper's figures (its Table 1) are for WMT14 English-German with transformer big, one run each.")
     return "\n\n".join(lines) if rows else lines[-1]
 
@@ -122,9 +116,7 @@ def _columns(*, hours: bool) -> dict:
         "seeds": seeds,
         "updates": number("updates", ","),
         "parameters": number("parameters", ","),
-        ("training, hours" if hours else "training, minutes"): number(
-            "train_seconds", ".1f", 1 / 3600 if hours else 1 / 60
-        ),
+        **training_time(hours=hours),
         "decoding, seconds": number("decode_seconds", ".0f"),
         "decoding, peak MiB": number("decode_peak_mib", ",.0f"),
         "machine": machine,

@@ -1,6 +1,8 @@
 """Cells and notes that several tables share."""
 
-from fwp_fairseq.tables.table import NONE
+from collections.abc import Callable
+
+from fwp_fairseq.tables.table import NONE, number
 
 
 def machine(record: dict) -> str:
@@ -14,5 +16,26 @@ def d_dot(record: dict) -> object:
     return "natural" if record["d_dot"] is None else record["d_dot"]
 
 
+def seeds(record: dict) -> str:
+    return ", ".join(map(str, record["seeds"]))
+
+
+def training_time(*, hours: bool) -> dict[str, Callable[[dict], object]]:
+    """Returns the column of the training's time, in hours or minutes, with its heading."""
+    heading, scale = ("training, hours", 1 / 3600) if hours else ("training, minutes", 1 / 60)
+    return {heading: number("train_seconds", ".1f", scale)}
+
+
+def spread_note(rows: list[dict]) -> list[str]:
+    """Returns what is to be said of several seeds, if there are any."""
+    several = any(len(row["seeds"]) > 1 for row in rows)
+    return ["± is the standard deviation over seeds."] if several else []
+
+
+def signature_notes(rows: list[dict], title: str = "sacreBLEU signature", field: str = "signature") -> list[str]:
+    """Returns a line for each signature that these rows have."""
+    return [f"{title}: `{text}`" for text in dict.fromkeys(row[field] for row in rows if row[field])]
+
+
 def signatures(rows: list[dict]) -> str:
-    return "\n".join(f"sacreBLEU signature: `{text}`" for text in dict.fromkeys(row["signature"] for row in rows))
+    return "\n".join(signature_notes(rows))

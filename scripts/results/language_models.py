@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds
 
-from .cells import machine
+from .cells import machine, seeds, spread_note, training_time
 from .language_model_rows import BITS, BY_NAME, MEASURES
 from .paper import published
 
@@ -81,10 +81,9 @@ def _state(table: str) -> dict:
 
 def _note(preset: str) -> Callable[[list[dict]], str]:
     def note(rows: list[dict]) -> str:
-        lines = [f"Ours: {MEASURES[preset][1]}."]
-        if any(len(row["seeds"]) > 1 for row in rows):
-            lines.append("± is the standard deviation over seeds.")
-        return " ".join([*lines, "The paper's figures are perplexities on WikiText-103, one run each."])
+        ours = f"Ours: {MEASURES[preset][1]}."
+        theirs = "The paper's figures are perplexities on WikiText-103, one run each."
+        return " ".join([ours, *spread_note(rows), theirs])
 
     return note
 
@@ -92,8 +91,6 @@ def _note(preset: str) -> Callable[[list[dict]], str]:
 def _table(preset: str, table: str) -> Table:
     names = tuple(row["row"] for row in published(table))
     style = ".3f" if MEASURES[preset] == BITS else ".2f"
-    hours = preset == "wikitext103"
-    duration = number("train_seconds", ".1f", 1 / 3600 if hours else 1 / 60)
     return Table(
         columns={
             "model": _model,
@@ -101,10 +98,10 @@ def _table(preset: str, table: str) -> Table:
             **_state(table),
             **{split: number(split, style) for split in _SPLITS},
             **{f"paper: {split}": _paper(table, split) for split in _SPLITS},
-            "seeds": lambda record: ", ".join(map(str, record["seeds"])),
+            "seeds": seeds,
             "updates": number("updates", ","),
             "parameters": number("parameters", ","),
-            f"training, {'hours' if hours else 'minutes'}": duration,
+            **training_time(hours=preset == "wikitext103"),
             "machine": machine,
         },
         key=_key(names),

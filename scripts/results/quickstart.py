@@ -2,7 +2,7 @@
 
 from fwp_fairseq.tables.table import Table, number, update_rule
 
-from .cells import d_dot, machine, signatures
+from .cells import d_dot, machine, signatures, training_time
 
 TABLES = {
     "quickstart": Table(
@@ -12,7 +12,7 @@ TABLES = {
             "d_dot": d_dot,
             "parameters": number("parameters", ","),
             "updates": number("updates", ","),
-            "training, minutes": number("train_seconds", ".1f", 1 / 60),
+            **training_time(hours=False),
             "decoding, seconds": number("decode_seconds", ".0f"),
             "valid loss": number("valid_loss", ".3f"),
             "BLEU": number("bleu", ".2f"),

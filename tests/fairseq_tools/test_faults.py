@@ -45,18 +45,11 @@ torch.save = half
 def test_killed_while_saving(tools, favor):
     folder = copied(tools, "favor", "killed-in-saving")
     before = digests(folder)
-    flags = [
-        "killed-in-saving",
-        *tools.attention["favor"],
-        "--max-update",
-        76,
-        "--disable-validation",
-        "--no-epoch-checkpoints",
-    ]
-    assert tools.train(*flags, prelude=KILLED).status == -9
+    one_more = [*tools.attention["favor"], "--max-update", 76, "--disable-validation", "--no-epoch-checkpoints"]
+    assert tools.train("killed-in-saving", *one_more, prelude=KILLED).status == -9
     after = digests(folder)
     assert after.pop("checkpoint_last.pt.tmp") and after == before
-    assert "@ 75 updates" in tools.train(*flags).ok().out
+    assert "@ 75 updates" in tools.train("killed-in-saving", *one_more).ok().out
     assert tools.load("killed-in-saving/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 76
     assert not list(folder.glob("*.tmp"))
 

@@ -1,8 +1,9 @@
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.scripts.recipe_runs import made
 
 ROOT = Path(__file__).resolve().parents[2]
 # `scripts` is not an installed package; Python finds it from the repository root only.
@@ -85,16 +86,9 @@ with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], f
 
 
 @pytest.fixture
-def fake_tools(tmp_path, monkeypatch):
+def fake_tools(tmp_path):
     """Replaces fairseq's tools and `fwp` by fakes; returns the program that runs in place of each."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, body in TOOLS.items():
-        (folder / name).write_text(HEAD + textwrap.dedent(body))
-        (folder / name).chmod(0o755)
-    for name in ("FAKE", "FAKE_IN"):
-        monkeypatch.delenv(name, raising=False)
-    return {name: [str(folder / name)] for name in TOOLS}
+    return made(tmp_path / "bin", HEAD, TOOLS)
 
 
 @pytest.fixture
@@ -106,4 +100,29 @@ def fake_root(fake_tools, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.chdir(tmp_path)
+    for name in ("FAKE", "FAKE_IN", "FWP_CALLER_FOLDER"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def real_root(monkeypatch):
+    """Recipes run the real tools in this repository, with one thread."""
+    from scripts.common import interruption
+
+    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def checkout(monkeypatch):
+    """Returns a function that sets what records say of the checkout: local changes (None: unknown) and commit."""
+    from scripts.results import records
+
+    environment = records.environment()
+
+    def pretend(dirty, commit="c" * 40):
+        monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": dirty, "commit": commit})
+
+    return pretend

@@ -1,7 +1,18 @@
-"""Reads what a recipe with fake tools left behind."""
+"""Makes fake tools for recipes, waits for them, and reads what a recipe left behind."""
 
 import json
+import textwrap
+import time
 from pathlib import Path
+
+
+def made(folder, head, tools):
+    """Writes a program for each tool; returns the command that runs it."""
+    folder.mkdir()
+    for name, body in tools.items():
+        (folder / name).write_text(head + textwrap.dedent(body))
+        (folder / name).chmod(0o755)
+    return {name: [str(folder / name)] for name in tools}
 
 
 def calls(root):
@@ -14,6 +25,22 @@ def calls(root):
 
 def records_in(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def hanging(root):
+    """Returns the process of the fake tool that hangs, once it does."""
+    file, deadline = root / "hanging", time.monotonic() + 60
+    while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+def ends(pid):
+    """Waits for the end of a process; says whether it came."""
+    deadline = time.monotonic() + 60
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
 
 
 def alive(pid):

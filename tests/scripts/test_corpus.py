@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from scripts.common import process
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
@@ -47,7 +48,7 @@ def test_two_at_a_time_make_it_once(made_up, tmp_path, monkeypatch, capsys):
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin/dict.de.txt").touch()
 
-    monkeypatch.setattr(corpus.process, "run", preprocess)
+    monkeypatch.setattr(process, "run", preprocess)
     both = [threading.Thread(target=corpus.prepare, args=(Steps(2), tmp_path)) for _ in range(2)]
     both[0].start()
     assert begun.wait(30)

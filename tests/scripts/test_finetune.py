@@ -3,14 +3,12 @@
 import importlib
 import json
 import sys
-import textwrap
 
 import pytest
 
-from scripts.common import commands as common
-from scripts.common import interruption, process
 from scripts.data import corpus
 from scripts.reproduce.finetune_softmax_to_fast_weights import arguments
+from tests.scripts.recipe_runs import made
 
 recipe = importlib.import_module("scripts.reproduce.finetune_softmax_to_fast_weights.__main__")
 quickstart = importlib.import_module("scripts.quickstart.__main__")
@@ -71,29 +69,22 @@ with open("calls", "a") as file: print(sys.argv[1] if name == "fwp" else name.re
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
-    bin_folder = tmp_path / "bin"
-    bin_folder.mkdir()
-    for name, body in TOOLS.items():
-        (bin_folder / name).write_text(HEAD + textwrap.dedent(body))
-        (bin_folder / name).chmod(0o755)
+def fake_tools(tmp_path):
+    return made(tmp_path / "bin", HEAD, TOOLS)
 
+
+@pytest.fixture
+def root(fake_root, monkeypatch):
     def make(data, say):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("A sentence.\n" * 100)
         return {}
 
-    monkeypatch.setattr(common, "TOOLS", {name: [str(bin_folder / name)] for name in TOOLS})
-    monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
-    for name in ("FWP_CALLER_FOLDER", "FAKE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "softmax.pt").write_text("")
-    return tmp_path
+    (fake_root / "softmax.pt").write_text("")
+    return fake_root
 
 
 def run(*more, conversion=("--fwp-feature-map", "elu")):
@@ -183,14 +174,11 @@ def test_another_conversion_or_checkpoint_in_the_same_folder_is_refused(root, ca
 
 
 @pytest.mark.slow
-def test_records_are_appended_once(root, monkeypatch, capsys):
-    from scripts.results import records
-
-    environment = records.environment()
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": True})
+def test_records_are_appended_once(root, checkout, capsys):
+    checkout(True)
     assert run("--record") == 1 and calls(root) == []
     assert "--record" in capsys.readouterr().err
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False})
+    checkout(False)
     for _ in range(2):
         assert run("--record") == 0
     lines = (root / "benchmarks/results/finetune.jsonl").read_text().splitlines()

@@ -6,7 +6,7 @@ import urllib.error
 
 import pytest
 
-from scripts.data import multi30k
+from scripts.data import multi30k, sources
 
 TEXTS = {"train.en": b"one dog\ntwo dogs\n", "train.de": b"ein Hund\nzwei Hunde\n"}
 
@@ -21,7 +21,7 @@ def corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(multi30k, "SHA256", {name: hashlib.sha256(text).hexdigest() for name, text in TEXTS.items()})
     monkeypatch.setenv("FWP_DATA", str(folder.parent))
     monkeypatch.delenv("FWP_MULTI30K_URL", raising=False)
-    monkeypatch.setattr(multi30k.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(sources.time, "sleep", lambda seconds: None)
 
     def no_network(url, timeout):
         raise urllib.error.URLError("no network in tests")
@@ -131,7 +131,7 @@ def test_missing_file_on_the_server_is_not_asked_for_again(corpus, tmp_path, mon
 
 def test_default_folder_is_beside_the_repository(monkeypatch):
     monkeypatch.delenv("FWP_DATA", raising=False)
-    assert multi30k.corpus_folder() == multi30k.ROOT / "../shared/data/multi30k"
+    assert sources.folder("multi30k") == sources.ROOT / "../shared/data/multi30k"
 
 
 def test_pinned_names_are_the_splits_in_both_languages():

@@ -15,7 +15,7 @@ import pytest
 from scripts.common import commands, process, program
 from scripts.data import corpus, multi30k
 from scripts.quickstart import settings
-from tests.scripts.recipe_runs import alive, calls
+from tests.scripts.recipe_runs import calls, ends, hanging
 
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 
@@ -30,7 +30,6 @@ def root(fake_root, monkeypatch):
 
     monkeypatch.setattr(corpus, "make", make)
     monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
-    monkeypatch.delenv("FWP_CALLER_FOLDER", raising=False)
     return fake_root
 
 
@@ -70,15 +69,12 @@ def test_data_is_shared_by_the_variants(root):
     assert calls(root) == ALL[1:]
 
 
-def test_record_is_appended_on_request(root, monkeypatch, capsys):
-    from scripts.results import records
-
-    environment = records.environment()
+def test_record_is_appended_on_request(root, checkout, capsys):
     for dirty in (True, None):
-        monkeypatch.setattr(records, "environment", lambda found=dirty: environment | {"dirty": found})
+        checkout(dirty)
         assert quickstart.main(["--record"]) == 1 and calls(root) == []
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False})
+    checkout(False)
     assert quickstart.main(["--record"]) == 0
     assert quickstart.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
@@ -114,14 +110,10 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     monkeypatch.setenv("FAKE_IN", of)
     running = multiprocessing.get_context("fork").Process(target=quickstart.main, args=([],))
     running.start()
-    hanging, deadline = root / "hanging", time.monotonic() + 60
-    while not (hanging.exists() and hanging.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    tool = hanging(root)
     running.kill()
     running.join()
-    while alive(int(hanging.read_text())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(int(hanging.read_text())) and calls(root) == ALL[: stage + 1]
+    assert ends(tool) and calls(root) == ALL[: stage + 1]
 
     monkeypatch.delenv("FAKE")
     assert quickstart.main([]) == 0

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
 from scripts.results import rows
-from tests.scripts.recipe_runs import alive, calls, records_in
+from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 
 ROOT = process.ROOT
 
@@ -265,32 +264,26 @@ def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
     assert "validation BLEU 23.00" in output
 
 
-def test_finished_runs_are_recorded_later_without_running_again(root, monkeypatch, capsys):
-    from scripts.results import records
-
+def test_finished_runs_are_recorded_later_without_running_again(root, checkout, capsys):
     multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
     assert reproduce.main(multi30k) == 0
     (first,) = records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / train_and_score.FILE)
     calls(root)
-    environment = dict(first["environment"])
     for dirty in (True, None):
-        monkeypatch.setattr(records, "environment", lambda found=dirty: environment | {"dirty": found})
+        checkout(dirty)
         assert reproduce.main([*multi30k, "--record"]) == 1
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "another"})
+    checkout(False, "another")
     assert reproduce.main([*multi30k, "--record"]) == 0
     assert calls(root) == []
     (second,) = records_in(root / arguments.RECORDS)
     # The record has the commit that trained the model.
-    assert second["environment"] == environment
+    assert second["environment"] == first["environment"]
     assert len(records_in(root / "runs/wmt14_bleu_vs_d_dot/multi30k" / train_and_score.FILE)) == 1
 
 
-def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, monkeypatch):
-    from scripts.results import records
-
-    environment = records.environment()
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
+def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, checkout):
+    checkout(False)
     multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
     assert reproduce.main([*multi30k, "--record"]) == 0
     assert len(calls(root)) > 0
@@ -368,11 +361,8 @@ def test_list_and_dry_run_change_nothing(root, capsys):
     assert calls(root) == [] and sorted(root.rglob("*")) == before
 
 
-def test_list_shows_what_is_done_here_and_what_the_project_has(root, monkeypatch, capsys):
-    from scripts.results import records
-
-    environment = records.environment()
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
+def test_list_shows_what_is_done_here_and_what_the_project_has(root, checkout, capsys):
+    checkout(False)
     multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax", "elu-64"]
     assert reproduce.main([*multi30k[:-1], "--record"]) == 0
     assert reproduce.main([*multi30k[:-2], "elu-64"]) == 0
@@ -388,11 +378,8 @@ def test_list_shows_what_is_done_here_and_what_the_project_has(root, monkeypatch
     assert listed() == listed("--record") == [f"- - not run{has}", "sum d_dot=64 not run"]
 
 
-def test_wmt14_without_a_gpu_is_refused(root, capsys):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
+def test_wmt14_without_a_gpu_is_refused(root, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert reproduce.main(["--preset", "wmt14"]) == 1
     assert "no GPU is visible" in capsys.readouterr().err
 
@@ -441,15 +428,10 @@ sys.exit(reproduce.main({SMOKE!r}))
 @pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
 def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
     with sweep_as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:
-        deadline = time.monotonic() + 60
-        while not (root / "hanging").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        tool = int((root / "hanging").read_text())
+        tool = hanging(root)
         os.kill(running.pid, signal.SIGKILL)
         running.wait(timeout=30)
-    while alive(tool) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(tool), "the training goes on without its sweep"
+    assert ends(tool), "the training goes on without its sweep"
     assert calls(root) == [*ALL, "fairseq-train"]
     assert [r["row"] for r in records_in(root / OWN)] == ["softmax"]
 
@@ -477,10 +459,7 @@ def test_killed_after_the_record_it_is_not_recorded_again(root):
 @pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
 def test_stopped_from_outside_it_ends_its_tools(root, number, at):
     with sweep_as_a_process(root, FAKE="hang after epoch 1") as running:
-        deadline = time.monotonic() + 60
-        while not (root / "hanging").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        tool = int((root / "hanging").read_text())
+        tool = hanging(root)
         if at == "group":
             os.killpg(running.pid, number)
         else:

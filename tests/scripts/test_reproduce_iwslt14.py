@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.tables.table import run_rows
-from scripts.common import interruption, process
+from scripts.common import process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.reproduce.wmt14_bleu_vs_d_dot import archives, commands, prepare, preprocessing, presets, reproduce
@@ -77,11 +77,8 @@ def options(out, *more, sentences=10):
 
 
 @pytest.mark.slow
-def test_smoke_from_archive_to_record_with_the_real_tools(server, tmp_path, monkeypatch, capsys):
+def test_smoke_from_archive_to_record_with_the_real_tools(server, real_root, tmp_path, capsys):
     """The archive is this test's own, and the model has 1+1 layers; everything else is what a user runs."""
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.chdir(process.ROOT)
     out = tmp_path / "iwslt14"
     data = out / "data"
     prepare.prepare(options(data))
@@ -138,8 +135,6 @@ def test_published_facts():
     corpus = prepare.parse(["--preset", "iwslt14"]).corpus
     assert corpus.archives[0].url.endswith("dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz")
     assert (corpus.lines, corpus.vocabulary, corpus.split) == ({"test": 6750}, 10000, (175, 23))
-    clean = preprocessing._is_clean
-    assert clean(175, 117, 175) and not clean(176, 176, 175) and not clean(2, 4, 175) and not clean(0, 0, 175)
 
 
 def test_every_pair_has_one_place(tmp_path):

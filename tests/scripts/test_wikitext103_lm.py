@@ -1,12 +1,10 @@
 """Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from scripts.common import commands as common
-from scripts.common import interruption, process
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import texts
@@ -214,18 +212,6 @@ def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypat
     assert calls(root) == [*ALL, *ALL[3:]]
 
 
-def test_records_of_the_project_are_not_repeated_in_a_fresh_clone(root, monkeypatch):
-    from scripts.results import records
-
-    environment = records.environment()
-    monkeypatch.setattr(records, "environment", lambda: environment | {"dirty": False, "commit": "c" * 40})
-    line = ["--preset", "tinyshakespeare", "--cpu", "--rows", "linear-delta-nopos-medium", "--record"]
-    assert reproduce.main(line) == 0 and calls(root) == ALL
-    shutil.rmtree(root / "runs")
-    assert reproduce.main(line) == 0 and calls(root) == []
-    assert len(records_in(root / arguments.RECORDS)) == 1
-
-
 def test_list_and_dry_run_change_nothing(root, capsys):
     before = sorted(root.rglob("*"))
     assert reproduce.main([*SMOKE, "--list"]) == 0
@@ -237,24 +223,19 @@ def test_list_and_dry_run_change_nothing(root, capsys):
     assert calls(root) == [] and sorted(root.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "line, problem",
-    [
-        (["--preset", "smoke", "--rows", "dpfp-sum-32-small"], "expected some of linear-delta-carried-medium"),
-        (["--preset", "smoke", "--record"], "--record"),
-        (["--preset", "tinyshakespeare", "--record", "--", "--lr", "1"], "--record"),
-        (["--preset", "wikitext103", "--gpus", "two"], "--gpus two"),
-        (["--preset", "wikitext2", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
-    ],
-)
-def test_wrong_arguments_are_refused(line, problem, capsys):
-    with pytest.raises(SystemExit) as stop:
-        reproduce.main(line)
-    assert stop.value.code == 2 and problem in capsys.readouterr().err
+def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    line = ["--preset", "wikitext103"]
+    assert reproduce.main(line) == 1
+    assert "--preset wikitext103 takes years on a CPU" in capsys.readouterr().err
+    assert reproduce.main([*line, "--prepare", "--out", "a:b"]) == 1
+    assert capsys.readouterr().err.startswith("error: a:b")
+    assert reproduce.main([*line, "--prepare"]) == 0
+    assert calls(root) == [] and (root / "runs/wikitext103_lm/wikitext103/data/raw/train.txt").exists()
 
 
 @pytest.mark.slow
-def test_the_real_tools_train_and_evaluate_with_carried_state(tmp_path, monkeypatch):
+def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch):
     """A text of this test's own in place of Tiny Shakespeare; everything else is what a user runs."""
 
     def provide(source, target, say):
@@ -262,9 +243,6 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(tmp_path, monkeypa
         target.write_text(TEXT)
 
     monkeypatch.setattr(texts, "provide", provide)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.chdir(process.ROOT)
     out = tmp_path / "out"
     line = [*SMOKE, "--rows", "linear-delta-carried-medium", "--out", str(out)]
     assert reproduce.main(line) == 0

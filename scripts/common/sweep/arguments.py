@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import Parser
 
-def parser(description: str, presets: dict, out: Path, records: Path) -> argparse.ArgumentParser:
+_GO_ON = """\
+After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and a training
+goes on from its last {}.
+"""
+
+
+def parser(description: str, presets: dict, out: Path, records: Path, saved: str) -> Parser:
     """Returns the parser of a recipe's run.py, with the options that every recipe has.
 
-    ``out`` is the folder that holds the runs of all presets; ``records`` is the file of the project's records.
+    ``out`` is the folder that holds the runs of all presets; ``records`` is the file of the project's records;
+    ``saved`` is what of an interrupted training is saved last.
     """
-    result = argparse.ArgumentParser(
-        prog="run.py",
-        usage="%(prog)s --preset PRESET [OPTIONS] [-- FAIRSEQ-TRAIN-FLAGS]",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    description = f"{description}\n{_GO_ON.format(saved)}"
+    result = Parser("run.py", description, "FAIRSEQ-TRAIN-FLAGS", usage="--preset PRESET [OPTIONS]")
+    result.set_defaults(prepare=False)  # a recipe may add --prepare
     add = result.add_argument
     add("--preset", required=True, choices=list(presets), help="see README.md for the cost of each")
     add("--rows", nargs="+", metavar="ROW", help="rows to run (default: all; --list shows them)")
@@ -41,15 +45,14 @@ def parser(description: str, presets: dict, out: Path, records: Path) -> argpars
     return result
 
 
-def parse(parser: argparse.ArgumentParser, argv: list[str], presets: dict) -> argparse.Namespace:
+def parse(parser: Parser, argv: list[str], presets: dict) -> argparse.Namespace:
     """Parses ``argv`` up to `--`; what follows is for fairseq-train and becomes ``more``.
 
     ``preset`` and ``gpus`` are replaced by what their values mean. Exits with an error for values that are wrong or
     contradict each other.
     """
-    split = argv.index("--") if "--" in argv else len(argv)
-    options = parser.parse_args(argv[:split])
-    options.more = tuple(argv[split + 1 :])
+    options, more = parser.split(argv)
+    options.more = tuple(more)
     preset = options.preset = presets[options.preset]
     names = [row.name for row in preset.rows]
     for name in options.rows or ():
@@ -58,9 +61,8 @@ def parse(parser: argparse.ArgumentParser, argv: list[str], presets: dict) -> ar
     for flag, values in (("--rows", options.rows or ()), ("--seeds", options.seeds)):
         if len(set(values)) < len(values):
             parser.error(f"{flag} {' '.join(map(str, values))}: expected each value at most once")
-    for flag, value, least in (("--jobs", options.jobs, 1), ("--seeds", min(options.seeds), 0)):
-        if value < least:
-            parser.error(f"{flag} {value}: expected {least} or more")
+    parser.require_least("--jobs", options.jobs, 1)
+    parser.require_least("--seeds", min(options.seeds), 0)
     if options.gpus is not None:
         try:
             options.gpus = tuple(int(number) for number in options.gpus.split(","))

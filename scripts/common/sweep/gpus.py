@@ -14,14 +14,12 @@ def chosen(options) -> tuple[int, ...]:
     return () if options.cpu else tuple(range(torch.cuda.device_count()))
 
 
-def require(options, gpus: tuple[int, ...], on_a_cpu: str = "years") -> None:
-    """Raises RecipeError if there is no GPU and the user has not asked for the CPU.
-
-    ``on_a_cpu`` says how long the preset takes there.
-    """
-    if not gpus and not options.cpu:
+def require(options, gpus: tuple[int, ...]) -> None:
+    """Raises RecipeError if the preset takes long ``on_a_cpu``, there is no GPU, and --cpu is not set."""
+    preset = options.preset
+    if preset.on_a_cpu and not gpus and not options.cpu:
         raise RecipeError(
-            f"no GPU is visible, and --preset {options.preset.name} takes {on_a_cpu} on a CPU: "
+            f"no GPU is visible, and --preset {preset.name} takes {preset.on_a_cpu} on a CPU: "
             "set --gpus 0,1,..., or --cpu"
         )
 

@@ -60,8 +60,8 @@ class Recipe(ABC):
         """Returns all commands of a run. Raises RecipeError for devices on which it cannot run."""
 
     @abstractmethod
-    def prepare(self, options, data: Path) -> None:
-        """Prepares the data of a preset, or raises RecipeError with the command that does."""
+    def prepare(self, options) -> None:
+        """Prepares the data of the preset in ``options.data``, or raises RecipeError with the command that does."""
 
     @abstractmethod
     def carry_out(self, run: Run, devices, sweep: Sweep, slot: int) -> object:
@@ -70,12 +70,8 @@ class Recipe(ABC):
     def main(self, argv: list[str]) -> int:
         options = self.parse(argv)
         options.command = [str(self.here / "run.py"), *argv]
-        for name in ("out", "data"):
-            path = getattr(options, name)
-            if path is not None:
-                setattr(options, name, program.from_root(path))
-        options.out = options.out or self.out / options.preset.name
-        options.data = options.data or options.out / "data"
+        options.out = program.from_root(options.out) or self.out / options.preset.name
+        options.data = program.from_root(options.data) or options.out / "data"
         return program.run(lambda: self.reproduce(options), self.how_to_go_on)
 
     def reproduce(self, options) -> int:
@@ -83,6 +79,9 @@ class Recipe(ABC):
         runs = self._runs(options)
         if options.list:
             self._list(options, runs)
+            return 0
+        if options.prepare and not options.dry_run:
+            self._prepare(options)
             return 0
         files = (options.out / self.records.name, *([process.ROOT / self.records] if options.record else []))
         # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
@@ -108,10 +107,13 @@ class Recipe(ABC):
             say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped")
         if not missing:
             return 0
+        self._prepare(options)
+        return self._sweep(missing, devices, files, tuple(options.command))
+
+    def _prepare(self, options) -> None:
         for path in (options.out, options.data):
             refuse_path(path)
-        self.prepare(options, options.data)
-        return self._sweep(missing, devices, files, tuple(options.command))
+        self.prepare(options)
 
     def _runs(self, options) -> list[Run]:
         rows = [row for row in options.preset.rows if not options.rows or row.name in options.rows]

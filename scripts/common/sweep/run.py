@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import process, training
-from ..commands import as_run
+from ..commands import as_run, flags_of, words_of
 from ..folder import Folder
 from ..progress import loss_problem
 from .parallel import Sweep, SweepDisplay
@@ -33,6 +34,16 @@ class Run:
     def key(self) -> tuple:
         """The key of this run's record, as the function `key` makes it from the record."""
         return self.preset.name, self.row.name, self.seed
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The user's flags of fairseq-train."""
+        return flags_of(list(self.more))
+
+    def train_words(self, flags: dict) -> list[str]:
+        """Returns fairseq-train's arguments: these flags and the user's, which replace those of the same name."""
+        given = self.given
+        return [*words_of({flag: value for flag, value in flags.items() if flag not in given}), *self.more]
 
 
 def key(record: dict) -> tuple:
@@ -62,6 +73,7 @@ class Work:
 
     run: Run
     folder: Folder
+    configuration: dict
     sweep: Sweep
     slot: int
     variables: dict[str, str]
@@ -83,7 +95,7 @@ class Work:
             result = self.folder.finish(name, inputs, work())
         return result
 
-    def train(self, command: list[str], configuration: dict, output: Path) -> dict:
+    def train(self, command: list[str], output: Path) -> dict:
         """Runs fairseq-train to its limit as the step "train"; returns what the record says of it."""
         from scripts.results import records
 
@@ -97,10 +109,33 @@ class Work:
                 "environment": environment,
             }
 
-        trained = self.step("train", configuration, [output], work)
+        trained = self.step("train", self.configuration, [output], work)
         if problem := loss_problem(trained):  # this is a result too, and is recorded
             self.say(f"{problem}; see {self.run.path}/train.log")
         return trained
+
+    def record(self, table: str, trained: dict, **own) -> dict:
+        """Returns the record of a run for this table, with the recipe's own fields."""
+        row = self.run.row
+        return {
+            "table": table,
+            "preset": self.run.preset.name,
+            "row": row.name,
+            "feature_map": row.feature_map,
+            "update_rule": row.update_rule,
+            "normalizer": row.normalizer,
+            "d_dot": row.d_dot,
+            "seed": self.run.seed,
+            "updates": trained["updates"],
+            "parameters": trained["parameters"],
+            "valid_loss": trained["valid_loss"],
+            "threads": trained["threads"],
+            "train_seconds": round(trained["seconds"], 1),
+            "train_command": trained["command"],
+            "command": shlex.join(self.sweep.command),
+            "environment": trained["environment"],
+            **own,
+        }
 
 
 def carry_out(
@@ -121,7 +156,7 @@ def carry_out(
     folder = Folder(run.path, steps)
     with folder.locked():
         folder.claim(configuration)
-        record = make_record(Work(run, folder, sweep, slot, process.environment(sweep.jobs) | variables))
+        record = make_record(Work(run, folder, configuration, sweep, slot, process.environment(sweep.jobs) | variables))
         for path in sweep.records:
             if key(record) not in recorded(path):
                 records.append(path, record)

@@ -238,11 +238,8 @@ def run(options) -> None:
 def main(argv: list[str]) -> int:
     options = parse(argv)
     options.command = [str(HERE / "run.sh"), *argv]
-    for name in ("out", "checkpoint"):
-        path = getattr(options, name)
-        if path is not None:
-            setattr(options, name, program.from_root(path))
-    options.out = options.out or OUT
+    options.out = program.from_root(options.out) or OUT
+    options.checkpoint = program.from_root(options.checkpoint)
     return program.run(lambda: run(options), "continues (a training from its last epoch)")
 
 

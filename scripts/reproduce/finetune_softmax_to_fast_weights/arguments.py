@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
+
+from scripts.common.arguments import Parser
 
 HERE = Path("scripts/reproduce/finetune_softmax_to_fast_weights")
 OUT = Path("runs/quickstart")
@@ -29,13 +30,7 @@ cores). The same command continues after an interruption."""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="run.sh",
-        usage="%(prog)s [OPTIONS] [-- FWP-CONVERT-FLAGS]",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("run.sh", DESCRIPTION, "FWP-CONVERT-FLAGS")
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a model with the quickstart's dictionary")
     parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="for training and conversion (default: 1)")
@@ -46,24 +41,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--record", action="store_true", help=f"also append to {RECORDS}; refused if the working tree has changes"
     )
-    split = argv.index("--") if "--" in argv else len(argv)
-    options = parser.parse_args(argv[:split])
-    options.conversion = argv[split + 1 :]
+    options, options.conversion = parser.split(argv)
     if options.name is None:
         if options.conversion or options.updates is not None or options.checkpoint is not None:
             parser.error("--checkpoint, --updates and flags after -- make another variant: give it a --name")
         parts = ["smoke"] * options.smoke + ["finetune"] + [f"seed{options.seed}"] * (options.seed != 1)
         options.name = "-".join(parts)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", options.name) or options.name == "data":
-        parser.error(f"--name {options.name}: expected letters, digits, '.', '_', '-', and not 'data'")
+    parser.require_name(options.name)
     if options.record and options.smoke:
         parser.error("--record and --smoke: a smoke run is not a result")
     options.conversion = options.conversion or CONVERSION
     if options.updates is None:
         options.updates = 30 if options.smoke else UPDATES
-    for flag, value, least in (("--updates", options.updates, 1), ("--seed", options.seed, 0)):
-        if value < least:
-            parser.error(f"{flag} {value}: expected {least} or more")
+    parser.require_least("--updates", options.updates, 1)
+    parser.require_least("--seed", options.seed, 0)
     return options
 
 

@@ -21,14 +21,11 @@ Schlag et al. 2021, at one of four scales.
   run.py --preset tinyshakespeare --jobs 2    all rows on characters, two at a time; each takes minutes
   run.py --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days
   run.py --preset tinyshakespeare --list      what is done in --out, and what this project has recorded
-
-After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and a training
-goes on from its last checkpoint.
 """
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = arguments.parser(DESCRIPTION, PRESETS, OUT, RECORDS)
+    parser = arguments.parser(DESCRIPTION, PRESETS, OUT, RECORDS, "checkpoint")
     parser.add_argument(
         "--prepare", action="store_true", help="only fetch and prepare the text, for example where there is a network"
     )

@@ -65,12 +65,8 @@ def train(run: Run, gpus: tuple[int, ...] = ()) -> list[str]:
         "--log-format": "json",
         **({"--distributed-world-size": len(gpus)} if gpus else {"--cpu": True}),
     }
-    theirs = flags_of(list(run.more))
-    return [
-        *("fairseq-train", f"{run.data}/bin", *USER_DIR, "--task", "fwp_language_modeling"),
-        *words_of({flag: value for flag, value in flags.items() if flag not in theirs}),
-        *run.more,
-    ]
+    task = ["--task", "fwp_language_modeling"]
+    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
 
 
 def configuration(run: Run) -> dict:
@@ -83,7 +79,7 @@ def evaluate(run: Run, split: str, gpus: tuple[int, ...] = ()) -> list[str]:
 
     With carried state the whole text is one stream; otherwise a window of L tokens moves over it by one token.
     """
-    length = int(flags_of(list(run.more)).get("--tokens-per-sample", run.size.length))
+    length = int(run.given.get("--tokens-per-sample", run.size.length))
     if run.row.state == "carried":
         how = {"--task": "fwp_language_modeling", "--tokens-per-sample": length, "--batch-size": 1}
     else:

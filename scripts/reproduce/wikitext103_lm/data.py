@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common import process
+from scripts.common.binarise import binarise
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.steps import Steps
-from scripts.data import texts
+from scripts.data import pieces, texts
 
 SPLITS = ("train", "valid", "test")
 STEPS = ("text", "tokens", "preprocess")
@@ -81,39 +81,30 @@ def _unpack_wikitext103(fetched: Path, raw: Path) -> None:
                 shutil.copyfileobj(packed, file)
 
 
-def _characters(data: Path) -> None:
+def _tokenise(data: Path, tokens: Callable[[list[str]], Iterable[Iterable[str]]]) -> None:
+    """Writes tokens/SPLIT; ``tokens`` returns those of each line."""
     (data / "tokens").mkdir(exist_ok=True)
     for split in SPLITS:
-        text = (data / f"raw/{split}.txt").read_text(encoding="utf-8")
-        lines = (" ".join(line.replace(" ", SPACE)) for line in text.split("\n")[:-1])
-        write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in lines))
+        lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        write_atomically(data / f"tokens/{split}", "".join(f"{' '.join(line)}\n" for line in tokens(lines)))
+
+
+def _characters(data: Path) -> None:
+    _tokenise(data, lambda lines: (line.replace(" ", SPACE) for line in lines))
 
 
 def _pieces(data: Path) -> None:
     """Learns the pieces on the training text. Characters that it lacks become bytes, so no word is unknown."""
     import sentencepiece
 
-    model = io.BytesIO()
     with open(data / "raw/train.txt", encoding="utf-8", newline="\n") as text:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line.strip() for line in text),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=PIECES,
-            character_coverage=1.0,
-            byte_fallback=True,
-            num_threads=1,
-            minloglevel=2,
-        )
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    (data / "tokens").mkdir(exist_ok=True)
-    for split in SPLITS:
-        lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        encoded = (" ".join(line) for line in pieces.encode(lines, out_type=str))
-        write_atomically(data / f"tokens/{split}", "".join(f"{line}\n" for line in encoded))
+        model = pieces.learn((line.strip() for line in text), PIECES, byte_fallback=True)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    _tokenise(data, lambda lines: processor.encode(lines, out_type=str))
     # All pieces, and not those of the training text only: the pieces for bytes do not occur in it.
-    known = (number for number in range(len(pieces)) if not pieces.is_unknown(number) and not pieces.is_control(number))
-    write_atomically(data / DICTIONARY, "".join(f"{pieces.id_to_piece(number)} 1\n" for number in known))
+    numbers = range(len(processor))
+    known = (number for number in numbers if not processor.is_unknown(number) and not processor.is_control(number))
+    write_atomically(data / DICTIONARY, "".join(f"{processor.id_to_piece(number)} 1\n" for number in known))
 
 
 _SHAKESPEARE = "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters"
@@ -169,11 +160,5 @@ def prepare(name: str, data: Path) -> None:
             outputs = [data / "tokens" / split for split in SPLITS]
             steps.run(folder, "tokens", "tokens", {}, outputs, lambda: corpus.tokenise(data) or {})
         command = preprocess(name, data)
-
-        def binarise() -> dict:
-            shutil.rmtree(data / "bin", ignore_errors=True)
-            process.run(command, data / "preprocess.log")
-            return {}
-
         # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
-        steps.run(folder, "preprocess", "binarise", command[:-1], [data / "bin/dict.txt"], binarise, command)
+        binarise(steps, folder, command, command[:-1], "dict.txt")

@@ -38,6 +38,7 @@ class Preset:
         carrying: more of them, of the rows with carried state.
         window_batch: windows of the sliding-window evaluation that are computed together; the result is the same.
         distributed: whether one run can use several GPUs.
+        on_a_cpu: how long a run would take on a CPU, if this is so long that it must be asked for.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Preset:
     window_batch: int
     carrying: dict = field(default_factory=dict)
     distributed: bool = False
+    on_a_cpu: str | None = None
     rows: tuple[Row, ...] = ROWS
 
 
@@ -81,6 +83,7 @@ WIKITEXT103 = Preset(
     },
     window_batch=1,
     distributed=True,
+    on_a_cpu="years",
 )
 
 
@@ -101,28 +104,20 @@ def _little(heads: int, width: int, length: int, updates: int, layers: int = 2, 
 _LITTLE = {"--criterion": "cross_entropy", "--log-interval": 50}
 
 
-def _carrying(updates: int) -> dict:
-    """Over 512 batches in the end, about the text of an evaluation: models cope with none longer than in training."""
-    return {"--fwp-carry-doubling": updates * 17 // 200}
+def _of_minutes(name: str, updates: int) -> Preset:
+    return Preset(
+        name=name,
+        corpus=name,
+        sizes={"small": _little(4, 64, 64, updates), "medium": _little(4, 128, 128, updates)},
+        training={**_adam(3e-3, 100), **_LITTLE},
+        window_batch=64,
+        # Over 512 batches in the end, about the text of an evaluation: models cope with none longer than in training.
+        carrying={"--fwp-carry-doubling": updates * 17 // 200},
+    )
 
 
-TINY_SHAKESPEARE = Preset(
-    name="tinyshakespeare",
-    corpus="tinyshakespeare",
-    sizes={"small": _little(4, 64, 64, 2000), "medium": _little(4, 128, 128, 2000)},
-    training={**_adam(3e-3, 100), **_LITTLE},
-    window_batch=64,
-    carrying=_carrying(2000),
-)
-
-WIKITEXT2 = Preset(
-    name="wikitext2",
-    corpus="wikitext2",
-    sizes={"small": _little(4, 64, 64, 1500), "medium": _little(4, 128, 128, 1500)},
-    training={**_adam(3e-3, 100), **_LITTLE},
-    window_batch=64,
-    carrying=_carrying(1500),
-)
+TINY_SHAKESPEARE = _of_minutes("tinyshakespeare", updates=2000)
+WIKITEXT2 = _of_minutes("wikitext2", updates=1500)
 
 # The same steps in seconds. A row of each kind of evaluation.
 SMOKE = Preset(

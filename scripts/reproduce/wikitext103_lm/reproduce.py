@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from scripts.common import packages
-from scripts.common.folder import refuse_path
 from scripts.common.sweep import gpus
 from scripts.common.sweep.parallel import Sweep
 from scripts.common.sweep.recipe import Recipe
 
 from . import arguments, commands, data
 from .commands import Run
-from .presets import WIKITEXT103
 from .train_and_evaluate import train_and_evaluate
 
 
@@ -28,8 +23,7 @@ class LanguageModels(Recipe):
 
     def devices(self, options) -> list[tuple[int, ...]]:
         found = gpus.chosen(options)
-        if options.preset is WIKITEXT103:
-            gpus.require(options, found)
+        gpus.require(options, found)
         return gpus.shares(found, options.jobs, options.preset.distributed)
 
     def describe(self, run: Run) -> str:
@@ -52,20 +46,11 @@ class LanguageModels(Recipe):
     def commands(self, run: Run, devices: tuple[int, ...]) -> list[list[str]]:
         return commands.all_commands(run, devices)
 
-    def prepare(self, options, data_folder: Path) -> None:
-        data.prepare(options.preset.corpus, data_folder)
+    def prepare(self, options) -> None:
+        data.prepare(options.preset.corpus, options.data)
 
     def carry_out(self, run: Run, devices: tuple[int, ...], sweep: Sweep, slot: int) -> dict:
         return train_and_evaluate(run, devices, sweep, slot)
-
-    def reproduce(self, options) -> int:
-        if not options.prepare or options.list or options.dry_run:
-            return super().reproduce(options)
-        packages.require()
-        for path in (options.out, options.data):
-            refuse_path(path)
-        data.prepare(options.preset.corpus, options.data)
-        return 0
 
 
 def main(argv: list[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 
 from scripts.common import process
 from scripts.common.commands import as_run
@@ -39,33 +38,39 @@ def train_and_evaluate(run: Run, gpus: tuple[int, ...], sweep: Sweep, slot: int 
 
 def _results(run: Run, gpus: tuple[int, ...], work: Work) -> dict:
     """Returns the record; runs the steps that are not finished."""
-    trained = work.train(commands.train(run, gpus), commands.configuration(run), run.checkpoint)
+    trained = work.train(commands.train(run, gpus), run.checkpoint)
     evaluated: dict[str, dict] = {}
     for split in EVALUATED:
-        command, log = commands.evaluate(run, split, gpus), run.log(split)
+        evaluated[split] = _evaluated(run, gpus, work, split, evaluated)
+    return _record(run, work, trained, evaluated)
 
-        def evaluate(split=split, command=command, log=log) -> dict:
-            work.say(f"evaluating {split}{_expected(evaluated, run, split)}")
-            log.unlink(missing_ok=True)
-            used = process.run(command, log, **work.options)
-            peak = None if gpus else used.peak_mib
-            return _score(run, split, work.options) | {"seconds": used.seconds, "peak_mib": peak}
 
-        # A run that began without a GPU may continue with one.
-        inputs = [word for word in command if word != "--cpu"]
-        evaluated[split] = work.step(split, inputs, [log], evaluate) | {"command": as_run(command)}
-    return _record(run, work.sweep, trained, evaluated)
+def _evaluated(run: Run, gpus: tuple[int, ...], work: Work, split: str, before: dict[str, dict]) -> dict:
+    """Evaluates one part of the text unless that is done; ``before`` are the results of earlier parts."""
+    command, log = commands.evaluate(run, split, gpus), run.log(split)
+
+    def evaluate() -> dict:
+        work.say(f"evaluating {split}{_expected(before, run, split)}")
+        log.unlink(missing_ok=True)
+        used = process.run(command, log, **work.options)
+        peak = None if gpus else used.peak_mib
+        return _score(run, split, work.options) | {"seconds": used.seconds, "peak_mib": peak}
+
+    # A run that began without a GPU may continue with one.
+    inputs = [word for word in command if word != "--cpu"]
+    return work.step(split, inputs, [log], evaluate) | {"command": as_run(command)}
 
 
 def _expected(evaluated: dict[str, dict], run: Run, split: str) -> str:
-    """Returns how long the evaluation will take, estimated from the part before it, or "" for the first part.
+    """Returns how long the evaluation will take, estimated from the first part, or "" for that one.
 
     In a log file, fairseq-eval-lm itself shows no progress.
     """
-    for before, found in evaluated.items():
-        seconds = found["seconds"] * run.text(split).stat().st_size / max(1, run.text(before).stat().st_size)
-        return f", about {duration(seconds)}"
-    return ""
+    if not evaluated:
+        return ""
+    before, found = next(iter(evaluated.items()))
+    seconds = found["seconds"] * run.text(split).stat().st_size / max(1, run.text(before).stat().st_size)
+    return f", about {duration(seconds)}"
 
 
 def _score(run: Run, split: str, options: dict) -> dict:
@@ -78,31 +83,17 @@ def _score(run: Run, split: str, options: dict) -> dict:
     return {name: found[name] for name in FOUND}
 
 
-def _record(run: Run, sweep: Sweep, trained: dict, evaluated: dict[str, dict]) -> dict:
+def _record(run: Run, work: Work, trained: dict, evaluated: dict[str, dict]) -> dict:
     peaks = [found["peak_mib"] for found in evaluated.values()]
-    return {
-        "table": "language_models",
-        "preset": run.preset.name,
-        "row": run.row.name,
-        "feature_map": run.row.feature_map,
-        "update_rule": run.row.update_rule,
-        "normalizer": run.row.normalizer,
-        "d_dot": run.row.d_dot,
-        "positions": run.row.positions,
-        "state": run.row.state,
-        "seed": run.seed,
-        "updates": trained["updates"],
-        "parameters": trained["parameters"],
-        "state_numbers": run.state_numbers,
-        "valid_loss": trained["valid_loss"],
+    return work.record(
+        "language_models",
+        trained,
+        positions=run.row.positions,
+        state=run.row.state,
+        state_numbers=run.state_numbers,
         **{split: {name: evaluated[split][name] for name in FOUND} for split in EVALUATED},
-        "threads": trained["threads"],
-        "train_seconds": round(trained["seconds"], 1),
-        "eval_seconds": round(sum(found["seconds"] for found in evaluated.values()), 1),
-        "eval_peak_mib": None if None in peaks else round(max(peaks)),
-        "recipe": commands.configuration(run),
-        "train_command": trained["command"],
-        "eval_commands": [evaluated[split]["command"] for split in EVALUATED],
-        "command": shlex.join(sweep.command),
-        "environment": trained["environment"],
-    }
+        eval_seconds=round(sum(found["seconds"] for found in evaluated.values()), 1),
+        eval_peak_mib=None if None in peaks else round(max(peaks)),
+        recipe=work.configuration,
+        eval_commands=[evaluated[split]["command"] for split in EVALUATED],
+    )

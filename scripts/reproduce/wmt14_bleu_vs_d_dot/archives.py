@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import hashlib
 import json
 import re
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import RecipeError
+from scripts.data.sources import digest
 
 LANGUAGES = ("en", "de")
 LOCK = "archives.sha256.json"
@@ -194,9 +194,9 @@ def _lock(folder: Path) -> dict[str, str]:
 def _verify(archive: Archive, known: dict[str, str], folder: Path, target: Path) -> str:
     """Raises RecipeError unless the archive has the expected checksums; keeps its sha256 in LOCK and returns it."""
     lock = folder / LOCK
-    if archive.md5 is not None and (actual := _digest(target, "md5")) != archive.md5:
+    if archive.md5 is not None and (actual := digest(target, "md5")) != archive.md5:
         raise RecipeError(f"{target}: md5 expected {archive.md5} (sacreBLEU's), actual {actual}; remove the archive")
-    actual = _digest(target, "sha256")
+    actual = digest(target, "sha256")
     expected = known.setdefault(archive.url, actual)
     if expected != actual:
         raise RecipeError(
@@ -205,14 +205,6 @@ def _verify(archive: Archive, known: dict[str, str], folder: Path, target: Path)
         )
     write_atomically(lock, json.dumps(known, indent=2) + "\n")
     return actual
-
-
-def _digest(path: Path, kind: str) -> str:
-    digest = hashlib.new(kind, usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = False) -> dict[str, int]:

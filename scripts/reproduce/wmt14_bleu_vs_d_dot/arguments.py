@@ -27,14 +27,11 @@ BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2
   run.py --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment (run prepare.sh first)
   run.py --preset iwslt14 --gpus 0                  IWSLT14 German-English (run prepare.sh --preset iwslt14 first)
   run.py --preset multi30k --list                   what is done in --out, and what this project has recorded
-
-After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and a training
-goes on from its last epoch.
 """
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = arguments.parser(DESCRIPTION, PRESETS, OUT, RECORDS)
+    parser = arguments.parser(DESCRIPTION, PRESETS, OUT, RECORDS, "epoch")
     parser.add_argument(
         "--launcher",
         metavar="COMMAND",

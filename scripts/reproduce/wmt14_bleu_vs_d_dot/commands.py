@@ -102,13 +102,12 @@ def _trainer(launcher: tuple[str, ...]) -> list[str]:
 
 def train(run: Run, devices: Devices) -> list[str]:
     preset = run.preset
-    given = flags_of(list(run.more))
     flags = preset.model | run.attention.flags | preset.training
     if "lr" in run.choices:
         flags["--lr"] = run.choices["lr"]
     if run.choices.get("precision", "fp32") != "fp32" and (devices.gpus or devices.launcher):
         flags[f"--{run.choices['precision']}"] = True
-    freq = update_freq(preset, int(given.get("--max-tokens", flags["--max-tokens"])), devices.world)
+    freq = update_freq(preset, int(run.given.get("--max-tokens", flags["--max-tokens"])), devices.world)
     flags |= {"--update-freq": freq, "--seed": run.seed, "--save-dir": f"{run.path}/checkpoints"}
     flags |= {"--num-workers": 2 if devices.gpus else 0, "--log-format": "json", **devices.train_flags}
     return [
@@ -116,8 +115,7 @@ def train(run: Run, devices: Devices) -> list[str]:
         *_trainer(devices.launcher),
         *(f"{run.data}/bin", *USER_DIR, "--task", "translation"),
         *words_of(_direction(preset)),
-        *words_of({flag: value for flag, value in flags.items() if flag not in given}),
-        *run.more,
+        *run.train_words(flags),
     ]
 
 

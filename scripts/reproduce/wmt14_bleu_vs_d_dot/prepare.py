@@ -18,11 +18,11 @@ kept in archives/archives.sha256.json, and later downloads must have the same.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
 from scripts.common import commands, packages, process, program
+from scripts.common.binarise import binarise
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.progress import new_bar, on_terminal
 from scripts.common.steps import Steps
@@ -176,11 +176,6 @@ def prepare(options) -> None:
 
     command = preprocess(corpus, out, options.workers)
 
-    def binarise() -> dict:
-        shutil.rmtree(out / "bin", ignore_errors=True)
-        process.run(command, out / "preprocess.log")
-        return {}
-
     with folder.locked():
         folder.claim({**corpus.claim, "vocabulary": corpus.vocabulary})
         done = [out / "archives" / archive.file for archive in corpus.archives]
@@ -195,14 +190,14 @@ def prepare(options) -> None:
         title = "split into pieces, clean" if corpus.split is None else "split into pieces"
         steps.run(folder, "encode", title, {}, bpe, lambda: _encode(corpus, out))
         # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
-        steps.run(folder, "preprocess", "binarise", command[:-1], [out / "bin/dict.de.txt"], binarise, command)
+        binarise(steps, folder, command, command[:-1], "dict.de.txt")
     here = Path(__file__).parent.relative_to(process.ROOT)
     print(f"{out} is ready; continue with {here}/run.py --preset {corpus.preset}")
 
 
 def main(argv: list[str]) -> int:
     options = parse(argv)
-    options.out = program.from_root(options.out) if options.out else Path(OUT.format(options.preset))
+    options.out = program.from_root(options.out) or Path(OUT.format(options.preset))
     print(plan(options), flush=True)
     if options.dry_run:
         return 0

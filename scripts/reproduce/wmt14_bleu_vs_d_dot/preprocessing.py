@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
 import unicodedata
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from fwp_fairseq.files import replaced, write_atomically
+from scripts.data import pieces
 
 MAX_RATIO = 1.5
 _CHUNK, _BLOCK = 500, 100_000
@@ -124,20 +124,9 @@ def learn(sources: Iterable[Path], model: Path, vocabulary: int, every: int, cov
 
     ``coverage`` is the share of the text's characters that pieces cover. Rarer characters become <unk>.
     """
-    import sentencepiece
-
-    memory = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line for path in sources for n, line in enumerate(lines(path)) if n % every == 0),
-        model_writer=memory,
-        model_type="bpe",
-        vocab_size=vocabulary,
-        character_coverage=coverage,
-        normalization_rule_name="identity",
-        num_threads=os.cpu_count(),
-        minloglevel=2,
-    )
-    write_atomically(model, memory.getvalue())
+    sentences = (line for path in sources for n, line in enumerate(lines(path)) if n % every == 0)
+    found = pieces.learn(sentences, vocabulary, coverage, os.cpu_count(), normalization_rule_name="identity")
+    write_atomically(model, found)
 
 
 def encode(
@@ -149,7 +138,7 @@ def encode(
     """
     import sentencepiece
 
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for path in targets.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     read = kept = 0
@@ -157,7 +146,7 @@ def encode(
         files = [stack.enter_context(replaced(path)) for path in targets.values()]
         for pair in zip(*(lines(path) for path in sources.values()), strict=True):
             read += 1
-            sides = [pieces.encode(side, out_type=str) for side in pair]
+            sides = [processor.encode(side, out_type=str) for side in pair]
             if longest is None or _is_clean(*map(len, sides), longest):
                 for file, side in zip(files, sides, strict=True):
                     file.write(f"{' '.join(side)}\n".encode())

@@ -12,6 +12,21 @@ _ADAM = {"--optimizer": "adam", "--adam-betas": "(0.9, 0.98)"}
 _LABEL_SMOOTHING = {"--criterion": "label_smoothed_cross_entropy", "--label-smoothing": 0.1}
 
 
+def _best_by_bleu(search: str, language: str) -> dict:
+    """Flags for validation by BLEU, detokenised in this language; the best checkpoint and the last one are kept."""
+    return {
+        "--eval-bleu": True,
+        "--eval-bleu-args": search,
+        "--eval-bleu-detok": "moses",
+        "--eval-bleu-detok-args": f'{{"target_lang": "{language}"}}',
+        "--eval-bleu-remove-bpe": "sentencepiece",
+        "--best-checkpoint-metric": "bleu",
+        "--maximize-best-checkpoint-metric": True,
+        "--keep-last-epochs": 1,
+        "--log-interval": 100,
+    }
+
+
 @dataclass(frozen=True)
 class Preset:
     """The settings of one scale.
@@ -71,15 +86,7 @@ WMT14 = Preset(
         "--max-tokens": 3584,
         "--max-epoch": 45,
         **_ALL_SENTENCES,
-        "--eval-bleu": True,
-        "--eval-bleu-args": '{"beam": 4, "lenpen": 0.6}',
-        "--eval-bleu-detok": "moses",
-        "--eval-bleu-detok-args": '{"target_lang": "de"}',
-        "--eval-bleu-remove-bpe": "sentencepiece",
-        "--best-checkpoint-metric": "bleu",
-        "--maximize-best-checkpoint-metric": True,
-        "--keep-last-epochs": 1,
-        "--log-interval": 100,
+        **_best_by_bleu('{"beam": 4, "lenpen": 0.6}', "de"),
     },
     tokens_per_update=3584 * 16 * 3,
     decoding={"--beam": 4, "--lenpen": 0.6, "--batch-size": 128, "--tokenizer": "moses", **_ALL_SENTENCES},
@@ -118,15 +125,7 @@ IWSLT14 = Preset(
         "--max-tokens": 4096,
         "--max-update": 50000,
         **_ALL_SENTENCES,
-        "--eval-bleu": True,
-        "--eval-bleu-args": '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}',
-        "--eval-bleu-detok": "moses",
-        "--eval-bleu-detok-args": '{"target_lang": "en"}',
-        "--eval-bleu-remove-bpe": "sentencepiece",
-        "--best-checkpoint-metric": "bleu",
-        "--maximize-best-checkpoint-metric": True,
-        "--keep-last-epochs": 1,
-        "--log-interval": 100,
+        **_best_by_bleu('{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}', "en"),
     },
     tokens_per_update=4096,
     decoding={"--beam": 5, "--batch-size": 128, "--tokenizer": "moses", **_ALL_SENTENCES},

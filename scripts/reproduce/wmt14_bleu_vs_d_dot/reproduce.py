@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 from scripts.common.folder import RecipeError
 from scripts.common.steps import Steps
@@ -31,8 +30,7 @@ class BleuVsDDot(Recipe):
         found = gpus.chosen(options)
         if options.launcher:
             return [Devices(found, options.world_size, tuple(shlex.split(options.launcher)))]
-        if options.preset.on_a_cpu:
-            gpus.require(options, found, options.preset.on_a_cpu)
+        gpus.require(options, found)
         return [Devices(share) for share in gpus.shares(found, options.jobs, options.preset.distributed)]
 
     def describe(self, run: Run) -> str:
@@ -55,7 +53,8 @@ class BleuVsDDot(Recipe):
     def commands(self, run: Run, devices: Devices) -> list[list[str]]:
         return commands.all_commands(run, devices)
 
-    def prepare(self, options, data: Path) -> None:
+    def prepare(self, options) -> None:
+        data = options.data
         if options.preset.corpus == "multi30k":
             corpus.prepare(Steps(len(corpus.STEPS)), data)
         elif not (data / "bin/dict.de.txt").is_file():

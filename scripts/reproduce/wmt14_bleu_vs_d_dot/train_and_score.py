@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 
 from scripts.common import process, score
@@ -57,41 +56,26 @@ def _results(run: Run, devices: Devices, work: Work) -> dict:
         return {"scores": [one for several in found for one in several]}
 
     last = run.path / "checkpoints/checkpoint_last.pt"
-    trained = work.train(commands.train(run, devices), commands.configuration(run, devices), last)
+    trained = work.train(commands.train(run, devices), last)
     if run.preset.average is not None:
         work.step("average", commands.average(run), [run.checkpoint], average)
     decoded = work.step("generate", decode, [run.generated], generate)
     scored = work.step("bleu", bleu, [], scores)
-    return _record(run, work.sweep, trained, decoded, scored["scores"])
+    return _record(run, work, trained, decoded, scored["scores"])
 
 
-def _record(run: Run, sweep: Sweep, trained: dict, decoded: dict, scores: list[dict]) -> dict:
-    row = run.attention
+def _record(run: Run, work: Work, trained: dict, decoded: dict, scores: list[dict]) -> dict:
     second = scores[1] if len(scores) > 1 else None
     kinds = {"compound_split": run.preset.compound_split, "tokenised": run.preset.tokens is not None}
     more = {kind: second if has else None for kind, has in kinds.items()}
-    return {
-        "table": "bleu_vs_d_dot",
-        "preset": run.preset.name,
-        "row": row.name,
-        "feature_map": row.feature_map,
-        "update_rule": row.update_rule,
-        "normalizer": row.normalizer,
-        "d_dot": row.d_dot,
-        "sites": row.sites,
-        "seed": run.seed,
-        "updates": trained["updates"],
-        "parameters": trained["parameters"],
-        "valid_loss": trained["valid_loss"],
-        "valid_bleu": trained["valid_bleu"],
+    return work.record(
+        "bleu_vs_d_dot",
+        trained,
+        sites=run.attention.sites,
+        valid_bleu=trained["valid_bleu"],
         **scores[0],
         **{f"bleu_{kind}": found and found["bleu"] for kind, found in more.items()},
         **{f"{kind}_signature": found and found["signature"] for kind, found in more.items()},
-        "threads": trained["threads"],
-        "train_seconds": round(trained["seconds"], 1),
-        "decode_seconds": round(decoded["seconds"], 1),
-        "decode_peak_mib": decoded["peak_mib"] and round(decoded["peak_mib"]),
-        "train_command": trained["command"],
-        "command": shlex.join(sweep.command),
-        "environment": trained["environment"],
-    }
+        decode_seconds=round(decoded["seconds"], 1),
+        decode_peak_mib=decoded["peak_mib"] and round(decoded["peak_mib"]),
+    )

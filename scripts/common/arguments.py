@@ -1,0 +1,34 @@
+"""The command line of a recipe: its options and, after `--`, flags of one of its tools. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that keeps the layout of its description; ``theirs`` describes the flags after `--`."""
+
+    def __init__(self, prog: str, description: str, theirs: str, usage: str = "[OPTIONS]", **more):
+        super().__init__(
+            prog=prog,
+            usage=f"%(prog)s {usage} [-- {theirs}]",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **more,
+        )
+
+    def split(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Parses the options up to `--`; returns them and the flags after it."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        return self.parse_args(argv[:end]), argv[end + 1 :]
+
+    def require_least(self, flag: str, value: int, least: int) -> None:
+        if value < least:
+            self.error(f"{flag} {value}: expected {least} or more")
+
+    def require_name(self, name: str) -> None:
+        """Refuses a --name that cannot be a folder beside the one of the data."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == "data":
+            self.error(f"--name {name}: expected letters, digits, '.', '_', '-', and not 'data'")
