@@ -44,7 +44,7 @@ def _slower(name: str) -> Callable[[dict], object]:
     return lambda record: Number(1 / record["ratios"][name], ".1f") if name in record["ratios"] else NONE
 
 
-def _conditions(rows: list[dict]) -> str:
+def conditions(rows: list[dict]) -> str:
     """Returns the note of a table: machine, commit, date and load of its records."""
     if not rows:
         return "There are no records yet."
@@ -79,7 +79,7 @@ def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Tabl
         columns={**_SHAPE, **columns},
         key=lambda r: (r["where"], *_shape(r)),
         combine=parts,
-        note=_conditions,
+        note=conditions,
         select={"table": "attention", "device": device},
     )
 
@@ -106,7 +106,7 @@ def _steps(device: str, scale: float, unit: str) -> Table:
         columns=columns,
         key=lambda r: (r["where"], r["dtype"][::-1], r["rule"], r["length"], r["d_dot"]),
         combine=parts,
-        note=_conditions,
+        note=conditions,
         select={"table": "decode-step", "device": device},
     )
 
@@ -166,7 +166,7 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
             **columns,
         },
         key=key,
-        note=_conditions,
+        note=conditions,
         select={"table": name},
     )
 

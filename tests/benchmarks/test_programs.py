@@ -13,11 +13,13 @@ import torch
 
 from benchmarks import (
     attention,
+    carried_precision,
     checkouts,
     corpus,
     decode_step,
     decoding,
     gate,
+    long_runs,
     models,
     program,
     training,
@@ -304,3 +306,40 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["checkouts", str(tmp_path)])
     with pytest.raises(SystemExit, match="expected a checkout with a folder fwp_fairseq"):
         checkouts.main()
+
+
+@pytest.mark.needs("native")
+def test_long_runs(tmp_path, data, capsys):
+    arguments = [
+        "--record",
+        str(tmp_path),
+        "--count",
+        "12",
+        "--only",
+        "document-dpfp256|continued-softmax|updates-delta",
+    ]
+    assert long_runs.main(arguments) == 0
+    rows = shown(tmp_path, "long-runs")
+    assert [row["what"] for row in rows] == [
+        "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
+    ]  # fmt: skip
+    for record in records.read(tmp_path):
+        assert [point["done"] for point in record["points"]] == [2, 4, 6, 8, 10, 12]
+        assert all(point["seconds"] > 0 and point["resident_bytes"] > 2**26 for point in record["points"])
+    assert "tokens of a text" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        long_runs.main(["--count", "9"])
+    assert "--count: expected 10 or more, found 9" in capsys.readouterr().err
+
+
+@pytest.mark.needs("native")
+def test_carried_precision(tmp_path):
+    assert carried_precision.main(["--record", str(tmp_path), "--positions", "3000"]) == 0
+    rows = shown(tmp_path, "carried-precision")
+    assert [(row["type"], row["rule"]) for row in rows] == [
+        (dtype, rule) for dtype in ("float32", "bfloat16") for rule in ("sum", "delta", "gated")
+    ]
+    for record in records.read(tmp_path):
+        assert [point["positions"] for point in record["points"]] == [1000, 3000]
+        limit = {"float32": 1e-5, "bfloat16": 1e-2}[record["dtype"]]
+        assert all(0 < point["out"] < limit and 0 < point["W"] < 1e-5 for point in record["points"])
