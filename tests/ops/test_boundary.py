@@ -219,13 +219,13 @@ def described(x) -> str:
     return f"{x.dtype} {tuple(x.shape)} strides {strides} on {x.device}"
 
 
-def of_a_state(x, shape, wanted, has_z):
+def of_a_state(shape, wanted, has_z):
     return [shape if wanted else (0,), shape[:-1] if wanted and has_z else (0,)]
 
 
 def shapes_of_whole_sequences(x):
     (B, T, H, _), d_value = x["q"].shape, x["v"].shape[3]
-    return [(B, T, H, d_value), *of_a_state(x, (B, H, x["d_dot"], d_value), x["return_state"], x["normalize_output"])]
+    return [(B, T, H, d_value), *of_a_state((B, H, x["d_dot"], d_value), x["return_state"], x["normalize_output"])]
 
 
 def shapes_of_gradients(x):
@@ -240,7 +240,7 @@ def shapes_of_a_step(x):
 
 def shapes_of_a_fold(x):
     shape = (x["ancestors"].shape[0], x["keys"].shape[2], x["d_dot"], x["written"].shape[3])
-    return of_a_state(x, shape, True, x["normalize_output"])
+    return of_a_state(shape, True, x["normalize_output"])
 
 
 OPERATORS = {
