@@ -269,10 +269,11 @@ def check(operator: str, changes: list[str], arguments: dict) -> None:
         LAST_CALL.write_text("\n".join(lines) + "\n")
     tensors = [x for x in arguments.values() if isinstance(x, torch.Tensor)]
     compiled = all(x.device.type == "cpu" for x in tensors)  # otherwise Python tells the shape, and checks little
+    refusals = REFUSALS if compiled else REFUSALS_OF_PYTHON
     faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
     try:
         found = getattr(torch.ops.fwp, operator)(*arguments.values())
-    except REFUSALS if compiled else REFUSALS_OF_PYTHON as error:
+    except refusals as error:
         message = str(error)
         assert changes, f"a valid call is refused: {message}"
         named = any(re.search(rf"(?<!\w){name}(?!\w)", message) for name in arguments)
