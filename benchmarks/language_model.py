@@ -13,7 +13,6 @@ import fwp_fairseq.models.fwp_language_model  # noqa: F401  (registers fwp_lm)
 from .corpus import dictionary
 from .models import ATTENTION
 
-WORDS = 100
 # layers, width, heads, width of the feed-forward layer
 SIZES = {"mini": (1, 32, 2, 64), "tiny": (2, 128, 4, 512), "small": (4, 128, 8, 2048), "medium": (4, 256, 8, 2048)}
 
@@ -51,8 +50,9 @@ def configuration(size: str, row: str, *more: object):
     return deepcopy(_parsed(*(str(word) for word in [*flags, *more])))
 
 
-def build(size: str, row: str, seed: int = 1) -> tuple[LanguageModelingTask, torch.nn.Module]:
-    cfg = configuration(size, row)
-    task = tasks.TASK_REGISTRY["language_modeling"](cfg.task, dictionary(WORDS))
-    torch.manual_seed(seed)
+def build(size: str, row: str, *more: object, words: int = 100) -> tuple[LanguageModelingTask, torch.nn.Module]:
+    """Returns a model with a vocabulary of ``words``, and its task."""
+    cfg = configuration(size, row, *more)
+    task = tasks.TASK_REGISTRY["language_modeling"](cfg.task, dictionary(words))
+    torch.manual_seed(1)
     return task, task.build_model(cfg.model)

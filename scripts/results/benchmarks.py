@@ -240,6 +240,31 @@ TABLES = {
     "decode-step": _steps("cpu", 1e3, "ms"),
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "training": _models("training", _speed_and_memory("words/s")),
+    "language-model-training": Table(
+        columns={
+            "machine": lambda r: r["where"],
+            "size": lambda r: r["size"],
+            "segment": lambda r: r["length"],
+            "attention": lambda r: r["feature_map"],
+            "rule": update_rule,
+            "d_dot": d_dot,
+            "state": lambda r: "carried" if r["carries"] else NONE,
+            "tokens/s": number("tokens_per_second", ",.0f"),
+            "speed over softmax": number("ratio", ".2f"),
+            "over the same without carried state": number("over_reset", ".2f"),
+            "target": number("limit", ".2f"),
+            "against target": lambda r: _target(r | {"ratio": r["over_reset"] or r["ratio"]}),
+        },
+        key=lambda r: (
+            r["where"],
+            r["length"],
+            r["carries"],
+            r["update_rule"] is not None,
+            r["update_rule"] or "",
+            r["feature_map"],
+        ),
+        note=conditions,
+    ),
     "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
     "decoding-length": replace(
         _models(
