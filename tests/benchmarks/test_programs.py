@@ -317,12 +317,12 @@ def test_long_runs(tmp_path, data, capsys):
         "--count",
         "12",
         "--only",
-        "document-dpfp256|continued-softmax|updates-delta",
+        "calls|document-dpfp256|continued-softmax|updates-delta",
     ]
     assert long_runs.main(arguments) == 0
     rows = shown(tmp_path, "long-runs")
     assert [row["what"] for row in rows] == [
-        "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
+        "12 calls of beam search", "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
     ]  # fmt: skip
     for record in records.read(tmp_path):
         assert [point["done"] for point in record["points"]] == [2, 4, 6, 8, 10, 12]
