@@ -35,6 +35,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
     """
 
+    State = ops.FastWeights
+
     def __init__(
         self,
         embed_dim: int,

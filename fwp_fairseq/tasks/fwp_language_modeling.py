@@ -101,8 +101,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         model = super().build_model(args, from_checkpoint)
         if not isinstance(getattr(model, "decoder", None), FwpLanguageModelDecoder):
             raise ValueError(
-                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm; "
-                "--task language_modeling serves others"
+                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm or "
+                "transformer_xl_lm; --task language_modeling serves others"
             )
         return model
 
