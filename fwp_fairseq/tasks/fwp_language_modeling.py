@@ -38,8 +38,8 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     fwp_state: StateChoice = field(
         default="carried",
         metadata={
-            "help": "what a segment begins with: the fast weights behind the one before it in its stream, or, with "
-            "reset, none, in the same batches"
+            "help": "what a segment begins with: the fast weights (or Transformer-XL's memory) behind the one before "
+            "it in its stream, or, with reset, none, in the same batches"
         },
     )
     fwp_carry_doubling: int = field(
