@@ -6,7 +6,7 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .feature_maps import FEATURE_MAPS, parameter_for
-from .layers.site_config import NORMALIZERS, OUTPUT_NORMS, QK_NORMS, UPDATE_RULES, SiteConfig
+from .layers.site_config import BETA_RANGES, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, UPDATE_RULES, SiteConfig
 from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
@@ -20,6 +20,7 @@ _OPTIONS = {
     "normalizer": "normaliser",
     "qk_norm": "norm of queries and keys",
     "output_norm": "norm of what is read",
+    "beta_range": "range of beta",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -31,6 +32,7 @@ FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
 QkNormChoice = ChoiceEnum(list(QK_NORMS))
 OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
+BetaRangeChoice = ChoiceEnum(list(BETA_RANGES))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
@@ -76,6 +78,13 @@ class _CommonConfig(FairseqDataclass):
         metadata={
             "help": "rms: divide what each head reads by its root mean square, and multiply it by learned weights, "
             "in place of a denominator"
+        },
+    )
+    fwp_beta_range: BetaRangeChoice = field(
+        default="0-1",
+        metadata={
+            "help": "write strengths of the delta and gated_delta rules: 0-1, or 0-2, where a write above 1 gives what "
+            "the key held the opposite sign; meant for keys of length 1 (--fwp-normalizer l2)"
         },
     )
     fwp_backend: BackendChoice = field(

@@ -8,13 +8,14 @@ from ..ops import FastWeights
 from ..ops.backends import CHOICES as BACKENDS
 from ..ops.call import RULES, Rule
 from .heads import Heads
-from .site_config import NORMALIZERS, OUTPUT_NORMS, QK_NORMS, SiteConfig
+from .site_config import BETA_RANGES, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, SiteConfig
 
 _CHOICES = {
     "update_rule": RULES,
     "normalizer": ("auto", *NORMALIZERS),
     "qk_norm": QK_NORMS,
     "output_norm": OUTPUT_NORMS,
+    "beta_range": tuple(BETA_RANGES),
     "backend": BACKENDS,
 }
 
@@ -23,9 +24,9 @@ class FastWeightAttention(Heads):
     """Attention whose memory is one matrix W per head, in place of all earlier keys and values.
 
     With q, k, v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the rule
-    ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay) and reads
-    W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has all of them).
-    Queries are not scaled by d_key^-1/2. :class:`Heads` names the parameters.
+    ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay, ``gated_delta``
+    does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has
+    all of them). Queries are not scaled by d_key^-1/2. :class:`Heads` names the parameters.
 
     Args:
         embed_dim: width of input and output.
@@ -34,10 +35,12 @@ class FastWeightAttention(Heads):
             cross-attention, where everything is written first.
         feature_map: elu, dpfp, favor, rfa, relu, exp, t2r, hedgehog or identity.
         d_dot: features per head; None for the map's natural width.
-        update_rule: sum, delta or gated.
+        update_rule: sum, delta, gated or gated_delta.
         normalizer: attention, sum, both, none, l2 or positions; auto is the paper's choice for the rule.
         qk_norm: ``l2`` gives queries and keys a learned length.
         output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
+        beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
+            length 1 (``normalizer="l2"``).
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
         backend: auto, native (compiled), chunked (matrix products in PyTorch) or reference (time loops).
@@ -65,11 +68,12 @@ class FastWeightAttention(Heads):
         normalizer: Literal["auto", "attention", "sum", "both", "none", "l2", "positions"] = "auto",
         qk_norm: Literal["none", "l2"] = "none",
         output_norm: Literal["none", "rms"] = "none",
+        beta_range: Literal["0-1", "0-2"] = "0-1",
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
-        config = SiteConfig(feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm)
+        config = SiteConfig(feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range)
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:
                 raise ValueError(f"{option} = {getattr(config, option)!r}, expected one of {', '.join(choices)}")

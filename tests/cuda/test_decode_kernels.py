@@ -62,21 +62,22 @@ class Site:
         self.implementation = Shim(schedule) if device == "shim" else decoding_module.IMPLEMENTATIONS["native"]
         self.cache = None
 
-    def _call(self, function, *arguments):
+    def _call(self, function, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(decoding_module.IMPLEMENTATIONS, "native", self.implementation)
-            return function(*arguments)
+            return function(*arguments, **options)
 
     def step(self, sentence, rows: Tensor, mask: Tensor | None = None) -> Tensor:
         mask = None if mask is None else mask.to(self.device)
         given = sentence.given(rows, self.device)
-        out, self.cache = self._call(self.decoding.step, self.cache, *given, mask)
+        out, self.cache = self._call(self.decoding.step, self.cache, *given, key_padding_mask=mask)
         return out.cpu()
 
     def write(self, sentence, rows: Tensor, mask: Tensor | None, readers: Tensor) -> None:
         _, k, v, beta = sentence.given(rows, self.device)
         mask = None if mask is None else mask.to(self.device)
-        self.cache = self._call(self.decoding.write, k, v, beta, mask, readers.int().to(self.device))
+        rows = readers.int().to(self.device)
+        self.cache = self._call(self.decoding.write, k, v, beta, key_padding_mask=mask, rows=rows)
 
     def read(self, q: Tensor, dtype: torch.dtype) -> Tensor:
         return self._call(self.decoding.read, self.cache, q.to(self.device, dtype)).cpu()

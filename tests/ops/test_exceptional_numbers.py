@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fwp_fairseq.ops import STRENGTHS
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED
@@ -35,7 +36,7 @@ def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
 
 
 @pytest.mark.parametrize(
-    "rule, where", [(rule, where) for rule in RULES for where in ("q", "k", "v", "beta")[: 3 + (rule != "sum")]]
+    "rule, where", [(rule, where) for rule in RULES for where in ("q", "k", "v", *STRENGTHS[rule])]
 )
 @pytest.mark.parametrize("backend", TESTED)
 def test_nan_reaches_what_depends_on_it_and_no_other_row_or_head(backend, rule, where):
