@@ -138,9 +138,9 @@ def make(
         # The delta rule diverges with wide steps on keys that are not normalised.
         tensors["beta"] = 0.2 * beta if rule in CORRECTING and not normalize_features else beta
     if "alpha" in STRENGTHS[rule]:
-        # From a long memory to none: some positions forget everything, or nearly.
         alpha = torch.rand(batch, length, heads, generator=generator, dtype=torch.float64)
-        tensors["alpha"] = torch.where(alpha < 0.1, 0.0, alpha**0.2)
+        # Some positions forget everything. Not where that leaves a denominator of eps, and with it huge gradients.
+        tensors["alpha"] = alpha**0.2 if normalize_output else torch.where(alpha < 0.1, 0.0, alpha**0.2)
     initial = None
     if state:
         d_dot = len(naive_phi(np.zeros(d_key)))

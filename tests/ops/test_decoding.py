@@ -448,7 +448,7 @@ def test_opcheck(rule, writes, state):
         ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
         ({"beta": None}, "with them beta, but for sum"),
-        ({"rule": "gated_delta"}, "alpha for gated_delta"),
+        ({"rule": "gated_delta", "alpha": None}, "alpha for gated_delta"),
         ({"ancestors": None}, "ancestors are missing"),
         ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
         ({"strengths": None}, "strengths are missing for the rule gated"),

@@ -83,8 +83,8 @@ def test_queries_that_miss_everything_written(backend, rule):
     k = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(1, 4, 1, 3).clone().requires_grad_()
     q = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(1, 4, 1, 3).clone().requires_grad_()
     v = torch.ones(1, 4, 1, 2, dtype=torch.float64, requires_grad=True)
-    beta = torch.full((1, 4, 1), 0.5, dtype=torch.float64, requires_grad=True)
-    leaves = [q, k, v] + ([] if rule == "sum" else [beta])
+    strengths = torch.full((2, 1, 4, 1), 0.5, dtype=torch.float64).unbind()
+    leaves = [q, k, v, *(x.requires_grad_() for x in strengths[: len(STRENGTHS[rule])])]
     for causal in (True, False):
         out, _ = OPERATORS[rule](*leaves, causal=causal, normalize_output=True, eps=0.0, backend=backend)
         assert not out.any()

@@ -46,7 +46,7 @@ def make_inputs(
     x["v"] = normal(B, S, H, d_value)
     if rule != "sum":
         x["beta"] = normal(B, S, H).sigmoid()
-    if "alpha" in STRENGTHS[rule]:
+    if rule == "gated_delta":
         x["alpha"] = normal(B, S, H).sigmoid() ** 0.3
     if state:
         d_dot = getattr(build(feature_map, d_key), "d_dot", d_key)
@@ -329,7 +329,7 @@ def test_opcheck(rule, state):
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp"),
         ({"beta": None}, "beta is missing"),
         ({"alpha": torch.zeros(2, 5, 2, dtype=torch.float64)}, "alpha is given for the rule delta"),
-        ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
+        ({"rule": "gated_delta", "alpha": None}, "alpha is missing for the rule gated_delta"),
         ({"v": torch.zeros(2, 4, 2, 5, dtype=torch.float64)}, r"v is of shape \[2, 4, 2, 5\], expected \[2, 5, 2, 5\]"),
         ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected q's, Double"),
         ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
