@@ -48,8 +48,9 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
         {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
+        {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
     ],
-    ids=["hedgehog", "t2r", "norms"],
+    ids=["hedgehog", "t2r", "norms", "gated_delta"],
 )
 def test_segments_with_learned_maps_and_norms(flags):
     model, text = tiny(**flags), prefixes(3, LENGTH)
