@@ -41,9 +41,8 @@ class Sentence(Stream):
             self.beta = self.beta.float().double()
 
     def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
-        q, k, v, beta = self.inputs(rows)
-        q, k, v = (x.to(device, self.dtype) for x in (q, k, v))
-        return q, k, v, None if beta is None else beta.to(device, torch.float32)
+        given = self.inputs(rows)
+        return (*(x.to(device, self.dtype) for x in given[:3]), *(x.to(device, torch.float32) for x in given[3:]))
 
 
 def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
@@ -74,10 +73,10 @@ class Site:
         return out.cpu()
 
     def write(self, sentence, rows: Tensor, mask: Tensor | None, readers: Tensor) -> None:
-        _, k, v, beta = sentence.given(rows, self.device)
+        _, *given = sentence.given(rows, self.device)
         mask = None if mask is None else mask.to(self.device)
-        rows = readers.int().to(self.device)
-        self.cache = self._call(self.decoding.write, k, v, beta, key_padding_mask=mask, rows=rows)
+        readers = readers.int().to(self.device)
+        self.cache = self._call(self.decoding.write, *given, key_padding_mask=mask, rows=readers)
 
     def read(self, q: Tensor, dtype: torch.dtype) -> Tensor:
         return self._call(self.decoding.read, self.cache, q.to(self.device, dtype)).cpu()

@@ -1,4 +1,4 @@
-"""Learned maps, norms and normalisers of finished features, trained and decoded with by fairseq's own commands."""
+"""Learned maps and decay, norms, normalisers of finished features: trained and decoded with by fairseq's commands."""
 
 import csv
 import io
@@ -18,6 +18,8 @@ BY_FLAGS = {
     "decoder_feature_map": "t2r",
     "decoder_d_dot": 20,
     "decoder_qk_norm": "l2",
+    "decoder_update_rule": "gated_delta",
+    "decoder_beta_range": "0-2",
     "cross_feature_map": "exp",
     "cross_d_dot": 32,
     "cross_normalizer": "positions",
@@ -27,6 +29,7 @@ BY_YAML = {
     "update_rule": "delta",
     "normalizer": "l2",
     "output_norm": "rms",
+    "decoder_beta_range": "0-2",
     "encoder_feature_map": "rfa",
     "encoder_update_rule": "gated",
     "cross_feature_map": "favor",
@@ -75,10 +78,10 @@ def test_trained_and_decoded_with(tools, train, capsys):
     assert len(losses) == UPDATES and all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-5:]) < 0.92 * sum(losses[:5])
     # What is learned, is learned: none of the new parameters is as a new model has it.
-    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm", name)}
+    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|decay", name)}
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
-        {"weight", "bias", "scale"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
+        {"weight", "bias", "scale", "log_rate"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
     )
     assert all(len(x.unique()) > 1 for x in new.values())
 
