@@ -5,7 +5,6 @@
 
 namespace fwp::gpu {
 
-
 // Queries or keys that a block holds at a time. A call of up to longest_segment of them is one segment if a block has the
 // shared memory for it; any other is divided into segments of short_segment, which a block takes one after the other.
 constexpr int longest_segment = 128, short_segment = 64;
