@@ -37,4 +37,5 @@ cd "$root"
 scripts/environment.sh
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # which these variables would limit
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+unset PYTHONDONTWRITEBYTECODE # without bytecode each of the tests' hundreds of processes compiles this project again
 exec .venv/bin/python -m pytest -n "$((processors + 1))" --dist loadgroup "${quick[@]}" "$@"

@@ -32,6 +32,7 @@ def pytest_configure(config):
         config.addinivalue_line("markers", "xdist_group(name): see pytest-xdist")
     else:
         config.pluginmanager.register(Workers())
+        config.option.loadscopereorder = False  # pytest_collection_modifyitems has sorted the groups
     unknown = requirements.REQUIRED - set(requirements.KNOWN)
     if unknown:
         raise pytest.UsageError(f"FWP_REQUIRE names {', '.join(sorted(unknown))}; known: native, cuda")
@@ -39,11 +40,12 @@ def pytest_configure(config):
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests of a rule on a backend that does not have it, and groups tests for pytest-xdist.
+    """Deselects tests of a rule on a backend that does not have it, and groups and sorts tests for pytest-xdist.
 
-    Tests of one group, which share a costly fixture of their file, run in one process.
+    Tests of one group, which share a costly fixture of their file, run in one process. Groups and slow tests come
+    first, so that at the end no process works long while the others have nothing to do.
     """
     kept, left_out = [], []
     for item in items:
@@ -57,6 +59,10 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    result = yield  # in which other files mark tests as slow
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not any(map(item.get_closest_marker, ("slow", "xdist_group"))))
+    return result
 
 
 def pytest_collection_finish():

@@ -1,4 +1,4 @@
-"""What holds for a run of tests in several processes."""
+"""What holds for a run of tests in processes of pytest-xdist."""
 
 import os
 import re
@@ -19,8 +19,8 @@ FILES = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(requirements.missing("cuda") is None, reason="there is a GPU")
-def test_what_is_required_and_who_served_in_several_processes():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", *FILES]
+def test_what_is_required_and_who_served_in_a_process_of_its_own():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", *FILES]
     environment = os.environ | {"FWP_REQUIRE": "native,cuda"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "FWP_REQUIRE wants " in done.stdout and ", 1 error in " in done.stdout

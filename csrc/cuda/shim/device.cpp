@@ -379,7 +379,7 @@ void meet_block(int barrier, int threads, Site site) {
 }
 
 void note_access(const void* address, int bytes, bool write) {
-  if (!races::watched || !machine().running) return;
+  if (!machine().running) return;
   const Machine& m = machine();
   const char* at = static_cast<const char*>(address);
   const bool stack = at >= m.stacks.get() && at < m.stacks.get() + most_threads * stack_bytes;

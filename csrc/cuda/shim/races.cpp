@@ -48,10 +48,17 @@ Shadow shared;
 constexpr std::size_t page_bytes = 2048, most_pages = 400;
 std::unordered_map<std::uintptr_t, Shadow> pages;  // of global memory
 
+std::uintptr_t last_number = 0;  // of the page that was asked for last; most accesses are to the same one
+Shadow* last_page = nullptr;
+
 Shadow& page_of(std::uintptr_t address) {
-  Shadow& page = pages[address / page_bytes];
-  page.fit(page_bytes / cell_bytes);
-  return page;
+  const std::uintptr_t number = address / page_bytes;
+  if (!last_page || number != last_number) {
+    last_number = number;
+    last_page = &pages[number];
+    last_page->fit(page_bytes / cell_bytes);
+  }
+  return *last_page;
 }
 
 struct Access {
@@ -115,7 +122,7 @@ void begin_launch(int count, const char* from, int bytes) {
   shared_end = from + bytes;
   ++launches;
   shared.fit(bytes / cell_bytes + 1);
-  if (pages.size() > most_pages) pages.clear();
+  if (pages.size() > most_pages) pages.clear(), last_page = nullptr;
 }
 
 void begin_block(int number) {
