@@ -11,18 +11,21 @@ import pytest
 from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
+SLOW = "tests/fairseq_tools/test_documented.py::test_operators_without_fairseq"  # as its folder's conftest.py says
 FILES = (
     "tests/ops/test_by_hand.py",
+    SLOW,
     "tests/cuda/test_glue.py::test_outputs_have_the_order_of_dimensions_of_their_inputs",
 )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(requirements.missing("cuda") is None, reason="there is a GPU")
-def test_what_is_required_and_who_served_in_a_process_of_its_own():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", *FILES]
+def test_what_is_required_and_who_served_and_slow_ones_first():
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", *FILES]
     environment = os.environ | {"FWP_REQUIRE": "native,cuda"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "FWP_REQUIRE wants " in done.stdout and ", 1 error in " in done.stdout
     counts = re.search("calls served by backend in the processes of the tests: (.*)", done.stdout)[1]
     assert re.search(r"\breference on cpu [1-9]", counts) and "chunked on cpu" in counts, counts
+    assert re.search(r"^\[gw0\] .* PASSED (\S+)", done.stdout, re.M)[1] == SLOW

@@ -17,6 +17,8 @@ from tests.maps import MAPS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
 
+pytestmark = pytest.mark.slow
+
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 RULES = ("sum", "delta")
 ALL_RULES = (*RULES, "gated")
@@ -102,7 +104,6 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
     assert error <= limit, f"error {error:.2e}, at most {limit:.2e}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rule, dtype", [*itertools.product(RULES, LIMITS), ("gated", torch.float32)], ids=str)
 def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
@@ -118,7 +119,6 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
     assert_near(found, expected, dtype)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, normalizer, dtype",
@@ -136,7 +136,6 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
     assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "d_key, d_value, feature_map",
@@ -261,7 +260,6 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
         assert torch.equal(out, torch.zeros_like(out))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule, dtype", [*itertools.product(RULES, (torch.bfloat16, torch.float32)), ("gated", torch.float32)], ids=str
 )
