@@ -5,24 +5,23 @@
 
 #include "../common/operators.h"
 #include "glue.h"
-#include "kernels/launch.h"
+#include "kernels/launch_backward.h"
 
 namespace fwp::gpu {
 namespace {
 
 struct Operators : Cuda {
-  template <class Out> static Call call_of(const Inputs& in, const Out& out, bool backward) {
+  template <class Out> static void describe(const Inputs& in, const Out& out, Call& call) {
     check_rule(in.op, in.rule);
-    Call call{};
     in.describe(call);
     out.describe(call);
     call.type = type_of(in.op, "q", in.q.scalar_type());
-    fit(call, backward, shared_memory(in.op, in.q.get_device()));
-    return call;
   }
 
   static void forward(const Inputs& in, const Results& results) {
-    Call call = call_of(in, results, false);
+    Call call{};
+    describe(in, results, call);
+    fit(call, false, shared_memory(in.op, in.q.get_device()));
     std::pair<Tensor, Tensor> between;
     if (is_segmented(call) && !call.resident && !call.W) {
       between = in.new_states(true);
@@ -33,20 +32,14 @@ struct Operators : Cuda {
   }
 
   static void backward(const Inputs& in, const Gradients& found) {
-    Call call = call_of(in, found, true);
-    std::array<Tensor, 4> workspace;
+    Pieces call{};
+    describe(in, found, call);
+    fit(call, shared_memory(in.op, in.q.get_device()));
+    Tensor workspace;
     if (is_segmented(call)) {
-      call.checkpoints = checkpoints_of(call);
-      const int64_t states = states_of(call), B = in.batch(), H = in.heads(), d_dot = in.options.d_dot;
-      const auto make = [&](Tensor& x, float*& to, bool wanted, at::IntArrayRef shape) {
-        if (!wanted || to) return;
-        x = at::empty(shape, in.q.options().dtype(at::kFloat));
-        point(to, x);
-      };
-      make(workspace[0], call.W, true, {states, B, H, d_dot, in.d_value()});
-      make(workspace[1], call.z, call.normalize_output, {states, B, H, d_dot});
-      make(workspace[2], call.grad_initial_W, true, {B, H, d_dot, in.d_value()});
-      make(workspace[3], call.grad_initial_z, call.normalize_output, {B, H, d_dot});
+      group(call);
+      workspace = at::empty({workspace_of(call)}, in.q.options().dtype(at::kFloat));
+      point(call.workspace, workspace);
     }
     start(in.op, gpu::backward, call);
   }
@@ -56,7 +49,7 @@ struct Operators : Cuda {
 std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, std::string feature_map, int64_t d_key,
                          int64_t d_value, int64_t d_dot, int64_t longest, bool state, bool differentiated) {
   static constexpr char op[] = "fwp::cuda_refusal";
-  Call call{};
+  Pieces call{};
   const float present = 0;
   call.rule = rule_of(op, rule);
   check_rule(op, call.rule);
@@ -72,11 +65,13 @@ std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, 
   call.targets = call.sources = static_cast<int>(longest);
   call.initial_W = state ? &present : nullptr;
   const int limit = shared_memory(op, device);
-  const auto needs = [&](bool backward) {
-    fit(call, backward, limit);
-    return most_bytes(call, backward);
-  };
-  return refusal(op, device, differentiated ? std::max(needs(false), needs(true)) : needs(false));
+  fit(call, false, limit);
+  int needed = most_bytes(static_cast<const Call&>(call));
+  if (differentiated) {
+    fit(call, limit);
+    needed = std::max(needed, most_bytes(call));
+  }
+  return refusal(op, device, needed);
 }
 
 }  // namespace

@@ -57,11 +57,24 @@ class _Call(ctypes.Structure):
     )
 
 
+class _Pieces(_Call):
+    """The struct of csrc/cuda/kernels/pieces.h."""
+
+    _fields_ = (
+        ("workspace", c_void_p),
+        ("resident_walk", c_int),
+        *((name, c_void_p) for name in ("gradients_W", "gradients_z", "notes")),
+        *((name, c_int) for name in ("note_columns", "note_blocks")),
+    )
+
+
 def kernels() -> ctypes.CDLL:
     loaded = library(CUDA / "shim" / "library.cpp", *sorted(INSTANCES.glob("*.cu")))
     for function in (loaded.fwp_shim_forward, loaded.fwp_shim_backward):
         function.restype = c_char_p
+    loaded.fwp_shim_workspace.restype = c_int64
     assert loaded.fwp_shim_call_size() == ctypes.sizeof(_Call)
+    assert loaded.fwp_shim_pieces_size() == ctypes.sizeof(_Pieces)
     return loaded
 
 
@@ -84,7 +97,7 @@ def make_call(
     name = "identity" if feature_map is None else feature_map.name
     d_dot = q.shape[-1] if feature_map is None else feature_map.d_dot
     assert beta is None or beta.dtype == torch.float32
-    return _Call(
+    return _Pieces(
         rule=RULES.index(rule), map=MAPS.index(name), type=TYPES.index(q.dtype), nu=getattr(feature_map, "nu", 0),
         m=getattr(feature_map, "m", 0),
         projection=_pointer(feature_map.projection) if name == "favor" else None,
@@ -100,27 +113,36 @@ def make_call(
 SHARED_MEMORY = 227 * 1024
 
 
-def _states(call: _Call, *shape: int) -> tuple[Tensor, Tensor | None]:
+def _states(call: _Pieces) -> tuple[Tensor, Tensor | None]:
     """Allocates memory for the states W and z of the call's heads."""
-    W = torch.full((*shape, call.batch, call.heads, call.d_dot, call.d_value), float("nan"))
+    W = torch.full((call.batch, call.heads, call.d_dot, call.d_value), float("nan"))
     return W, W[..., 0].clone() if call.normalize_output else None
 
 
-def _fit(call: _Call, *, backward: bool, limit: int) -> None:
+def _fit(call: _Pieces, *, backward: bool, limit: int) -> None:
     """Sets the fields of the call that depend on the device, as launch.cpp does."""
-    kernels().fwp_shim_fit(ctypes.byref(call), int(backward), limit)
+    loaded = kernels()
+    (loaded.fwp_shim_fit_backward if backward else loaded.fwp_shim_fit)(ctypes.byref(call), limit)
 
 
-def _segmented(call: _Call, *, backward: bool, limit: int) -> bool:
+def _segmented(call: _Pieces, *, backward: bool, limit: int) -> bool:
     """Does the same as :func:`_fit`, and returns whether the call has several segments."""
     _fit(call, backward=backward, limit=limit)
     return bool(kernels().fwp_shim_segmented(ctypes.byref(call)))
 
 
-def bytes_needed(call: _Call, *, backward: bool, limit: int) -> int:
+def bytes_needed(call: _Pieces, *, backward: bool, limit: int) -> int:
     """The most shared memory that a block requests in any launch of the call."""
     _fit(call, backward=backward, limit=limit)
-    return kernels().fwp_shim_bytes(ctypes.byref(call), int(backward))
+    loaded = kernels()
+    return (loaded.fwp_shim_bytes_backward if backward else loaded.fwp_shim_bytes)(ctypes.byref(call))
+
+
+def workspace_of(call: _Pieces, group: int | None = None) -> int:
+    """Sets how many segments a group of the backward has, and returns the floats of its workspace."""
+    kernels().fwp_shim_group(ctypes.byref(call))
+    call.checkpoints = group or call.checkpoints
+    return kernels().fwp_shim_workspace(ctypes.byref(call))
 
 
 def holds_all_features(call: _Call, *, backward: bool, limit: int) -> bool:
@@ -154,9 +176,9 @@ def forward(
 
 def backward(
     grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY, W=None, z=None,
-    **options,
+    group=None, **options,
 ) -> dict:  # fmt: skip
-    """Returns the gradients of the given inputs, by name."""
+    """Returns the gradients of the given inputs, by name. ``group`` is the number of segments in a group if not its own."""
     call = make_call(q, k, v, beta, W=W, z=z, **options)
     found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
     if beta is not None:
@@ -168,14 +190,10 @@ def backward(
     call.grad_q, call.grad_k, call.grad_v = (_Rows.of(found[name]) for name in ("q", "k", "v"))
     call.grad_beta = _Rows.of(found.get("beta"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
-    between, gradient = _states(call, 1), _states(call)
+    workspace = torch.empty(0)
     if _segmented(call, backward=True, limit=limit):
-        call.checkpoints = kernels().fwp_shim_checkpoints(ctypes.byref(call))
-        room = kernels().fwp_shim_states(ctypes.byref(call))
-        between = _states(call, room + 1)
-        call.W, call.z = map(_pointer, between)
-        if W is None:
-            call.grad_initial_W, call.grad_initial_z = map(_pointer, gradient)
+        workspace = torch.full((workspace_of(call, group) + 1000,), float("nan"))
+        call.workspace = workspace.data_ptr()
     _checked(kernels().fwp_shim_backward(ctypes.byref(call), schedule))
-    assert between[0][-1].isnan().all(), "a state behind the room that was asked for"
+    assert workspace[-1000:].isnan().all(), "written behind the room that was asked for"
     return found

@@ -7,6 +7,7 @@ them, and in it only one of several processes.
 import ctypes
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,15 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.shared import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
-_SHIM = tuple(CUDA / "shim" / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses"))
+_SHIM = tuple(
+    CUDA / "shim" / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses", "launches")
+)
 INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"
 COMPILER = [
@@ -136,3 +140,29 @@ def barriers(*loaded: ctypes.CDLL) -> set[tuple[str, str]]:
         one.fwp_shim_places.restype = ctypes.c_char_p
         found |= {tuple(line.split(" ", 1)) for line in one.fwp_shim_places().decode().splitlines()}
     return found
+
+
+class Launch(NamedTuple):
+    """What a launch did: blocks, threads of a block, products of tensor cores, bytes of global memory."""
+
+    kernel: str
+    blocks: int
+    threads: int
+    most_products: int  # of a warp
+    products: int
+    bytes: int
+
+
+@contextmanager
+def counted(loaded: ctypes.CDLL) -> Iterator[list[Launch]]:
+    """The launches within it, once it is left."""
+    found: list[Launch] = []
+    loaded.fwp_shim_launches.restype = ctypes.c_char_p
+    loaded.fwp_shim_count(1)
+    try:
+        yield found
+        for line in loaded.fwp_shim_launches().decode().splitlines():
+            symbol, *numbers = line.split()
+            found.append(Launch(re.search(r"(?<=\d)[a-z_]+_kernel", symbol)[0], *map(int, numbers)))
+    finally:
+        loaded.fwp_shim_count(0)

@@ -96,7 +96,7 @@ def by_autograd(
 
 
 def by_shim(
-    rule, x, *, phi, key_padding_mask, return_state, schedule=0, limit=kernels.SHARED_MEMORY, **options
+    rule, x, *, phi, key_padding_mask, return_state, schedule=0, limit=kernels.SHARED_MEMORY, group=None, **options
 ) -> dict[str, Tensor]:
     if not options["normalize_output"]:
         x = {n: y for n, y in x.items() if n != "z"}
@@ -106,7 +106,7 @@ def by_shim(
     out, W, z = kernels.forward(return_state=return_state, **given)
     grad_out, grad_W, grad_z = cotangents(out, W, z)
     grad_out = surrounded(*out.shape, dtype=out.dtype).copy_(grad_out.to(out.dtype))
-    gradients = kernels.backward(grad_out, grad_W=grad_W, grad_z=grad_z, **given)
+    gradients = kernels.backward(grad_out, grad_W=grad_W, grad_z=grad_z, group=group, **given)
     found = {"out": out, "W": W, "z": z} | {f"gradient of {n}": g for n, g in gradients.items()}
     return {n: y for n, y in found.items() if y is not None}
 
@@ -121,9 +121,12 @@ def same_in_both_orders(rule: str, x: dict[str, Tensor], phi, **options) -> None
 
 def compare(
     device: str, rule: str, x: dict[str, Tensor], phi, *, causal=True, normalize_features=True, normalize_output=False,
-    eps=1e-6, key_padding_mask=None, return_state=False, looser=1.0, limit=kernels.SHARED_MEMORY,
+    eps=1e-6, key_padding_mask=None, return_state=False, looser=1.0, limit=kernels.SHARED_MEMORY, group=None,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Asserts that the kernels agree with the reference; what they found. ``limit`` is the shim's shared memory."""
+    """Asserts that the kernels agree with the reference; what they found.
+
+    ``limit`` is the shim's shared memory, ``group`` the number of segments in a group of the backward if not its own.
+    """
     dtype = x["q"].dtype
     options = dict(
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, phi=phi,
@@ -131,7 +134,7 @@ def compare(
     )  # fmt: skip
     expected = by_autograd(rule, x, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
     if device == "shim":
-        found = by_shim(rule, x, limit=limit, **options)
+        found = by_shim(rule, x, limit=limit, group=group, **options)
     else:
         moved = None if phi is None else phi.to(device)
         on_device = options | {"phi": moved}

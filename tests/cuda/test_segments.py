@@ -1,13 +1,14 @@
 """Calls of several segments, because they are long or a block of the CUDA kernels has little shared memory."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
 from fwp_fairseq.feature_maps import build_feature_map
-from tests.cuda import kernels
+from tests.cuda import kernels, shim
 from tests.cuda.test_kernels import (
     DEVICES,
     DPFP,
@@ -59,10 +60,67 @@ def test_lengths(length, rule, dtype, causal, output, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rule", RULES)
 def test_many_pieces(rule, device):
-    """Eleven: the backward makes two groups of states again."""
+    """Eleven."""
     for causal in (True, False):
         x, phi = make(rule, 700, 700, dtype=torch.float32, H=1, d_key=8, d_value=40)
         compare(device, rule, x, phi, causal=causal, normalize_output=True, looser=2)
+
+
+@pytest.mark.parametrize(
+    "rule, dtype, group, site, output, states, limit",
+    covering(
+        [*RULES, "gated"], [torch.float16, torch.float32], [1, 2, 3], [(True, 300, 300), (False, 300, 140), (False, 20, 260)],
+        [False, True], ["none", "out", "in and out"], [kernels.SHARED_MEMORY, 0],
+    ),
+    ids=str,
+)  # fmt: skip
+def test_groups_of_pieces(rule, dtype, group, site, output, states, limit):
+    """What the room for states divides the backward of a longer call into; not always evenly."""
+    causal, T, S = site
+    x, phi = make(rule, T, S, dtype=dtype, H=2, d_key=8, d_value=40, state=states == "in and out")
+    compare(
+        "shim", rule, x, phi, causal=causal, normalize_output=output, return_state=states != "none", limit=limit,
+        group=group, key_padding_mask=mask(1, S) if output else None, looser=2,
+    )  # fmt: skip
+
+
+def test_groups_are_as_large_as_their_room_permits():
+    """A gibibyte, or what the square root of the number of segments takes."""
+    x = torch.empty(1, 1, 1, 64, dtype=torch.float16)
+    for batch, length, expected in ((1, 4096, 64), (64, 4096, 64), (64, 65536, 94), (1024, 4096, 8)):
+        call = kernels.make_call(
+            x, x, x, torch.empty(1, 1, 1), rule="delta", feature_map=build_feature_map("dpfp", 64, nu=2), causal=True,
+            normalize_features=True, normalize_output=False,
+        )  # fmt: skip
+        call.batch, call.targets, call.sources, call.segment = batch, length, length, 64
+        size = 4 * kernels.workspace_of(call)
+        assert call.checkpoints == expected
+        assert size <= 1.25 * 2**30 or expected == math.isqrt(length // 64)
+
+
+@pytest.mark.parametrize("rule, output", [("sum", True), ("delta", True), ("delta", False), ("gated", False)])
+def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
+    """What blocks have to do does not grow with the length, but for the walks, which have a block for 32 columns."""
+    most: dict[str, list[int]] = {}
+    for length in (256, 512):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=2, d_value=64)
+        with shim.counted(kernels.kernels()) as launches:
+            kernels.backward(
+                torch.randn(1, length, 2, 64).bfloat16(), rule=rule, feature_map=phi, causal=True, normalize_features=True,
+                normalize_output=output, **x,
+            )  # fmt: skip
+        assert [(one.kernel, one.blocks) for one in launches] == [
+            ("forward_kernel", 4),
+            ("preparation_kernel", 2 * length // 64),
+            ("walk_kernel", 4),
+            ("backward_kernel", 2 * length // 64),
+        ]
+        for one in launches:
+            most.setdefault(one.kernel, []).append(one.most_products)
+    for kernel in ("preparation_kernel", "backward_kernel"):
+        assert most[kernel][0] == most[kernel][1] > 0
+    for kernel in ("forward_kernel", "walk_kernel"):
+        assert 0 < most[kernel][0] < most[kernel][1] < most["backward_kernel"][1]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,6 +1,5 @@
 """Tests the table of the CUDA kernels with a fake nvcc: it is complete, and stale tables and new spills are errors."""
 
-import ctypes
 import itertools
 import re
 import subprocess
@@ -154,8 +153,7 @@ def test_shared_memory_is_what_the_kernels_ask_for():
                 q, q, q, rule="sum", feature_map=build_feature_map("dpfp", 64, nu=2), causal=True,
                 normalize_features=True, normalize_output=False,
             )  # fmt: skip
-            kernels.kernels().fwp_shim_fit(ctypes.byref(call), direction == "backward", 2**30)
-            size = kernels.kernels().fwp_shim_bytes(ctypes.byref(call), direction == "backward")
+            size = kernels.bytes_needed(call, backward=direction == "backward", limit=2**30)
             assert sizes[f"{direction}_kernel<{operands}, {length}, sum, plain>"] == (2 * length, size)
 
 

@@ -1,5 +1,5 @@
-// Backward of one (batch row, head), up to LT queries and keys at a time: one launch, one block a head, a warp for 16
-// tokens. For calls of several segments a launch of the forward leaves states on the way first (segment.cuh). It
+// Backward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens. In calls
+// of several segments a block has one of them, once their states and the gradients of these are there (pieces.h). It
 // recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, dN the gradient of
 // N, dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final state:
 //
@@ -16,13 +16,15 @@
 // How gradients of features become those of the inputs: gradients.cuh.
 #pragma once
 
+#include "block.cuh"
 #include "decay_gradient.cuh"
-#include "forward.cuh"
+#include "pieces.cuh"
+#include "triangle.cuh"
 
 namespace fwp::gpu {
 
-template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P, LT, K> {
-  using Base = DecayGradient<P, LT, K>;
+template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGradient<P, LT, K>> {
+  using Base = Triangle<DecayGradient<P, LT, K>>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::value_tiles, Base::states, Base::several, Base::w;
   static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
@@ -123,7 +125,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
         }
         if (w >= keys) Base::share_values(s.E, first, x);
         FWP_ROLLED for (int m = 0; m < keys; ++m) {
-          if (w == m) solve_block(x, s.E, first, false);
+          if (w == m) Base::solve_block(x, s.E, first, false);
           sync_block();
           if (w > m) {
             Float2 a[4];
@@ -146,40 +148,8 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
       Base::for_strip([&](int n, int i, int j) {
         B[n][i] *= j < Base::row_of(i) ? -rate[i >> 1] * s.beta[j] : -s.beta[j] * s.read_rate[j];
       });
-      share_block(B, s.square, false);
+      Base::share_block(B, s.square, false);
     }
-  }
-
-  // Stores the inverse of the own diagonal block in shared memory; in reverse order, that of the transposed system.
-  FWP_DEVICE void share_block(const KeyStrip& B, float* squares, bool reverse) {
-    float* block = squares + w * 16 * 17;
-    Base::for_strip([&](int n, int i, int j) {
-      if constexpr (DELTA) {
-        const int k = Base::row_of(i) - row, l = j - row;
-        if (l < 0 || l >= 16) return;
-        if (reverse) block[(15 - k) * 17 + 15 - l] = -B[n][i];
-        else block[k * 17 + l] = -B[n][i];
-      }
-    });
-    sync_warp();
-    Base::invert(block);
-  }
-
-  // Own rows of `to`, in the columns from `first` on, = the inverted diagonal block times x.
-  FWP_DEVICE void solve_block(Values& x, float* to, int first, bool reverse) {
-    const float* block = s.square + w * 16 * 17;
-    Base::share_values(to, first, x);
-    sync_warp();
-    Float2 a[4];
-    FWP_UNROLL for (int i = 0; i < 4; ++i) {
-      const int k = g + 8 * (i & 1), l = 2 * t + 8 * (i >> 1);
-      if (reverse) a[i] = {block[(15 - k) * 17 + 15 - l], block[(15 - k) * 17 + 14 - l]};
-      else a[i] = {block[k * 17 + l], block[k * 17 + l + 1]};
-    }
-    Base::clear(x);
-    Base::add_product(x, a, to, w, first);
-    sync_warp();
-    Base::share_values(to, first, x);
   }
 
   // Stores dN, dden and shift_q (df.f) of own queries in shared memory; A holds the products of stored features.
@@ -242,7 +212,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
 
   // Stores Z, x and shift_k (df.f) of own keys in shared memory, and writes the gradients of v and beta.
   FWP_DEVICE void pull(const KeyStrip& B) {
-    if constexpr (DELTA) share_block(B, s.square, true);
+    if constexpr (DELTA) Base::share_block(B, s.square, true);
     Strip A;
     Base::clear(A);
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
@@ -283,7 +253,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
       if constexpr (DELTA) {
         if (w >= keys) Base::share_values(s.Z, first, Z);
         FWP_ROLLED for (int m = keys - 1; m >= 0; --m) {
-          if (w == m) solve_block(Z, s.Z, first, true);
+          if (w == m) Base::solve_block(Z, s.Z, first, true);
           sync_block();
           if (w < m) {
             Float2 a[4];
@@ -484,39 +454,26 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
   }
 };
 
-template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Call c) {
+template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Pieces c) {
   if constexpr (has_states<K>) {
-    const int head = block_index(), keys = key_segments(c, LT), every = c.checkpoints ? c.checkpoints : 1;
-    int made = (keys - 1) / every;  // the group whose states are in memory
-    FWP_ROLLED for (int n = segments(c, LT) - 1; n >= 0; --n) {
-      const int group = n / every;
-      if (group < made) {
-        made = group;
-        FWP_ROLLED for (int column = 0; column < c.d_value; column += slice_columns)
-          FWP_ROLLED for (int i = group * every; i < n; ++i) {
-            const Segment p = keys_of(segment(c, LT, head, i));
-            Forward<P, LT, RULE, K>(c, p, column, slice_of(c, p.before, head, column),
-                                           slice_of(c, p.after, head, column))
-                .run();
-            sync_block();
-          }
-      }
-      Backward<P, LT, RULE, K>(c, segment(c, LT, head, n)).run();
-      sync_block();
-    }
+    const int count = pieces_of(c, LT), head = block_index() / count, n = block_index() % count;
+    add_up_z(c, LT, head, n, 2 * LT);
+    sync_block();
+    Backward<P, LT, RULE, K>(c, piece(c, LT, head, n)).run();
   } else {
     Backward<P, LT, RULE, K>(c, whole(c, block_index())).run();
   }
 }
 
-template <class P, Rule RULE, Kind K> const char* launch_backward(const Call& c, void* stream) {
+template <class P, Rule RULE, Kind K> const char* launch_backward(const Pieces& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
     if constexpr (!exists<LT, K>) {
       return "no instance";  // with_tokens never asks for it
     } else {
       const auto kernel = backward_kernel<P, LT, RULE, K>;
-      return launch(kernel, c.batch * c.heads, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
+      const int blocks = c.batch * c.heads * (has_states<K> ? pieces_of(c, LT) : 1);
+      return launch(kernel, blocks, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
     }
   });
 }
@@ -525,5 +482,5 @@ template <class P, Rule RULE, Kind K> const char* launch_backward(const Call& c,
 
 // Used by the sources in instances/.
 #define FWP_INSTANCE_OF_BACKWARD(P, RULE, KIND)                                                        \
-  template const char* fwp::gpu::launch_backward<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>(const fwp::gpu::Call&, \
-                                                                                            void*);
+  template const char* fwp::gpu::launch_backward<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>( \
+      const fwp::gpu::Pieces&, void*);

@@ -2,12 +2,15 @@
 #include <cstring>
 
 #include "device.h"
+#include "launches.h"
 #include "races.h"
 
 namespace {
-// Most launches are not watched: of their accesses this is all.
+namespace shim = fwp::gpu::shim;
+
+// Most launches are neither watched nor counted: of their accesses this is all.
 inline void note_access(const void* at, int bytes, bool write) {
-  if (fwp::gpu::shim::races::watched) fwp::gpu::shim::note_access(at, bytes, write);
+  if (shim::races::watched || shim::launches::counted) shim::note_access(at, bytes, write);
 }
 }  // namespace
 

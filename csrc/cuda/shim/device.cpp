@@ -1,5 +1,6 @@
 // Fibres, warps and the warp-wide primitives of device.h.
 #include "device.h"
+#include "launches.h"
 #include "places.h"
 #include "products.h"
 #include "races.h"
@@ -211,6 +212,7 @@ void exchange(Op op, Thread* warp) {
     case Op::mma_half:
     case Op::mma_tf32:
       mma(warp, op == Op::mma_half);
+      launches::note_product(int(warp - m.threads) / warp_size);
       break;
     case Op::load_matrices:
     case Op::load_matrices_transposed:
@@ -282,6 +284,7 @@ void run_block() {
   }
   for (Meeting& meeting : m.meetings) meeting.arrived = 0;
   races::begin_block(m.block);
+  launches::begin_block();
   const int warps = m.thread_count / warp_size;
   for (;;) {
     for (int w = 0; w < warps; ++w) {
@@ -386,7 +389,11 @@ void note_access(const void* address, int bytes, bool write) {
   const bool own = at >= reinterpret_cast<const char*>(&m) && at < reinterpret_cast<const char*>(&m + 1);
   const char* halves = reinterpret_cast<const char*>(half_values);
   const bool half = at >= halves && at < halves + 65536 * sizeof *half_values;
-  if (!stack && !own && !half) check_for_races(m.current, false, address, bytes, write);
+  if (stack || own || half) return;
+  const char* argument = static_cast<const char*>(m.argument);
+  const bool given = at >= argument && at < argument + 4096;  // CUDA allows no more; the host's stack holds it
+  if (launches::counted && !given && !(at >= m.shared && at < m.shared + m.shared_bytes)) launches::note_global(bytes);
+  check_for_races(m.current, false, address, bytes, write);
 }
 
 const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes) {
@@ -402,6 +409,7 @@ const char* run(Body body, const void* kernel, const void* argument, int blocks,
   const auto start = reinterpret_cast<std::uintptr_t>(m.memory.data()) + margin;
   m.shared = reinterpret_cast<char*>((start + 15) / 16 * 16);
   races::begin_launch(threads / warp_size, m.shared, shared_bytes);
+  launches::begin(*static_cast<void* const*>(kernel), blocks, threads);
   for (m.block = 0; m.block < blocks && m.error.empty(); ++m.block) {
     m.running = true;
     run_block();

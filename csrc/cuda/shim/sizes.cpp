@@ -5,7 +5,7 @@
 
 #include "../kernels/decode.cuh"
 #include "../kernels/fold.cuh"
-#include "../kernels/block.cuh"
+#include "../kernels/gradient_walk.cuh"
 
 using namespace fwp::gpu;
 using fwp::Map;
@@ -40,6 +40,10 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
                   rule, names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
                   bytes_of<P>(c, backward));
+      if (!has_states<K>) continue;
+      const char* kernel = backward ? "preparation" : "walk";
+      std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", kernel, operands, LT, rule, names[int(K)],
+                  2 * LT * (backward ? 1 : forward_teams<K>), backward ? bytes_of<P>(c, true) : walk_bytes_of<P>(c));
     }
 }
 template <class P, int LT> void print_lengths(const char* operands) {
