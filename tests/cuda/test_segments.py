@@ -69,8 +69,8 @@ def test_many_pieces(rule, device):
 @pytest.mark.parametrize(
     "rule, dtype, group, site, output, states, limit",
     covering(
-        [*RULES, "gated"], [torch.float16, torch.float32], [1, 2, 3], [(True, 300, 300), (False, 300, 140), (False, 20, 260)],
-        [False, True], ["none", "out", "in and out"], [kernels.SHARED_MEMORY, 0],
+        [*RULES, "gated"], [torch.float16, torch.float32], [1, 2, 3],
+        [(True, 300, 300), (False, 300, 140), (False, 20, 260)], [False, True], ["none", "out", "in and out"], [kernels.SHARED_MEMORY, 0],
     ),
     ids=str,
 )  # fmt: skip
@@ -105,10 +105,8 @@ def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
     for length in (256, 512):
         x, phi = make(rule, length, length, dtype=torch.bfloat16, H=2, d_value=64)
         with shim.counted(kernels.kernels()) as launches:
-            kernels.backward(
-                torch.randn(1, length, 2, 64).bfloat16(), rule=rule, feature_map=phi, causal=True, normalize_features=True,
-                normalize_output=output, **x,
-            )  # fmt: skip
+            options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=output)
+            kernels.backward(torch.randn(1, length, 2, 64).bfloat16(), **x, **options)
         assert [(one.kernel, one.blocks) for one in launches] == [
             ("forward_kernel", 4),
             ("preparation_kernel", 2 * length // 64),
