@@ -19,8 +19,10 @@ BEGIN, END = "<!-- barriers: python -m tests.cuda.barriers -->\n", "<!-- /barrie
 NOTICED, NOT_NOTICED, NOT_THERE = "yes", "no", ""
 # Why a barrier has no effect where leaving it out is not noticed.
 WHY = {
+    ("backward.cuh", "backward_kernel", 1): "`Head` has barriers of the block before a gradient of z is read",
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
     ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
+    ("gradient_walk.cuh", "run", 1): "features in slabs: `restage` has barriers of the block before (`products`)",
     ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
 }
 

@@ -178,7 +178,7 @@ def backward(
     grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY, W=None, z=None,
     group=None, **options,
 ) -> dict:  # fmt: skip
-    """Returns the gradients of the given inputs, by name. ``group``: the number of segments in a group, if not its own."""
+    """Returns the gradients of the given inputs, by name. ``group``: how many segments a group has, if not its own."""
     call = make_call(q, k, v, beta, W=W, z=z, **options)
     found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
     if beta is not None:

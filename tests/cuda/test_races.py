@@ -33,5 +33,5 @@ def test_a_barrier_that_is_left_out_is_noticed(direction):
     noticed = {barrier for barrier in met if "race: thread" in barriers.failure(case, without=barrier[1])}
     assert {kind for kind, _ in noticed} == {"block", "named", "warp"}
     missed = {barriers.in_sources()[place] for _, places in met - noticed for place in places.split()}
-    others = {"read_inputs", "solve_for_E", "backward_kernel"}  # for wider heads, and for the gated rule
+    others = {"read_inputs", "solve_for_E"}  # for wider heads
     assert {barrier.function for barrier in missed - barriers.WHY.keys()} <= others

@@ -69,11 +69,16 @@ def test_many_pieces(rule, device):
 @pytest.mark.parametrize(
     "rule, dtype, group, site, output, states, limit",
     covering(
-        [*RULES, "gated"], [torch.float16, torch.float32], [1, 2, 3],
-        [(True, 300, 300), (False, 300, 140), (False, 20, 260)], [False, True], ["none", "out", "in and out"], [kernels.SHARED_MEMORY, 0],
+        [*RULES, "gated"],
+        [torch.float16, torch.float32],
+        [1, 2, 3],
+        [(True, 300, 300), (False, 300, 140), (False, 20, 260)],
+        [False, True],
+        ["none", "out", "in and out"],
+        [kernels.SHARED_MEMORY, 0],
     ),
     ids=str,
-)  # fmt: skip
+)
 def test_groups_of_pieces(rule, dtype, group, site, output, states, limit):
     """What the room for states divides the backward of a longer call into; not always evenly."""
     causal, T, S = site

@@ -58,9 +58,9 @@ struct Call {
   Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
-  // In calls of several segments the state stands here between segments: in the backward in grad_initial_W and _z, in
-  // the forward, if the state is not resident, in W and z; so these are always given. The backward's W and z are room
-  // for several states, in a dimension before the others, see checkpoints, which is 0 in the forward.
+  // In calls of several segments, a state that is not resident stands in W and z between segments, so these are always
+  // given. The backward's W and z have several states, in a dimension before the others, see checkpoints and pieces.h;
+  // checkpoints is 0 in the forward.
   Rows<void> out;
   float *W, *z;
   int checkpoints;  // segments of keys in a group, see segment.cuh

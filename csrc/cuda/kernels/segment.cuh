@@ -1,14 +1,13 @@
-// A call that is longer than what a block holds is divided into segments (other backends call the same thing a chunk). The
-// block takes the segments of its head one after the other and carries the state from each to the next. The backward takes
-// them in reverse order and carries the state's gradient.
+// A call that is longer than what a block holds is divided into segments (other backends call the same thing a chunk). A
+// block of the forward takes the segments of its head one after the other and carries the state from each to the next.
 //
 //   causal      segment n: queries and keys n LT .. n LT + LT - 1
 //   otherwise   such segments of keys, which leave a state, then segments of queries, which read it; if everything fits into
 //               one segment, this has both
 //
-// The backward needs the state before each segment. A launch of the forward stores the one after the last segment of
-// every group of `checkpoints` segments of keys. The other states of a group are recomputed when its turn comes; all
-// groups use the same memory for them.
+// The backward needs the state before each segment (pieces.h). A forward over the keys stores the one after the last
+// segment of every group of `checkpoints` segments, and those of the last group. The other states of a group are
+// computed again when its turn comes; all groups use the same memory for them.
 #pragma once
 
 #include "call.h"
@@ -26,7 +25,7 @@ struct Segment {
   State<const float> before;          // initial state, null: zeros
   State<float> after;                 // forward: final state, null: not wanted; may be `before`
   State<const float> gradient_after;  // backward: gradient of the final state, null: zeros
-  State<float> gradient_before;       // of the initial state, null: not wanted; may be `gradient_after`
+  State<float> gradient_before;       // of the initial state, null: not wanted
 };
 
 // A whole call, one that fits into a block.
@@ -73,13 +72,6 @@ FWP_DEVICE Segment segment(const Call& c, int LT, int head, int n) {
   const State<float> found = left_by(c, LT, n == 0 ? 0 : writes ? n - 1 : writing - 1);
   p.before = n ? State<const float>{found.W, found.z} : State<const float>{c.initial_W, c.initial_z};
   if (writes) p.after = left_by(c, LT, n);
-  const bool last = n == all - 1, wanted = n || c.initial_W;
-  p.gradient_after = last ? State<const float>{c.grad_W, c.grad_z} : State<const float>{c.grad_initial_W, c.grad_initial_z};
-  if (wanted) p.gradient_before = {c.grad_initial_W, c.grad_initial_z};
-  return p;
-}
-FWP_DEVICE Segment keys_of(Segment p) {
-  p.queries = 0;
   return p;
 }
 

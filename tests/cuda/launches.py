@@ -1,0 +1,63 @@
+"""Counts what the launches of a long call do, on the shim, and writes the table of it into csrc/cuda/README.md."""
+
+import argparse
+import sys
+
+import torch
+
+from fwp_fairseq.feature_maps import build_feature_map
+from tests.cuda import kernels, shim
+
+PAGE = shim.CUDA / "README.md"
+BEGIN, END = "<!-- launches: python -m tests.cuda.launches -->\n", "<!-- /launches -->"
+RULES = ("sum", "delta", "gated")
+LENGTH, WIDTH = 1024, 64
+
+
+def count(rule: str, direction: str) -> list[shim.Launch]:
+    """One head of LENGTH positions in bfloat16, DPFP of WIDTH inputs to 256 features, normalised, causal."""
+    q, k, v, grad = (torch.randn(1, LENGTH, 1, WIDTH).bfloat16() for _ in range(4))
+    beta = () if rule == "sum" else (torch.rand(1, LENGTH, 1),)
+    options = dict(
+        rule=rule, feature_map=build_feature_map("dpfp", WIDTH, nu=2), causal=True, normalize_features=True,
+        normalize_output=False,
+    )  # fmt: skip
+    with shim.counted(kernels.kernels()) as launches:
+        if direction == "forward":
+            kernels.forward(q, k, v, *beta, return_state=False, **options)
+        else:
+            kernels.backward(grad, q, k, v, *beta, **options)
+    return launches
+
+
+def table() -> str:
+    """In Markdown: a line for each launch, and for each direction the longest chain of products and all of them."""
+    head = ["rule", "direction", "kernel", "blocks a head", "products of a warp", "of all warps", "MB of global memory"]
+    lines = [head, ["---"] * len(head)]
+    for rule in RULES:
+        for direction in ("forward", "backward"):
+            launches = count(rule, direction)
+            for one in launches:
+                name, numbers = one.kernel.removesuffix("_kernel"), (one.most_products, one.products)
+                lines.append([rule, direction, name, one.blocks, *numbers, f"{one.bytes / 1e6:.1f}"])
+            if len(launches) > 1:
+                sums = [sum(one[i] for one in launches) for i in (3, 4, 5)]
+                lines.append([rule, direction, "all", "", *sums[:2], f"{sums[2] / 1e6:.1f}"])
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cuda.launches", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the table would change")
+    arguments = parser.parse_args()
+    before = PAGE.read_text(encoding="utf-8")
+    start, end = before.index(BEGIN) + len(BEGIN), before.index(END)
+    after = before[:start] + table() + before[end:]
+    if arguments.check:
+        return int(after != before)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
