@@ -31,6 +31,7 @@ SHAPES = {
     "state": dict(T=40, state=True, d_value=40, d_key=72),
     "state, segments": dict(T=140, state=True),
     "state, groups of segments": dict(T=200, state=True, group=2),
+    "state, outputs not normalised": dict(T=140, state=True, output=False),
     "general, state in memory": dict(T=140, state=True, d_value=40, limit=0),
     "general, slabs": dict(T=70, state=True, d_key=136, feature_map=None),
     "general, favor in slabs": dict(T=66, d_value=33, feature_map=("favor", {"m": 66}), limit=0),
@@ -78,17 +79,19 @@ class Case:
     def _call(self) -> None:
         options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | SHAPES[self.shape]
         T, limit, group, state = options.pop("T"), options.pop("limit"), options.pop("group", None), options["state"]
+        output = options.pop("output", True)
         x, phi = make(self.rule, T, T if self.causal else T - 3, dtype=self.dtype, **options)
         pads = torch.zeros(1, x["k"].shape[1], dtype=torch.bool)
         pads[0, :2] = pads[0, -2:] = True
         given = dict(
-            rule=self.rule, feature_map=phi, causal=self.causal, normalize_features=True, normalize_output=True,
+            rule=self.rule, feature_map=phi, causal=self.causal, normalize_features=True, normalize_output=output,
             key_padding_mask=pads, limit=limit, **x,
         )  # fmt: skip
         if self.direction == "forward":
             kernels.forward(return_state=state, **given)
         else:
             grad_W, grad_z = (torch.randn_like(x[name]) if state else None for name in ("W", "z"))
+            grad_z = grad_z if output else None
             grad_out = torch.randn(*x["q"].shape[:3], x["v"].shape[3]).to(self.dtype)
             kernels.backward(grad_out, grad_W=grad_W, grad_z=grad_z, group=group, **given)
 

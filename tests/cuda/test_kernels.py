@@ -364,6 +364,6 @@ def test_an_unknown_rule_is_an_error():
     call = kernels.make_call(
         **x, rule="sum", feature_map=phi, causal=True, normalize_features=True, normalize_output=False
     )
-    call.rule = len(kernels.RULES)
+    call.rule, call.segment = len(kernels.RULES), 64
     for launched in (kernels.kernels().fwp_shim_forward, kernels.kernels().fwp_shim_backward):
         assert launched(ctypes.byref(call), 0) == b"the call's rule is unknown"
