@@ -6,7 +6,15 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .feature_maps import FEATURE_MAPS, parameter_for
-from .layers.site_config import NORMALIZERS, OUTPUT_NORMS, QK_NORMS, UPDATE_RULES, SiteConfig
+from .layers.site_config import (
+    FAST_NETS,
+    NORMALIZERS,
+    OUTPUT_NORMS,
+    QK_NORMS,
+    RECURRENT,
+    UPDATE_RULES,
+    SiteConfig,
+)
 from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
@@ -20,6 +28,9 @@ _OPTIONS = {
     "normalizer": "normaliser",
     "qk_norm": "norm of queries and keys",
     "output_norm": "norm of what is read",
+    "fast_net": "fast net",
+    "fast_net_depth": "blocks of the fast net mlp",
+    "recurrent": "feedback of the output",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -31,10 +42,13 @@ FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
 QkNormChoice = ChoiceEnum(list(QK_NORMS))
 OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
+FastNetChoice = ChoiceEnum(list(FAST_NETS))
+RecurrentChoice = ChoiceEnum(list(RECURRENT))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
 _rules = ", ".join(f"{rule} ({UPDATE_RULES[rule][0]})" for rule in RULES)
+_nets = ", ".join(f"{net} ({what})" for net, what in FAST_NETS.items())
 _usual_normalizers = ", ".join(f"{UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
@@ -78,6 +92,25 @@ class _CommonConfig(FairseqDataclass):
             "in place of a denominator"
         },
     )
+    fwp_fast_net: FastNetChoice = field(
+        default="linear",
+        metadata={
+            "help": f"what the slow net writes at each position: {_nets}; others than linear are for the decoder's "
+            "self-attention, with the delta rule (Irie et al. 2021)"
+        },
+    )
+    fwp_fast_net_depth: Optional[int] = field(
+        default=None, metadata={"help": "blocks of the fast net mlp (default: 1)"}
+    )
+    fwp_recurrent: RecurrentChoice = field(
+        default="none",
+        metadata={
+            "help": "adds what was read at the previous position to queries, keys, values and write strengths, through "
+            "tanh (the flag alone) or softmax: with --fwp-fast-net linear the Recurrent Delta Net; for the decoder's "
+            "self-attention, with the delta rule",
+            "argparse_const": "tanh",
+        },
+    )
     fwp_backend: BackendChoice = field(
         default="auto",
         metadata={"help": "implementation of the operator: auto picks the fastest that supports the inputs"},
@@ -86,9 +119,10 @@ class _CommonConfig(FairseqDataclass):
 
 def _flags_of_sites():
     kinds = {option.name: option.type for option in fields(_CommonConfig)}
+    common = {option.name.removeprefix("fwp_"): option.metadata for option in fields(_CommonConfig)}
     for option, what in _OPTIONS.items():
         for site, where in SITES.items():
-            metadata = {"help": f"{what} of {where} only (default: the common one)"}
+            metadata = {**common[option], "help": f"{what} of {where} only (default: the common one)"}
             yield f"fwp_{site}_{option}", Optional[kinds[f"fwp_{option}"]], field(default=None, metadata=metadata)
 
 

@@ -31,7 +31,7 @@ from .plugin import import_plugin
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
 # What fast weights add to it: of the feature map, and in all.
 _MAP = re.compile(r".*\.(feature_map|query_map)\..*")
-_OURS = re.compile(r".*\.(beta_proj|qk_norm|output_norm|feature_map|query_map)\..*")
+_OURS = re.compile(r".*\.(beta_proj|qk_norm|output_norm|fast_net|feature_map|query_map)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",

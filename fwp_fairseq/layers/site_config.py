@@ -22,6 +22,16 @@ UPDATE_RULES = {
     "delta": ("replaces what the key held, with a learned strength", "sum"),
     "gated": ("all earlier content decays", "attention"),
 }
+# Name to what is written at each position.
+FAST_NETS = {
+    "linear": "one matrix",
+    "rnn": "Delta RNN: a second matrix reads the previous output",
+    "lstm": "Delta LSTM: three gates of two matrices each",
+    "mlp": "Delta MLP: blocks of two matrices",
+    "delta": "Delta-Delta Net: a matrix writes a second one",
+}
+# What goes back into the slow net: nothing, or what was read at the previous position, through this function.
+RECURRENT = ("none", "tanh", "softmax")
 _SUMS_FEATURES = ("sum", "both", "positions")
 
 
@@ -49,6 +59,14 @@ class SiteConfig(NamedTuple):
     backend: str = "auto"
     qk_norm: str = "none"
     output_norm: str = "none"
+    fast_net: str = "linear"
+    fast_net_depth: int | None = None
+    recurrent: str = "none"
+
+    @property
+    def has_fast_net(self) -> bool:
+        """Whether more than the operator is needed: another fast net than one matrix, or an output that is fed back."""
+        return self.fast_net != "linear" or self.recurrent != "none"
 
     @property
     def is_softmax(self) -> bool:
@@ -91,6 +109,30 @@ class SiteConfig(NamedTuple):
         if normalizer == "positions" and self.update_rule != "sum":
             why = "keys that sum to 1 over the source weigh values that are added"
             return Contradiction(("normalizer", "update_rule"), why, "another one, or the rule sum")
+        return self._fast_net_contradiction(causal)
+
+    def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:
+        option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+        if self.fast_net_depth is not None and self.fast_net != "mlp":
+            return Contradiction(
+                ("fast_net_depth", "fast_net"), "only the net mlp has blocks", "nothing, or the net mlp"
+            )
+        if self.fast_net_depth is not None and self.fast_net_depth < 1:
+            return Contradiction(("fast_net_depth",), "the net has one block or more", "1 or more")
+        if not self.has_fast_net:
+            return None
+        if not causal:
+            why = (
+                "the net goes from one position to the next, as the decoder's self-attention does, and here everything "
+                "is written before anything is read"
+            )
+            return Contradiction((option,), why, usual)
+        if self.update_rule != "delta":
+            why = "all matrices of these nets are written by the delta rule"
+            return Contradiction(("update_rule", option), why, f"delta, or {option.replace('_', '-')} {usual}")
+        if self.normalizes[1]:
+            why = f"these nets accumulate no keys, which {self.chosen_normalizer} divides by"
+            return Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
         return None
 
     def describe(self, d_key: int) -> str:
@@ -102,4 +144,11 @@ class SiteConfig(NamedTuple):
         parts.append(f"normalizer={self.chosen_normalizer}")
         # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
         norms = {"qk-norm": self.qk_norm, "output-norm": self.output_norm}
-        return " ".join(parts + [f"{name}={value}" for name, value in norms.items() if value != "none"])
+        parts += [f"{name}={value}" for name, value in norms.items() if value != "none"]
+        if self.fast_net != "linear":
+            parts.append(f"fast-net={self.fast_net}")
+        if self.fast_net == "mlp":
+            parts.append(f"fast-net-depth={self.fast_net_depth or 1}")
+        if self.recurrent != "none":
+            parts.append(f"recurrent={self.recurrent}")
+        return " ".join(parts)

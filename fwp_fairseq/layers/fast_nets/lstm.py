@@ -1,0 +1,58 @@
+"""The Delta LSTM."""
+
+import torch
+from torch import Tensor
+
+from .fast_net import FastNet, Parts, Run, State
+from .recurrence import Written, delta, keep, nothing, read
+
+GATES = ("i", "o")
+
+
+class Lstm(FastNet):
+    """An LSTM without biases, all of whose weights are fast (Irie et al. 2021, Sec. 3.1, "Delta LSTM").
+
+    With z^g_t = W^g_t phi(q^g_t) + R^g_t softmax(h_{t-1}) for g = i, u, o, and h_0 = c_0 = 0:
+
+        c_t = sigmoid(z^i_t) * z^u_t + (1 - sigmoid(z^i_t)) * c_{t-1}
+        h_t = sigmoid(z^o_t) * c_t
+
+    This is version 4 of the authors' code, of which their results are: the update z^u is linear, and the forget gate is
+    one minus the input gate. Each of the six matrices is written by the delta rule with parts of its own; the site's q,
+    k, v and beta are those of W^u. The three W share the site's feature map.
+    """
+
+    name = "lstm"
+
+    def parts(self) -> dict[str, int]:
+        found = {}
+        for gate in ("u", *GATES):
+            if gate != "u":
+                found |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
+            found |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
+        return found
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.d_dot, self.d_key)] * 3 + [(self.d_key, self.d_key)] * 3 + [(self.d_key,)] * 2
+
+    def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
+        read_out, written, W, R = [], [], list(state[:3]), list(state[3:6])
+        for number, gate in enumerate(("", *(f"_{gate}" for gate in GATES))):
+            q, k, v, beta = (parts[f"{part}{gate}"] for part in ("q", "k", "v", "beta"))
+            z, W[number] = run.remember(q, k, v, beta.sigmoid(), W[number], run)
+            read_out.append(z)
+            own = gate.removeprefix("_") or "u"
+            written.append(Written.of(*(parts[f"{part}_r{own}"] for part in ("k", "v", "beta")), run.pads))
+            R[number] = nothing(z, self.d_key, self.d_key) if R[number] is None else R[number]
+        h, c = (nothing(z, self.d_key) if x is None else x for x in state[6:])
+        outputs = []
+        for t in range(z.shape[1]):
+            fed = h.softmax(-1)
+            R = [delta(matrix, of.at(t)) for matrix, of in zip(R, written, strict=True)]
+            u, i, o = (z[:, t] + read(matrix, fed) for z, matrix in zip(read_out, R, strict=True))
+            i = i.sigmoid()
+            after = i * u + (1 - i) * c
+            out = o.sigmoid() * after
+            h, c = keep(run.pads, t, h, out), keep(run.pads, t, c, after)
+            outputs.append(out)
+        return torch.stack(outputs, 1) if outputs else z, [*W, *R, h, c]
