@@ -183,6 +183,13 @@ def site_maps(cfg) -> dict[str, str]:
     return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent}
 
 
+def site_fast_net(cfg, site: str) -> tuple:
+    """The options of a site that its fast net, with its feedback, has its parameters from."""
+    names = ("fast_net", "fast_net_depth", "recurrent")
+    own = {name: _value(cfg, f"fwp_{site}_{name}") for name in names}
+    return tuple(_common(cfg, name) if value is None else value for name, value in own.items())
+
+
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:
     """Resolves the options of one site (``encoder``, ``decoder`` or ``cross``): its own where given, else the common.
 

@@ -1,4 +1,4 @@
-"""Learned maps, norms and normalisers of finished features, trained and decoded with by fairseq's own commands."""
+"""Learned maps, norms, normalisers of finished features, fast nets: trained and decoded with by fairseq's commands."""
 
 import csv
 import io
@@ -18,6 +18,9 @@ BY_FLAGS = {
     "decoder_feature_map": "t2r",
     "decoder_d_dot": 20,
     "decoder_qk_norm": "l2",
+    "decoder_update_rule": "delta",
+    "decoder_fast_net": "rnn",
+    "decoder_recurrent": "tanh",
     "cross_feature_map": "exp",
     "cross_d_dot": 32,
     "cross_normalizer": "positions",
@@ -27,6 +30,7 @@ BY_YAML = {
     "update_rule": "delta",
     "normalizer": "l2",
     "output_norm": "rms",
+    "decoder_fast_net": "lstm",
     "encoder_feature_map": "rfa",
     "encoder_update_rule": "gated",
     "cross_feature_map": "favor",
@@ -38,7 +42,9 @@ UPDATES = 30
 
 
 def _train_by_flags(tools):
+    # The flag of the feedback alone means tanh.
     words = [word for name, value in BY_FLAGS.items() for word in (f"--fwp-{name.replace('_', '-')}", value)]
+    words.remove("tanh")
     return tools.train("by-flags", *words, "--max-update", UPDATES, "--no-epoch-checkpoints")
 
 
@@ -75,7 +81,7 @@ def test_trained_and_decoded_with(tools, train, capsys):
     assert len(losses) == UPDATES and all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-5:]) < 0.92 * sum(losses[:5])
     # What is learned, is learned: none of the new parameters is as a new model has it.
-    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm", name)}
+    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|fast_net", name)}
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
         {"weight", "bias", "scale"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
@@ -98,3 +104,4 @@ def test_trained_and_decoded_with(tools, train, capsys):
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert int(row["parameters"]) == counted
     assert "qk-norm l2" in row["attention"]
+    assert f"with fast-net {chosen['decoder_fast_net']}" in row["attention"]
