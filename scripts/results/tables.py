@@ -2,10 +2,10 @@
 
 from fwp_fairseq.tables.table import Table
 
-from . import benchmarks, bleu_iwslt14, bleu_vs_d_dot, finetune, language_models, quickstart, synthetic
+from . import benchmarks, bleu_iwslt14, bleu_vs_d_dot, finetune, language_models, parity, quickstart, synthetic
 
 TABLES: dict[str, Table] = {
     name: table
-    for file in (benchmarks, bleu_vs_d_dot, bleu_iwslt14, finetune, language_models, quickstart, synthetic)
+    for file in (benchmarks, bleu_vs_d_dot, bleu_iwslt14, finetune, language_models, parity, quickstart, synthetic)
     for name, table in file.TABLES.items()
 }
