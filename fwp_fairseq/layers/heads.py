@@ -12,9 +12,7 @@ from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
-from .site_config import SiteConfig
-
-EPS = 1e-6
+from .site_config import EPS, SiteConfig
 
 
 class Heads(nn.Module):
@@ -184,16 +182,19 @@ class Heads(nn.Module):
         Returns what is read, (B, L, H, d_value), and the state (W, None) if asked for: W (B, H, N, 1) holds everything
         that the fast net carries.
         """
-        parts = {
+        run = Run(self._remember, key_padding_mask, return_state)
+        out, W = self.fast_net(run, self._parts(x), None if state is None else state.W)
+        return out, None if W is None else ops.FastWeights(W, None)
+
+    def _parts(self, x: Tensor) -> dict[str, Tensor]:
+        """What the slow net gives a fast net for an input of the caller's layout, by name: (B, L, H, width)."""
+        found = {
             "q": self._split_heads(self.q_proj(x)),
             "k": self._split_heads(self.k_proj(x)),
             "v": self._split_heads(self.v_proj(x)),
             "beta": self._batch_first(self.beta_proj(x)).unsqueeze(-1),
         }
-        parts |= {name: self._batch_first(part) for name, part in self.fast_net.project(x).items()}
-        run = Run(self._remember, key_padding_mask, return_state)
-        out, W = self.fast_net(run, parts, None if state is None else state.W)
-        return out, None if W is None else ops.FastWeights(W, None)
+        return found | {name: self._batch_first(part) for name, part in self.fast_net.project(x).items()}
 
     def _remember(self, q, k, v, beta, W: Tensor | None, run: Run) -> tuple[Tensor, Tensor | None]:
         """The site's own operator, for a fast net: :class:`.fast_nets.fast_net.Run` says how it is called."""

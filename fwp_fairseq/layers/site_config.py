@@ -32,6 +32,8 @@ FAST_NETS = {
 }
 # What goes back into the slow net: nothing, or what was read at the previous position, through this function.
 RECURRENT = ("none", "tanh", "softmax")
+# Added to every denominator.
+EPS = 1e-6
 _SUMS_FEATURES = ("sum", "both", "positions")
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ...ops.call import state_type
+from ...ops.recurrence import keep
 from ..site_config import SiteConfig
 from .feedback import Feedback
-from .recurrence import keep
 
 # What the slow net gives for each position, by name: (B, L, H, width), before any activation; pads are 0.
 Parts = dict[str, Tensor]
@@ -135,13 +135,14 @@ class FastNet(nn.Module):
             parts = {name: part.to(state_type(dtype)) for name, part in parts.items()}
             advance = self.advance
             if self.feedback is not None:
-                advance = self._advance_with_feedback
+                advance = self.advance_with_feedback
                 if packed is None:
                     packed = parts["v"].new_zeros(parts["v"].shape[0], self.heads, self.state_size, 1)
             out, state = advance(run, parts, self.unpack(packed))
             return out.to(dtype), self.pack(state) if run.return_state else None
 
-    def _advance_with_feedback(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
+    def advance_with_feedback(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
+        """The same, position by position; the last output is the last of the state, all of which is given."""
         *state, y = state
         outputs = []
         for t in range(parts["v"].shape[1]):

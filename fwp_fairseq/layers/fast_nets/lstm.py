@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ...ops.recurrence import delta, keep, read
 from .fast_net import FastNet, Parts, Run, State
-from .recurrence import Written, delta, keep, nothing, read
 
 GATES = ("i", "o")
 
@@ -36,20 +36,23 @@ class Lstm(FastNet):
         return [(self.d_dot, self.d_key)] * 3 + [(self.d_key, self.d_key)] * 3 + [(self.d_key,)] * 2
 
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
-        read_out, written, W, R = [], [], list(state[:3]), list(state[3:6])
-        for number, gate in enumerate(("", *(f"_{gate}" for gate in GATES))):
-            q, k, v, beta = (parts[f"{part}{gate}"] for part in ("q", "k", "v", "beta"))
+        from_input, written, W, R = [], [], list(state[:3]), list(state[3:6])
+        for number, gate in enumerate(("u", *GATES)):
+            own = "" if gate == "u" else f"_{gate}"
+            q, k, v, beta = (parts[f"{part}{own}"] for part in ("q", "k", "v", "beta"))
             z, W[number] = run.remember(q, k, v, beta.sigmoid(), W[number], run)
-            read_out.append(z)
-            own = gate.removeprefix("_") or "u"
-            written.append(Written.of(*(parts[f"{part}_r{own}"] for part in ("k", "v", "beta")), run.pads))
-            R[number] = nothing(z, self.d_key, self.d_key) if R[number] is None else R[number]
-        h, c = (nothing(z, self.d_key) if x is None else x for x in state[6:])
+            from_input.append(z)
+            k, v, beta = (parts[f"{part}_r{gate}"] for part in ("k", "v", "beta"))
+            beta = beta.squeeze(-1).sigmoid()
+            written.append((k.softmax(-1), v, beta if run.pads is None else beta.masked_fill(run.pads[..., None], 0)))
+        batch, length, heads, d = z.shape
+        R = [z.new_zeros(batch, heads, d, d) if matrix is None else matrix for matrix in R]
+        h, c = (z.new_zeros(batch, heads, d) if x is None else x for x in state[6:])
         outputs = []
-        for t in range(z.shape[1]):
+        for t in range(length):
             fed = h.softmax(-1)
-            R = [delta(matrix, of.at(t)) for matrix, of in zip(R, written, strict=True)]
-            u, i, o = (z[:, t] + read(matrix, fed) for z, matrix in zip(read_out, R, strict=True))
+            R = [delta(matrix, *(x[:, t] for x in parts)) for matrix, parts in zip(R, written, strict=True)]
+            u, i, o = (z[:, t] + read(matrix, fed) for z, matrix in zip(from_input, R, strict=True))
             i = i.sigmoid()
             after = i * u + (1 - i) * c
             out = o.sigmoid() * after

@@ -4,10 +4,8 @@ from torch import Tensor, nn
 
 from ... import ops
 from ..feature_normalizers import FEATURE_NORMALIZERS
-from ..site_config import SiteConfig
+from ..site_config import EPS, SiteConfig
 from .fast_net import Run
-
-EPS = 1e-6
 
 
 class Memory(nn.Module):

@@ -1,10 +1,9 @@
 """The Delta RNN."""
 
-import torch
 from torch import Tensor
 
+from ...ops import recurrence
 from .fast_net import FastNet, Parts, Run, State
-from .recurrence import Written, delta, keep, nothing, read
 
 
 class Rnn(FastNet):
@@ -25,13 +24,14 @@ class Rnn(FastNet):
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
         W, R, y = state
         z, W = run.remember(parts["q"], parts["k"], parts["v"], parts["beta"].sigmoid(), W, run)
-        written = Written.of(parts["k_r"], parts["v_r"], parts["beta_r"], run.pads)
-        R = nothing(z, self.d_key, self.d_key) if R is None else R
-        y = nothing(z, self.d_key) if y is None else y
-        outputs = []
-        for t in range(z.shape[1]):
-            R = delta(R, written.at(t))
-            out = z[:, t] + read(R, y.softmax(-1))
-            y = keep(run.pads, t, y, out)
-            outputs.append(out)
-        return torch.stack(outputs, 1) if outputs else z, [W, R, y]
+        out, R, y = recurrence.recur(
+            z,
+            parts["k_r"].softmax(-1),
+            parts["v_r"],
+            parts["beta_r"].squeeze(-1).sigmoid(),
+            key_padding_mask=run.pads,
+            R=R,
+            y=y,
+            backend=self.config.backend,
+        )
+        return out, [W, R, y]
