@@ -1,5 +1,7 @@
 """Checks, before a model is timed, that it computes the same as the reference with its weights in float64."""
 
+from copy import deepcopy
+
 import torch
 from fairseq.utils import move_to_cuda
 from torch import nn
@@ -49,25 +51,38 @@ def _refuse_above(what: str, error: float, limit: float) -> None:
         raise Refused(f"{what} {error:.1e}, allowed {limit:.1e}")
 
 
-def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
-    """Raises Refused unless the loss and gradient of a small batch, without dropout, are right."""
-    model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
-    criterion = task.build_criterion(configuration(case.size, row).criterion)
-    sample = small_sample(task)
-    expected_loss, expected_gradient = _loss(criterion, reference(task, case, row, model).double(), sample)
+def check_update(name: str, criterion: nn.Module, model: nn.Module, exact: nn.Module, sample: dict) -> None:
+    """Raises Refused unless the model's loss and gradient of a batch are those of ``exact`` in float64.
+
+    Args:
+        name: of the model and its case, for the message.
+        model: in evaluation, on any device and of any floating point type.
+        exact: the model with the backend reference, on the CPU.
+        sample: the batch, on the CPU.
+    """
+    parameter = next(model.parameters())
+    expected_loss, expected_gradient = _loss(criterion, deepcopy(exact).double(), sample)
 
     def errors(of: nn.Module, on: dict) -> tuple[float, float]:
         loss, gradient = _loss(criterion, of, on)
         error = (gradient - expected_gradient).norm() / expected_gradient.norm()
         return ((loss - expected_loss).abs() / expected_loss).item(), error.item()
 
-    of_loss, of_gradient = errors(model, move_to_cuda(sample) if device == "cuda" else sample)
-    limit = _GRADIENT[dtype]
+    of_loss, of_gradient = errors(model, move_to_cuda(sample) if parameter.is_cuda else sample)
+    limit = _GRADIENT[parameter.dtype]
     if of_gradient > limit:
         # Rounding alone may switch a ReLU, which makes the gradient jump; the reference in the same type shows this.
-        limit = max(limit, 2 * errors(reference(task, case, row, model).to(dtype), sample)[1])
-    _refuse_above(f"{row}, {case.name}: error of the loss", of_loss, _LOSS[dtype])
-    _refuse_above(f"{row}, {case.name}: error of the gradient", of_gradient, limit)
+        limit = max(limit, 2 * errors(exact.to(parameter.dtype), sample)[1])
+    _refuse_above(f"{name}: error of the loss", of_loss, _LOSS[parameter.dtype])
+    _refuse_above(f"{name}: error of the gradient", of_gradient, limit)
+
+
+def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dtype) -> None:
+    """Raises Refused unless the loss and gradient of a small batch, without dropout, are right."""
+    model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
+    criterion = task.build_criterion(configuration(case.size, row).criterion)
+    exact = reference(task, case, row, model)
+    check_update(f"{row}, {case.name}", criterion, model, exact, small_sample(task))
 
 
 def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate) -> None:

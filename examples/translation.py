@@ -26,6 +26,7 @@ if __name__ == "__main__":
 
 import torch  # noqa: E402
 
+from fwp_fairseq.cli.checkpoint import load_model  # noqa: E402
 from fwp_fairseq.cli.errors import CommandError  # noqa: E402
 from fwp_fairseq.cli.plugin import import_plugin  # noqa: E402
 from fwp_fairseq.files import write_atomically  # noqa: E402
@@ -44,24 +45,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--beam", type=int, default=4, metavar="N", help="hypotheses of the beam search (default: 4)")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/translation", help="default: runs/translation")
     return parser.parse_args(argv)
-
-
-def load(args: argparse.Namespace):
-    """Returns the model in evaluation mode, and its task."""
-    from fairseq import checkpoint_utils
-
-    for path in (args.checkpoint, *([args.spm] if args.spm else [])):
-        if not path.is_file():
-            raise CommandError(f"{path}: no such file")
-    try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(args.checkpoint)], {"data": str(args.data)}
-        )
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise CommandError(f"{args.checkpoint}: {error}") from None
-    if not hasattr(models[0], "encoder"):
-        raise CommandError(f"{args.checkpoint}: expected a translation model, actual {type(models[0]).__name__}")
-    return models[0].eval(), task
 
 
 def encode(args: argparse.Namespace, dictionary) -> torch.Tensor:
@@ -170,7 +153,11 @@ def run(args: argparse.Namespace) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(f"{error}; pip install matplotlib") from None
-    model, task = load(args)
+    for path in filter(None, (args.checkpoint, args.spm)):
+        if not path.is_file():
+            raise CommandError(f"{path}: no such file")
+    model, task = load_model(args.checkpoint, args.data, translates=True)
+    model.eval()
     source = encode(args, task.source_dictionary)
     target = translate(model, task, source, args.beam)
     heard = [task.source_dictionary[token] for token in source]

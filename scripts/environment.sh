@@ -154,7 +154,7 @@ install() {
   # The extra `fairseq` is left out, because it would overwrite a fairseq that the user installed here.
   # -v shows what is compiled, for which devices and about how long that takes, and the compiler's messages.
   step "this project and its tools (usually 1 to 2 minutes, it compiles)" \
-    pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot]"
+    pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot,cluster]"
   step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest, xdist'
 }
 

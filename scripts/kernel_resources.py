@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "kernels.md"
 BEGIN, END = "<!-- kernel resources: scripts/kernel_resources.py -->\n", "<!-- /kernel resources -->"
 
 DEVICES = ("sm_80", "sm_90")
-RULES = ("sum", "delta", "gated")  # as in csrc/common/maps.h
+RULES = re.findall(r"EACH\((\w+)\)", re.search(r"#define FWP_RULES.*", Path(ROOT, "csrc/common/maps.h").read_text())[0])
 KINDS = ("plain", "favor", "state", "general")  # the kinds of instances, as in csrc/cuda/kernels/limits.h
 # The kernels that are known to spill registers, and how many bytes they may store and load for this.
 SPILLS = {

@@ -37,7 +37,7 @@ inline void check_state(const char* op, const char* name, const at::Tensor& x, c
   check_device(op, name, x, q);
 }
 
-inline void check_type(const char* op, at::ScalarType type, const char* name = "q") {
+inline void check_type(const char* op, const char* name, at::ScalarType type) {
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, op, ": ", name, " is of type ", type,
                     ", expected Float or Double");
 }

@@ -35,7 +35,8 @@ struct Block {
     check_device(op, name, x, keys);
   }
 
-  // Checks the block, whose keys have four dimensions, for keys of width d_key and for `writing` positions that are to be appended to it.
+  // Checks the block, whose keys have four dimensions, for keys of width d_key and for `writing` positions that are to
+  // be appended to it.
   void check(int64_t d_key, int64_t writing) {
     rule = rule_of(op, rule_name);
     map = map_of(op, feature_map);
@@ -101,6 +102,7 @@ struct Block {
     set(c.d_cached, d_cached());
     point_held(c.keys, keys);
     point_held(c.written, written);
+    point_held(c.strengths, strengths);
     if (ancestors) {
       point_held(c.ancestors, ancestors);
       set(c.ancestors_ld, room());

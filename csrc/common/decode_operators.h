@@ -23,7 +23,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   check_rank(op, "q", q, 4);
   check_rank(op, "keys", keys, 4);
   const typename Device::Guard guard(q.device());
-  Device::check(op, keys.scalar_type(), rule, q.size(3));
+  Device::check(op, "keys", keys.scalar_type(), q.size(3));
   Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
   block.check(q.size(3), k ? q.size(1) : 0);
   Device::check_tables(block);
@@ -42,7 +42,7 @@ std::tuple<Tensor, Tensor> fold(const Tensor& keys, const Tensor& written, const
   check_rank(op, "keys", keys, 4);
   check_given(op, "ancestors", ancestors);
   const typename Device::Guard guard(keys.device());
-  Device::check(op, keys.scalar_type(), rule, keys.size(3));
+  Device::check(op, "keys", keys.scalar_type(), keys.size(3));
   Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
   block.check(block.d_cached(), 0);
   Device::check_tables(block);
@@ -50,7 +50,7 @@ std::tuple<Tensor, Tensor> fold(const Tensor& keys, const Tensor& written, const
   const auto states = keys.options().dtype(state_type(keys));
   const Tensor new_W = at::empty({R, H, d_dot, block.d_value()}, states);
   const Tensor new_z = normalize_output ? at::empty({R, H, d_dot}, states) : at::empty({0}, states);
-  if (new_W.numel() || new_z.numel()) Device::fold(block, new_W, new_z);
+  if (new_W.numel()) Device::fold(block, new_W, new_z);
   return {new_W, new_z};
 }
 

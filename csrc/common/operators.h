@@ -2,7 +2,7 @@
 // A Device has
 //
 //     Guard                         made of q's device, lives as long as the operator runs
-//     check(op, type, rule, d_key)  fails for what the device does not serve
+//     check(op, name, type, d_key)  fails for what the device does not serve; `name` is the tensor of this type
 //     forward(inputs, results)      fills the results
 //     backward(inputs, gradients)   fills those that go out
 #pragma once
@@ -52,13 +52,13 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
   const typename Device::Guard guard(q.device());
-  Device::check(op, q.scalar_type(), rule, k.size(3));
+  Device::check(op, "q", q.scalar_type(), k.size(3));
   const Inputs in(op, q, k, v, beta, key_padding_mask, W, z, projection,
                   {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
   const auto [new_W, new_z] = in.new_states(return_state);
   const Results results{new_rows(q, in.d_value()), new_W, new_z};
   // An empty tensor may be of any size, and so give a kernel any number of tasks.
-  if (results.out.numel() || new_W.numel() || new_z.numel()) Device::forward(in, results);
+  if (results.out.numel() || new_W.numel()) Device::forward(in, results);
   return {results.out, results.W, results.z};
 }
 
@@ -73,7 +73,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
   const typename Device::Guard guard(q.device());
-  Device::check(op, q.scalar_type(), rule, k.size(3));
+  Device::check(op, "q", q.scalar_type(), k.size(3));
   const Inputs in(op, q, k, v, beta, key_padding_mask, W, z, projection,
                   {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
   check_shape(op, "grad_out", grad_out, {in.batch(), in.targets(), in.heads(), in.d_value()});
@@ -83,7 +83,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_backward
   const auto like = [&](const OptionalTensor& x) { return x ? OptionalTensor(at::empty(x->sizes(), states)) : x; };
   const Gradients found{with_contiguous_rows(grad_out), whole(grad_W), whole(grad_z), new_rows(q), new_rows(k), new_rows(v),
                         beta ? OptionalTensor(new_rows(*beta)) : beta, like(W), like(z)};
-  if (found.q.numel() || found.k.numel() || found.v.numel() || (W && W->numel())) Device::backward(in, found);
+  if (found.q.numel() || found.v.numel() || (W && W->numel())) Device::backward(in, found);
   const auto given = [](const OptionalTensor& x, const at::TensorOptions& o) { return x ? *x : at::empty({0}, o); };
   return {found.q, found.k, found.v, given(found.beta, q.options()), given(found.initial_W, states),
           given(found.initial_z, states)};

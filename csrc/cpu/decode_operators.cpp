@@ -27,7 +27,6 @@ void check_table(const char* op, const char* name, const Tensor& table, int64_t 
 template <class T> DecodeCall<T> call_of(const Block& block, int64_t d_key) {
   DecodeCall<T> c{};
   block.describe(c, d_key);
-  Block::point_held(c.strengths, block.strengths);
   return c;
 }
 
@@ -42,9 +41,7 @@ template <class T, class F> void run(const DecodeCall<T>& c, int64_t count, int6
 }
 
 struct Decoding : Cpu {
-  static void check(const char* op, at::ScalarType type, const std::string&, int64_t) {
-    check_type(op, type, "keys");
-  }
+  static void check(const char* op, const char* name, at::ScalarType type, int64_t) { check_type(op, name, type); }
 
   static void check_tables(const Block& block) {
     if (block.ancestors) check_table(block.op, "ancestors", *block.ancestors, block.count, block.stored());

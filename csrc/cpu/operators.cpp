@@ -38,8 +38,8 @@ bool run_bf16(const Call<float, Bf16>& c) {
 }
 
 struct Operators : Cpu {
-  static void check(const char* op, at::ScalarType type, const std::string&, int64_t) {
-    if (type != at::kBFloat16) check_type(op, type);
+  static void check(const char* op, const char* name, at::ScalarType type, int64_t) {
+    if (type != at::kBFloat16) check_type(op, name, type);
   }
 
   static void forward(const Inputs& in, const Results& results) {

@@ -16,8 +16,7 @@ struct Decoding : Cuda {
   static DecodeCall call_of(const Block& block, int64_t d_key) {
     DecodeCall c{};
     block.describe(c, d_key);
-    Block::point_held(c.strengths, block.strengths);
-    c.type = type_of(block.op, block.keys.scalar_type());
+    c.type = type_of(block.op, "keys", block.keys.scalar_type());
     c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
     c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.written);
     return c;
@@ -29,14 +28,14 @@ struct Decoding : Cuda {
     DecodeCall call = call_of(block, step.q.size(3));
     step.describe(call);
     point(call.out, out);
-    if (call.rows && call.heads && call.d_value && call.tokens) start(block.op, start_decode, call);
+    start(block.op, start_decode, call);
   }
 
   static void fold(const Block& block, const Tensor& W, const Tensor& z) {
     DecodeCall call = call_of(block, block.d_cached());
     point(call.new_W, W);
     point(call.new_z, z);
-    if (call.rows && call.heads && call.d_value) start(block.op, start_fold, call);
+    start(block.op, start_fold, call);
   }
 };
 
@@ -46,7 +45,7 @@ std::string cuda_decode_refusal(int64_t device, at::ScalarType type, std::string
   DecodeCall call{};
   call.map = map_of(op, feature_map);
   const Width width = checked_width(op, call.map, d_key, d_dot);
-  call.type = type_of(op, type);
+  call.type = type_of(op, "keys", type);
   call.nu = static_cast<int>(width.nu);
   call.d_key = static_cast<int>(d_key);
   call.d_dot = static_cast<int>(d_dot);

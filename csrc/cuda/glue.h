@@ -14,16 +14,16 @@ namespace fwp::gpu {
 
 constexpr int oldest_capability = 80;
 
-inline Type type_of(const char* op, at::ScalarType type) {
+inline Type type_of(const char* op, const char* name, at::ScalarType type) {
   if (type == at::kHalf) return Type::float16;
   if (type == at::kBFloat16) return Type::bfloat16;
   if (type == at::kFloat) return Type::float32;
-  TORCH_CHECK_VALUE(false, op, ": q is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
+  TORCH_CHECK_VALUE(false, op, ": ", name, " is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
 struct Cuda {
   using Guard = c10::cuda::CUDAGuard;
-  static void check(const char* op, at::ScalarType type, const std::string&, int64_t d_key) {
-    type_of(op, type);
+  static void check(const char* op, const char* name, at::ScalarType type, int64_t d_key) {
+    type_of(op, name, type);
     TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
   }
 };

@@ -15,7 +15,7 @@ struct Operators : Cuda {
     Call call{};
     in.describe(call);
     out.describe(call);
-    call.type = type_of(in.op, in.q.scalar_type());
+    call.type = type_of(in.op, "q", in.q.scalar_type());
     fit(call, backward, shared_memory(in.op, in.q.get_device()));
     return call;
   }
@@ -28,7 +28,7 @@ struct Operators : Cuda {
       point(call.W, between.first);
       point(call.z, between.second);
     }
-    if (call.batch && call.heads) start(in.op, gpu::forward, call);
+    start(in.op, gpu::forward, call);
   }
 
   static void backward(const Inputs& in, const Gradients& found) {
@@ -47,7 +47,7 @@ struct Operators : Cuda {
       make(workspace[2], call.grad_initial_W, true, {B, H, d_dot, in.d_value()});
       make(workspace[3], call.grad_initial_z, call.normalize_output, {B, H, d_dot});
     }
-    if (call.batch && call.heads) start(in.op, gpu::backward, call);
+    start(in.op, gpu::backward, call);
   }
 };
 
@@ -59,9 +59,9 @@ std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, 
   const float present = 0;
   call.rule = rule_of(op, rule);
   call.map = map_of(op, feature_map);
-  Cuda::check(op, type, rule, d_key);
+  Cuda::check(op, "q", type, d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);
-  call.type = type_of(op, type);
+  call.type = type_of(op, "q", type);
   call.d_key = static_cast<int>(d_key);
   call.d_value = static_cast<int>(d_value);
   call.d_dot = static_cast<int>(d_dot);

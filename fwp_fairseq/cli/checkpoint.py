@@ -1,5 +1,6 @@
 """Reads fairseq's checkpoints safely, and writes them completely or not at all."""
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -29,6 +30,26 @@ def load(path: Path, mmap: bool = False) -> dict:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise CommandError(f"{path}: not a fairseq checkpoint, it has no model parameters")
     return state
+
+
+def load_model(path: Path | str, data: Path | str, translates: bool):
+    """Returns the model of a checkpoint and its task, which takes its dictionaries from the folder ``data``.
+
+    Raises CommandError if it cannot be loaded, or is a language model in place of one that ``translates``, or reverse.
+    """
+    from fairseq import checkpoint_utils
+
+    logging.disable(logging.INFO)
+    try:
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CommandError(f"{path}: {error}") from None
+    finally:
+        logging.disable(logging.NOTSET)
+    if hasattr(model, "encoder") != translates:
+        expected = "translation" if translates else "language"
+        raise CommandError(f"{path}: expected a {expected} model, actual {type(model).__name__}")
+    return model, task
 
 
 def drop_training_state(state: dict) -> None:

@@ -7,7 +7,6 @@ of the text, whatever the length; only the memory of softmax attention and fairs
 with it. fairseq-interactive samples as well, but stops at the end of a line.
 """
 
-import logging
 from pathlib import Path
 
 from .errors import CommandError, UsageError
@@ -41,23 +40,6 @@ def _check(args) -> None:
     for path in (Path(args.checkpoint), Path(args.data) / "dict.txt"):
         if not path.is_file():
             raise CommandError(f"{path}: no such file")
-
-
-def _load(args):
-    """Returns the model and its dictionary."""
-    from fairseq import checkpoint_utils
-
-    logging.disable(logging.INFO)
-    try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], {"data": args.data})
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise CommandError(f"{args.checkpoint}: {error}") from None
-    finally:
-        logging.disable(logging.NOTSET)
-    (model,) = models
-    if hasattr(model, "encoder"):
-        raise CommandError(f"{args.checkpoint}: expected a language model, actual {type(model).__name__}")
-    return model, task.target_dictionary
 
 
 def choose(log_probabilities, temperature: float, top_k: int | None, top_p: float | None, generator) -> int:
@@ -100,7 +82,10 @@ def run(args) -> int:
     import torch
     from fairseq.data.data_utils import post_process
 
-    model, dictionary = _load(args)
+    from .checkpoint import load_model
+
+    model, task = load_model(args.checkpoint, args.data, translates=False)
+    dictionary = task.target_dictionary
     prompt = dictionary.encode_line(args.prompt, add_if_not_exist=False, append_eos=False).tolist()
     unknown = [symbol for symbol, token in zip(args.prompt.split(), prompt, strict=True) if token == dictionary.unk()]
     if unknown:

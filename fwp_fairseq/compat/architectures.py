@@ -33,8 +33,6 @@ def fill_hydra_models() -> None:
     be told from values that the user gave.
     """
     merge = utils.merge_with_parent
-    if getattr(merge, "fills_architectures", False):
-        return
 
     def merge_filled(dc, cfg, remove_missing=False):
         name = models.ARCH_MODEL_NAME_REGISTRY.get(getattr(cfg, "_name", None))
@@ -42,5 +40,4 @@ def fill_hydra_models() -> None:
             cfg = _filled(cfg, dc)
         return merge(dc, cfg, remove_missing)
 
-    merge_filled.fills_architectures = True
     utils.merge_with_parent = merge_filled

@@ -64,8 +64,6 @@ def _check_numbers(path: str, dataset, dictionary) -> None:
 def check_when_opened() -> None:
     """Makes fairseq check binarised data when it opens it."""
     make = indexed_dataset.make_dataset
-    if getattr(make, "checks", False):
-        return
 
     def check_and_make(path, impl, fix_lua_indexing=False, dictionary=None):
         if impl in ("mmap", "cached", "lazy"):
@@ -75,5 +73,4 @@ def check_when_opened() -> None:
             _check_numbers(path, dataset, dictionary)
         return dataset
 
-    check_and_make.checks = True
     indexed_dataset.make_dataset = check_and_make

@@ -31,8 +31,6 @@ def make_saving_atomic() -> None:
     fairseq repeats a failed save by appending to what it has already written, and leaves the unfinished file there.
     """
     save = checkpoint_utils.torch_persistent_save
-    if getattr(save, "atomic", False):
-        return
     manager = checkpoint_utils.PathManager
 
     def write(obj, path: str) -> None:
@@ -56,7 +54,6 @@ def make_saving_atomic() -> None:
                 _remove(unfinished)
                 raise
 
-    save_then_rename.atomic = True
     checkpoint_utils.torch_persistent_save = save_then_rename
 
 
@@ -66,8 +63,6 @@ def make_copies_atomic() -> None:
     fairseq copies onto the old file, which an interruption leaves damaged.
     """
     manager = checkpoint_utils.PathManager
-    if getattr(manager.copy, "atomic", False):
-        return
     copy = manager.copy
 
     def copy_then_rename(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
@@ -82,15 +77,12 @@ def make_copies_atomic() -> None:
             raise
         return copied
 
-    copy_then_rename.atomic = True
     manager.copy = staticmethod(copy_then_rename)
 
 
 def name_unreadable_files() -> None:
     """Names the file in the error about a checkpoint that cannot be read."""
     load = checkpoint_utils.load_checkpoint_to_cpu
-    if getattr(load, "names_file", False):
-        return
 
     def load_and_name(path, *args, **kwargs):
         try:
@@ -106,7 +98,6 @@ def name_unreadable_files() -> None:
                 "Remove it to continue from an earlier one, e.g. with --restore-file"
             ) from error
 
-    load_and_name.names_file = True
     checkpoint_utils.load_checkpoint_to_cpu = load_and_name
 
 
@@ -116,8 +107,6 @@ def explain_misfits() -> None:
     fairseq answers every such failure with "please ensure that the architectures match".
     """
     load = Trainer.load_checkpoint
-    if getattr(load, "says_why", False):
-        return
 
     def load_or_say_why(self, filename, *args, **kwargs):
         try:
@@ -128,5 +117,4 @@ def explain_misfits() -> None:
             reason = " ".join(str(error.__context__).split())
             raise RuntimeError(f"checkpoint {filename} does not fit the model: {reason}") from error
 
-    load_or_say_why.says_why = True
     Trainer.load_checkpoint = load_or_say_why

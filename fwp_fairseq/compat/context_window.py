@@ -25,8 +25,6 @@ def read_from_the_text() -> None:
     fairseq takes what the same process has collated before. With several --num-workers or --num-shards that is another
     part of the text, and the perplexity is wrong without a warning.
     """
-    if getattr(LMContextWindowDataset.collater, "reads_the_text", False):
-        return
 
     def collate_with_context(self, samples):
         contexts = [_before(self, sample["id"]) for sample in samples]
@@ -44,5 +42,4 @@ def read_from_the_text() -> None:
             batch["ntokens"] = sum(len(sample["source"]) for sample in samples)
         return batch
 
-    collate_with_context.reads_the_text = True
     LMContextWindowDataset.collater = collate_with_context

@@ -15,8 +15,6 @@ def count_batches_of_all_processes() -> None:
     with fewer processes repeats some.
     """
     save, load = EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict
-    if getattr(load, "counts_all", False):
-        return
 
     def save_with_processes(self):
         return save(self) | {"num_shards": self.num_shards}
@@ -30,7 +28,6 @@ def count_batches_of_all_processes() -> None:
             state_dict = state_dict | {"iterations_in_epoch": here}
         load(self, state_dict)
 
-    load_for_processes.counts_all = True
     EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict = save_with_processes, load_for_processes
 
 
@@ -41,13 +38,10 @@ def tell_before_saving() -> None:
     of it in each process.
     """
     save = checkpoint_utils.save_checkpoint
-    if getattr(save, "tells_before", False):
-        return
 
     def tell_and_save(cfg, trainer, epoch_itr, val_loss):
         if hasattr(epoch_itr, "before_saving") and not cfg.no_save:
             epoch_itr.before_saving(trainer.data_parallel_process_group)
         return save(cfg, trainer, epoch_itr, val_loss)
 
-    tell_and_save.tells_before = True
     checkpoint_utils.save_checkpoint = tell_and_save

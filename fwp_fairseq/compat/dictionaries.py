@@ -45,8 +45,6 @@ def _difference(task: FairseqTask, remembered: object) -> str | None:
 def check_in_checkpoints() -> None:
     """Saves the dictionaries' digests in checkpoints, and raises ValueError when one is opened with others."""
     state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
-    if getattr(state_dict, "remembers_dictionaries", False):
-        return
 
     def state_and_dictionaries(self):
         return {**state_dict(self), KEY: _describe(self)}
@@ -57,7 +55,6 @@ def check_in_checkpoints() -> None:
             raise ValueError(f"{problem}; give the data folder that it was trained on")
         load_state_dict(self, state)
 
-    state_and_dictionaries.remembers_dictionaries = True
     FairseqTask.state_dict, FairseqTask.load_state_dict = state_and_dictionaries, check_and_load
     _check_when_training()
 

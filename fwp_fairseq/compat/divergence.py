@@ -1,10 +1,10 @@
 """Reports, in the last line of the output, a training that became NaN or ended worse than it began."""
 
 import atexit
-import functools
 import logging
 import math
 from collections import deque
+from unittest import mock
 
 import torch
 from fairseq.nan_detector import NanDetector
@@ -31,8 +31,6 @@ def watch_gradients_of_every_output() -> None:
     The search uses torch's backward hooks, which fail with StopIteration for a module that returns no tensor at the top
     level of its output, such as fairseq's encoders.
     """
-    if getattr(NanDetector.add_hooks, "watches_every_output", False):
-        return
 
     def add_hooks(self, module):
         def watch(module, inputs, output):
@@ -45,7 +43,6 @@ def watch_gradients_of_every_output() -> None:
         if self.backward:
             self.bhooks.append(module.register_forward_hook(watch))
 
-    add_hooks.watches_every_output = True
     NanDetector.add_hooks = add_hooks
 
 
@@ -98,8 +95,6 @@ def report_divergence() -> None:
     meant to end like this. The error about gradients names the update and the remedies.
     """
     train_step = Trainer.train_step
-    if getattr(train_step, "says_why", False):
-        return
 
     def step_or_say_why(self, *args, **kwargs):
         if not hasattr(self, "_course"):
@@ -118,7 +113,6 @@ def report_divergence() -> None:
             self._course.add(self.get_num_updates(), float(loss))
         return found
 
-    step_or_say_why.says_why = True
     Trainer.train_step = step_or_say_why
 
 
@@ -128,18 +122,11 @@ def survive_overflow_on_cpu() -> None:
     fairseq moves a number of its own to the GPU then, although there may be none.
     """
     train_step = Trainer.train_step
-    if getattr(train_step, "overflows_on_cpu", False):
-        return
 
-    @functools.wraps(train_step)
     def step_without_gpu(self, *args, **kwargs):
         if self.device.type != "cpu":
             return train_step(self, *args, **kwargs)
-        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
-        try:
+        with mock.patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):  # also for a step within a step
             return train_step(self, *args, **kwargs)
-        finally:
-            del torch.Tensor.cuda  # the inherited method is visible again
 
-    step_without_gpu.overflows_on_cpu = True
     Trainer.train_step = step_without_gpu

@@ -5,13 +5,10 @@ from fairseq.models.ema.ema import EMA
 
 def skip_integer_buffers() -> None:
     initialize = EMA.__init__
-    if getattr(initialize, "keeps_integers", False):
-        return
 
     def initialize_and_skip(self, model, *args, **kwargs):
         initialize(self, model, *args, **kwargs)
         integers = {name for name, tensor in model.named_buffers() if not tensor.is_floating_point()}
         self.skip_keys = set(self.skip_keys) | integers
 
-    initialize_and_skip.keeps_integers = True
     EMA.__init__ = initialize_and_skip

@@ -23,8 +23,6 @@ def follow_launchers() -> None:
     torchrun's variables, and the processes become separate trainings that overwrite each other's checkpoints.
     """
     infer = distributed_utils.infer_init_method
-    if getattr(infer, "follows_launchers", False):
-        return
 
     def infer_or_follow(cfg, force_distributed: bool = False):
         alone = cfg.distributed_init_method is not None or cfg.tpu or any(name not in os.environ for name in _TORCHRUN)
@@ -32,7 +30,6 @@ def follow_launchers() -> None:
             cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
         return infer(cfg, force_distributed)
 
-    infer_or_follow.follows_launchers = True
     distributed_utils.infer_init_method = infer_or_follow
 
     launched = distributed_utils._infer_torch_distributed_launch_init
@@ -61,8 +58,6 @@ def follow_launchers() -> None:
 def train_on_cpu() -> None:
     """On a CPU, replaces fairseq's default backend nccl by gloo, and passes no GPU to DistributedDataParallel."""
     init = distributed_utils.distributed_init
-    if getattr(init, "serves_cpu", False):
-        return
 
     def init_on_a_cpu(cfg):
         on_cpu = hasattr(cfg, "common") and (cfg.common.cpu or not torch.cuda.is_available())
@@ -71,7 +66,6 @@ def train_on_cpu() -> None:
             logger.info("--distributed-backend gloo: nccl needs GPUs")
         return init(cfg)
 
-    init_on_a_cpu.serves_cpu = True
     distributed_utils.distributed_init = init_on_a_cpu
 
     ddp = distributed_fairseq_model.DistributedDataParallel
@@ -91,8 +85,6 @@ def explain_failures() -> None:
     when a process of --num-workers is gone. About a parameter that was not used, torch prints a page of text.
     """
     call = distributed_utils.call_main
-    if getattr(call, "names_reasons", False):
-        return
 
     def call_or_say_why(cfg, main, **keywords):
         try:
@@ -118,5 +110,4 @@ def explain_failures() -> None:
                 "When all processes are started again, the training continues from its last checkpoint"
             ) from error
 
-    call_or_say_why.names_reasons = True
     distributed_utils.call_main = call_or_say_why

@@ -23,8 +23,6 @@ def keep_batches() -> None:
     depend on the epoch alone and are left as they are.
     """
     get_batch_iterator = FairseqTask.get_batch_iterator
-    if getattr(get_batch_iterator, "keeps_batches", False):
-        return
     signature = inspect.signature(get_batch_iterator)
 
     def get_and_keep(self, *args, **kwargs):
@@ -43,7 +41,6 @@ def keep_batches() -> None:
         dataset.set_epoch(epoch)
         return iterator
 
-    get_and_keep.keeps_batches = True
     FairseqTask.get_batch_iterator = get_and_keep
 
 
@@ -64,8 +61,6 @@ def stop_finished_trainings() -> None:
     fairseq checks these limits only after an update, and so makes one update too many.
     """
     load = checkpoint_utils.load_checkpoint
-    if getattr(load, "leaves_finished_alone", False):
-        return
 
     def load_and_stop(cfg, trainer, **kwargs):
         found = load(cfg, trainer, **kwargs)
@@ -74,5 +69,4 @@ def stop_finished_trainings() -> None:
             trainer.cfg.optimization.max_epoch = _NO_EPOCH
         return found
 
-    load_and_stop.leaves_finished_alone = True
     checkpoint_utils.load_checkpoint = load_and_stop

@@ -27,8 +27,6 @@ def name_undecodable_lines() -> None:
     """
     chunker = file_chunker_utils.Chunker
     leave = chunker.__exit__
-    if getattr(leave, "names_line", False):
-        return
 
     def readline(file) -> str:
         position = file.tell()
@@ -46,7 +44,6 @@ def name_undecodable_lines() -> None:
         if isinstance(error, UnicodeDecodeError):
             raise ValueError(_explained(self.path)) from error
 
-    leave_or_explain.names_line = True
     file_chunker_utils._safe_readline, chunker.__exit__ = readline, leave_or_explain
 
 

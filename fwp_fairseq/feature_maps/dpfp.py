@@ -29,7 +29,7 @@ class Dpfp(FeatureMap):
     kernel = "dpfp"
 
     def __init__(self, d_key: int, nu: int):
-        super().__init__(d_key, self.width_for(d_key, nu))
+        super().__init__(d_key, self.width_for(d_key, nu=nu))
         self.nu = nu
 
     def features(self, x: Tensor) -> Tensor:
@@ -40,26 +40,9 @@ class Dpfp(FeatureMap):
         return f"{super().extra_repr()}, nu={self.nu}"
 
     @classmethod
-    def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        return {"nu": 1}
+    def unit(cls, d_key: int) -> int:
+        return 2 * d_key
 
     @classmethod
-    def width_for(cls, d_key: int, nu: int) -> int:
-        if not 1 <= nu <= 2 * d_key - 1:
-            raise ValueError(
-                f"dpfp feature map: nu = {nu} is outside 1..{2 * d_key - 1} (2 d_key - 1, d_key = {d_key})"
-            )
-        return 2 * nu * d_key
-
-    @classmethod
-    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        nu, rest = divmod(d_dot, 2 * d_key)
-        return {"nu": nu} if rest == 0 and 1 <= nu <= 2 * d_key - 1 else None
-
-    @classmethod
-    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        below = min(max(d_dot // (2 * d_key), 1), 2 * d_key - 1)
-        above = min(below + 1, 2 * d_key - 1)
-        if d_dot < 2 * d_key:
-            above = below
-        return sorted({2 * d_key * below, 2 * d_key * above})
+    def largest(cls, d_key: int) -> int:
+        return 2 * d_key - 1

@@ -23,7 +23,7 @@ class Exp(FeatureMap):
     non_negative = True
 
     def __init__(self, d_key: int, signs: int):
-        super().__init__(d_key, self.width_for(d_key, signs))
+        super().__init__(d_key, self.width_for(d_key, signs=signs))
         self.signs = signs
 
     def features(self, x: Tensor) -> Tensor:
@@ -31,21 +31,5 @@ class Exp(FeatureMap):
         return x.clamp(max=LARGEST_EXPONENT).exp()
 
     @classmethod
-    def natural_parameters(cls, d_key: int) -> dict[str, int]:
-        return {"signs": 1}
-
-    @classmethod
-    def width_for(cls, d_key: int, signs: int) -> int:
-        if signs not in (1, 2):
-            raise ValueError(f"exp feature map: signs = {signs}, expected 1 or 2")
-        return signs * d_key
-
-    @classmethod
-    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        return {d_key: {"signs": 1}, 2 * d_key: {"signs": 2}}.get(d_dot)
-
-    @classmethod
-    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        if d_dot < d_key:
-            return [d_key]
-        return [d_key, 2 * d_key] if d_dot < 2 * d_key else [2 * d_key]
+    def largest(cls, d_key: int) -> int:
+        return 2

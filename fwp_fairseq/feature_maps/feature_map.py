@@ -1,5 +1,6 @@
 """The base class of the feature maps phi: R^d_key -> R^d_dot."""
 
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -22,14 +23,14 @@ class FeatureMap(nn.Module):
     """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``; the same function for queries and keys.
 
     Half-precision inputs are computed and returned in float32, autocast or not: products of two features underflow in
-    float16 otherwise. A subclass sets ``name``, defines the function in :meth:`features`, and states its widths in the
-    class methods :meth:`parameters_for`, :meth:`width_for`, :meth:`natural_parameters` and :meth:`nearest_widths`.
+    float16 otherwise. A subclass sets ``name`` and defines the function in :meth:`features`. Its d_dot is
+    :meth:`unit` times a parameter from 1 to :meth:`largest`, which ``parameters_help`` names, or :meth:`unit` itself.
 
     Attributes:
         name: the map's name in flags and in ``FEATURE_MAPS``.
         title: the name that a reader knows, for help texts.
         widths: d_dot as a formula, for help texts.
-        parameters_help: the parameters that set the width (nu, m), with their help texts.
+        parameters_help: the parameter that sets the width (nu, m), with its help text; empty if there is one width.
         per_head: whether the map holds parameters for every head, and is built with ``heads``.
         learned: whether the map holds parameters that are trained.
         shared: whether the attention modules use one map of this kind for queries and keys, or one for each.
@@ -96,19 +97,38 @@ class FeatureMap(nn.Module):
     @classmethod
     def natural_parameters(cls, d_key: int) -> dict[str, int]:
         """The parameter (nu, m or none) that is used when no width is requested."""
-        return {}
+        return dict.fromkeys(cls.parameters_help, 1)
 
     @classmethod
-    def width_for(cls, d_key: int) -> int:
-        """d_dot of the map with the given parameter; ValueError when there is no such map."""
+    def unit(cls, d_key: int) -> int:
+        """The width of the map whose parameter is 1, and of a map without a parameter."""
         return d_key
+
+    @classmethod
+    def largest(cls, d_key: int) -> int | None:
+        """The largest value of the parameter; None if every value from 1 on is possible."""
+        return None if cls.parameters_help else 1
+
+    @classmethod
+    def width_for(cls, d_key: int, **parameters: int) -> int:
+        """d_dot of the map with the given parameter; ValueError when there is no such map."""
+        largest = cls.largest(d_key)
+        for name, value in parameters.items():
+            if not 1 <= value <= (largest or value):
+                problem = ", expected at least 1" if largest is None else f" is outside 1..{largest} (d_key = {d_key})"
+                raise ValueError(f"{cls.name} feature map: {name} = {value}{problem}")
+        return cls.unit(d_key) * math.prod(parameters.values())
 
     @classmethod
     def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
         """The parameter that gives this width, or None when no parameter does."""
-        return {} if d_dot == d_key else None
+        value, rest = divmod(d_dot, cls.unit(d_key))
+        possible = not rest and 1 <= value <= (cls.largest(d_key) or value)
+        return dict.fromkeys(cls.parameters_help, value) if possible else None
 
     @classmethod
     def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
         """The possible widths nearest to an impossible one, in ascending order."""
-        return [d_key]
+        below = d_dot // cls.unit(d_key)
+        largest = cls.largest(d_key) or below + 1
+        return sorted({cls.unit(d_key) * max(1, min(value, largest)) for value in (below, below + 1)})

@@ -46,13 +46,5 @@ class Hedgehog(LearnedMap):
         return Identity(self.d_dot)
 
     @classmethod
-    def width_for(cls, d_key: int, n: int) -> int:
-        return 2 * super().width_for(d_key, n)
-
-    @classmethod
-    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        return {"n": d_dot // 2} if d_dot % 2 == 0 and d_dot >= 2 else None
-
-    @classmethod
-    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        return [2] if d_dot < 2 else [d_dot - 1, d_dot + 1]
+    def unit(cls, d_key: int) -> int:
+        return 2

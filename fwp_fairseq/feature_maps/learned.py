@@ -22,7 +22,7 @@ class LearnedMap(FeatureMap):
     learned = True
 
     def __init__(self, d_key: int, n: int, heads: int):
-        super().__init__(d_key, self.width_for(d_key, n))
+        super().__init__(d_key, self.width_for(d_key, n=n))
         self.n = n
         self.operator_map = self.make_rest()
         self.weight = nn.Parameter(torch.stack([self.fresh_weight(n, d_key) for _ in range(heads)]))
@@ -54,15 +54,5 @@ class LearnedMap(FeatureMap):
         return {"n": d_key}
 
     @classmethod
-    def width_for(cls, d_key: int, n: int) -> int:
-        if n < 1:
-            raise ValueError(f"{cls.name} feature map: n = {n}, expected at least 1")
-        return n
-
-    @classmethod
-    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        return {"n": d_dot} if d_dot >= 1 else None
-
-    @classmethod
-    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        return [1]
+    def unit(cls, d_key: int) -> int:
+        return 1

@@ -19,7 +19,7 @@ class RandomFeatures(FeatureMap):
     parameters_help: ClassVar = {"m": "number of random directions"}
 
     def __init__(self, d_key: int, m: int):
-        super().__init__(d_key, self.width_for(d_key, m))
+        super().__init__(d_key, self.width_for(d_key, m=m))
         self.m = m
 
     def keep_directions(self) -> None:
@@ -60,15 +60,5 @@ class RandomFeatures(FeatureMap):
         return f"{super().extra_repr()}, m={self.m}"
 
     @classmethod
-    def width_for(cls, d_key: int, m: int) -> int:
-        if m < 1:
-            raise ValueError(f"{cls.name} feature map: m = {m}, expected at least 1")
-        return 2 * m
-
-    @classmethod
-    def parameters_for(cls, d_key: int, d_dot: int) -> dict[str, int] | None:
-        return {"m": d_dot // 2} if d_dot % 2 == 0 and d_dot >= 2 else None
-
-    @classmethod
-    def nearest_widths(cls, d_key: int, d_dot: int) -> list[int]:
-        return [2] if d_dot < 2 else [d_dot - 1, d_dot + 1]
+    def unit(cls, d_key: int) -> int:
+        return 2

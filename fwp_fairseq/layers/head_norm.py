@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ..ops.call import state_type
+
 _EPS = 1e-6
 
 
@@ -21,6 +23,6 @@ class HeadNorm(nn.Module):
     def forward(self, y: Tensor) -> Tensor:
         """y is (..., heads, d_value)."""
         with torch.autocast(y.device.type, enabled=False):
-            wide = y.float() if y.dtype in (torch.float16, torch.bfloat16) else y
+            wide = y.to(state_type(y.dtype))
             factor = (wide.square().mean(-1, keepdim=True) + _EPS).rsqrt()
             return (wide * factor * self.weight.to(wide.dtype)).to(y.dtype)

@@ -142,9 +142,7 @@ class Heads(nn.Module):
 
     def _strength(self, key: Tensor) -> Tensor:
         logits = self.beta_proj(key)
-        if logits.dtype in (torch.float16, torch.bfloat16):
-            logits = logits.float()
-        return self._batch_first(torch.sigmoid(logits))
+        return self._batch_first(torch.sigmoid(logits.to(state_type(logits.dtype))))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """From the caller's layout, of width C, to (B, L, H, C / H), a view."""

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..ops.call import state_type
+
 _EPS = 1e-6
 
 
@@ -35,7 +37,7 @@ class QueryKeyNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x is (..., heads, d_key)."""
         with torch.autocast(x.device.type, enabled=False):
-            wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+            wide = x.to(state_type(x.dtype))
             factor = self.length * self.scale.to(wide.dtype)[:, None] / (wide.norm(dim=-1, keepdim=True) + _EPS)
             return (wide * factor).to(x.dtype)
 

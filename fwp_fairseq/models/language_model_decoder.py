@@ -7,7 +7,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from ..modules import FastWeightAttention
-from ..modules.carried_state import Segment, Weights, forget
+from ..modules.carried_state import Segment, Weights
 from .fwp_transformer import FwpDecoder
 
 _UNLIMITED = 10**9
@@ -58,7 +58,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
-        weights, features, states = segment.initial(self), [], []
+        weights, features, states = segment.initial(self, offsets), [], []
         for number, tokens in enumerate(prev_output_tokens.split(segment.length, 1)):
             start = offsets + number * segment.length
             x, weights, inner = self._read(tokens, start, segment.positions, weights)
@@ -125,8 +125,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
             if _is_fast(layer):
-                before = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
-                behind[number] = forget(before, offsets == 0)
+                behind[number] = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
         for layer in self.layers:  # With layer drop, these are some of them.
             number, options = number_of[layer], {}
             if number in behind:

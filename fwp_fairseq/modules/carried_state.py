@@ -53,40 +53,35 @@ class Segment:
         positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as
             the beginning of a stream.
-        forgets: (B,), rows that begin with nothing written all the same; None if there are none.
+        horizon: every so many tokens a stream begins anew, with nothing written; None for never.
     """
 
     length: int
     positions: Positions = "restart"
     state: CarriedState | None = None
-    forgets: Tensor | None = None
+    horizon: int | None = None
     _initial: dict[nn.Module, Weights] = field(default_factory=dict)
 
-    def initial(self, decoder: nn.Module) -> Weights:
-        """Returns the weights before this segment.
+    def initial(self, decoder: nn.Module, offsets: Tensor) -> Weights:
+        """Returns the weights before this segment, on the device of ``offsets``; zeros where a stream begins.
 
         They are the same when it is read again, as fairseq does after an overflow or when memory ran out.
+
+        Args:
+            decoder: whose weights.
+            offsets: (B,), tokens of each stream before this segment.
         """
         if self.state is None:
             return {}
         if decoder not in self._initial:
             self._initial[decoder] = self.state.of(decoder)
-        initial = self._initial[decoder]
-        return initial if self.forgets is None else {n: forget(weights, self.forgets) for n, weights in initial.items()}
+        begins = (offsets if self.horizon is None else offsets % self.horizon) == 0
+
+        def zeroed(x: Tensor) -> Tensor:  # of a checkpoint it comes from the CPU
+            return x.to(begins.device).masked_fill(begins.view(-1, *[1] * (x.dim() - 1)), 0)
+
+        return {layer: weights.map(zeroed) for layer, weights in self._initial[decoder].items()}
 
     def finish(self, decoder: nn.Module, weights: Weights) -> None:
         if self.state is not None:
             self.state.keep(decoder, weights)
-
-
-def forget(weights: FastWeights, rows: Tensor) -> FastWeights:
-    """Zeroes the given rows; the others keep what they have.
-
-    Args:
-        weights: of all rows, on any device, since those of a checkpoint come from the CPU.
-        rows: (B,), bool; the result is on their device.
-    """
-    W, z = (None if x is None else x.to(rows.device) for x in weights)
-    return FastWeights(
-        W.masked_fill(rows[:, None, None, None], 0), None if z is None else z.masked_fill(rows[:, None, None], 0)
-    )

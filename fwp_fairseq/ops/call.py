@@ -22,13 +22,17 @@ class FastWeights(NamedTuple):
     W: Tensor
     z: Tensor | None
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "FastWeights":
+        """``change`` of W, and of z if there is one."""
+        return FastWeights(*(None if x is None else change(x) for x in self))
+
     def detach(self) -> "FastWeights":
         """The same state, through which no gradient flows back."""
-        return FastWeights(self.W.detach(), None if self.z is None else self.z.detach())
+        return self.map(Tensor.detach)
 
     def select(self, rows: Tensor) -> "FastWeights":
         """The state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
-        return FastWeights(self.W.index_select(0, rows), None if self.z is None else self.z.index_select(0, rows))
+        return self.map(lambda x: x.index_select(0, rows))
 
 
 def state_type(dtype: torch.dtype) -> torch.dtype:

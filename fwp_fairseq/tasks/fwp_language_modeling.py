@@ -20,7 +20,7 @@ StateChoice = ChoiceEnum(["carried", "reset"])
 StreamsChoice = ChoiceEnum(["even", "documents"])
 PositionsChoice = ChoiceEnum(["restart", "continue"])
 # A power of two that no stream has as many batches as.
-_UNLIMITED = 40
+_UNLIMITED = 30
 
 
 # Optional[X], not X | None: fairseq's parser reads types by their printed form. Fields without a help text make no
@@ -106,6 +106,11 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             )
         return model
 
+    @property
+    def _batch_length(self) -> int:
+        """Tokens of each stream in a batch."""
+        return self.args.tokens_per_sample * self.args.fwp_gradient_segments
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         folders = utils.split_paths(self.args.data)
         path = str(Path(folders[(epoch - 1) % len(folders)]) / split)
@@ -139,7 +144,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
                 "--batch-size N, actual none"
             )
-        length = self.args.tokens_per_sample * self.args.fwp_gradient_segments
+        length = self._batch_length
         if max_tokens is not None and max_tokens < max_sentences * length:
             raise ValueError(
                 f"--max-tokens {max_tokens}: {max_sentences} rows (--batch-size) of {length} tokens "
@@ -175,9 +180,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         if self.args.fwp_carry_doubling:
-            inputs, batches = sample["net_input"], 2 ** min(update_num // self.args.fwp_carry_doubling, _UNLIMITED)
-            before = inputs["offsets"] // (self.args.tokens_per_sample * self.args.fwp_gradient_segments)
-            inputs["segment"].forgets = before % batches == 0
+            batches = 2 ** min(update_num // self.args.fwp_carry_doubling, _UNLIMITED)
+            sample["net_input"]["segment"].horizon = batches * self._batch_length
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def eval_lm_dataloader(

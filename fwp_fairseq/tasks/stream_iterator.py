@@ -2,6 +2,7 @@
 
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
+from torch import Tensor
 
 from ..modules.carried_state import CarriedState, Weights
 from ..ops import FastWeights
@@ -62,11 +63,9 @@ class StreamIterator(EpochBatchIterator):
         if self.processes > 1:
 
             def of_all(tensor):
-                return None if tensor is None else distributed_utils.all_gather(tensor, group, True).flatten(0, 1)
+                return distributed_utils.all_gather(tensor, group, True).flatten(0, 1)
 
-            self._gathered = {
-                layer: FastWeights(*map(of_all, weights)) for layer, weights in sorted(self._gathered.items())
-            }
+            self._gathered = {layer: weights.map(of_all) for layer, weights in sorted(self._gathered.items())}
 
     def _cut(self) -> dict:
         """Returns what gives a position in the data its meaning."""
@@ -75,7 +74,7 @@ class StreamIterator(EpochBatchIterator):
     def state_dict(self) -> dict:
         found = super().state_dict()
         if found["iterations_in_epoch"]:
-            weights = {layer: [x if x is None else x.cpu() for x in xs] for layer, xs in (self._gathered or {}).items()}
+            weights = {layer: list(state.map(Tensor.cpu)) for layer, state in (self._gathered or {}).items()}
             found[_KEY] = {**self._cut(), "weights": weights}
         return found
 
@@ -95,8 +94,7 @@ class StreamIterator(EpochBatchIterator):
                         "and --fwp-streams); --reset-dataloader begins the epoch anew"
                     )
             self._restored = {
-                layer: FastWeights(*(None if x is None else x[self.own] for x in weights))
-                for layer, weights in saved["weights"].items()
+                layer: FastWeights(*weights).map(lambda x: x[self.own]) for layer, weights in saved["weights"].items()
             }
         # Each process reads every step, so that the number of processes does not change the position.
         super().load_state_dict({**state_dict, "num_shards": self.num_shards})

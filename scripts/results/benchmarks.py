@@ -44,7 +44,7 @@ def _slower(name: str) -> Callable[[dict], object]:
     return lambda record: Number(1 / record["ratios"][name], ".1f") if name in record["ratios"] else NONE
 
 
-def _conditions(rows: list[dict]) -> str:
+def conditions(rows: list[dict]) -> str:
     """Returns the note of a table: machine, commit, date and load of its records."""
     if not rows:
         return "There are no records yet."
@@ -79,7 +79,7 @@ def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Tabl
         columns={**_SHAPE, **columns},
         key=lambda r: (r["where"], *_shape(r)),
         combine=parts,
-        note=_conditions,
+        note=conditions,
         select={"table": "attention", "device": device},
     )
 
@@ -106,7 +106,7 @@ def _steps(device: str, scale: float, unit: str) -> Table:
         columns=columns,
         key=lambda r: (r["where"], r["dtype"][::-1], r["rule"], r["length"], r["d_dot"]),
         combine=parts,
-        note=_conditions,
+        note=conditions,
         select={"table": "decode-step", "device": device},
     )
 
@@ -166,7 +166,7 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
             **columns,
         },
         key=key,
-        note=_conditions,
+        note=conditions,
         select={"table": name},
     )
 
@@ -240,6 +240,31 @@ TABLES = {
     "decode-step": _steps("cpu", 1e3, "ms"),
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "training": _models("training", _speed_and_memory("words/s")),
+    "language-model-training": Table(
+        columns={
+            "machine": lambda r: r["where"],
+            "size": lambda r: r["size"],
+            "segment": lambda r: r["length"],
+            "attention": lambda r: r["feature_map"],
+            "rule": update_rule,
+            "d_dot": d_dot,
+            "state": lambda r: "carried" if r["carries"] else NONE,
+            "tokens/s": number("tokens_per_second", ",.0f"),
+            "speed over softmax": number("ratio", ".2f"),
+            "over the same without carried state": number("over_reset", ".2f"),
+            "target": number("limit", ".2f"),
+            "against target": lambda r: _target(r | {"ratio": r["over_reset"] or r["ratio"]}),
+        },
+        key=lambda r: (
+            r["where"],
+            r["length"],
+            r["carries"],
+            r["update_rule"] is not None,
+            r["update_rule"] or "",
+            r["feature_map"],
+        ),
+        note=conditions,
+    ),
     "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
     "decoding-length": replace(
         _models(

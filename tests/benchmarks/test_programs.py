@@ -13,11 +13,14 @@ import torch
 
 from benchmarks import (
     attention,
+    carried_precision,
     checkouts,
     corpus,
     decode_step,
     decoding,
     gate,
+    language_model_training,
+    long_runs,
     models,
     program,
     training,
@@ -304,3 +307,73 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["checkouts", str(tmp_path)])
     with pytest.raises(SystemExit, match="expected a checkout with a folder fwp_fairseq"):
         checkouts.main()
+
+
+@pytest.mark.needs("native")
+def test_long_runs(tmp_path, data, capsys):
+    arguments = [
+        "--record",
+        str(tmp_path),
+        "--count",
+        "12",
+        "--only",
+        "calls|document-dpfp256|continued-softmax|updates-delta",
+    ]
+    assert long_runs.main(arguments) == 0
+    rows = shown(tmp_path, "long-runs")
+    assert [row["what"] for row in rows] == [
+        "12 calls of beam search", "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
+    ]  # fmt: skip
+    for record in records.read(tmp_path):
+        assert [point["done"] for point in record["points"]] == [2, 4, 6, 8, 10, 12]
+        assert all(point["seconds"] > 0 and point["resident_bytes"] > 2**26 for point in record["points"])
+    assert "tokens of a text" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        long_runs.main(["--count", "9"])
+    assert "--count: expected 10 or more, found 9" in capsys.readouterr().err
+
+
+@pytest.mark.needs("native")
+def test_carried_precision(tmp_path):
+    assert carried_precision.main(["--record", str(tmp_path), "--positions", "3000"]) == 0
+    rows = shown(tmp_path, "carried-precision")
+    assert [(row["type"], row["rule"]) for row in rows] == [
+        (dtype, rule) for dtype in ("float32", "bfloat16") for rule in ("sum", "delta", "gated")
+    ]
+    for record in records.read(tmp_path):
+        assert [point["positions"] for point in record["points"]] == [1000, 3000]
+        limit = {"float32": 1e-5, "bfloat16": 1e-2}[record["dtype"]]
+        assert all(0 < point["out"] < limit and 0 < point["W"] < 1e-5 for point in record["points"])
+
+
+@pytest.mark.needs("native")
+def test_language_model_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(language_model_training, "CASES", [language_model_training.Case("mini", 8)])
+    monkeypatch.setattr(language_model_training, "ROWS", ("elu", "delta256-carried", "delta256"))
+    assert language_model_training.main(["--record", str(tmp_path), "--seconds", "0.01"]) == 0
+    rows = shown(tmp_path, "language-model-training")
+    assert [(row["attention"], row["rule"], row["state"]) for row in rows] == [
+        ("softmax", "–", "–"), ("dpfp", "delta", "–"), ("elu", "sum", "–"), ("dpfp", "delta", "carried")
+    ]  # fmt: skip
+    assert float(rows[-1]["over the same without carried state"]) > 0 and rows[-1]["against target"] != "–"
+    assert "of the same without carried state" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", ["loss", "gradient"])
+def test_a_wrong_language_model_is_not_timed(monkeypatch, wrong):
+    case = language_model_training.Case("mini", 8)
+    built = language_model_training.language_model.build
+
+    def build(size, row, *more, **words):
+        task, model = built(size, row, *more, **words)
+        if "reference" not in more:
+            model.decoder.layers[0].fc2.register_full_backward_hook(
+                lambda module, before, after: tuple(x if wrong == "loss" else x * 1.01 for x in before)
+            )
+            if wrong == "loss":
+                model.decoder.register_forward_hook(lambda module, given, out: (out[0] * 1.01, out[1]))
+        return task, model
+
+    monkeypatch.setattr(language_model_training.language_model, "build", build)
+    with pytest.raises(gate.Refused, match=f"error of the {wrong}"):
+        language_model_training._check(case, "elu")

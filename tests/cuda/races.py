@@ -15,7 +15,6 @@ from tests.cuda.test_kernels import DPFP, make
 from tests.ops.test_decoding import HEADS
 from tests.pairs import covering
 
-RULES = ("sum", "delta", "gated")
 DTYPES = (torch.float16, torch.float32)
 # What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
 # portions of inputs, slabs of features, segments.
@@ -106,13 +105,13 @@ class Case:
 
 def cases() -> list[Case]:
     """Every direction, shape, rule, type and order."""
-    calls = itertools.product(DIRECTIONS, SHAPES, RULES, DTYPES, (True, False))
-    steps = itertools.product(("decode",), DECODED, RULES, DTYPES)
+    calls = itertools.product(DIRECTIONS, SHAPES, kernels.RULES, DTYPES, (True, False))
+    steps = itertools.product(("decode",), DECODED, kernels.RULES, DTYPES)
     return [Case(*given) for given in (*calls, *steps)]
 
 
 def fewer_cases() -> list[Case]:
     """Some of them, in which any three of direction, shape, rule, type and order meet."""
-    calls = covering(DIRECTIONS, tuple(SHAPES), RULES, DTYPES, (True, False), strength=3)
-    steps = covering(("decode",), tuple(DECODED), RULES, DTYPES)
+    calls = covering(DIRECTIONS, tuple(SHAPES), kernels.RULES, DTYPES, (True, False), strength=3)
+    steps = covering(("decode",), tuple(DECODED), kernels.RULES, DTYPES)
     return [Case(*given) for given in (*calls, *steps)]

@@ -134,5 +134,5 @@ def barriers(*loaded: ctypes.CDLL) -> set[tuple[str, str]]:
     found = set()
     for one in loaded:
         one.fwp_shim_places.restype = ctypes.c_char_p
-        found |= {tuple(line.split(" ", 1)) for line in one.fwp_shim_places(1).decode().splitlines()}
+        found |= {tuple(line.split(" ", 1)) for line in one.fwp_shim_places().decode().splitlines()}
     return found

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.cuda import kernels
-from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, NORMALIZERS, by_shim, compare, make
+from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, NORMALIZERS, compare, make, same_in_both_orders
 from tests.cuda.test_segments import mask
 from tests.pairs import covering
 
@@ -71,17 +71,10 @@ def test_states_in_many_columns(length, limit, dtype, device):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_the_order_of_threads_does_not_matter(dtype):
-    """A missing barrier makes the two orders differ."""
     for length, state, causal, feature_map in (
         (40, False, True, DPFP),
         (140, True, True, DPFP),
         (70, True, False, FEATURE_MAPS[1]),
     ):
         x, phi = make("gated", length, length, dtype=dtype, H=1, feature_map=feature_map, state=state)
-        options = dict(
-            causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, key_padding_mask=None,
-            return_state=state,
-        )  # fmt: skip
-        first, second = (by_shim("gated", x, schedule=schedule, **options) for schedule in (0, 1))
-        for name, y in first.items():
-            assert torch.equal(y, second[name]), name
+        same_in_both_orders("gated", x, phi, causal=causal, key_padding_mask=None, return_state=state)

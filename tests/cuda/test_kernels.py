@@ -1,5 +1,6 @@
 """The CUDA kernels against the reference in float64, values and gradients: on the shim, and on a GPU if any."""
 
+import ctypes
 import itertools
 
 import pytest
@@ -108,6 +109,14 @@ def by_shim(
     gradients = kernels.backward(grad_out, grad_W=grad_W, grad_z=grad_z, **given)
     found = {"out": out, "W": W, "z": z} | {f"gradient of {n}": g for n, g in gradients.items()}
     return {n: y for n, y in found.items() if y is not None}
+
+
+def same_in_both_orders(rule: str, x: dict[str, Tensor], phi, **options) -> None:
+    """Asserts that the order of the shim's threads does not matter: a missing barrier makes the two orders differ."""
+    options = dict(phi=phi, normalize_features=True, normalize_output=True, eps=1e-6) | options
+    first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
+    for name, y in first.items():
+        assert torch.equal(y, second[name]), name
 
 
 def compare(
@@ -319,18 +328,11 @@ def test_zero_denominators_and_beta(dtype, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_the_order_of_threads_does_not_matter(rule, dtype):
-    """A missing barrier makes the two orders differ."""
     pads = torch.zeros(1, 40, dtype=torch.bool)
     pads[0, 30:] = True
     for state, feature_map in ((False, DPFP), (True, DPFP), (True, ("favor", {"m": 70}))):
         x, phi = make(rule, 40, 40, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
-        options = dict(
-            causal=True, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi, key_padding_mask=pads,
-            return_state=state,
-        )  # fmt: skip
-        first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
-        for name, y in first.items():
-            assert torch.equal(y, second[name]), name
+        same_in_both_orders(rule, x, phi, causal=True, key_padding_mask=pads, return_state=state)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -352,3 +354,13 @@ def test_what_padded_keys_hold_reaches_nothing(rule, causal, dtype):
             assert torch.equal(found[name], y), name
         for name in ("k", "v"):
             assert (found[f"gradient of {name}"][pads] == 0).all()
+
+
+def test_an_unknown_rule_is_an_error():
+    x, phi = make("sum", 5, 5, dtype=torch.float16, H=1)
+    call = kernels.make_call(
+        **x, rule="sum", feature_map=phi, causal=True, normalize_features=True, normalize_output=False
+    )
+    call.rule = len(kernels.RULES)
+    for launched in (kernels.kernels().fwp_shim_forward, kernels.kernels().fwp_shim_backward):
+        assert launched(ctypes.byref(call), 0) == b"the call's rule is unknown"

@@ -8,7 +8,17 @@ from torch import Tensor
 
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels
-from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, MAPS, NORMALIZERS, by_shim, compare, make
+from tests.cuda.test_kernels import (
+    DEVICES,
+    DPFP,
+    LIMITS,
+    MAPS,
+    NORMALIZERS,
+    by_shim,
+    compare,
+    make,
+    same_in_both_orders,
+)
 from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
@@ -167,13 +177,7 @@ def test_zero_denominators(rule, dtype, device):
 )
 def test_the_order_of_threads_does_not_matter(causal, rule, dtype, state, feature_map):
     x, phi = make(rule, 140, 140, dtype=dtype, H=1, feature_map=feature_map, state=state, d_key=8)
-    options = dict(
-        causal=causal, normalize_features=True, normalize_output=True, eps=1e-6, phi=phi,
-        key_padding_mask=mask(1, 140), return_state=state,
-    )  # fmt: skip
-    first, second = (by_shim(rule, x, schedule=schedule, **options) for schedule in (0, 1))
-    for name, y in first.items():
-        assert torch.equal(y, second[name]), name
+    same_in_both_orders(rule, x, phi, causal=causal, key_padding_mask=mask(1, 140), return_state=state)
 
 
 @pytest.mark.parametrize("rule", RULES)

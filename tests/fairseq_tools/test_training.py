@@ -63,7 +63,12 @@ def test_starts_without_warnings(tools):
 
 
 # fairseq's own choice of batches, as in a training that began before the plugin chose batches.
-OWN_BATCHES = "from fairseq.tasks import FairseqTask; FairseqTask.get_batch_iterator.keeps_batches = True"
+OWN_BATCHES = """
+from fairseq.tasks import FairseqTask
+own = FairseqTask.get_batch_iterator
+import fwp_fairseq.compat
+FairseqTask.get_batch_iterator = own
+"""
 
 
 @pytest.mark.parametrize(("name", "begun_with"), [("mixed", ""), ("favor", OWN_BATCHES)], ids=["mixed", "favor"])

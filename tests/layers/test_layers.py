@@ -9,24 +9,18 @@ from fwp_fairseq.modules import FastWeightAttention as FairseqAttention
 from tests.tolerances import assert_close
 
 EMBED, HEADS, BATCH, LENGTH = 12, 2, 3, 9
-# (feature map, rule, normaliser, norm of queries and keys, norm of what is read, d_dot)
 OPTIONS = {
-    "dpfp-sum": ("dpfp", "sum", "auto", "none", "none", 24),
-    "elu-delta": ("elu", "delta", "auto", "l2", "rms", None),
-    "favor-gated": ("favor", "gated", "both", "none", "none", 16),
-    "hedgehog-delta": ("hedgehog", "delta", "l2", "none", "none", 8),
-    "rfa-gated": ("rfa", "gated", "auto", "none", "none", 32),
+    "dpfp-sum": SiteConfig("dpfp", 24, "sum", "auto"),
+    "elu-delta": SiteConfig("elu", None, "delta", "auto", qk_norm="l2", output_norm="rms"),
+    "favor-gated": SiteConfig("favor", 16, "gated", "both"),
+    "hedgehog-delta": SiteConfig("hedgehog", 8, "delta", "l2"),
+    "rfa-gated": SiteConfig("rfa", 32, "gated", "auto"),
 }
 SITES = {"decoder": True, "encoder": False, "cross": False}
 
 
 def build(case: str, causal=True, **options) -> FastWeightAttention:
-    feature_map, rule, normalizer, qk_norm, output_norm, d_dot = OPTIONS[case]
-    layer = FastWeightAttention(
-        EMBED, HEADS, causal=causal, feature_map=feature_map, update_rule=rule, normalizer=normalizer, qk_norm=qk_norm,
-        output_norm=output_norm, d_dot=d_dot, **options,
-    )  # fmt: skip
-    return layer.double().eval()
+    return FastWeightAttention(EMBED, HEADS, causal=causal, **OPTIONS[case]._asdict(), **options).double().eval()
 
 
 def random(length=LENGTH, width=EMBED):
@@ -42,11 +36,9 @@ def pads(length=LENGTH):
 @pytest.mark.parametrize("case", OPTIONS)
 @torch.no_grad()
 def test_the_same_weights_give_what_fairseqs_module_gives(case):
-    feature_map, rule, normalizer, qk_norm, output_norm, d_dot = OPTIONS[case]
-    config = SiteConfig(feature_map, d_dot, rule, normalizer, qk_norm=qk_norm, output_norm=output_norm)
     for site, causal in SITES.items():
         width = 10 if site == "cross" else EMBED
-        theirs = FairseqAttention(EMBED, HEADS, site=site, config=config, source_dim=width).double().eval()
+        theirs = FairseqAttention(EMBED, HEADS, site=site, config=OPTIONS[case], source_dim=width).double().eval()
         layer = build(case, causal, source_dim=width)
         layer.load_state_dict(theirs.state_dict())
         x, source = random(), random(7, width)

@@ -26,6 +26,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : DecayGradient<P,
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::value_tiles, Base::states, Base::several, Base::w;
   static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
+  static_assert(RULE == Rule::sum || DELTA || GATED);
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values,
       typename Base::Tile, typename Base::Operands;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;

@@ -9,6 +9,18 @@ namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
+// Calls f(RuleConstant<rule>{}), which starts a kernel; returns what it returns: null, or what is wrong.
+template <Rule R> struct RuleConstant {
+  static constexpr Rule value = R;
+};
+#define FWP_RULE_CASE(name) \
+  case Rule::name: return f(RuleConstant<Rule::name>{});
+template <class F> const char* with_rule(Rule rule, F f) {
+  switch (rule) { FWP_RULES(FWP_RULE_CASE) }
+  return "the call's rule is unknown";
+}
+#undef FWP_RULE_CASE
+
 // A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: the call's type.
 template <class V> struct Rows {
   V* data;

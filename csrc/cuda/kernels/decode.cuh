@@ -69,6 +69,7 @@ FWP_DEVICE Float2 rolled(Float2 before, Float2 pair) { return {before.y, pair.x}
 template <class P, Rule RULE> struct Decoder {
   static constexpr int N = RULE == Rule::delta ? 2 : 1;
   static constexpr bool gated = RULE == Rule::gated;
+  static_assert(RULE == Rule::sum || RULE == Rule::delta || gated);
   using Element = typename P::Element;
   using Pair = typename P::Pair;
   static constexpr int octets = (fetched + 15) / 16;  // eights of a position for each of its two lanes
@@ -88,6 +89,7 @@ template <class P, Rule RULE> struct Decoder {
   float gathered[N][columns], denominator[N], factor[2];
   float product;  // q.k
   float* weights;  // gated: of each position, behind them that of the state; where the numerators come later
+  static_assert(most_weighed < decode_warps * 2 * column_block);
 
   FWP_DEVICE explicit Decoder(const DecodeCall& call)
       : c(call), thread(thread_index()), lane(thread % 32), warp(thread / 32), g(lane / 4), t(lane % 4) {
@@ -488,15 +490,15 @@ template <class P> int decode_bytes_of(const DecodeCall& c) {
 template <class P> const char* launch_decode(const DecodeCall& c, void* stream) {
   const bool writes = c.k.data;
   const int heads = c.rows * c.heads * column_blocks(c), bytes = decode_bytes_of<P>(c);
-  const auto kernel = c.rule == Rule::gated            ? decode_kernel<P, Rule::gated>
-                      : writes && c.rule == Rule::delta ? decode_kernel<P, Rule::delta>
-                                                         : decode_kernel<P, Rule::sum>;
-  if (!writes) return launch(kernel, heads * c.tokens, decode_threads, bytes, static_cast<Stream>(stream), c);
-  const char* error = nullptr;
-  DecodeCall one = c;  // one launch a token: each reads what the one before wrote
-  for (one.token = 0; one.token < c.tokens && !error; ++one.token)
-    error = launch(kernel, heads, decode_threads, bytes, static_cast<Stream>(stream), one);
-  return error;
+  return with_rule(writes || c.rule != Rule::delta ? c.rule : Rule::sum, [&](auto rule) -> const char* {
+    const auto kernel = decode_kernel<P, decltype(rule)::value>;
+    if (!writes) return launch(kernel, heads * c.tokens, decode_threads, bytes, static_cast<Stream>(stream), c);
+    const char* error = nullptr;
+    DecodeCall one = c;  // one launch a token: each reads what the one before wrote
+    for (one.token = 0; one.token < c.tokens && !error; ++one.token)
+      error = launch(kernel, heads, decode_threads, bytes, static_cast<Stream>(stream), one);
+    return error;
+  });
 }
 
 }  // namespace fwp::gpu

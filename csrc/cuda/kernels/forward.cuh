@@ -28,6 +28,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
   static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
+  static_assert(RULE == Rule::sum || DELTA || GATED);
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
   // A block with a state serves `columns` columns of values from `column` on, any other all of them.

@@ -18,7 +18,7 @@ template <class P, Rule R, Kind K> const char* launch_forward(const Call& call, 
 template <class P, Rule R, Kind K> const char* launch_backward(const Call& call, void* stream);
 
 template <class P, Rule R, Kind K> const char* launched(const Call& call, bool backward, void* stream) {
-  if constexpr (!has_instance<R, K>(std::is_same_v<P, Single>)) return "no instance";  // kind_of never asks for it
+  if constexpr (!has_instance(R, K, std::is_same_v<P, Single>)) return "no instance";  // kind_of never asks for it
   else return backward ? launch_backward<P, R, K>(call, stream) : launch_forward<P, R, K>(call, stream);
 }
 template <class P, Rule R> const char* launched(const Call& call, bool backward, void* stream) {
@@ -26,15 +26,14 @@ template <class P, Rule R> const char* launched(const Call& call, bool backward,
     case Kind::plain: return launched<P, R, Kind::plain>(call, backward, stream);
     case Kind::favor: return launched<P, R, Kind::favor>(call, backward, stream);
     case Kind::state: return launched<P, R, Kind::state>(call, backward, stream);
-    default: return launched<P, R, Kind::general>(call, backward, stream);
+    case Kind::general: return launched<P, R, Kind::general>(call, backward, stream);
   }
+  return "no instance";
 }
 template <class P> const char* launched(const Call& call, bool backward, void* stream) {
-  switch (call.rule) {
-    case Rule::sum: return launched<P, Rule::sum>(call, backward, stream);
-    case Rule::delta: return launched<P, Rule::delta>(call, backward, stream);
-    default: return launched<P, Rule::gated>(call, backward, stream);
-  }
+  return with_rule(call.rule, [&](auto rule) {
+    return launched<P, decltype(rule)::value>(call, backward, stream);
+  });
 }
 inline const char* launched(const Call& call, bool backward, void* stream) {
   return call.type == Type::float32 ? launched<Single>(call, backward, stream) : launched<Half>(call, backward, stream);

@@ -35,16 +35,15 @@ enum class Kind { plain, favor, state, general };
 constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
 template <Kind K> constexpr bool has_states = serves_states(K);
 // The gated rule has fewer instances, so as to have less to compile: where one is missing, `general` serves.
-template <Rule R, Kind K> constexpr bool has_instance(bool single) {
-  if (K == Kind::favor) return R != Rule::gated && !single;  // with float operands fit never asks for it
-  return R != Rule::gated || !single || serves_states(K);
+constexpr bool has_instance(Rule rule, Kind kind, bool single) {
+  if (kind == Kind::favor) return rule != Rule::gated && !single;  // float operands never stand together, see fit
+  return rule != Rule::gated || !single || serves_states(kind);
 }
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_segmented(c);
-  if (c.rule == Rule::gated && (c.m || (!states && c.type == Type::float32))) return Kind::general;
-  if (c.m) return c.together && !states ? Kind::favor : Kind::general;
-  if ((!c.nu && c.d_dot > slab_rows) || (states && !c.resident)) return Kind::general;
-  return states ? Kind::state : Kind::plain;
+  const bool general = c.m ? !c.together || states : (!c.nu && c.d_dot > slab_rows) || (states && !c.resident);
+  const Kind kind = general ? Kind::general : states ? Kind::state : c.m ? Kind::favor : Kind::plain;
+  return has_instance(c.rule, kind, c.type == Type::float32) ? kind : Kind::general;
 }
 template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == short_segment;
 // A forward with states has few blocks, so each has twice the warps: one team for the queries, one for the keys.

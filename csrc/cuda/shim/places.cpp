@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 namespace fwp::gpu::shim {
 namespace {
@@ -9,12 +10,12 @@ namespace {
 std::set<std::string> met;
 std::set<std::string> left_out;
 
-}  // namespace
-
-std::string name_of(Site site) {
+std::string name_of(Site site) {  // file:line
   const std::string path = site.file;
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(site.line);
 }
+
+}  // namespace
 
 void note_place(const char* barrier, const Site* sites, int count) {
   std::set<std::string> names;
@@ -31,11 +32,11 @@ bool is_left_out(Site site) { return !left_out.empty() && left_out.count(name_of
 
 using namespace fwp::gpu::shim;
 
-extern "C" const char* fwp_shim_places(int forget) {
+extern "C" const char* fwp_shim_places() {
   static std::string text;
   text.clear();
   for (const std::string& line : met) text += line + "\n";
-  if (forget) met.clear();
+  met.clear();
   return text.c_str();
 }
 

@@ -8,7 +8,7 @@
 #include "../kernels/block.cuh"
 
 using namespace fwp::gpu;
-using fwp::Map, fwp::Rule, fwp::rule_names;
+using fwp::Map, fwp::rule_names;
 
 // Both kinds of call have these members.
 template <class C> C call() {
@@ -24,7 +24,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
   if (!exists<LT, K>) return;
   constexpr const char* names[] = {"plain", "favor", "state", "general"};
   for (bool backward : {false, true})
-    for (Rule rule : {Rule::sum, Rule::delta, Rule::gated}) {
+    for (const char* rule : rule_names) {
       Call c = call<Call>();
       float state = 0;
       c.targets = c.sources = c.segment = LT;
@@ -35,7 +35,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       if (c.map == Map::favor) c.nu = 0, c.m = c.d_dot / 2;
       lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                  rule_names[int(rule)], names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
+                  rule, names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
                   bytes_of<P>(c, backward));
     }
 }

@@ -1,0 +1,50 @@
+"""Runs the line of docs/distributed.md for submitit's launcher on a small training. SLURM's programs are stand-ins."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+# sbatch keeps the batch file and runs it; srun runs the command behind its options, as the one task of job 7.
+SBATCH = '#!/bin/sh\nfor file; do :; done\ncp "$file" batch.sh\nsh "$file" >log 2>&1 &\necho Submitted batch job 7\n'
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do case $1 in --output | --error) shift ;; esac; shift; done
+SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=localhost SLURM_NTASKS=1 SLURM_NODEID=0 SLURM_PROCID=0 \\
+    SLURM_LOCALID=0 exec "$@"
+"""
+SACCT = "#!/bin/sh\necho 'JobID|State'\necho '7|RUNNING'\n"
+
+
+def test_documented_line(tools):
+    for name in ("scripts", "fwp_fairseq"):
+        (tools.folder / name).symlink_to(ROOT / name)
+    slurm = tools.folder / "slurm"
+    slurm.mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
+        (slurm / name).write_text(text)
+        (slurm / name).chmod(0o755)
+    text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
+    line = next(block for block in text.split("```\n")[1::2] if block.startswith("fairseq-hydra-train -m"))
+    words = shlex.split(line.replace("\\\n", " ").replace("wmt14_bleu_vs_d_dot", "multi30k_tiny"))
+    path = f"PATH={slurm}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    small = [f"task.data={tools.folder}/bin", "optimization.max_update=2", f"hydra.run.dir={tools.folder}/run"]
+    tools.command("/usr/bin/env", path, *words, *small).ok()
+
+    batch = (tools.folder / "batch.sh").read_text(encoding="utf-8")
+    for wanted in (
+        "partition=NAME",
+        "gpus-per-node=8",
+        "ntasks-per-node=1",
+        "cpus-per-task=32",
+        "mem=128GB",
+        "time=5760",
+    ):
+        assert f"#SBATCH --{wanted}\n" in batch
+    assert re.search(rf"srun .*{re.escape(str(Path(sys.executable).parent))}/python", batch)
+    (checkpoint,) = tools.folder.glob("**/checkpoint_last.pt")
+    assert tools.load(str(checkpoint.relative_to(tools.folder)))["optimizer_history"][-1]["num_updates"] == 2
