@@ -50,13 +50,11 @@ template <class T> struct Recurrent {
 
   static bool is_pad(const Call& c, idx b, idx t) { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
 
-  // The columns of a matrix are gone through a few vectors at a time, which stay in registers: C of them, or, beyond 4,
-  // 4 after 4. columns(first, Int<C>) is called for each such group.
-  template <class F> static FWP_INLINE void for_groups(idx D, F f) {
-    idx j = 0;
-    for (; j + 4 * W <= D; j += 4 * W) f(j, Int<4>{});
-    if (j + 2 * W <= D) { f(j, Int<2>{}); j += 2 * W; }
-    if (j + W <= D) f(j, Int<1>{});
+  // The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called
+  // for groups of C vectors, and then of fewer.
+  template <int C = 4, class F> static FWP_INLINE void for_groups(idx D, F f, idx j = 0) {
+    for (; j + C * W <= D; j += C * W) f(j, Int<C>{});
+    if constexpr (C > 1) for_groups<C / 2>(D, f, j);
   }
 
   // y = sum_i x_i row i.
@@ -296,56 +294,61 @@ template <class T> struct RecurrentNet : Recurrent<T> {
     for (idx j = 0; j < D; j += W) store<T>(f + j, tanh(load(y + j)));
   }
 
-  // to = parts + f A, n numbers; to has room for whole groups of vectors.
-  static void feed(T* to, const T* parts, const T* f, const T* A, idx d, idx n) {
-    idx j = 0;
-    const auto group = [&](auto C) FWP_INLINE_LAMBDA {
+  // Rows of A and parts in scratch begin at whole vectors: rows of 3 d + 1 numbers would straddle cache lines.
+  static idx padded_parts(const Call& c) { return round_up(3 * c.d + 1, W); }
+  static std::size_t scratch(const Call& c) {
+    return Base::scratch(c) + (Base::padded(c) + 2) * padded_parts(c);
+  }
+
+  static T* fetch_weight(T* to, const Call& c, idx h, idx D, idx N) {
+    const idx d = c.d, n = 3 * d + 1;
+    for (idx i = 0; i < D; ++i) Base::fetch(to + i * N, i < d ? c.weight + (h * d + i) * n : nullptr, n, N);
+    return to + D * N;
+  }
+  // x += f A, N numbers.
+  static void feed(T* x, const T* f, const T* A, idx d, idx N) {
+    Base::template for_groups<8>(N, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> total[C.value];
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { total[c] = load(parts + j + c * W); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { total[c] = load(x + j + c * W); });
       for (idx i = 0; i < d; ++i) {
         const Vec<T> a = splat(f[i]);
-        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { total[c] += a * load(A + i * n + j + c * W); });
+        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { total[c] += a * load(A + i * N + j + c * W); });
       }
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(to + j + c * W, total[c]); });
-      j += C.value * W;
-    };
-    while (j + 8 * W <= n) group(Int<8>{});
-    if (j + 4 * W <= n) group(Int<4>{});
-    if (j + 2 * W <= n) group(Int<2>{});
-    if (j + W <= n) group(Int<1>{});
-    for (; j < n; ++j) {
-      T total = parts[j];
-      for (idx i = 0; i < d; ++i) total += f[i] * A[i * n + j];
-      to[j] = total;
-    }
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(x + j + c * W, total[c]); });
+    });
   }
-  // df_i = row i of A . dparts.
-  static void feed_back(T* df, const T* dparts, const T* A, idx d, idx n) {
-    for (idx i = 0; i < d; ++i) {
-      const T* row = A + i * n;
-      Vec<T> even{}, odd{};
-      idx j = 0;
-      for (; j + 2 * W <= n; j += 2 * W) {
-        even += load(row + j) * load(dparts + j);
-        odd += load(row + j + W) * load(dparts + j + W);
+  // df_i = row i of A . dparts, D numbers.
+  static void feed_back(T* df, const T* dparts, const T* A, idx D, idx N) {
+    for (idx i = 0; i < D; i += W) {
+      Vec<T> sums[W];
+      for (idx r = 0; r < W; ++r) {
+        const T* row = A + (i + r) * N;
+        Vec<T> even{}, odd{};
+        idx j = 0;
+        for (; j + 2 * W <= N; j += 2 * W) {
+          even += load(row + j) * load(dparts + j);
+          odd += load(row + j + W) * load(dparts + j + W);
+        }
+        if (j < N) even += load(row + j) * load(dparts + j);
+        sums[r] = even + odd;
       }
-      if (j + W <= n) { even += load(row + j) * load(dparts + j); j += W; }
-      T total = sum_of_lanes<T>(even + odd);
-      for (; j < n; ++j) total += row[j] * dparts[j];
-      df[i] = total;
+      store<T>(df + i, sum_of_rows<T>(sums));
     }
   }
 
   static void forward(const Call& c, idx b, idx h, T* own) {
     const idx d = c.d, D = Base::padded(c), n = 3 * d + 1, head = b * c.heads + h;
-    T *R = own, *y = R + D * D, *f = y + D, *q = f + D, *k = q + D, *x = k + D, *u = x + D, *next = u + D;
-    const T* A = c.weight + h * d * n;
+    const idx N = padded_parts(c);
+    T *R = own, *y = R + D * D, *f = y + D, *q = f + D, *k = q + D, *x = k + D, *u = x + D, *next = u + D, *A = next + D;
+    T* fed = fetch_weight(A, c, h, D, N);
     Base::fetch_matrix(R, c.initial_R ? c.initial_R + head * d * d : nullptr, d, D);
     Base::fetch(y, c.initial_y ? c.initial_y + head * d : nullptr, d, D);
     for (idx t = 0; t < c.length; ++t) {
-      T *fed = c.fed_parts.at(b, t, h), *out = c.out.at(b, t, h), *written = c.written.at(b, t, h);
+      T *to = c.fed_parts.at(b, t, h), *out = c.out.at(b, t, h), *written = c.written.at(b, t, h);
       tanh_of(f, y, D);
-      feed(fed, c.parts.at(b, t, h), f, A, d, n);
+      Base::fetch(fed, c.parts.at(b, t, h), n, N);
+      feed(fed, f, A, d, N);
+      for (idx i = 0; i < n; ++i) to[i] = fed[i];
       Base::fetch(x, fed, d, D);
       phi(q, x, c, D);
       if (Base::is_pad(c, b, t)) {
@@ -371,8 +374,10 @@ template <class T> struct RecurrentNet : Recurrent<T> {
   static void backward(const Call& c, idx b, idx h, T* own) {
     const idx d = c.d, D = Base::padded(c), n = 3 * d + 1, head = b * c.heads + h;
     T *R = own, *G = R + D * D, *y = G + D * D, *f = y + D, *q = f + D, *k = q + D, *u = k + D, *e = u + D, *dq = e + D;
-    T *g = dq + D, *old = g + D, *dk = old + D, *s = dk + D, *carried = s + D, *df = carried + D, *x = df + D;
-    const T* A = c.weight + h * d * n;
+    T *g = dq + D, *old = g + D, *dk = old + D, *s = dk + D, *carried = s + D, *df = carried + D, *x = df + D, *A = x + D;
+    const idx N = padded_parts(c);
+    T* dparts = fetch_weight(A, c, h, D, N);
+    for (idx i = 0; i < N; ++i) dparts[i] = 0;
     Base::fetch_matrix(R, c.last_R + head * d * d, d, D);
     Base::fetch_matrix(G, c.grad_R ? c.grad_R + head * d * d : nullptr, d, D);
     Base::fetch(carried, c.grad_y ? c.grad_y + head * d : nullptr, d, D);
@@ -383,7 +388,6 @@ template <class T> struct RecurrentNet : Recurrent<T> {
       Base::fetch(y, before < 0 ? start : c.found.at(b, before, h), d, D);
       tanh_of(f, y, D);
       const T* fed = c.found_parts.at(b, t, h);
-      T* to = c.grad_parts.at(b, t, h);
       Base::fetch(e, c.grad_out.at(b, t, h), d, D);
       Base::fetch(x, fed, d, D);
       phi(q, x, c, D);
@@ -391,7 +395,7 @@ template <class T> struct RecurrentNet : Recurrent<T> {
       const bool pad = Base::is_pad(c, b, t);
       if (pad) {
         Base::only_read(R, G, e, q, dq, d, D);
-        for (idx i = d; i < n; ++i) to[i] = 0;
+        for (idx i = d; i < n; ++i) dparts[i] = 0;
       } else {
         for (idx j = 0; j < D; j += W) store<T>(e + j, load(e + j) + load(carried + j));
         Base::fetch(x, fed + d, d, D);
@@ -404,15 +408,17 @@ template <class T> struct RecurrentNet : Recurrent<T> {
         phi_back(dk, k, fed + d, c, D);
         T total = 0;
         for (idx i = 0; i < d; ++i) {
-          to[d + i] = dk[i];
-          to[2 * d + i] = s[i];
+          dparts[d + i] = dk[i];
+          dparts[2 * d + i] = s[i];
           total += g[i] * (fed[2 * d + i] - old[i]);
         }
-        to[3 * d] = total * beta * (1 - beta);
+        dparts[3 * d] = total * beta * (1 - beta);
       }
       phi_back(dq, q, fed, c, D);
-      for (idx i = 0; i < d; ++i) to[i] = dq[i];
-      feed_back(df, to, A, d, n);
+      for (idx i = 0; i < d; ++i) dparts[i] = dq[i];
+      T* to = c.grad_parts.at(b, t, h);
+      for (idx i = 0; i < n; ++i) to[i] = dparts[i];
+      feed_back(df, dparts, A, D, N);
       for (idx i = 0; i < d; ++i) carried[i] = (pad ? carried[i] : T(0)) + df[i] * (1 - f[i] * f[i]);
     }
     if (c.grad_initial_R) Base::put_matrix(c.grad_initial_R + head * d * d, G, d, D);
@@ -422,5 +428,5 @@ template <class T> struct RecurrentNet : Recurrent<T> {
 };
 
 template <class T>
-constexpr RecurrenceKernels<T> recurrence_kernels{Recurrent<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward,
+constexpr RecurrenceKernels<T> recurrence_kernels{RecurrentNet<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward,
                                                   RecurrentNet<T>::forward, RecurrentNet<T>::backward};
