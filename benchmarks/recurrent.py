@@ -72,11 +72,11 @@ def call(name: str, case: Case, device: str) -> Call:
             return layer(x)[0]
     elif layer.fast_net is None:
         with torch.no_grad():
-            q, (k, v, beta) = layer._project_queries(x), layer._project(x, None)
-        given = [y.requires_grad_() for y in (q, k, v, beta)]
+            q, (k, v, strengths) = layer._project_queries(x), layer._project(x, None)
+        given = [y.requires_grad_() for y in (q, k, v, strengths["beta"])]
 
         def run():
-            return layer._operate(*given, None)[0]
+            return layer._operate(*given[:3], {"beta": given[3]}, None)[0]
     else:
         with torch.no_grad():
             parts = {part: y.detach() for part, y in layer._parts(x).items()}

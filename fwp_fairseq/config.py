@@ -7,6 +7,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .feature_maps import FEATURE_MAPS, parameter_for
 from .layers.site_config import (
+    BETA_RANGES,
     FAST_NETS,
     NORMALIZERS,
     OUTPUT_NORMS,
@@ -31,6 +32,7 @@ _OPTIONS = {
     "fast_net": "fast net",
     "fast_net_depth": "blocks of the fast net mlp",
     "recurrent": "feedback of the output",
+    "beta_range": "range of beta",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -44,6 +46,7 @@ QkNormChoice = ChoiceEnum(list(QK_NORMS))
 OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
 FastNetChoice = ChoiceEnum(list(FAST_NETS))
 RecurrentChoice = ChoiceEnum(list(RECURRENT))
+BetaRangeChoice = ChoiceEnum(list(BETA_RANGES))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
@@ -109,6 +112,13 @@ class _CommonConfig(FairseqDataclass):
             "tanh (the flag alone) or softmax: with --fwp-fast-net linear the Recurrent Delta Net; for the decoder's "
             "self-attention, with the delta rule",
             "argparse_const": "tanh",
+        },
+    )
+    fwp_beta_range: BetaRangeChoice = field(
+        default="0-1",
+        metadata={
+            "help": "write strengths of the delta and gated_delta rules: 0-1, or 0-2, where a write above 1 gives what "
+            "the key held the opposite sign; meant for keys of length 1 (--fwp-normalizer l2)"
         },
     )
     fwp_backend: BackendChoice = field(

@@ -118,6 +118,7 @@ def attend(
     k,
     v,
     beta=None,
+    alpha=None,
     *,
     phi=identity,
     causal=True,
@@ -161,6 +162,15 @@ def attend(
                         share = beta[b, s, h]
                         weights = (1 - share) * weights + share * np.outer(value, key)
                         seen = (1 - share) * seen + share * key
+                    elif rule == "gated_delta":  # Yang, Kautz and Hatamizadeh 2025, Eq. 10
+                        weights, seen, rate = alpha[b, s, h] * weights, alpha[b, s, h] * seen, beta[b, s, h]
+                        if normalize_output:
+                            weights = weights + rate * np.outer(value - read(weights, seen, key), key)
+                        else:
+                            weights = weights @ (np.eye(d_dot) - rate * np.outer(key, key)) + rate * np.outer(
+                                value, key
+                            )
+                        seen = seen + key
                     else:
                         raise AssertionError(rule)
                 if causal:

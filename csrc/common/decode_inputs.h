@@ -48,7 +48,7 @@ struct Block {
     check_held("written", written, keys.scalar_type());
     TORCH_CHECK_VALUE(count >= 0 && count <= room() - writing, op, ": the block has room for ", room(),
                       " positions, got count = ", count, " and ", writing, " to write");
-    TORCH_CHECK_VALUE((rule == Rule::gated) == strengths.has_value(), op, ": strengths are ",
+    TORCH_CHECK_VALUE(decays(rule) == strengths.has_value(), op, ": strengths are ",
                       strengths ? "given" : "missing", " for the rule ", name_of(rule));
     if (strengths) {
       check_shape(op, "strengths", *strengths, {room(), stored(), heads()});
@@ -120,16 +120,16 @@ struct Block {
 // What a step adds to a block: queries, and what is to be written, if anything.
 struct Step {
   Tensor q;
-  OptionalTensor k, v, beta, key_padding_mask, projection;
+  OptionalTensor k, v, beta, alpha, key_padding_mask, projection;
   double input_scale;
   bool normalize_features;
   double eps;
 
   Step(const Block& block, const Tensor& given_q, const OptionalTensor& given_k, const OptionalTensor& given_v,
-       const OptionalTensor& beta, const OptionalTensor& key_padding_mask, const OptionalTensor& projection,
-       double input_scale, bool normalize_features, double eps)
-      : q(with_contiguous_rows(given_q)), beta(beta), key_padding_mask(key_padding_mask), projection(projection),
-        input_scale(input_scale), normalize_features(normalize_features), eps(eps) {
+       const OptionalTensor& beta, const OptionalTensor& alpha, const OptionalTensor& key_padding_mask,
+       const OptionalTensor& projection, double input_scale, bool normalize_features, double eps)
+      : q(with_contiguous_rows(given_q)), beta(beta), alpha(alpha), key_padding_mask(key_padding_mask),
+        projection(projection), input_scale(input_scale), normalize_features(normalize_features), eps(eps) {
     const char* op = block.op;
     const int64_t R = q.size(0), T = q.size(1), H = block.heads(), d_key = q.size(3);
     check_like(op, "q", q, block.keys);
@@ -137,8 +137,9 @@ struct Step {
     check_projection(op, projection, block.map, {d_key, block.width.m}, block.width.m > 0, q);
     if (projection) block.check_held("projection", *projection, state_type(q));
     TORCH_CHECK_VALUE(given_k.has_value() == given_v.has_value() &&
-                          (given_k && block.rule != Rule::sum) == beta.has_value(),
-                      op, ": expected k and v together, and beta with them for delta and gated");
+                          (given_k && block.rule != Rule::sum) == beta.has_value() &&
+                          (given_k && block.rule == Rule::gated_delta) == alpha.has_value(),
+                      op, ": expected k and v together, and with them beta, but for sum, and alpha for gated_delta");
     if (!given_k) return;
     TORCH_CHECK_VALUE(block.ancestors, op, ": ancestors are missing, and positions are to be written");
     TORCH_CHECK_VALUE(R <= block.stored(), op, ": ", R, " rows are to be written, storage has ", block.stored());
@@ -148,14 +149,12 @@ struct Step {
     check_like(op, "v", *given_v, q);
     k = with_contiguous_rows(*given_k);
     v = with_contiguous_rows(*given_v);
-    if (beta) {
-      check_shape(op, "beta", *beta, {R, T, H});
-      check_state(op, "beta", *beta, q);
-    }
+    check_strength(op, "beta", beta, beta.has_value(), block.rule, {R, T, H}, q);
+    check_strength(op, "alpha", alpha, alpha.has_value(), block.rule, {R, T, H}, q);
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {R, T}, q);
   }
 
-  // Fills in a device's DecodeCall that the block has filled in before.
+  // Fills in a device's DecodeCall, but for alpha, that the block has filled in before.
   template <class C> void describe(C& c) const {
     c.tokens = static_cast<decltype(c.tokens)>(q.size(1));
     c.input_scale = static_cast<decltype(c.input_scale)>(input_scale);

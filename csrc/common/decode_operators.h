@@ -14,7 +14,7 @@ namespace fwp {
 
 template <class Device>
 Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v, const OptionalTensor& beta,
-              const OptionalTensor& key_padding_mask, const Tensor& keys, const Tensor& written,
+              const OptionalTensor& alpha, const OptionalTensor& key_padding_mask, const Tensor& keys, const Tensor& written,
               const OptionalTensor& strengths, const OptionalTensor& ancestors, const Tensor& rows,
               const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, int64_t count,
               std::string rule, std::string feature_map, int64_t d_dot, double input_scale, bool normalize_features,
@@ -27,7 +27,7 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
   block.check(q.size(3), k ? q.size(1) : 0);
   Device::check_tables(block);
-  const Step step(block, q, k, v, beta, key_padding_mask, projection, input_scale, normalize_features, eps);
+  const Step step(block, q, k, v, beta, alpha, key_padding_mask, projection, input_scale, normalize_features, eps);
   const Tensor out = new_rows(q, block.d_value());
   if (out.numel()) Device::decode(block, step, out);  // otherwise nothing is written either
   return out;

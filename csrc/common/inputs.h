@@ -50,6 +50,16 @@ inline void check_projection(const char* op, const OptionalTensor& x, Map map, a
   check_state(op, "projection", *x, q);
 }
 
+// A strength of the rule, a number for each position and head, is there exactly where the rule takes it.
+inline void check_strength(const char* op, const char* name, const OptionalTensor& x, bool taken, Rule rule,
+                           at::IntArrayRef shape, const Tensor& q) {
+  TORCH_CHECK_VALUE(taken == x.has_value(), op, ": ", name, " is ", x ? "given" : "missing", " for the rule ",
+                    name_of(rule));
+  if (!x) return;
+  check_shape(op, name, *x, shape);
+  check_state(op, name, *x, q);
+}
+
 // A state, or gradients of one: W of shape `shape`, and z, which lacks the last dimension, exactly where the output is
 // normalised.
 inline void check_states(const char* op, const char* W_name, const char* z_name, const OptionalTensor& W,
@@ -80,16 +90,16 @@ struct Options {
 struct Inputs {
   const char* op;
   Tensor q, k, v;
-  OptionalTensor beta, key_padding_mask, W, z, projection;
+  OptionalTensor beta, alpha, key_padding_mask, W, z, projection;
   Options options;
   Rule rule;
   Map map;
   Width width;
 
   Inputs(const char* op, const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, const OptionalTensor& beta,
-         const OptionalTensor& key_padding_mask, const OptionalTensor& given_W, const OptionalTensor& given_z,
-         const OptionalTensor& given_projection, Options o)
-      : op(op), q(given_q), k(given_k), v(given_v), beta(beta), key_padding_mask(key_padding_mask),
+         const OptionalTensor& alpha, const OptionalTensor& key_padding_mask, const OptionalTensor& given_W,
+         const OptionalTensor& given_z, const OptionalTensor& given_projection, Options o)
+      : op(op), q(given_q), k(given_k), v(given_v), beta(beta), alpha(alpha), key_padding_mask(key_padding_mask),
         options(std::move(o)) {
     check_rank(op, "v", v, 4);
     check_shape(op, "q", q, {batch(), targets(), heads(), d_key()});
@@ -102,12 +112,8 @@ struct Inputs {
     rule = rule_of(op, options.rule);
     map = map_of(op, options.feature_map);
     width = checked_width(op, map, d_key(), options.d_dot);
-    TORCH_CHECK_VALUE((rule != Rule::sum) == beta.has_value(), op, ": beta is ", beta ? "given" : "missing",
-                      " for the rule ", name_of(rule));
-    if (beta) {
-      check_shape(op, "beta", *beta, {batch(), sources(), heads()});
-      check_state(op, "beta", *beta, q);
-    }
+    check_strength(op, "beta", beta, rule != Rule::sum, rule, {batch(), sources(), heads()}, q);
+    check_strength(op, "alpha", alpha, rule == Rule::gated_delta, rule, {batch(), sources(), heads()}, q);
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), sources()}, q);
     check_projection(op, given_projection, map, {width.m, d_key()}, width.m > 0, q);
     check_states(op, "initial_W", "initial_z", given_W, given_z, state_shape(), options.normalize_output, q);
@@ -142,7 +148,7 @@ struct Inputs {
     return x;
   }
 
-  // Fills in a device's Call.
+  // Fills in a device's Call, but for alpha, which not every device has kernels for.
   template <class C> void describe(C& c) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;

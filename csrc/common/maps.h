@@ -10,7 +10,7 @@
 namespace fwp {
 
 // In the order of their numbers.
-#define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated)
+#define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
 #define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor)
 
 #define FWP_ENUMERATOR(name) name,
@@ -21,6 +21,10 @@ enum class Map : int { FWP_MAPS(FWP_ENUMERATOR) };
 #define FWP_NAME(name) #name,
 constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_MAPS(FWP_NAME)};
 #undef FWP_NAME
+
+// A rule that corrects takes away what the key held; one that decays leaves a share of all earlier content.
+constexpr bool corrects(Rule rule) { return rule == Rule::delta || rule == Rule::gated_delta; }
+constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::gated_delta; }
 
 template <Map M> struct MapConstant {
   static constexpr Map value = M;

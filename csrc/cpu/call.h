@@ -22,7 +22,7 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
-// T: the type of sums, states and beta; In: of q, k, v, the output and their gradients.
+// T: the type of sums, states, beta and alpha; In: of q, k, v, the output and their gradients.
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
 template <class T, class In = T>
 struct Call {
@@ -36,7 +36,7 @@ struct Call {
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
 
   Rows<const In> q, k, v;
-  Rows<const T> beta;
+  Rows<const T> beta, alpha;
   Rows<const bool> key_padding_mask;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
@@ -48,7 +48,7 @@ struct Call {
   Rows<const In> grad_out;
   const T *grad_W = nullptr, *grad_z = nullptr;
   Rows<In> grad_q, grad_k, grad_v;
-  Rows<T> grad_beta;
+  Rows<T> grad_beta, grad_alpha;
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 

@@ -2,7 +2,7 @@
 // instruction set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
 //
 // A token's features lie side by side in a row, so that positions can be read through a table, each from the row of
-// storage in which it was written. Queries that read the same positions (a query and its key under the delta rule; the
+// storage in which it was written. Queries that read the same positions (a query and its key under a rule that corrects; the
 // hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
 // Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
@@ -14,7 +14,7 @@ template <class T> struct Decoder {
   static constexpr idx V = width<T>;
   static constexpr idx tile = 16;  // positions whose features, or phi_tile, are made at once
   const DecodeCall<T>& c;
-  const bool delta, gated;
+  const bool corrects, gated, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
   idx halo, r_size;          // numbers rolled in before the base features; room for both
   idx narrow;                // d_value in whole vectors
@@ -29,7 +29,7 @@ template <class T> struct Decoder {
   Active* active;
 
   Decoder(const DecodeCall<T>& call, Arena<T>& arena)
-      : c(call), delta(c.rule == Rule::delta), gated(c.rule == Rule::gated) {
+      : c(call), corrects(fwp::corrects(c.rule)), gated(c.rule == Rule::gated), decays(fwp::decays(c.rule)) {
     blocks = c.nu ? c.nu : 1;
     used = c.d_dot / blocks;
     padded = round_up(used, V);
@@ -79,7 +79,7 @@ template <class T> struct Decoder {
 
   // ---- reading ----
 
-  // Sets where the block's positions lie for this row, and under the gated rule their weights. Returns the weight that
+  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight that
   // is left for the state.
   T locate(idx row, idx h, idx count) {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
@@ -88,9 +88,10 @@ template <class T> struct Decoder {
       const idx place = (p * c.stored + (table ? table[p] : c.state_rows[row])) * c.heads + h;
       keys[p] = c.keys + place * c.d_cached;
       written[p] = c.written + place * c.d_value;
-      if (gated) {
-        weights[p] = c.strengths[place] * left;
-        left *= 1 - c.strengths[place];
+      if (decays) {
+        const T strength = c.strengths[place];  // beta of the gated rule, else alpha
+        weights[p] = gated ? strength * left : left;
+        left *= gated ? 1 - strength : strength;
       }
     }
     return left;
@@ -128,7 +129,7 @@ template <class T> struct Decoder {
         store(products + p * N + i, sum_of_rows<T, int(V) / 2>(rows));
       }
     }
-    if (gated)
+    if (decays)
       for (idx p = 0; p < count; ++p)
         for (int n = 0; n < N; ++n) products[p * N + n] *= weights[p];
   }
@@ -187,7 +188,7 @@ template <class T> struct Decoder {
       accumulate_all<N>(
           found, [&](idx p) FWP_INLINE_LAMBDA { return W + active[p].feature * c.d_value; },
           [&](idx p, int n) FWP_INLINE_LAMBDA { return f[n * query_size + active[p].position]; });
-      if (gated)
+      if (decays)
         for (int n = 0; n < N; ++n) {
           denominators[n] *= left;
           for (idx j = 0; j < narrow; j += V)
@@ -231,25 +232,23 @@ template <class T> struct Decoder {
       with_map(c.map, [&](auto map) { Phi<map.value>::Cache::keep(*this, k, key, scale, kept); });
       for (idx i = 0; padding && i < c.d_cached; ++i) kept[i] = 0;
       T denominators[2];
-      if (delta) attend<2>(features, row, h, n, left, denominators);
+      if (corrects) attend<2>(features, row, h, n, left, denominators);
       else attend<1>(features, row, h, n, left, denominators);
       const T beta = c.beta && !padding ? *c.beta.at(row, t, h) : T(0);
+      const T keep = gated ? 1 - beta : decays && !padding ? *c.alpha.at(row, t, h) : T(1);
       const T* v = c.v.at(row, t, h);
       if (padding) {
         for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
-      } else if (delta) {
-        const T by = quotient(denominators[1]);
+      } else if (corrects) {
+        const T by = quotient(keep * denominators[1]);
         const T* old = numerators + narrow;
-        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(old[j], by));
+        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(keep * old[j], by));
       } else {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
-      T product = dot(query, key), keep = 1;
-      if (gated) {
-        c.strengths[place] = beta;
-        keep = 1 - beta;
-        product *= beta;
-      }
+      T product = dot(query, key);
+      if (decays) c.strengths[place] = gated ? beta : keep;
+      if (gated) product *= beta;
       const T by = quotient(keep * denominators[0] + product);
       T* out = c.out.at(row, t, h);
       for (idx j = 0; j < c.d_value; ++j) out[j] = divided(keep * numerators[j] + product * u[j], by);
@@ -292,7 +291,7 @@ template <class T> struct Decoder {
       for (idx t = 0; t < count; ++t) {
         T *f = phi_tile + t * c.d_dot, *u = u_tile + t * wide;
         with_map(c.map, [&](auto map) { Phi<map.value>::Cache::features(*this, keys[p + t], f); });
-        const T weight = gated ? weights[p + t] : T(1);
+        const T weight = decays ? weights[p + t] : T(1);
         for (idx j = 0; j < c.d_value; ++j) u[j] = weight * written[p + t][j];
         for (idx j = c.d_value; j < wide; ++j) u[j] = j == c.d_value ? weight : T(0);
       }

@@ -18,7 +18,7 @@ struct DecodeCall {
   std::ptrdiff_t rows, heads, tokens, stored, count;  // stored: rows of storage; count: positions in the block
   std::ptrdiff_t d_key, d_value, d_dot, d_cached;
 
-  Rows<const T> q, k, v, beta;
+  Rows<const T> q, k, v, beta, alpha;
   Rows<const bool> key_padding_mask;  // (R, T) with head stride 0; null: no padding
   T *keys, *written, *strengths = nullptr;
   const std::int32_t* ancestors = nullptr;  // null: state_rows

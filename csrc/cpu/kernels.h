@@ -12,6 +12,8 @@
 // The gated rule forgets: after t, what was written at s has weight M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) and
 // the state before the chunk left_t = (1 - beta_0) .. (1 - beta_t). M masks P (where all targets read after the chunk,
 // its last row does), and its last row weighs U as it is written to W. Q W and W itself are weighed with left.
+// The gated delta rule forgets by alpha: M_ts = alpha_{s+1} .. alpha_t, left_t = alpha_0 .. alpha_t. Its keys read as
+// late as its queries, so M masks K K^T too, and left weighs K W, in Y and in the denominators alike.
 //
 // Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
 // rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
@@ -25,8 +27,9 @@
 //     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
 //     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
 //
-// For the gated rule, gradients of the running products M and left follow the recursion backwards, without dividing:
-// with H_t = dM_t + (1 - beta_{t+1}) H_{t+1}, that of 1 - beta_t is H_t.M_{t-1} and that of beta_t is H_tt less it.
+// For rules that decay, gradients of the running products M and left follow the recursion backwards, without dividing:
+// with keep_t = 1 - beta_t, or alpha_t, and H_t = dM_t + keep_{t+1} H_{t+1}, that of keep_t is H_t.M_{t-1}. It is that
+// of alpha_t; under the gated rule that of beta_t is H_tt less it.
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
@@ -81,11 +84,13 @@ template <class T> struct Head {
   const idx b, h;
 
   Side<T> q, k;
-  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is for the gated rule only
+  const bool corrects, decays;
+  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is for rules that decay
   T *beta, *rate, *seen, *denominator;
-  T* left;        // gated: how much of W is left after each position
-  const T* ends;  // gated: the last row of M
-  T kept;         // gated: the last of left
+  T *keep, *left;  // decays: what each position leaves of the one before it, and of W
+  const T* ends;   // decays: the last row of M
+  T kept;          // decays: the last of left
+  T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
   idx ldp;  // distance of the rows of P, KK and M
   bool has_W = false;
   bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
@@ -93,7 +98,8 @@ template <class T> struct Head {
   T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
   idx ldpairs;
 
-  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : c(call), plan(call), b(b), h(h) {
+  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena)
+      : c(call), plan(call), b(b), h(h), corrects(fwp::corrects(call.rule)), decays(fwp::decays(call.rule)) {
     const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
     const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
     ldp = row_distance<T>(plan.chunk);
@@ -109,17 +115,18 @@ template <class T> struct Head {
     pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
     products = arena.take(pairs_features() ? rows * ldpairs : 0);
     P = arena.take(rows * ldp);
-    KK = arena.take(c.rule == Rule::delta ? rows * ldp : 0);
-    M = arena.take(c.rule == Rule::gated ? rows * ldp : 0);
+    KK = arena.take(corrects ? rows * ldp : 0);
+    M = arena.take(decays ? rows * ldp : 0);
     U = arena.take(rows * plan.wide);
-    Y = arena.take(c.rule == Rule::delta ? rows * plan.wide : 0);
+    Y = arena.take(corrects ? rows * plan.wide : 0);
     N = arena.take(rows * plan.wide);
     W = arena.take(c.d_dot * plan.wide);
     beta = arena.take(ld);
     rate = arena.take(ld);
     seen = arena.take(ld);
     denominator = arena.take(ld);
-    left = arena.take(c.rule == Rule::gated ? ld : 0);
+    keep = arena.take(decays ? ld : 0);
+    left = arena.take(decays ? ld : 0);
   }
 
   // ---- state ----
@@ -229,7 +236,7 @@ template <class T> struct Head {
       Phi<M>::rows(c, *s, j, first, count,
                    [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
     add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
-    if (c.rule == Rule::delta) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
+    if (corrects) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
   }
 
   // A view of P or KK for the triangular products.
@@ -291,12 +298,16 @@ template <class T> struct Head {
     load_rows(c.v, t0, count, true, U);
     if (c.rule != Rule::sum)
       for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
-    if (c.rule == Rule::gated) load_decay(count);
-    if (c.rule == Rule::delta) {
-      gram(k, k, true, -1, KK, c.normalize_output ? seen : nullptr);
+    if (decays) load_decay(t0, count);
+    if (corrects) {
+      gram(k, k, true, -1, KK, c.normalize_output && !decays ? seen : nullptr);
+      if (decays)
+        for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
       if (has_W) {
         product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, Y, plan.wide);
         scale_rows(count, k.scale, Y, plan.wide);
+        for (idx i = 0; unweighed_Y && i < count * plan.wide; ++i) unweighed_Y[i] = Y[i];
+        if (decays) scale_rows(count, left, Y, plan.wide);
       }
       for (idx t = 0; t < count; ++t) {
         if (!c.normalize_output) {
@@ -314,23 +325,24 @@ template <class T> struct Head {
       for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
   }
 
-  // Computes M and left of the chunk; a pad has beta 0 and so changes nothing.
-  void load_decay(idx count) {
+  // Computes keep, M and left of the chunk; a pad changes nothing.
+  void load_decay(idx t0, idx count) {
+    const bool gated = c.rule == Rule::gated;
     kept = 1;
     for (idx t = 0; t < count; ++t) {
-      const T keep = 1 - beta[t];
+      keep[t] = gated ? 1 - beta[t] : is_pad(t0 + t) ? T(1) : *c.alpha.at(b, t0 + t, h);
       T* row = M + t * ldp;
       for (idx j = 0; j < k.padded; j += width<T>)
-        store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep));
-      row[t] = beta[t];
-      left[t] = kept *= keep;
+        store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep[t]));
+      row[t] = gated ? beta[t] : T(1);
+      left[t] = kept *= keep[t];
     }
     ends = M + (count > 0 ? count - 1 : 0) * ldp;
   }
 
   // Turns the state before the chunk, if there is one, in `to` into the state after it. Overwrites U.
   void write_chunk(T* to) {
-    if (c.rule == Rule::gated) {
+    if (decays) {
       scale_rows(k.tokens, ends, U, plan.wide);
       if (has_W)
         for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) store(to + i, load(to + i) * splat(kept));
@@ -354,29 +366,26 @@ template <class T> struct Head {
   }
   // The weight that W has for target t.
   T share(idx t, bool from_gram) const {
-    return c.rule != Rule::gated || !from_gram ? T(1) : plan.causal ? left[t] : kept;
+    return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept;
   }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void read_gram(T* unmasked = nullptr) {
-    const bool gated = c.rule == Rule::gated;
-    gram(q, k, plan.causal, 0, P, c.normalize_output && !gated ? seen : nullptr);
-    if (gated) mask_gram(unmasked);
+    gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
+    for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : ends, P, unmasked);
     if (c.normalize_output)
       for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
   }
 
-  void mask_gram(T* unmasked) {
-    for (idx i = 0; i < q.tokens; ++i) {
-      const T* m = plan.causal ? M + i * ldp : ends;
-      Vec<T> sum{};
-      for (idx j = 0; j < k.padded; j += width<T>) {
-        const Vec<T> x = load(P + i * ldp + j), y = x * load(m + j);
-        if (unmasked) store(unmasked + i * ldp + j, x);
-        store(P + i * ldp + j, y);
-        sum += y;
-      }
-      seen[i] = sum_of_lanes<T>(sum);
+  // Multiplies row i of a Gram matrix by m, keeps the row as it was in `unmasked`, and sets seen to its new sum.
+  void mask_row(idx i, const T* m, T* gram, T* unmasked) {
+    Vec<T> sum{};
+    for (idx j = 0; j < k.padded; j += width<T>) {
+      const Vec<T> x = load(gram + i * ldp + j), y = x * load(m + j);
+      if (unmasked) store(unmasked + i * ldp + j, x);
+      store(gram + i * ldp + j, y);
+      sum += y;
     }
+    seen[i] = sum_of_lanes<T>(sum);
   }
 
   // Computes N and denominators of the tile in q, from W if there is one and, if from_gram, from the chunk in k.
@@ -385,7 +394,7 @@ template <class T> struct Head {
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     if (has_W) {
       read_state(N);
-      if (c.rule == Rule::gated && from_gram)
+      if (decays && from_gram)
         for (idx t = 0; t < count; ++t)
           for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
       if (c.normalize_output)
@@ -467,8 +476,9 @@ template <class T> struct Head {
 
 template <class T> struct HeadBackward : Head<T> {
   using Base = Head<T>;
-  using Base::b, Base::beta, Base::c, Base::denominator, Base::ends, Base::h, Base::has_W, Base::k, Base::kept,
-      Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y, Base::rate, Base::seen, Base::U, Base::W;
+  using Base::b, Base::beta, Base::c, Base::corrects, Base::decays, Base::denominator, Base::ends, Base::h, Base::has_W,
+      Base::k, Base::keep, Base::kept, Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y,
+      Base::rate, Base::seen, Base::U, Base::unmasked_KK, Base::unweighed_Y, Base::W;
 
   T* states;           // W at the start of every chunk and after the last
   T* dW;               // [d_dot][wide]
@@ -478,7 +488,7 @@ template <class T> struct HeadBackward : Head<T> {
   T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
   T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
-  // Gated: P before M, then, if causal, M's gradient; the gradients of M's last row and of left; H.
+  // Decays: P before M and then, where has_dM, M's gradient; the gradients of M's last row and of left; H.
   T *unmasked, *dends, *dleft, *running;
   T dkept = 0;         // gradient of kept
   idx lda, columns;    // columns: d_value and, where the output is normalised, z's
@@ -496,11 +506,10 @@ template <class T> struct HeadBackward : Head<T> {
     dq = arena.take(c.d_dot * ld);
     dk = arena.take(c.d_dot * ld);
     dx = arena.take(gradient_rows(c) * ld);
-    const bool delta = c.rule == Rule::delta;
     dN = arena.take(size);
     dU = arena.take(size);
-    dY = arena.take(delta ? size : 0);
-    V = arena.take(delta ? size : 0);
+    dY = arena.take(corrects ? size : 0);
+    V = arena.take(corrects ? size : 0);
     old = arena.take(size);
     U_across = arena.take(plan.wide * lda);
     across = arena.take(plan.wide * lda);
@@ -508,9 +517,12 @@ template <class T> struct HeadBackward : Head<T> {
     dP_t = arena.take(rows * lda);
     pull = arena.take(ld);
     seen_by_keys = arena.take(ld);
-    const bool gated = c.rule == Rule::gated;
-    unmasked = arena.take(gated ? rows * ldp : 0);
-    for (T** row : {&dends, &dleft, &running}) *row = arena.take(gated ? ld : 0);
+    unmasked = arena.take(decays ? rows * ldp : 0);
+    for (T** row : {&dends, &dleft, &running}) *row = arena.take(decays ? ld : 0);
+    if (corrects && decays) {
+      unmasked_KK = arena.take(rows * ldp);
+      unweighed_Y = arena.take(size);
+    }
   }
 
   void enter(idx n) {  // the state at the start of chunk n
@@ -567,8 +579,8 @@ template <class T> struct HeadBackward : Head<T> {
   void read_backward(idx t0, idx count, bool from_gram, bool need_dW) {
     Base::load_queries(t0, count);
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
-    const bool gated = c.rule == Rule::gated && from_gram;
-    const bool reads_old = has_W && (c.normalize_output || gated);
+    const bool decayed = decays && from_gram;
+    const bool reads_old = has_W && (c.normalize_output || decayed);
     if (reads_old) Base::read_state(old);
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
@@ -598,18 +610,18 @@ template <class T> struct HeadBackward : Head<T> {
       }
       if (from_gram) shift_row(i, last, shift);
     }
-    if (gated) mask_backward(count);
+    if (decayed) mask_backward(count);
     for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     if (has_W) {
       turn(dN, count, across);
       product<true>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
-      for (idx t = 0; gated && t < count; ++t)
+      for (idx t = 0; decayed && t < count; ++t)
         for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
     }
     if (from_gram) gram_backward(count);
     store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
     if (need_dW) {
-      for (idx t = 0; gated && t < count; ++t)
+      for (idx t = 0; decayed && t < count; ++t)
         for (idx j = 0; j < plan.wide; ++j) dN[t * plan.wide + j] *= Base::share(t, true);
       Base::write(q, dN, dW, has_dW);
       has_dW = true;
@@ -653,11 +665,12 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 
-  // Takes gradients through the gated rule's write: dW, that of the state after the chunk, reaches K and U by the
-  // weights in `ends`, the state before it by `kept`. Where has_dW, dU and dk hold K dW and U dW^T on entry.
+  // Takes gradients through the write of a rule that decays: dW, that of the state after the chunk, reaches K and U by
+  // the weights in `ends`, the state before it by `kept`. Where has_dW, dU and dk hold K dW and U dW^T on entry.
   void write_decay_backward(idx count) {
     dkept = 0;
     for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
+    for (idx t = 0; t < count; ++t) dleft[t] = 0;
     if (!has_dW) return;
     for (idx t = 0; t < count; ++t)
       for (idx j = 0; j < plan.wide; ++j) {
@@ -675,31 +688,32 @@ template <class T> struct HeadBackward : Head<T> {
     dkept = sum_of_lanes<T>(total);
   }
 
-  // Gradient of beta from those of M and left.
+  // Gradient of beta (gated) or alpha from those of M and left.
   void decay_backward(idx t0, idx count) {
+    const bool has_dM = plan.causal || corrects;  // otherwise only M's last row was used
     for (idx j = 0; j < k.padded; ++j) running[j] = dends[j];
     T running_left = dkept;
     for (idx t = count - 1; t >= 0; --t) {
-      if (plan.causal) running_left += dleft[t];
-      const Vec<T> keep = splat(1 - beta[t]);
+      running_left += dleft[t];
+      const T own = running[t] + (has_dM ? unmasked[t * ldp + t] : T(0));
       Vec<T> sum{};
-      T dbeta = running[t] + (plan.causal ? unmasked[t * ldp + t] : T(0));
       for (idx j = 0; j < k.padded; j += width<T>) {
         Vec<T> x = load(running + j);
-        if (plan.causal) x += load(unmasked + t * ldp + j);
+        if (has_dM) x += load(unmasked + t * ldp + j);
         if (t > 0) sum += x * load(M + (t - 1) * ldp + j);
-        store(running + j, x * keep);
+        store(running + j, x * splat(keep[t]));
       }
-      dbeta -= sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
-      running_left *= 1 - beta[t];
-      *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
+      const T dkeep = sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
+      running_left *= keep[t];
+      const bool gated = c.rule == Rule::gated;
+      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : gated ? own - dkeep : dkeep;
     }
   }
 
   // Takes the complete dU through the solve to V, beta, keys and the state that the chunk started from.
   void write_backward(idx t0, idx count, bool need_dW) {
-    if (c.rule != Rule::delta) {
-      if (c.rule == Rule::gated) decay_backward(t0, count);
+    if (!corrects) {
+      if (decays) decay_backward(t0, count);
       store_values(t0, count, dU, nullptr);
       return;
     }
@@ -730,6 +744,10 @@ template <class T> struct HeadBackward : Head<T> {
     store_values(t0, count, Z, beta);
     pair_gradient(dY, k.padded, true);
     for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? pull[i] : T(0));
+    if (decays) {
+      mask_keys_backward(count);
+      decay_backward(t0, count);
+    }
     turn_square(k.padded, k.padded);
     for (idx i = 0; i < k.padded; ++i)
       for (idx j = 0; j < k.padded; j += width<T>) {
@@ -745,6 +763,23 @@ template <class T> struct HeadBackward : Head<T> {
       Base::write(k, dY, dW, has_dW);
       has_dW = true;
     }
+  }
+
+  // gated_delta: turns dP from the gradient of M o K K^T into that of K K^T, and dY into that of K W. Adds to the
+  // gradients of M and left.
+  void mask_keys_backward(idx count) {
+    for (idx t = 0; t < count; ++t) {
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        const Vec<T> d = load(dP + t * lda + j);
+        const Vec<T> dm = d * load(unmasked_KK + t * ldp + j);
+        store(unmasked + t * ldp + j, plan.causal ? dm + load(unmasked + t * ldp + j) : dm);
+        store(dP + t * lda + j, d * load(M + t * ldp + j));
+      }
+      T total = 0;
+      for (idx j = 0; has_W && j < columns; ++j) total += dY[t * plan.wide + j] * unweighed_Y[t * plan.wide + j];
+      dleft[t] += total;
+    }
+    Base::scale_rows(count, left, dY, plan.wide);
   }
 
   void store_values(idx t0, idx count, const T* rows, const T* by) const {
@@ -787,7 +822,7 @@ template <class T> struct HeadBackward : Head<T> {
       } else {
         for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
       }
-      if (c.rule == Rule::gated) write_decay_backward(count);
+      if (decays) write_decay_backward(count);
       if (plan.causal) read_backward(t0, count, true, need_dW);
       else if (!plan.reads_state) Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, true, need_dW); });
       write_backward(t0, count, need_dW);

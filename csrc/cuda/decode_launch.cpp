@@ -14,6 +14,7 @@ struct Decoding : Cuda {
   static bool rows_are_aligned(const Tensor& x) { return x.size(3) % 8 == 0 && begins_at_16_bytes(x); }
 
   static DecodeCall call_of(const Block& block, int64_t d_key) {
+    check_rule(block.op, block.rule);
     DecodeCall c{};
     block.describe(c, d_key);
     c.type = type_of(block.op, "keys", block.keys.scalar_type());

@@ -20,6 +20,9 @@ inline Type type_of(const char* op, const char* name, at::ScalarType type) {
   if (type == at::kFloat) return Type::float32;
   TORCH_CHECK_VALUE(false, op, ": ", name, " is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
+inline void check_rule(const char* op, Rule rule) {
+  TORCH_CHECK_VALUE(serves(rule), op, ": the CUDA kernels do not know the ", name_of(rule), " rule");
+}
 struct Cuda {
   using Guard = c10::cuda::CUDAGuard;
   static void check(const char* op, const char* name, at::ScalarType type, int64_t d_key) {

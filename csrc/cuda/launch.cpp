@@ -12,6 +12,7 @@ namespace {
 
 struct Operators : Cuda {
   template <class Out> static Call call_of(const Inputs& in, const Out& out, bool backward) {
+    check_rule(in.op, in.rule);
     Call call{};
     in.describe(call);
     out.describe(call);
@@ -58,6 +59,7 @@ std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, 
   Call call{};
   const float present = 0;
   call.rule = rule_of(op, rule);
+  check_rule(op, call.rule);
   call.map = map_of(op, feature_map);
   Cuda::check(op, "q", type, d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);

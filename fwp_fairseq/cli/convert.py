@@ -4,9 +4,9 @@
 
 The input is a checkpoint of this plugin, or of fairseq's own transformer or transformer_lm, which becomes a
 fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is; those of a feature
-map are kept if its name and width stay. The parameters of write strengths (delta and gated rule), random features
-(FAVOR+), learned maps and norms that are new are drawn as for a new model. A flag that is not given keeps its value in
-the checkpoint.
+map are kept if its name and width stay. The parameters of write strengths and decay (every rule but the sum rule),
+random features (FAVOR+), learned maps and norms that are new are drawn as for a new model. A flag that is not given
+keeps its value in the checkpoint.
 
 The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
 the printed model flags, which set every option of the converted model that is not taken from the task.
@@ -32,7 +32,7 @@ _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_at
 # What fast weights add to it: of the feature map, of a fast net, and in all.
 _MAP = re.compile(r"(?!.*\.fast_net\.).*\.(feature_map|query_map)\..*")
 _NET = re.compile(r".*\.fast_net\..*")
-_OURS = re.compile(r".*\.(beta_proj|qk_norm|output_norm|fast_net|feature_map|query_map)\..*")
+_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",

@@ -22,6 +22,12 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+def _softmax(site: str, layers: int, width: int, tokens: int, mem_len: int) -> Part:
+    what = f"({mem_len} + {tokens}) tokens" if mem_len else f"{tokens} tokens"
+    what = f"keys and values: {layers} layers x {what} x 2 x {width}"
+    return Part(site, what, layers * (mem_len + tokens) * 2 * width)
+
+
 def _transformer_xl(words: list[str]) -> list[Part]:
     """Counts keys and values of the tokens that a layer sees: those in its memory, and those of the current segment.
 
@@ -34,12 +40,7 @@ def _transformer_xl(words: list[str]) -> list[Part]:
     for name, value in vars(given).items():
         if value < 0:
             raise UsageError(f"--{name.replace('_', '-')} {value}: expected 0 or more")
-    tokens = given.mem_len + given.tokens_per_sample
-    what = (
-        f"keys and values: {given.n_layer} layers x ({given.mem_len} + {given.tokens_per_sample}) tokens "
-        f"x 2 x {given.d_model}"
-    )
-    return [Part("decoder", what, given.n_layer * tokens * 2 * given.d_model)]
+    return [_softmax("decoder", given.n_layer, given.d_model, given.tokens_per_sample, given.mem_len)]
 
 
 def _architecture(arch: str, words: list[str]) -> list[Part]:
@@ -50,8 +51,10 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
     from ..feature_maps import width_for
     from ..layers.fast_nets import FAST_NETS
     from ..models.fwp_language_model import FwpLanguageModel
+    from ..models.transformer_xl import TransformerXlLanguageModel
 
-    own = [name for name, cls in ARCH_MODEL_REGISTRY.items() if issubclass(cls, FwpLanguageModel)]
+    models = (FwpLanguageModel, TransformerXlLanguageModel)
+    own = [name for name, cls in ARCH_MODEL_REGISTRY.items() if issubclass(cls, models)]
     if arch not in own:
         raise UsageError(f"architecture {arch!r}: expected one of {', '.join(own)}, transformer_xl")
     length = _Parser(add_help=False, allow_abbrev=False)
@@ -69,8 +72,7 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
     if config.is_softmax:
         if given.tokens_per_sample is None:
             raise UsageError("softmax attention keeps the tokens that it sees: expected --tokens-per-sample N as well")
-        what = f"keys and values: {layers} layers x {given.tokens_per_sample} tokens x 2 x {width}"
-        return [Part(site, what, layers * given.tokens_per_sample * 2 * width)]
+        return [_softmax(site, layers, width, given.tokens_per_sample, getattr(cfg, "mem_len", 0))]
     d_dot = config.d_dot or width_for(config.feature_map, d_value)
     if config.has_fast_net:
         with torch.device("meta"):

@@ -8,7 +8,7 @@ from ..ops import FastWeights
 from ..ops.backends import CHOICES as BACKENDS
 from ..ops.call import RULES, Rule
 from .heads import Heads
-from .site_config import FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
+from .site_config import BETA_RANGES, FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
 
 _CHOICES = {
     "update_rule": RULES,
@@ -17,6 +17,7 @@ _CHOICES = {
     "output_norm": OUTPUT_NORMS,
     "fast_net": tuple(FAST_NETS),
     "recurrent": RECURRENT,
+    "beta_range": tuple(BETA_RANGES),
     "backend": BACKENDS,
 }
 
@@ -25,9 +26,9 @@ class FastWeightAttention(Heads):
     """Attention whose memory is one matrix W per head, in place of all earlier keys and values.
 
     With q, k, v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the rule
-    ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay) and reads
-    W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has all of them).
-    Queries are not scaled by d_key^-1/2. :class:`Heads` names the parameters.
+    ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay, ``gated_delta``
+    does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has
+    all of them). Queries are not scaled by d_key^-1/2. :class:`Heads` names the parameters.
 
     Args:
         embed_dim: width of input and output.
@@ -36,7 +37,7 @@ class FastWeightAttention(Heads):
             cross-attention, where everything is written first.
         feature_map: elu, dpfp, favor, rfa, relu, exp, t2r, hedgehog or identity.
         d_dot: features per head; None for the map's natural width.
-        update_rule: sum, delta or gated.
+        update_rule: sum, delta, gated or gated_delta.
         normalizer: attention, sum, both, none, l2 or positions; auto is the paper's choice for the rule.
         qk_norm: ``l2`` gives queries and keys a learned length.
         output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
@@ -44,6 +45,8 @@ class FastWeightAttention(Heads):
             ``delta`` (Irie et al. 2021; docs/recurrent.md). Causal, with the rule delta.
         fast_net_depth: blocks of the net mlp; 1 by default.
         recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
+        beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
+            length 1 (``normalizer="l2"``).
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
         backend: auto, native (compiled), chunked (matrix products in PyTorch) or reference (time loops).
@@ -74,13 +77,14 @@ class FastWeightAttention(Heads):
         fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta"] = "linear",
         fast_net_depth: int | None = None,
         recurrent: Literal["none", "tanh", "softmax"] = "none",
+        beta_range: Literal["0-1", "0-2"] = "0-1",
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
         config = SiteConfig(
-            feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, fast_net, fast_net_depth,
-            recurrent,
+            feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
+            fast_net_depth, recurrent,
         )  # fmt: skip
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:

@@ -8,21 +8,23 @@ from torch import Tensor, nn
 from .. import ops
 from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import divide, state_type
+from .decay import Decay
 from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
-from .site_config import EPS, SiteConfig
+from .site_config import BETA_RANGES, EPS, SiteConfig
 
 
 class Heads(nn.Module):
     """Projections, feature map, norms and update rule of one site; a subclass adds ``forward``.
 
-    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention. The
-    delta and gated rules add ``beta_proj``, which computes one write strength per head and source position from the
-    input of the keys. ``qk_norm`` adds one scale per head. Learned maps have their parameters in ``feature_map`` and,
-    if queries have a map of their own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has
-    the parameters of a fast net other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
+    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention. Every
+    rule but the sum rule adds ``beta_proj``, which computes one write strength per head and source position from the
+    input of the keys; the gated delta rule adds ``decay``, which computes alpha (:class:`.decay.Decay`). ``qk_norm``
+    adds one scale per head. Learned maps have their parameters in ``feature_map`` and, if queries have a map of their
+    own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has the
+    parameters of a fast net other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
 
     Args:
         embed_dim: width of queries and output.
@@ -63,12 +65,13 @@ class Heads(nn.Module):
         self.v_proj = nn.Linear(self.source_dim, embed_dim)
         self.q_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        # The write strength of the paper's delta rule has no bias; the gate of Peng et al. has one.
+        # The write strengths of the delta rules' papers have no bias; the gate of Peng et al. has one.
         self.beta_proj = (
             None
-            if config.update_rule == "sum"
+            if "beta" not in ops.STRENGTHS[config.update_rule]
             else nn.Linear(self.source_dim, num_heads, bias=config.update_rule == "gated")
         )
+        self.decay = Decay(self.source_dim, num_heads) if "alpha" in ops.STRENGTHS[config.update_rule] else None
         # As in fairseq: smaller weights if the three projections have the same input width.
         self.gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
         self.qk_norm = None if config.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
@@ -120,18 +123,19 @@ class Heads(nn.Module):
         q = self._prepared(self._split_heads(self.q_proj(query)), self.query_map or self.feature_map)
         return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
 
-    def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Likewise of what is written: keys, values and write strengths."""
+    def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Likewise of what is written: keys, values and strengths, by the names of the operator's arguments."""
         k = self._prepared(self._split_heads(self.k_proj(key)), self.feature_map)
         if self.feature_normalizer is not None:
             k = self.feature_normalizer.keys(k, key_padding_mask)
         v = self._split_heads(self.v_proj(key))
-        return k, v, None if self.beta_proj is None else self._strength(key)
+        return k, v, self._strengths(key)
 
-    def _nothing_to_write(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys, values and write strengths of no position, for a call that only reads with q."""
+    def _nothing_to_write(self, q: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Keys, values and strengths of no position, for a call that only reads with q."""
         k = q[:, :0]
-        return k, q.new_empty(*k.shape[:3], self.head_dim), None if self.beta_proj is None else k[..., 0]
+        strengths = dict.fromkeys(ops.STRENGTHS[self.config.update_rule], k[..., 0])
+        return k, q.new_empty(*k.shape[:3], self.head_dim), strengths
 
     def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
         """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
@@ -140,9 +144,15 @@ class Heads(nn.Module):
         x = x.transpose(1, 2)
         return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
 
-    def _strength(self, key: Tensor) -> Tensor:
-        logits = self.beta_proj(key)
-        return self._batch_first(torch.sigmoid(logits.to(state_type(logits.dtype))))
+    def _strengths(self, key: Tensor) -> dict[str, Tensor]:
+        found = {}
+        if self.beta_proj is not None:
+            logits = self.beta_proj(key)
+            beta, largest = torch.sigmoid(logits.to(state_type(logits.dtype))), BETA_RANGES[self.config.beta_range]
+            found["beta"] = self._batch_first(beta if largest == 1 else largest * beta)
+        if self.decay is not None:
+            found["alpha"] = self._batch_first(self.decay(key))
+        return found
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
@@ -155,13 +165,13 @@ class Heads(nn.Module):
         out = self._batch_first(out).reshape(query.shape).to(query.dtype)  # features may be wider than what they are of
         return self.out_proj(self.dropout_module(out))
 
-    def _operate(self, q, k, v, beta, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
+    def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         operator = getattr(ops, f"{self.config.update_rule}_rule")
         return operator(
             q,
             k,
             v,
-            *(() if beta is None else (beta,)),
+            **strengths,
             feature_map=self.operator_map,
             causal=self.causal,
             key_padding_mask=key_padding_mask,
@@ -202,7 +212,7 @@ class Heads(nn.Module):
             q, k = self.feature_normalizer.queries(q), self.feature_normalizer.keys(k, run.pads)
         initial_state = None if W is None else (W, None)
         out, state = self._operate(
-            q, k, v, beta.squeeze(-1), run.pads, initial_state=initial_state, return_state=run.return_state
+            q, k, v, {"beta": beta.squeeze(-1)}, run.pads, initial_state=initial_state, return_state=run.return_state
         )
         return out, None if state is None else state.W
 

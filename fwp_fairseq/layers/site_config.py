@@ -3,9 +3,12 @@
 from typing import NamedTuple
 
 from ..feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, width_for
+from ..ops.call import CORRECTING
 
 QK_NORMS = ("none", "l2")
 OUTPUT_NORMS = ("none", "rms")
+# The largest beta of each; the smallest is 0.
+BETA_RANGES = {"0-1": 1, "0-2": 2}
 # Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2 and positions.
 # "auto" means the normaliser that the paper uses with the update rule.
 NORMALIZERS = {
@@ -21,6 +24,7 @@ UPDATE_RULES = {
     "sum": ("linear attention", "attention"),
     "delta": ("replaces what the key held, with a learned strength", "sum"),
     "gated": ("all earlier content decays", "attention"),
+    "gated_delta": ("all earlier content decays by a learned share, then as delta", "l2"),
 }
 # Name to what is written at each position.
 FAST_NETS = {
@@ -61,6 +65,7 @@ class SiteConfig(NamedTuple):
     backend: str = "auto"
     qk_norm: str = "none"
     output_norm: str = "none"
+    beta_range: str = "0-1"
     fast_net: str = "linear"
     fast_net_depth: int | None = None
     recurrent: str = "none"
@@ -111,6 +116,9 @@ class SiteConfig(NamedTuple):
         if normalizer == "positions" and self.update_rule != "sum":
             why = "keys that sum to 1 over the source weigh values that are added"
             return Contradiction(("normalizer", "update_rule"), why, "another one, or the rule sum")
+        if self.beta_range != "0-1" and self.update_rule not in CORRECTING:
+            why = "only a rule that takes away what the key held can take away more than that"
+            return Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
         return self._fast_net_contradiction(causal)
 
     def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:
@@ -135,6 +143,8 @@ class SiteConfig(NamedTuple):
         if self.normalizes[1]:
             why = f"these nets accumulate no keys, which {self.chosen_normalizer} divides by"
             return Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
+        if self.beta_range != "0-1":
+            return Contradiction(("beta_range", option), "the strengths of these nets lie in [0, 1]", "0-1")
         return None
 
     def describe(self, d_key: int) -> str:
@@ -145,8 +155,10 @@ class SiteConfig(NamedTuple):
         parts = [f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule}"]
         parts.append(f"normalizer={self.chosen_normalizer}")
         # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
-        norms = {"qk-norm": self.qk_norm, "output-norm": self.output_norm}
-        parts += [f"{name}={value}" for name, value in norms.items() if value != "none"]
+        usual = SiteConfig._field_defaults
+        for name in ("qk_norm", "output_norm", "beta_range"):
+            if (value := getattr(self, name)) != usual[name]:
+                parts.append(f"{name.replace('_', '-')}={value}")
         if self.fast_net != "linear":
             parts.append(f"fast-net={self.fast_net}")
         if self.fast_net == "mlp":

@@ -49,7 +49,7 @@ class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
 ARCH_CONFIG_REGISTRY["fwp_lm"] = allow_bfloat16
 
 
-def _wikitext103(args, width: int) -> None:
+def fill_wikitext103(args, width: int, **more) -> None:
     """The paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
     values = {
         "decoder_layers": 16,
@@ -62,10 +62,9 @@ def _wikitext103(args, width: int) -> None:
         "adaptive_softmax_cutoff": "20000,40000,200000",
         "adaptive_softmax_factor": 1,
         "tie_adaptive_weights": True,
-        "fwp_feature_map": "elu",
     }
     allow_bfloat16(args)
-    fill_defaults(args, **values)
+    fill_defaults(args, **values, **more)
     pre_norm = getattr(args, "decoder_normalize_before", False)
     stock.base_lm_architecture(args)  # always sets pre-norm
     args.decoder_normalize_before = pre_norm
@@ -73,9 +72,9 @@ def _wikitext103(args, width: int) -> None:
 
 @register_model_architecture("fwp_lm", "fwp_lm_wikitext103_small")
 def fwp_lm_wikitext103_small(args):
-    _wikitext103(args, 128)
+    fill_wikitext103(args, 128, fwp_feature_map="elu")
 
 
 @register_model_architecture("fwp_lm", "fwp_lm_wikitext103_medium")
 def fwp_lm_wikitext103_medium(args):
-    _wikitext103(args, 256)
+    fill_wikitext103(args, 256, fwp_feature_map="elu")

@@ -180,8 +180,10 @@ class FwpEncoder(TransformerEncoderBase):
 
 
 class FwpDecoder(TransformerDecoderBase):
+    layer_class = FwpDecoderLayer
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
-        return _wrap(FwpDecoderLayer(cfg, no_encoder_attn), cfg)
+        return _wrap(self.layer_class(cfg, no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""

@@ -1,4 +1,4 @@
-"""The decoder of the language model reads a text at once, step by step, or in segments with carried fast weights."""
+"""The decoder of language models reads a text at once, step by step, or in segments with carried state."""
 
 import math
 
@@ -13,8 +13,9 @@ from .fwp_transformer import FwpDecoder
 _UNLIMITED = 10**9
 
 
-def _is_fast(layer: nn.Module) -> bool:
-    return isinstance(getattr(layer, "self_attn", None), FastWeightAttention)
+def _carries(layer: nn.Module) -> bool:
+    """Whether the layer's attention has a state of bounded size, which softmax attention has not."""
+    return hasattr(getattr(layer, "self_attn", None), "nothing_written")
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
@@ -49,7 +50,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
             offsets: (B,), tokens of the stream before this segment. A row with offset 0 begins with nothing written.
 
         Returns:
-            fairseq's ``(x, extra)``. The fast weights at the end of the segment are in ``segment.state``.
+            fairseq's ``(x, extra)``. The state at the end of the segment is in ``segment.state``.
 
         Raises:
             ValueError: the feature map draws new features for each update, which cannot read what others wrote.
@@ -71,8 +72,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
 
     def max_positions(self) -> int:
         """Returns fairseq's limit, or none to speak of for a model without positions and softmax attention."""
-        fast = all(map(_is_fast, self.layers.children()))
-        return _UNLIMITED if fast and self.embed_positions is None else super().max_positions()
+        bounded = all(map(_carries, self.layers.children()))
+        return _UNLIMITED if bounded and self.embed_positions is None else super().max_positions()
 
     def _refuse_redrawn_features(self) -> None:
         for module in self.modules():
@@ -116,7 +117,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
         return found.to(self.embed_positions.weights)
 
     def _read(self, tokens: Tensor, offsets: Tensor, positions: str, weights: Weights):
-        """Reads one piece; returns features (B, T, C), the weights at its end, and the outputs of the layers."""
+        """Reads one piece; returns features (B, T, C), the state at its end, and the outputs of the layers."""
         x = self._embed(tokens, offsets, positions).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
         padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
@@ -124,12 +125,13 @@ class FwpLanguageModelDecoder(FwpDecoder):
         behind, states = {}, [x]
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
-            if _is_fast(layer):
-                behind[number] = weights.get(number) or layer.self_attn.nothing_written(len(tokens), x)
+            if _carries(layer):
+                attention, begun = layer.self_attn, weights.get(number)
+                behind[number] = attention.State(*begun) if begun else attention.nothing_written(len(tokens), x)
         for layer in self.layers:  # With layer drop, these are some of them.
             number, options = number_of[layer], {}
             if number in behind:
-                options = dict(zip(("W", "z"), behind[number], strict=True))
+                options = behind[number]._asdict()
             x, _, *after = layer(
                 x, self_attn_mask=self.buffered_future_mask(x), self_attn_padding_mask=padding, **options
             )

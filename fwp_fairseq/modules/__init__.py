@@ -1,5 +1,6 @@
 """Attention modules for fairseq models."""
 
 from .fast_weight_attention import FastWeightAttention
+from .relative_attention import RelativeAttention
 
-__all__ = ["FastWeightAttention"]
+__all__ = ["FastWeightAttention", "RelativeAttention"]

@@ -1,23 +1,28 @@
-"""Carries fast weights from one segment of a text to the next.
+"""Carries fast weights, or the memory of Transformer-XL, from one segment of a text to the next.
 
 A text is cut into streams, one for each batch row, and each stream into segments that are read one after the other. The
 state is handed to the model with a batch, as fairseq hands down its incremental state; no module keeps it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor, nn
 
-from ..ops import FastWeights
-
 Positions = Literal["restart", "continue"]
-# By number of the layer; softmax layers have none. Rows are the streams of one process.
-Weights = dict[int, FastWeights]
+# By number of the layer, the tensors of its attention's State (FastWeights, Memory); softmax layers have none. Rows are
+# the streams of one process.
+Weights = dict[int, tuple[Tensor | None, ...]]
+
+
+def changed(weights: Weights, change: Callable[[Tensor], Tensor]) -> Weights:
+    """``change`` of every tensor."""
+    return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in weights.items()}
 
 
 class CarriedState:
-    """Holds the fast weights at the end of what has been read of a set of streams.
+    """Holds the state of each layer at the end of what has been read of a set of streams.
 
     Decoders that read the same streams (an ensemble) have weights of their own.
 
@@ -36,7 +41,7 @@ class CarriedState:
 
     def keep(self, decoder: nn.Module, weights: Weights) -> None:
         """Stores the weights at the end of another segment. The gradient is cut here."""
-        self._of[decoder] = {layer: state.detach() for layer, state in weights.items()}
+        self._of[decoder] = changed(weights, Tensor.detach)
 
     def only(self) -> Weights:
         """Returns the weights of the one decoder that there is in training."""
@@ -80,7 +85,7 @@ class Segment:
         def zeroed(x: Tensor) -> Tensor:  # of a checkpoint it comes from the CPU
             return x.to(begins.device).masked_fill(begins.view(-1, *[1] * (x.dim() - 1)), 0)
 
-        return {layer: weights.map(zeroed) for layer, weights in self._initial[decoder].items()}
+        return changed(self._initial[decoder], zeroed)
 
     def finish(self, decoder: nn.Module, weights: Weights) -> None:
         if self.state is not None:

@@ -35,6 +35,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
     """
 
+    State = ops.FastWeights
+
     def __init__(
         self,
         embed_dim: int,
@@ -134,8 +136,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         return out
 
     def _attend_at_once(self, q: Tensor, key: Tensor, key_padding_mask: Tensor | None, per_head: bool | None):
-        k, v, beta = self._project(key, key_padding_mask)
-        out, _ = self._operate(q, k, v, beta, key_padding_mask)
+        k, v, strengths = self._project(key, key_padding_mask)
+        out, _ = self._operate(q, k, v, strengths, key_padding_mask)
         return out, None if per_head is None else self._weights(q, k, key_padding_mask, per_head)
 
     def _decodes_lazily(self, saved: dict, static_kv: bool) -> bool:
@@ -151,15 +153,15 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         cache = saved.get("cache")
         if self.site == "decoder":
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
-            k, v, beta = self._project(key, key_padding_mask)
-            out, written = self.decoding.step(cache, q, k, v, beta, key_padding_mask)
+            k, v, strengths = self._project(key, key_padding_mask)
+            out, written = self.decoding.step(cache, q, k, v, **strengths, key_padding_mask=key_padding_mask)
             if cache is None:
                 states.store(self, incremental_state, {"cache": written})
             return out, None
         if cache is None:
             key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
-            k, v, beta = self._project(key, key_padding_mask)
-            cache = self.decoding.write(k, v, beta, key_padding_mask, rows)
+            k, v, strengths = self._project(key, key_padding_mask)
+            cache = self.decoding.write(k, v, **strengths, key_padding_mask=key_padding_mask, rows=rows)
             saved = {"cache": cache}
             if per_head is not None:
                 saved |= states.source(k, key_padding_mask)
@@ -176,12 +178,12 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
     ) -> tuple[Tensor, Tensor | None]:
         if reads_only:
             key_padding_mask = None
-            k, v, beta = self._nothing_to_write(q)
+            k, v, strengths = self._nothing_to_write(q)
         else:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
-            k, v, beta = self._project(key, key_padding_mask)
+            k, v, strengths = self._project(key, key_padding_mask)
         initial_state = (saved["W"], saved.get("z")) if saved else None
-        out, state = self._operate(q, k, v, beta, key_padding_mask, initial_state=initial_state, return_state=True)
+        out, state = self._operate(q, k, v, strengths, key_padding_mask, initial_state=initial_state, return_state=True)
         buffer, weights = {"W": state.W} | ({} if state.z is None else {"z": state.z}), None
         if self.site == "cross" and per_head is not None:
             source = saved if reads_only else states.source(k, key_padding_mask)

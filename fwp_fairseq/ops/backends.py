@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _extension
 from . import chunked, native, reference
-from .call import Call, FastWeights
+from .call import CORRECTING, STRENGTHS, Call, FastWeights, Rule
 from .constant import constant
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ def count(backend: str, x: Tensor) -> None:
 
 @constant
 def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
-    """Logs each fallback once. A missing or broken library is a warning, which shows even if logging is not set up."""
-    missing = tuple(_extension.status().reasons.values())
+    """Logs each fallback once. A library that is not as it should be is a warning, which shows without any logging."""
+    missing = (*_extension.status().reasons.values(), *native.OLDER)
     level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
     logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
 
@@ -79,12 +79,15 @@ def run(call: Call, backend: str) -> tuple[Tensor, FastWeights | None]:
 def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:
     """Lists, in order of preference, each backend and why it cannot serve a usual call of ``operator``.
 
-    ``operator`` is ``"sum_rule"``, ``"delta_rule"`` or ``"gated_rule"``; a backend that serves it has no reasons.
+    ``operator`` is the name of a rule with ``_rule`` after it; a backend that serves it has no reasons.
     """
-    rule = operator.removesuffix("_rule")
+    rule: Rule = operator.removesuffix("_rule")
     # With fake tensors this needs no memory on a GPU, nor the GPU itself.
     with nullcontext() if device == "cpu" else FakeTensorMode():
         x = torch.zeros(1, 1, 1, 2, device=device)
-        beta = None if rule == "sum" else torch.zeros(1, 1, 1, device=device)
-        call = Call(rule, x, x, x, beta, None, True, None, rule == "delta", rule != "delta", 1e-6, None, True)
+        beta, alpha = (
+            torch.zeros(1, 1, 1, device=device) if name in STRENGTHS[rule] else None for name in ("beta", "alpha")
+        )
+        corrects = rule in CORRECTING
+        call = Call(rule, x, x, x, beta, alpha, None, True, None, corrects, not corrects, 1e-6, None, True)
         return [(name, module.unsupported_reasons(call)) for name, module in BACKENDS.items()]

@@ -7,8 +7,18 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-Rule = Literal["sum", "delta", "gated"]
+Rule = Literal["sum", "delta", "gated", "gated_delta"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+# What a rule takes beside q, k and v, one number per head and position, in the order of the operators' arguments.
+STRENGTHS: dict[Rule, tuple[str, ...]] = {
+    "sum": (),
+    "delta": ("beta",),
+    "gated": ("beta",),
+    "gated_delta": ("beta", "alpha"),
+}
+# The rules that take away what the key held, and those under which all earlier content decays.
+CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
+DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")
 
 
 class FastWeights(NamedTuple):
@@ -49,6 +59,7 @@ class Call:
     k: Tensor
     v: Tensor
     beta: Tensor | None
+    alpha: Tensor | None
     feature_map: Callable[[Tensor], Tensor] | None
     causal: bool
     key_padding_mask: Tensor | None

@@ -1,24 +1,27 @@
 """The operators as matrix products in pure PyTorch: fast without a compiler, on any device.
 
 Time is cut into chunks. Inside a chunk every rule becomes one masked Gram matrix. Rows are positions, and M holds the
-mask and, for the gated rule, the decay between writing and reading:
+mask and, for the rules with decay, the decay between writing and reading:
 
     Y = ((Q K^T) * M) U + decay * (Q W0),    denominators: the same with ones in place of U and z0 in place of W0
     W = total W0 + (K * e)^T U
 
     sum, gated  U = V
     delta       U = (I + A)^-1 (beta V - r (K W0)),  A = r * stril(K K^T),  r = beta, or beta / (z.k + eps) normalised
+    gated_delta the same with decay * (K W0) and stril(K K^T) * M, the weights with which reads at these keys find U
 
-The delta rule's triangular system is that of Yang et al. 2024. The rows of U are the vectors that the loop over time
-would write. Normalising by feature sums divides the small Gram matrices, never the wide features. Cost per head:
-O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value) over many. The states of single steps are never stored.
+The delta rule's triangular system is that of Yang et al. 2024, the gated delta rule's that of Yang, Kautz and
+Hatamizadeh 2025, but for the products of alpha in M, which are multiplied as they stand (:mod:`.products`). The rows of
+U are the vectors that the loop over time would write. Normalising by feature sums divides the small Gram matrices,
+never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value) over many. The states
+of single steps are never stored.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .call import Call, FastWeights, divide
+from .call import CORRECTING, Call, FastWeights, divide
 from .products import products_between, running_products
 
 # Up to about this many positions a Gram matrix costs less than the state (d_dot 256, d_value 64). Longer inputs are cut
@@ -75,48 +78,66 @@ class _Chunk:
     """One chunk of keys, values and strengths, and the quantities that reading needs.
 
     A number per position has shape ``(B, H, L, 1)``. ``keep`` is 0 at pads and 1 elsewhere, or None without pads.
+    ``kept_share`` is what a position leaves of earlier content, and ``new_share`` what it adds of its own.
     """
 
-    def __init__(self, k: _Features, v: Tensor, beta: Tensor | None, keep: Tensor | None, call: Call):
+    def __init__(
+        self, k: _Features, v: Tensor, beta: Tensor | None, alpha: Tensor | None, keep: Tensor | None, call: Call
+    ):
         self.k, self.v, self.beta, self.keep = k, v, beta, keep
         self.call = call
-        self.kept_share = 1 - beta if call.rule == "gated" else None
+        self.kept_share, self.new_share = (1 - beta, beta) if call.rule == "gated" else (alpha, keep)
+        self._between: Tensor | None = None
+
+    def between(self) -> Tensor:
+        """The share of what is written at s that is left at t >= s, (B, H, L, L)."""
+        if self._between is None:
+            self._between = products_between(self.kept_share[..., 0])
+        return self._between
+
+    def old(self, W: Tensor, x: _Features) -> Tensor:
+        """What x reads of the state before the chunk, decayed up to each position."""
+        decay = self.decay()
+        return x.read(W) if decay is None else decay * x.read(W)
 
     def updates(self, W: Tensor | None, z: Tensor | None) -> Tensor:
         """U: the vectors that are written, before decay; W and z are the state before the chunk."""
-        if self.call.rule != "delta":
+        if self.call.rule not in CORRECTING:
             return self.v
         length = self.v.shape[2]
         gram = self.k.dot(self.k).tril(-1) if length > 1 else None
+        if gram is not None and self.kept_share is not None:
+            gram = gram * self.between()
         rate = self.beta
         if self.call.normalize_output:
             rate = divide(rate, self._denominators(gram, z) + self.call.eps)
         target = self.beta * self.v
         if W is not None:
-            target = target - rate * self.k.read(W)
+            target = target - rate * self.old(W, self.k)
         if gram is None:
             return target
         return torch.linalg.solve_triangular(rate * gram, target, upper=False, unitriangular=True)
 
     def _denominators(self, gram: Tensor | None, z: Tensor | None) -> Tensor:
-        """z_{t-1}.k_t for every position t."""
+        """z.k_t before the write of every position t, with what is left of z then."""
         total = torch.zeros_like(self.beta)
         if gram is not None:
             total = (gram if self.keep is None else gram * self.keep.mT).sum(-1, keepdim=True)
-        return total if z is None else total + self.k.read(z[..., None])
+        return total if z is None else total + self.old(z[..., None], self.k)
 
     def weights(self) -> Tensor | None:
         """e, ``(B, H, L, 1)``: the share of each write that is left at the end of the chunk; None if all is left."""
         if self.kept_share is None:
             return self.keep
         later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
-        return running_products(later.flip(2), 2).flip(2) * self.beta
+        left = running_products(later.flip(2), 2).flip(2)
+        return left if self.new_share is None else left * self.new_share
 
     def causal_weights(self) -> Tensor | None:
         """M on and below the diagonal, ``(B, H, L, L)`` or broadcastable to it; None if it is all ones."""
         if self.kept_share is None:
             return None if self.keep is None else self.keep.mT
-        return products_between(self.kept_share[..., 0]) * self.beta.mT
+        return self.between() if self.new_share is None else self.between() * self.new_share.mT
 
     def decay(self) -> Tensor | None:
         """The share of the earlier state that is left after each position; None if all is left."""
@@ -172,18 +193,18 @@ def _spans(length: int, longest: int) -> list[slice]:
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    raw_k, raw_v, beta, keep = call.k, call.v.to(call.dtype), call.beta, None
-    if beta is not None:
-        beta = beta.to(call.dtype)[..., None]
+    raw_k, raw_v, keep = call.k, call.v.to(call.dtype), None
+    beta, alpha = (None if x is None else x.to(call.dtype)[..., None] for x in (call.beta, call.alpha))
     if call.key_padding_mask is not None:
         # ``keep`` removes pads from the Gram matrix. Their keys and values are zeroed too, lest a NaN there spread.
         padded = call.key_padding_mask[:, :, None, None]
         raw_k, raw_v = raw_k.masked_fill(padded, 0), raw_v.masked_fill(padded, 0)
         beta = None if beta is None else beta.masked_fill(padded, 0)
+        alpha = None if alpha is None else alpha.masked_fill(padded, 1)
         keep = _heads_first((~padded).to(call.dtype))
     q, k = (_Features.of(_heads_first(x), call) for x in (call.q, raw_k))
     v = _heads_first(raw_v)
-    beta = None if beta is None else _heads_first(beta)
+    beta, alpha = (None if x is None else _heads_first(x) for x in (beta, alpha))
 
     W = z = None
     if call.initial_state is not None:
@@ -193,13 +214,13 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
     gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
     state_needed = call.return_state or not (call.causal or gram_is_cheaper)
-    needs_gram = call.causal or call.rule == "delta"
+    needs_gram = call.causal or call.rule in CORRECTING
     longest = sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK
     spans = _spans(sources, max(longest, 1))
 
     def chunk_of(span: slice) -> _Chunk:
-        part = None if beta is None else beta[:, :, span]
-        return _Chunk(k[span], v[:, :, span], part, None if keep is None else keep[:, :, span], call)
+        strengths = (None if x is None else x[:, :, span] for x in (beta, alpha, keep))
+        return _Chunk(k[span], v[:, :, span], *strengths, call)
 
     outputs = []
     if len(spans) == 1 and not call.causal and not state_needed:

@@ -2,13 +2,15 @@
 
 At the length of a sentence the state (d_dot x d_value numbers per head) is larger than the keys and values that went
 into it. A :class:`Cache` therefore keeps, for each position j of the current *block*, the key k_j and the vector u_j
-that the rule wrote with it: v_j for the sum rule, beta_j (v_j - what k_j held) for the delta rule, v_j with its beta_j
-for the gated rule. It also holds the state (W, z) of all earlier blocks. A query reads
+that the rule wrote with it: v_j for the sum rule, beta_j (v_j - what k_j held) for the delta rule, the same with
+alpha_j for the gated delta rule, v_j with beta_j for the gated rule. It also holds the state (W, z) of all earlier
+blocks. A query reads
 
     out_t = g W q + sum_j w_j (q.k_j) u_j,   divided by  g z.q + sum_j w_j (q.k_j) + eps  if the output is normalised
 
 with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
-for the gated rule: there w_j is beta_j times the product of all later 1 - beta, and g is that product over the block.
+for the rules with decay: under the gated rule w_j is beta_j times the product of all later 1 - beta, under the gated
+delta rule the product of all later alpha, and g is that product over the block.
 Results equal those of the operators of :mod:`.fast_weights` up to rounding. ``backend="reference"`` has no such form
 and decodes by the operator itself.
 
@@ -30,7 +32,7 @@ from torch import Tensor
 from ..feature_maps import FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
 from .backends import choose, count
-from .call import FastWeights, Rule, state_type
+from .call import DECAYING, FastWeights, Rule, state_type
 
 
 class DecodingBackend(Protocol):
@@ -42,8 +44,8 @@ class DecodingBackend(Protocol):
     def cached_type(self, x: Tensor) -> torch.dtype:
         """The type of a cache for keys like x."""
 
-    def decode(self, decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
-        """Appends k, v and beta to the block, if given, and reads with q after each; leaves ``cache.count`` alone."""
+    def decode(self, decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
+        """Appends k, v and strengths to the block, if given, and reads with q after each; leaves ``cache.count``."""
 
     def fold(self, decoding, cache) -> FastWeights | tuple[Tensor, Tensor | None]:
         """The state (W, z) after the block, a row for every hypothesis."""
@@ -80,7 +82,7 @@ class Cache:
             features, the keys, scaled by the n-th root of the factor that normalises their features, so that phi of a
             stored key gives its normalised features.
         written: (C, N, H, d_value), the written vectors u_j.
-        strengths: (C, N, H), beta_j of the gated rule, else None.
+        strengths: (C, N, H), beta_j of the gated rule, alpha_j of the gated delta rule, else None.
         ancestors: (R, C) int32, the row in which each position of each hypothesis is stored; None for a shared source,
             where that row is ``rows[r]`` at every position.
         rows: (R,) int32, the row of the state or of the shared source that each hypothesis reads.
@@ -137,6 +139,7 @@ class Decoding:
         k: Tensor,
         v: Tensor,
         beta: Tensor | None = None,
+        alpha: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
         """Writes the T positions of k, v (R, T, H, d) one after the other, and reads with q after each write.
@@ -148,14 +151,14 @@ class Decoding:
         """
         dtype = v.dtype
         if cache is not None:
-            implementation, (q, k, v), beta = self._prepared(cache.keys.dtype, (q, k, v), beta)
+            implementation, (q, k, v), (beta, alpha) = self._prepared(cache.keys.dtype, (q, k, v), (beta, alpha))
         else:
-            implementation, (q, k, v), beta = self._prepared(None, (q, k, v), beta)
+            implementation, (q, k, v), (beta, alpha) = self._prepared(None, (q, k, v), (beta, alpha))
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
-            out = implementation.decode(self, cache, q, k, v, beta, key_padding_mask)
+            out = implementation.decode(self, cache, q, k, v, beta, alpha, key_padding_mask)
             cache.count += 1
         else:
             outputs, first = [], 0
@@ -164,8 +167,8 @@ class Decoding:
                 part = slice(first, first + room)
                 outputs.append(
                     implementation.decode(
-                        self, cache, q[:, part], k[:, part], v[:, part], None if beta is None else beta[:, part],
-                        None if key_padding_mask is None else key_padding_mask[:, part],
+                        self, cache, q[:, part], k[:, part], v[:, part],
+                        *(None if x is None else x[:, part] for x in (beta, alpha, key_padding_mask)),
                     )
                 )  # fmt: skip
                 cache.count += room
@@ -177,7 +180,9 @@ class Decoding:
         self,
         k: Tensor,
         v: Tensor,
-        beta: Tensor | None,
+        beta: Tensor | None = None,
+        alpha: Tensor | None = None,
+        *,
         key_padding_mask: Tensor | None,
         rows: Tensor,
     ) -> Cache:
@@ -185,23 +190,23 @@ class Decoding:
 
         Sources of up to :func:`longest_block` positions are kept as a block; longer ones become a state.
         """
-        implementation, (k, v), beta = self._prepared(None, (k, v), beta)
+        implementation, (k, v), (beta, alpha) = self._prepared(None, (k, v), (beta, alpha))
         sources = k.shape[1]
         if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
             cache = self._empty(k, v, 0)
-            cache.W, cache.z = self._state_of(k, v, beta, key_padding_mask)
+            cache.W, cache.z = self._state_of(k, v, (beta, alpha), key_padding_mask)
         else:
             cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
             # Any queries will do: the written vectors do not depend on them.
-            implementation.decode(self, cache, k, k, v, beta, key_padding_mask)
+            implementation.decode(self, cache, k, k, v, beta, alpha, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
         return cache
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
         """Reads everything in the cache with q (R, T, H, d_key); returns out (R, T, H, d_value) in q's dtype."""
-        implementation, (x,), _ = self._prepared(cache.keys.dtype, (q,), None)
+        implementation, (x,), _ = self._prepared(cache.keys.dtype, (q,))
         return implementation.decode(self, cache, x).to(q.dtype)
 
     def d_dot(self, k: Tensor) -> int:
@@ -221,8 +226,10 @@ class Decoding:
         phi = self.feature_map
         return x if phi is None else phi(x.transpose(1, 2)).transpose(1, 2).to(x.dtype)
 
-    def _prepared(self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], beta: Tensor | None):
-        """Chooses the implementation, and converts the inputs to the type of the cache and beta to that of states.
+    def _prepared(
+        self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], strengths: tuple[Tensor | None, ...] = ()
+    ):
+        """Chooses the implementation, and converts the inputs to the cache's type and strengths to that of states.
 
         ``dtype`` is the cache's type, or None if there is no cache yet.
         """
@@ -232,9 +239,8 @@ class Decoding:
         count(name, first)
         implementation = IMPLEMENTATIONS[name]
         dtype = dtype or implementation.cached_type(first)
-        if beta is not None:
-            beta = _to_dtype(beta, state_type(dtype))
-        return implementation, [_to_dtype(x, dtype) for x in inputs], beta
+        strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
+        return implementation, [_to_dtype(x, dtype) for x in inputs], strengths
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
@@ -242,7 +248,7 @@ class Decoding:
         return Cache(
             keys=v.new_empty(capacity, count, heads, self.d_cached(k)),
             written=v.new_empty(capacity, count, heads, d_value),
-            strengths=v.new_empty(capacity, count, heads, dtype=state_type(v.dtype)) if self.rule == "gated" else None,
+            strengths=v.new_empty(capacity, count, heads, dtype=state_type(v.dtype)) if self.rule in DECAYING else None,
             ancestors=None,
             rows=torch.arange(count, dtype=torch.int32, device=v.device),
             projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),
@@ -289,10 +295,10 @@ class Decoding:
         ancestors[:, : cache.count] = cache.ancestors[:, : cache.count]
         cache.ancestors = ancestors
 
-    def _state_of(self, k: Tensor, v: Tensor, beta: Tensor | None, key_padding_mask: Tensor | None) -> FastWeights:
+    def _state_of(self, k: Tensor, v: Tensor, strengths, key_padding_mask: Tensor | None) -> FastWeights:
         operator = getattr(fast_weights, f"{self.rule}_rule")
         _, state = operator(
-            k[:, :0], k, v, *(() if beta is None else (beta,)), feature_map=self.feature_map, causal=False,
+            k[:, :0], k, v, *(x for x in strengths if x is not None), feature_map=self.feature_map, causal=False,
             key_padding_mask=key_padding_mask, normalize_features=self.normalize_features,
             normalize_output=self.normalize_output, eps=self.eps, backend=self.backend, return_state=True,
         )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .call import divide, state_type
+from .call import CORRECTING, divide, state_type
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
@@ -61,8 +61,9 @@ class _Block:
         self.weights, self.left = None, None
         if cache.strengths is not None:
             strengths = gathered(cache.strengths)
-            later = F.pad((1 - strengths).flip(1), (0, 0, 1, 0), value=1.0).cumprod(1).flip(1)
-            self.weights, self.left = strengths * later[:, 1:], later[:, 0]
+            gated = decoding.rule == "gated"
+            later = F.pad((1 - strengths if gated else strengths).flip(1), (0, 0, 1, 0), value=1.0).cumprod(1).flip(1)
+            self.weights, self.left = strengths * later[:, 1:] if gated else later[:, 1:], later[:, 0]
 
     def read(self, phi: Tensor) -> tuple[Tensor, Tensor | None]:
         """Reads everything in the cache with phi (R, H, d_dot): numerator (R, H, d_value), denominator (R, H, 1)."""
@@ -92,7 +93,7 @@ def _without_autocast(function):
 
 
 @_without_autocast
-def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
+def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     """Writes and reads as ``fwp::decode`` of csrc/fast_weights.cpp does."""
     if k is None:
         block = _Block(decoding, cache)
@@ -105,28 +106,35 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None)
     for t in range(k.shape[1]):
         block = _Block(decoding, cache)
         phi_q, phi_k, kept = all_q[:, t], all_k[:, t], all_kept[:, t]
-        u, share = v[:, t], None if beta is None else beta[:, t]
+        u, share, left = v[:, t], *(None if x is None else x[:, t, :, None] for x in (beta, alpha))
         if key_padding_mask is not None:
             pads = key_padding_mask[:, t, None]
             phi_k, kept, u = (x.masked_fill(pads[..., None], 0) for x in (phi_k, kept, u))
-            share = None if share is None else share.masked_fill(pads, 0)
-        if decoding.rule == "delta":
-            u = share[..., None] * (u - block.answer(*block.read(phi_k)))
+            share = None if share is None else share.masked_fill(pads[..., None], 0)
+            left = None if left is None else left.masked_fill(pads[..., None], 1)
+        if decoding.rule == "gated":
+            left = 1 - share
+        if decoding.rule in CORRECTING:
+            u = share * (u - block.answer(*_decayed(left, *block.read(phi_k))))
             if key_padding_mask is not None:
                 u = u.masked_fill(pads[..., None], 0)
         cache.keys[cache.count, :rows], cache.written[cache.count, :rows] = kept, u
         cache.ancestors[:, cache.count] = torch.arange(rows, device=k.device)
-        out, total = block.read(phi_q)
+        out, total = _decayed(left, *block.read(phi_q))
         product = (phi_q * phi_k).sum(-1, keepdim=True)
         if decoding.rule == "gated":
-            cache.strengths[cache.count, :rows] = share
-            share = share[..., None]
-            out, total = (None if x is None else (1 - share) * x for x in (out, total))
             product = share * product
+        if left is not None:
+            cache.strengths[cache.count, :rows] = (share if decoding.rule == "gated" else left)[..., 0]
         outputs.append(block.answer(out + product * u, None if total is None else total + product))
         cache.count += 1
     cache.count = first
     return _stacked(outputs, q, cache)
+
+
+def _decayed(left: Tensor | None, *read: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What is left of what was read, once the position that reads has made it decay."""
+    return read if left is None else tuple(None if x is None else left * x for x in read)
 
 
 def _stacked(outputs: list[Tensor], q: Tensor, cache) -> Tensor:

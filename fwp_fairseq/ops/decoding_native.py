@@ -6,12 +6,12 @@ from torch import Tensor
 from .. import _extension
 from . import native_cuda, transforms
 from .call import state_type
-from .native import kernel_of, kernel_options, new_rows, unknown
+from .native import OLDER, kernel_of, kernel_options, new_rows, unknown
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _fake_decode(q, k, v, beta, key_padding_mask, keys, written, *others):
+def _fake_decode(q, k, v, beta, alpha, key_padding_mask, keys, written, *others):
     return new_rows(q, written.shape[3])
 
 
@@ -25,8 +25,7 @@ def _fake_fold(
 
 
 _STATUS = _extension.status()
-_BUILT = _STATUS.cpu and hasattr(torch.ops.fwp, "decode")
-if _BUILT:
+if _STATUS.cpu and not OLDER:
     torch.library.register_fake("fwp::decode", _fake_decode)
     torch.library.register_fake("fwp::fold", _fake_fold)
 
@@ -35,8 +34,8 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Why the compiled library cannot serve this site; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
-    if not _BUILT:
-        return ["the compiled library is older than this source; install again"]
+    if OLDER:
+        return OLDER
     reasons, device = transforms.unsupported_reasons(), x.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library does not decode {device} tensors")
@@ -45,7 +44,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     reasons += unknown(decoding.rule, decoding.feature_map)
     if device == "cuda" and not reasons:
         name = kernel_of(decoding.feature_map)
-        reasons = native_cuda.decoding_unsupported_reasons(x, name, decoding.d_dot(x))
+        reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
     return reasons
 
 
@@ -53,11 +52,11 @@ def cached_type(x: Tensor) -> torch.dtype:
     return x.dtype if x.device.type == "cuda" else state_type(x.dtype)
 
 
-def decode(decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
+def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
     return torch.ops.fwp.decode(
-        q, k, v, beta, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows,
-        cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
+        q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
+        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 

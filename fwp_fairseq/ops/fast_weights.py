@@ -1,11 +1,12 @@
 """The public operators: they check their arguments and hand the call to a backend.
 
-Shapes, the same for all three (B batch rows, T targets, S sources, H heads):
+Shapes, the same for all (B batch rows, T targets, S sources, H heads):
 
     q     (B, T, H, d_key)        queries, before phi; features already (d_dot wide) when feature_map is None
     k     (B, S, H, d_key)        keys, likewise
     v     (B, S, H, d_value)      values
-    beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (delta and gated rule)
+    beta  (B, S, H)               write strength, usually in [0, 1] after a sigmoid (every rule but the sum rule)
+    alpha (B, S, H)               what is left of earlier content, usually in (0, 1] (gated delta rule)
     out   (B, T, H, d_value)      in v's dtype
     state FastWeights(W, z)       W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half-precision inputs
 
@@ -15,8 +16,9 @@ Zero denominators: ``eps`` is added to every denominator and nowhere else. A den
 (eps = 0.0, or sparse DPFP features that share nothing with what was written so far); the quotient is then defined as 0,
 with gradient 0.
 
-Values of beta: none is refused, because looking at the data would wait for a GPU and break a compiled graph. Outside of
-[0, 1] every backend computes the equations as they stand, with the same result; each rule below says what this means.
+Values of beta and alpha: none is refused, because looking at the data would wait for a GPU and break a compiled graph.
+Outside of [0, 1] every backend computes the equations as they stand, with the same result; each rule below says what
+this means.
 
 Derivatives: every backend has gradients; ``native`` has no second derivatives. Forward mode
 (``torch.autograd.forward_ad``) and the transforms of ``torch.func`` are supported by ``chunked``, which ``auto`` then
@@ -58,16 +60,16 @@ def _check_tensor(operator: str, name: str, x: Tensor, dims: int | None, device:
         _fail(operator, name, f"on {x.device}", f"v's device, {device}")
 
 
-def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, **beta: Tensor) -> None:
+def _check_inputs(operator: str, q: Tensor, k: Tensor, v: Tensor, strengths: dict[str, Tensor]) -> None:
     _check_tensor(operator, "v", v, 4)
-    for name, x in {"q": q, "k": k, **beta}.items():
-        _check_tensor(operator, name, x, 3 if name == "beta" else 4, v.device)
+    for name, x in {"q": q, "k": k, **strengths}.items():
+        _check_tensor(operator, name, x, 3 if name in strengths else 4, v.device)
     batch, sources, heads, width = k.shape
     if (q.shape[0], q.shape[2], q.shape[3]) != (batch, heads, width):
         _fail(operator, "q", f"of shape {_shape(q)}", f"({batch}, T, {heads}, {width}) to fit k of shape {_shape(k)}")
     if _shape(v)[:3] != (batch, sources, heads):
         _fail(operator, "v", f"of shape {_shape(v)}", f"({batch}, {sources}, {heads}, d_value) to fit k")
-    for name, x in beta.items():
+    for name, x in strengths.items():
         if _shape(x) != (batch, sources, heads):
             _fail(operator, name, f"of shape {_shape(x)}", f"{(batch, sources, heads)} to fit k")
 
@@ -107,7 +109,7 @@ def _call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    beta: Tensor | None,
+    strengths: dict[str, Tensor],
     *,
     feature_map: Callable[[Tensor], Tensor] | None,
     causal: bool,
@@ -120,7 +122,7 @@ def _call(
     return_state: bool | None,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
-    _check_inputs(operator, q, k, v, **({} if rule == "sum" else {"beta": beta}))
+    _check_inputs(operator, q, k, v, strengths)
     if causal and q.shape[1] != k.shape[1]:
         raise ValueError(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
@@ -139,8 +141,8 @@ def _call(
     if return_state is None:
         return_state = initial_state is not None
     call = Call(
-        rule, q, k, v, beta, feature_map, causal, key_padding_mask, normalize_features, normalize_output, eps,
-        initial_state, return_state,
+        rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
+        normalize_features, normalize_output, eps, initial_state, return_state,
     )  # fmt: skip
     return backends.run(call, backend)
 
@@ -190,7 +192,7 @@ def sum_rule(
     Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value) beyond.
     """
     return _call(
-        "sum", q, k, v, None, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        "sum", q, k, v, {}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
         normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
         backend=backend, return_state=return_state,
     )  # fmt: skip
@@ -229,7 +231,7 @@ def delta_rule(
             triangular system of the chunk's length per head.
     """
     return _call(
-        "delta", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        "delta", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
         normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
         backend=backend, return_state=return_state,
     )  # fmt: skip
@@ -263,7 +265,48 @@ def gated_rule(
         others: as for :func:`sum_rule`, which also describes returns, errors and cost.
     """
     return _call(
-        "gated", q, k, v, beta, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
+        "gated", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
         normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
         backend=backend, return_state=return_state,
+    )  # fmt: skip
+
+
+def gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    alpha: Tensor,
+    *,
+    feature_map: Callable[[Tensor], Tensor] | None = None,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
+    normalize_features: bool = True,
+    normalize_output: bool = False,
+    eps: float = 1e-6,
+    initial_state: FastWeights | tuple | None = None,
+    backend: str = "auto",
+    return_state: bool | None = None,
+) -> tuple[Tensor, FastWeights | None]:
+    """Computes the gated delta rule: all earlier content decays, then the delta rule writes.
+
+    W_s = alpha_s W_{s-1} (I - beta_s phi(k_s) phi(k_s)^T) + beta_s v_s phi(k_s)^T; y_t = W_t phi(q_t) (Yang, Kautz and
+    Hatamizadeh 2025, "Gated Delta Networks", Eq. 10). With ``normalize_output`` the old value and y_t are divided as
+    under the delta rule, by z = alpha_s z_{s-1} before the write and z_s = alpha_s z_{s-1} + phi(k_s) after it.
+
+    With alpha = 1 this is :func:`delta_rule`, whatever the normaliser. Without ``normalize_output``, and with keys
+    whose features are orthogonal to all that was written before, the old value is 0: then alpha = 1 - beta gives
+    :func:`gated_rule`, and alpha = beta = 1 gives :func:`sum_rule`. For other keys these two are limits only, of short
+    features and large values: phi(k) -> c phi(k) and v -> v / c with c -> 0 leave v phi(k)^T and take the correction
+    away.
+
+    Args:
+        beta: (B, S, H), as for :func:`delta_rule`.
+        alpha: (B, S, H), the share of W that is left before the write; 1 keeps everything, 0 forgets everything.
+        others: as for :func:`delta_rule`.
+    """
+    return _call(
+        "gated_delta", q, k, v, {"beta": beta, "alpha": alpha}, feature_map=feature_map, causal=causal,
+        key_padding_mask=key_padding_mask, normalize_features=normalize_features, normalize_output=normalize_output,
+        eps=eps, initial_state=initial_state, backend=backend, return_state=return_state,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from ..feature_maps import KernelOptions
 from . import native_cuda, transforms
 from .call import Call, FastWeights, state_type
 
-RULES = ("sum", "delta", "gated")  # FWP_RULES of csrc/common/maps.h
+RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_RULES of csrc/common/maps.h
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -51,6 +51,7 @@ class _Inputs(NamedTuple):
     k: Tensor
     v: Tensor
     beta: Tensor | None
+    alpha: Tensor | None
     key_padding_mask: Tensor | None
     initial_W: Tensor | None
     initial_z: Tensor | None
@@ -87,11 +88,11 @@ def _fake(*arguments):
 
 def _fake_backward(grad_out, grad_W, grad_z, *arguments):
     inputs = _Inputs(*arguments[: len(_Inputs._fields)])
-    q, beta = inputs.q, inputs.beta
+    q = inputs.q
     none = q.new_empty(0, dtype=state_type(q.dtype))
     return (
         *(new_rows(x, x.shape[3]) for x in (q, inputs.k, inputs.v)),
-        q.new_empty(0) if beta is None else new_rows(beta, 1).squeeze(3),
+        *(q.new_empty(0) if x is None else new_rows(x, 1).squeeze(3) for x in (inputs.beta, inputs.alpha)),
         *(none.clone() if x is None else x.new_empty(x.shape) for x in (inputs.initial_W, inputs.initial_z)),
     )
 
@@ -109,8 +110,8 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     elif not options.normalize_output:
         grad_z = None
     found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
-    q, k, v, beta, W, z = found
-    gradients = _Inputs(q, k, v, beta, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
+    q, k, v, beta, alpha, W, z = found
+    gradients = _Inputs(q, k, v, beta, alpha, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
     # The gradient of an input that was not given is an empty tensor.
     given = (None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
     return *given, *(None for _ in options)
@@ -129,8 +130,19 @@ def _register() -> None:
     torch.library.register_autograd("fwp::fast_weights_backward", _refuse)
 
 
+def _takes_these_inputs() -> bool:
+    names = [argument.name for argument in torch.ops.fwp.fast_weights.default._schema.arguments]
+    return names[: len(_Inputs._fields)] == list(_Inputs._fields)
+
+
 _STATUS = _extension.status()
-if _STATUS.cpu:
+# After an update of the source alone the library is loaded, but has other arguments.
+OLDER = (
+    ["the compiled library is older than this source; install again"]
+    if _STATUS.cpu and not _takes_these_inputs()
+    else []
+)
+if _STATUS.cpu and not OLDER:
     _register()
 
 
@@ -138,6 +150,8 @@ def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
+    if OLDER:
+        return OLDER
     reasons, device = transforms.unsupported_reasons(), call.v.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no kernel for {device} tensors")
@@ -171,6 +185,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         k=call.k.to(taken),
         v=call.v.to(taken),
         beta=None if call.beta is None else call.beta.to(dtype),
+        alpha=None if call.alpha is None else call.alpha.to(dtype),
         key_padding_mask=call.key_padding_mask,
         initial_W=W,
         initial_z=z,

@@ -7,6 +7,7 @@ from .. import _extension
 from .call import Call
 from .constant import constant
 
+RULES = ("sum", "delta", "gated")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -21,12 +22,13 @@ def _refusal(operator: str, *sizes) -> str:
     return getattr(torch.ops.fwp, operator)(*sizes)
 
 
-def _reasons(dtype: torch.dtype) -> list[str]:
+def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
     """The reasons against a call that apply to the operators and to decoding alike."""
     status = _extension.status()
     if not status.cuda:
         return [f"CUDA kernels {status.reasons['cuda']}"]
-    return [] if dtype in _TYPES else [f"the CUDA kernels do not compute in {dtype}"]
+    reasons = [] if rule in RULES else [f"the CUDA kernels do not know the {rule} rule"]
+    return reasons if dtype in _TYPES else [*reasons, f"the CUDA kernels do not compute in {dtype}"]
 
 
 def _index(device: torch.device) -> int:
@@ -35,9 +37,9 @@ def _index(device: torch.device) -> int:
 
 def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     """Why the CUDA library cannot serve this call; empty when it can. ``feature_map`` is the name of the map."""
-    reasons = _reasons(call.v.dtype)
+    reasons = _reasons(call.rule, call.v.dtype)
     if not reasons and torch.cuda.is_available():
-        given = (call.q, call.k, call.v, call.beta, *(call.initial_state or ()))
+        given = (call.q, call.k, call.v, call.beta, call.alpha, *(call.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         phi, d_key = call.feature_map, call.k.shape[-1]
         refusal = _refusal(
@@ -49,9 +51,9 @@ def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     return reasons
 
 
-def decoding_unsupported_reasons(x: Tensor, feature_map: str, d_dot: int) -> list[str]:
-    """Why the CUDA library cannot decode with keys like x; empty when it can. ``feature_map`` is the map's name."""
-    reasons = _reasons(x.dtype)
+def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: int) -> list[str]:
+    """The same of decoding with this rule and keys like x."""
+    reasons = _reasons(rule, x.dtype)
     if not reasons and torch.cuda.is_available():
         refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
         reasons += [refusal] if refusal else []

@@ -6,6 +6,8 @@ arguments. Equations are those of Schlag, Irie and Schmidhuber 2021. Per head, w
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
     gated  W <- (1 - beta) W + beta v k^T    z <- (1 - beta) z + beta k    Eq. 52 (Peng et al. 2021)
+    gated_delta  (W, z) <- alpha (W, z), then as delta; not normalised this is
+           W <- alpha W (I - beta k k^T) + beta v k^T                      Yang, Kautz and Hatamizadeh 2025, Eq. 10
     read   y = W q, or W q / (z.q + eps) when normalised
 
 Cost: O(S d_dot d_value) per head and, under autograd, as much memory. It is meant for checking, not for training.
@@ -47,10 +49,13 @@ def _retrieve(W: Tensor, z: Tensor, x: Tensor, call: Call) -> Tensor:
     return y
 
 
-def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, call: Call) -> tuple[Tensor, Tensor]:
+def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, strengths: list[Tensor], call: Call) -> tuple[Tensor, Tensor]:
     if call.rule == "sum":
         return W + _outer(k, v), z + k
-    if call.rule == "delta":
+    beta, *alpha = strengths
+    if call.rule == "gated_delta":
+        W, z = alpha[0][..., None] * W, alpha[0] * z
+    if call.rule in ("delta", "gated_delta"):
         old = _retrieve(W, z, k, call)
         return W + _outer(k, beta * (v - old)), z + k
     return (1 - beta)[..., None] * W + _outer(k, beta * v), (1 - beta) * z + beta * k
@@ -58,12 +63,12 @@ def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, call
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    raw_k, raw_v, raw_beta = call.k, call.v, call.beta
+    raw_k, raw_v, raw_strengths = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
     if call.key_padding_mask is not None:
         # The loop below skips pads anyway; they are zeroed because a NaN there would come back through the gradients.
         pads = call.key_padding_mask[:, :, None]
         raw_k, raw_v = (x.masked_fill(pads[..., None], 0) for x in (raw_k, raw_v))
-        raw_beta = None if raw_beta is None else raw_beta.masked_fill(pads, 0)
+        raw_strengths = [x.masked_fill(pads, 0) for x in raw_strengths]
     q, k = _features(call.q, call), _features(raw_k, call)
     v = raw_v.to(call.dtype)
     batch, sources, heads, d_dot = k.shape
@@ -77,8 +82,8 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
 
     outputs = []
     for s in range(sources):
-        beta = None if raw_beta is None else raw_beta[:, s].to(call.dtype)[..., None]
-        new_W, new_z = _write(W, z, k[:, s], v[:, s], beta, call)
+        strengths = [x[:, s].to(call.dtype)[..., None] for x in raw_strengths]
+        new_W, new_z = _write(W, z, k[:, s], v[:, s], strengths, call)
         if call.key_padding_mask is not None:
             padded = call.key_padding_mask[:, s, None, None]
             new_W, new_z = torch.where(padded[..., None], W, new_W), torch.where(padded, z, new_z)

@@ -38,8 +38,8 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     fwp_state: StateChoice = field(
         default="carried",
         metadata={
-            "help": "what a segment begins with: the fast weights behind the one before it in its stream, or, with "
-            "reset, none, in the same batches"
+            "help": "what a segment begins with: the fast weights (or Transformer-XL's memory) behind the one before "
+            "it in its stream, or, with reset, none, in the same batches"
         },
     )
     fwp_carry_doubling: int = field(
@@ -101,8 +101,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         model = super().build_model(args, from_checkpoint)
         if not isinstance(getattr(model, "decoder", None), FwpLanguageModelDecoder):
             raise ValueError(
-                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm; "
-                "--task language_modeling serves others"
+                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm or "
+                "transformer_xl_lm; --task language_modeling serves others"
             )
         return model
 

@@ -4,8 +4,7 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from torch import Tensor
 
-from ..modules.carried_state import CarriedState, Weights
-from ..ops import FastWeights
+from ..modules.carried_state import CarriedState, Weights, changed
 from .streams import Streams
 
 _KEY = "streams"
@@ -65,7 +64,7 @@ class StreamIterator(EpochBatchIterator):
             def of_all(tensor):
                 return distributed_utils.all_gather(tensor, group, True).flatten(0, 1)
 
-            self._gathered = {layer: weights.map(of_all) for layer, weights in sorted(self._gathered.items())}
+            self._gathered = changed(dict(sorted(self._gathered.items())), of_all)
 
     def _cut(self) -> dict:
         """Returns what gives a position in the data its meaning."""
@@ -74,8 +73,7 @@ class StreamIterator(EpochBatchIterator):
     def state_dict(self) -> dict:
         found = super().state_dict()
         if found["iterations_in_epoch"]:
-            weights = {layer: list(state.map(Tensor.cpu)) for layer, state in (self._gathered or {}).items()}
-            found[_KEY] = {**self._cut(), "weights": weights}
+            found[_KEY] = {**self._cut(), "weights": changed(self._gathered or {}, Tensor.cpu)}
         return found
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -93,8 +91,6 @@ class StreamIterator(EpochBatchIterator):
                         f"actual {here} (rows are --batch-size times processes, steps follow from --tokens-per-sample "
                         "and --fwp-streams); --reset-dataloader begins the epoch anew"
                     )
-            self._restored = {
-                layer: FastWeights(*weights).map(lambda x: x[self.own]) for layer, weights in saved["weights"].items()
-            }
+            self._restored = changed(saved["weights"], lambda x: x[self.own])
         # Each process reads every step, so that the number of processes does not change the position.
         super().load_state_dict({**state_dict, "num_shards": self.num_shards})

@@ -17,7 +17,9 @@ class Row:
         size: ``small`` or ``medium``.
         positions: whether absolute positions are added.
         state: what a segment begins with, in training and evaluation: with ``reset`` an empty state, with ``carried``
-            the fast weights that the segment before it left.
+            the fast weights that the segment before it left, or the memory.
+        mem_len: tokens that Transformer-XL remembers; None for the other models.
+        length: tokens of a segment; None for those of the preset, which is also the most.
     """
 
     name: str
@@ -29,10 +31,19 @@ class Row:
     normalizer: str | None = None
     positions: bool = True
     state: str = "reset"
+    mem_len: int | None = None
+    length: int | None = None
+
+    @property
+    def family(self) -> str:
+        """What the names of its architectures begin with."""
+        return "fwp_lm" if self.mem_len is None else "transformer_xl_lm"
 
     @property
     def flags(self) -> dict:
         """The flags of fairseq-train that choose this attention; none is left to its default."""
+        if self.mem_len is not None:
+            return {"--mem-len": self.mem_len, "--fwp-state": self.state}
         return {
             "--fwp-feature-map": self.feature_map,
             "--fwp-d-dot": self.d_dot,
@@ -70,7 +81,24 @@ _TABLE_3 = (
     _row("linear", "delta", "medium", "elu", variant="normalised-nopos", **_BOTH, **_ALONE),
     _row("linear", "delta", "medium", "elu", variant="nopos", **_ALONE),
 )
-_TABLE_4 = tuple(_row("linear", rule, "medium", "elu", variant="carried", **_CARRIED) for rule in ("sum", "delta"))
+# Memory and segment of Transformer-XL; their sum is what it keeps, and 15 + 1 tokens are as much as the fast weights.
+_MEMORIES = {15: 1, 64: 64, 128: 128, 384: 384}
+_TABLE_4 = (
+    *(_row("linear", rule, "medium", "elu", variant="carried", **_CARRIED) for rule in ("sum", "delta")),
+    *(
+        Row(
+            f"transformer-xl-{mem_len}",
+            f"Transformer-XL, memory of {mem_len}",
+            "medium",
+            "softmax",
+            positions=False,
+            state="carried",
+            mem_len=mem_len,
+            length=length,
+        )
+        for mem_len, length in _MEMORIES.items()
+    ),
+)
 _TABLE_5 = (
     *(_row("performer", rule, "small", "favor", 32, "32") for rule in ("sum", "delta")),
     *(_row("dpfp", rule, "small", "dpfp", 32, "32") for rule in ("sum", "delta")),

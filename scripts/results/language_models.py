@@ -8,7 +8,6 @@ from .cells import machine, seeds, spread_note, training_time
 from .language_model_rows import BITS, BY_NAME, MEASURES
 from .paper import published
 
-_TRANSFORMER_XL = "transformer-xl-"
 _SPLITS = ("valid", "test")
 _MEANS = (*_SPLITS, "train_seconds", "eval_seconds")
 
@@ -33,15 +32,8 @@ def _key(names: tuple[str, ...]) -> Callable[[dict], tuple | None]:
 
 
 def _of_row(cell: Callable) -> Callable[[dict], object]:
-    """A cell that the row tells; a dash for Transformer-XL, which is no row of ours."""
-    return lambda record: cell(BY_NAME[record["row"]]) if record["row"] in BY_NAME else NONE
-
-
-def _model(record: dict) -> str:
-    name = record["row"]
-    if name in BY_NAME:
-        return BY_NAME[name].model
-    return f"Transformer-XL, memory of {name.removeprefix(_TRANSFORMER_XL)}"
+    """A cell that the row tells."""
+    return lambda record: cell(BY_NAME[record["row"]])
 
 
 def _yes(value: bool) -> str:
@@ -93,7 +85,7 @@ def _table(preset: str, table: str) -> Table:
     style = ".3f" if MEASURES[preset] == BITS else ".2f"
     return Table(
         columns={
-            "model": _model,
+            "model": _of_row(lambda row: row.model),
             **{heading: _FACTS[heading] for heading in _COLUMNS[table]},
             **_state(table),
             **{split: number(split, style) for split in _SPLITS},

@@ -209,10 +209,15 @@ def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, co
 def test_trained_write_strengths_are_kept(save, convert):
     path = save("fwp_transformer_tiny", fwp_update_rule="delta")
     original = torch.load(path, weights_only=True)["model"]
-    for flags in (("--fwp-feature-map", "elu"), ("--fwp-update-rule", "gated")):
-        state, _ = convert(path, *flags)
-        for name in attention_keys({"model": original}, "beta_proj"):
+    names = attention_keys({"model": original}, "beta_proj")
+    decaying = ("--fwp-update-rule", "gated_delta", "--fwp-decoder-beta-range", "0-2")
+    for flags in (("--fwp-feature-map", "elu"), ("--fwp-update-rule", "gated"), decaying):
+        state, printed = convert(path, *flags)
+        for name in names:
             assert torch.equal(state["model"][name], original[name])
+    assert len(attention_keys(state, "decay")) == 3 * len(names)
+    assert "update-rule=gated_delta normalizer=l2 beta-range=0-2" in printed
+    assert "new: decoder.layers.*.encoder_attn.decay.log_rate (1)" in printed
     assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
 
 

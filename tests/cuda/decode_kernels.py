@@ -78,7 +78,8 @@ class Shim:
     def cached_type(self, x: Tensor) -> torch.dtype:
         return x.dtype
 
-    def decode(self, decoding, cache, q, k=None, v=None, beta=None, key_padding_mask=None) -> Tensor:
+    def decode(self, decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
+        assert alpha is None
         call = _call(decoding, cache, q.shape[3])
         out = empty_rows(q, call.d_value)
         call.tokens = q.shape[1]

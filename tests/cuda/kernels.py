@@ -11,7 +11,10 @@ from tests.cuda.shim import CUDA, INSTANCES, library
 
 # The names in the order of their numbers in C++.
 _NAMES = (CUDA.parent / "common" / "maps.h").read_text()
-RULES, MAPS = (re.findall(r"EACH\((\w+)\)", line) for line in re.findall(r"#define FWP_\w+\(EACH\) (EACH.*)", _NAMES))
+_ALL, MAPS = (re.findall(r"EACH\((\w+)\)", line) for line in re.findall(r"#define FWP_\w+\(EACH\) (EACH.*)", _NAMES))
+_SERVED = re.search(r"#define FWP_CUDA_RULES.*", (CUDA / "kernels" / "call.h").read_text())[0]
+RULES = re.findall(r"EACH\((\w+)\)", _SERVED)
+assert _ALL[: len(RULES)] == RULES  # the place of a rule is its number
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 

@@ -41,9 +41,8 @@ class Sentence(Stream):
             self.beta = self.beta.float().double()
 
     def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
-        q, k, v, beta = self.inputs(rows)
-        q, k, v = (x.to(device, self.dtype) for x in (q, k, v))
-        return q, k, v, None if beta is None else beta.to(device, torch.float32)
+        given = self.inputs(rows)
+        return (*(x.to(device, self.dtype) for x in given[:3]), *(x.to(device, torch.float32) for x in given[3:]))
 
 
 def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
@@ -62,21 +61,22 @@ class Site:
         self.implementation = Shim(schedule) if device == "shim" else decoding_module.IMPLEMENTATIONS["native"]
         self.cache = None
 
-    def _call(self, function, *arguments):
+    def _call(self, function, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(decoding_module.IMPLEMENTATIONS, "native", self.implementation)
-            return function(*arguments)
+            return function(*arguments, **options)
 
     def step(self, sentence, rows: Tensor, mask: Tensor | None = None) -> Tensor:
         mask = None if mask is None else mask.to(self.device)
         given = sentence.given(rows, self.device)
-        out, self.cache = self._call(self.decoding.step, self.cache, *given, mask)
+        out, self.cache = self._call(self.decoding.step, self.cache, *given, key_padding_mask=mask)
         return out.cpu()
 
     def write(self, sentence, rows: Tensor, mask: Tensor | None, readers: Tensor) -> None:
-        _, k, v, beta = sentence.given(rows, self.device)
+        _, *given = sentence.given(rows, self.device)
         mask = None if mask is None else mask.to(self.device)
-        self.cache = self._call(self.decoding.write, k, v, beta, mask, readers.int().to(self.device))
+        readers = readers.int().to(self.device)
+        self.cache = self._call(self.decoding.write, *given, key_padding_mask=mask, rows=readers)
 
     def read(self, q: Tensor, dtype: torch.dtype) -> Tensor:
         return self._call(self.decoding.read, self.cache, q.to(self.device, dtype)).cpu()

@@ -132,7 +132,7 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     x, _ = make(rule, 5, 5, dtype=dtype, B=2, d_key=7, d_value=5, state=state)
     x = {name: y.cuda().requires_grad_(gradient) for name, y in x.items()}
     arguments = dict(
-        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), key_padding_mask=None, W=x.get("W"), z=x.get("z"),
+        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), alpha=None, key_padding_mask=None, W=x.get("W"), z=x.get("z"),
         projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, features=True, output=state, eps=1e-6,
         return_state=True,
     )  # fmt: skip
@@ -147,14 +147,15 @@ def test_opcheck(rule, state, dtype, check):
     *inputs, _ = raw(rule, dtype, state).values()
     gradients = [torch.ones(2, 5, 2, 5, device="cuda", dtype=dtype), None, None]
     if state:
-        gradients[1:] = [torch.ones_like(inputs[5]), torch.ones_like(inputs[6])]
+        gradients[1:] = [torch.ones_like(inputs[6]), torch.ones_like(inputs[7])]
     torch.library.opcheck(operators[1], (*gradients, *inputs), test_utils=check)
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rule": "gate"}, "rule is gate, expected sum, delta or gated"),
+        ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
+        ({"rule": "gated_delta"}, "the CUDA kernels do not know the gated_delta rule"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),

@@ -8,6 +8,7 @@ import re
 import shlex
 import socket
 import subprocess
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ MODEL = [
     *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
     *("--fwp-normalizer", "both"),
 ]
+# Its memory is longer than the texts.
+TRANSFORMER_XL = ["--arch", "transformer_xl_lm", *MODEL[2 : MODEL.index("--fwp-update-rule")], "--mem-len", 700]
 TASK = ["--task", "fwp_language_modeling", "--tokens-per-sample", 32, "--batch-size", 4]
 TRAINING = [
     *("--cpu", "--seed", 1, "--num-workers", 0, "--optimizer", "adam", "--lr", 1e-2, "--clip-norm", 1),
@@ -45,17 +48,23 @@ def train(tools):
         *("--trainpref", "shakespeare/train", "--validpref", "shakespeare/valid"),
     ).ok()
 
-    def run(folder, *arguments, positions=False):
-        flags = (*MODEL, *([] if positions else NO_POSITIONS), *TASK, *TRAINING, "--save-dir", folder, *arguments)
+    def run(folder, *arguments, model=(*MODEL, *NO_POSITIONS)):
+        flags = (*model, *TASK, *TRAINING, "--save-dir", folder, *arguments)
         return tools.run("train", "chars", *tools.user_dir, *flags)
 
     return run
 
 
-@pytest.fixture(scope="module")
-def whole(train):
-    """An epoch of nine updates of two batches and part of another one, with validation in between."""
-    return train("stream-whole", "--update-freq", 2, "--max-update", UPDATES, "--save-interval-updates", 4).ok()
+@pytest.fixture(scope="module", params=[MODEL + NO_POSITIONS, TRANSFORMER_XL], ids=lambda model: model[1])
+def whole(request, train):
+    """Trains an epoch of nine updates of two batches and part of another one, with validation in between.
+
+    Returns the folder of the checkpoints, and a function that trains the same model.
+    """
+    again = partial(train, model=request.param)
+    folder = f"stream-{request.param[1]}"
+    again(folder, "--update-freq", 2, "--max-update", UPDATES, "--save-interval-updates", 4).ok()
+    return folder, again
 
 
 def saved(tools, folder: str) -> dict:
@@ -69,21 +78,22 @@ def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
 
 
 def weights(checkpoint: dict) -> dict:
-    """The carried fast weights of a checkpoint, of all rows."""
+    """The carried fast weights (or memories and their lengths) of a checkpoint, of all rows."""
     found = checkpoint["extra_state"]["train_iterator"]["streams"]["weights"]
     return {(layer, kind): x for layer, pair in found.items() for kind, x in zip("Wz", pair, strict=True)}
 
 
-def test_interrupted_in_mid_epoch(tools, train, whole):
-    expected = saved(tools, "stream-whole")
+def test_interrupted_in_mid_epoch(tools, whole):
+    folder, train = whole
+    expected, parts = saved(tools, folder), f"{folder}-parts"
     assert expected["extra_state"]["train_iterator"]["epoch"] == 2
     for updates in (5, UPDATES):
-        train("stream-parts", "--update-freq", 2, "--max-update", updates).ok()
-    found = saved(tools, "stream-parts")
+        train(parts, "--update-freq", 2, "--max-update", updates).ok()
+    found = saved(tools, parts)
     assert_equal(found["model"], expected["model"])
     assert_equal(weights(found), weights(expected))
 
-    again = ("stream-parts", "--update-freq", 2, "--max-update", 20)
+    again = (parts, "--update-freq", 2, "--max-update", 20)
     assert "expected 4 rows, actual 2 (rows are --batch-size" in train(*again, "--batch-size", 2).error
 
 
@@ -166,7 +176,9 @@ def test_the_documented_commands(tools, train):
         tools.folder / "shakespeare/train"
     ).read_text().split()
     tools.run("preprocess", *documented("fairseq-preprocess")).ok()
-    tools.run("train", *documented("fairseq-train"), "--max-update", 9).ok()
+    train = 'fairseq-train data-lm --user-dir "$(fwp path)" --task fwp_language_modeling --tokens-per-sample'
+    tools.run("train", *documented(f"{train} 128"), "--max-update", 9).ok()
+    tools.run("train", *documented(f"{train} 64"), "--max-update", 2).ok()
 
     carried = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task')).ok()
     window = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --path')).ok()
@@ -206,7 +218,7 @@ def bits(result) -> float:
 def test_evaluation_reads_the_text_as_one(tools, whole):
     """Segments of any length lose what the model loses on the text in one piece, those that are reset what fairseq's
     own task says."""
-    path = "stream-whole/checkpoint_last.pt"
+    path = f"{whole[0]}/checkpoint_last.pt"
     score = AT_ONCE.format(user_dir=tools.user_dir[1], path=path)
     expected = float(tools.python(score).ok().out.splitlines()[-1])
     in_segments = evaluate(tools, path, "--tokens-per-sample", 7).ok()
@@ -245,7 +257,7 @@ print("EXPECTED", *(task.dictionary[token] for token in read[1:]))
 
 
 def test_generation_goes_on_as_the_whole_text_says(tools, whole):
-    score = GREEDY.format(user_dir=tools.user_dir[1], path="stream-whole/checkpoint_last.pt")
+    score = GREEDY.format(user_dir=tools.user_dir[1], path=f"{whole[0]}/checkpoint_last.pt")
     printed = tools.python(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{score}").ok().out
     found, _, expected = printed.partition("EXPECTED ")
     assert len(expected.split()) == 43
@@ -271,7 +283,7 @@ print(sum(losses) / len(losses) / 0.6931471805599453)
 
 
 def test_a_sliding_window(tools, train):
-    train("positions", "--fwp-normalizer", "auto", "--max-update", 6, positions=True).ok()
+    train("positions", "--fwp-normalizer", "auto", "--max-update", 6, model=MODEL).ok()
     path = "positions/checkpoint_last.pt"
     score = BY_WINDOWS.format(user_dir=tools.user_dir[1], path=path)
     expected = float(tools.python(score).ok().out.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""Learned maps, norms, normalisers of finished features, fast nets: trained and decoded with by fairseq's commands."""
+"""Learned maps and decay, norms, finished features, fast nets: trained and decoded with by fairseq's commands."""
 
 import csv
 import io
@@ -18,9 +18,8 @@ BY_FLAGS = {
     "decoder_feature_map": "t2r",
     "decoder_d_dot": 20,
     "decoder_qk_norm": "l2",
-    "decoder_update_rule": "delta",
-    "decoder_fast_net": "rnn",
-    "decoder_recurrent": "tanh",
+    "decoder_update_rule": "gated_delta",
+    "decoder_beta_range": "0-2",
     "cross_feature_map": "exp",
     "cross_d_dot": 32,
     "cross_normalizer": "positions",
@@ -42,9 +41,7 @@ UPDATES = 30
 
 
 def _train_by_flags(tools):
-    # The flag of the feedback alone means tanh.
     words = [word for name, value in BY_FLAGS.items() for word in (f"--fwp-{name.replace('_', '-')}", value)]
-    words.remove("tanh")
     return tools.train("by-flags", *words, "--max-update", UPDATES, "--no-epoch-checkpoints")
 
 
@@ -81,10 +78,12 @@ def test_trained_and_decoded_with(tools, train, capsys):
     assert len(losses) == UPDATES and all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-5:]) < 0.92 * sum(losses[:5])
     # What is learned, is learned: none of the new parameters is as a new model has it.
-    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|fast_net", name)}
+    new = {
+        name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|fast_net|decay", name)
+    }
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
-        {"weight", "bias", "scale"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
+        {"weight", "bias", "scale", "log_rate"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
     )
     assert all(len(x.unique()) > 1 for x in new.values())
 
@@ -104,4 +103,4 @@ def test_trained_and_decoded_with(tools, train, capsys):
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert int(row["parameters"]) == counted
     assert "qk-norm l2" in row["attention"]
-    assert f"with fast-net {chosen['decoder_fast_net']}" in row["attention"]
+    assert ("with fast-net lstm" in row["attention"]) == (chosen is BY_YAML)

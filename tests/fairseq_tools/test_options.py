@@ -9,7 +9,7 @@ import pytest
 
 ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),
-    *("--fwp-cross-feature-map", "elu"),
+    *("--fwp-cross-feature-map", "elu", "--fwp-cross-update-rule", "gated_delta"),
 ]
 # Options that compute the same in another way.
 EQUIVALENT = {

@@ -50,8 +50,9 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
         {"fwp_update_rule": "delta", "fwp_fast_net": "rnn"},
         {"fwp_update_rule": "delta", "fwp_fast_net": "mlp", "fwp_fast_net_depth": 2, "fwp_recurrent": "tanh"},
+        {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
     ],
-    ids=["hedgehog", "t2r", "norms", "rnn", "mlp"],
+    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta"],
 )
 def test_segments_with_learned_maps_norms_and_fast_nets(flags):
     model, text = tiny(**flags), prefixes(3, LENGTH)

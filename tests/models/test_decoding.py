@@ -94,6 +94,16 @@ def test_three_maps_and_three_rules_at_three_sites():
         check_decoding(model, left)
 
 
+def test_beta_up_to_2_and_decay_at_every_site():
+    flags = dict(fwp_feature_map="elu", fwp_update_rule="gated_delta", fwp_beta_range="0-2")
+    for normalizer in ("l2", "both"):
+        model = build(**flags, fwp_normalizer=normalizer, fwp_cross_update_rule="delta")
+        for name, parameter in model.named_parameters():
+            if "beta_proj" in name or "decay.proj.weight" in name:
+                torch.nn.init.normal_(parameter)
+        check_decoding(model, True, {1: [2, 0, 1], 2: [1, 1, 1], 3: [2, 1, 0]})
+
+
 @pytest.mark.parametrize(
     "option",
     [

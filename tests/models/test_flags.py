@@ -117,6 +117,10 @@ CONTRADICTIONS = {
         {"fwp_decoder_feature_map": "softmax", "fwp_decoder_recurrent": "tanh"},
         ("--fwp-decoder-recurrent tanh", "--fwp-decoder-feature-map softmax"),
     ),
+    "range-of-beta-without-a-correction": (
+        {"fwp_beta_range": "0-2", "fwp_update_rule": "delta", "fwp_cross_update_rule": "gated"},
+        ("--fwp-beta-range 0-2", "--fwp-cross-update-rule gated", "cross site", "--fwp-cross-beta-range 0-1"),
+    ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),
@@ -161,6 +165,7 @@ OTHERS = {
     "one-site": {"fwp_cross_feature_map": "elu"},
     "softmax-at-one-site": {"fwp_decoder_feature_map": "softmax"},
     "rule": {"fwp_update_rule": "delta"},
+    "other-rule": {"fwp_update_rule": "gated_delta"},
     "softmax": {"fwp_feature_map": "softmax"},
 }
 
@@ -176,6 +181,16 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     was, now = (bytes(model.attention_flags.tolist()).decode() for model in (source, target))
     assert was != now and f"[{was}]" in str(refused.value) and f"[{now}]" in str(refused.value)
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
+
+
+def test_a_range_of_beta_is_remembered():
+    flags = {"fwp_update_rule": "gated_delta", "fwp_encoder_beta_range": "0-2"}
+    model, without = build(**flags), build(fwp_update_rule="gated_delta")
+    text, old = (bytes(m.attention_flags.tolist()).decode() for m in (model, without))
+    assert "encoder: feature-map=dpfp d-dot=12 update-rule=gated_delta normalizer=l2 beta-range=0-2" in text
+    assert "beta" not in old and text.count("beta") == 1
+    with pytest.raises(ValueError, match="beta-range=0-2"):
+        without.load_state_dict(model.state_dict())
 
 
 def test_norms_are_remembered_and_their_absence_is_not():

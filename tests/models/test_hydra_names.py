@@ -10,8 +10,12 @@ from omegaconf import OmegaConf
 from fwp_fairseq.cli.plugin import import_plugin
 
 import_plugin()
-TASKS = {"fwp_transformer": "translation", "fwp_lm": "language_modeling", "transformer_lm": "language_modeling"}
-ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model.startswith("fwp_"))
+TASKS = {"fwp_transformer": "translation"} | dict.fromkeys(
+    ("fwp_lm", "transformer_xl_lm", "transformer_lm"), "language_modeling"
+)
+ARCHITECTURES = sorted(
+    name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model.startswith(("fwp_", "transformer_xl_"))
+)
 
 
 def by_arch(arch: str, task: str, chosen: dict) -> dict:

@@ -20,11 +20,11 @@ SIZES = dict(decoder_embed_dim=12, decoder_ffn_embed_dim=16, decoder_attention_h
 NORMALIZERS = ("auto", "attention", "sum", "both", "none")
 
 
-def build(arch="fwp_lm", seed=0, cls=FwpLanguageModel, words=WORDS, **flags):
+def build(arch="fwp_lm", seed=0, cls=FwpLanguageModel, config=FwpLanguageModelConfig, words=WORDS, **flags):
     """Builds a model as from the command line: flags, then the architecture's values, then the defaults."""
     args = argparse.Namespace(tokens_per_sample=64, max_target_positions=64, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
-    for option in fields(FwpLanguageModelConfig):
+    for option in fields(config):
         if not hasattr(args, option.name) and "${" not in str(option.default):
             setattr(args, option.name, option.default)
     task = SimpleNamespace(dictionary=words, source_dictionary=words, target_dictionary=words)

@@ -71,7 +71,9 @@ def test_rows_of_table_1(arch, map_name, d_dot, rule):
     assert arguments(f"{arch}_transformer_wmt_en_de_big", fwp_d_dot=512).fwp_d_dot == 512
 
 
-@pytest.mark.parametrize("rule, extra_per_site", [("sum", 0), ("delta", 1024 * 16), ("gated", 1024 * 16 + 16)])
+@pytest.mark.parametrize(
+    "rule, extra_per_site", [("sum", 0), ("delta", 16384), ("gated", 16384 + 16), ("gated_delta", 2 * 16384 + 32)]
+)
 @pytest.mark.parametrize("feature_map", ["dpfp", "elu"])
 def test_parameters_of_the_big_model(feature_map, rule, extra_per_site):
     with torch.device("meta"):
@@ -83,7 +85,8 @@ def test_parameters_of_the_big_model(feature_map, rule, extra_per_site):
         theirs = TransformerModel.build_model(args, SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS))
     assert count(mine) == count(theirs) + 18 * extra_per_site
     added = {name for name, _ in mine.named_parameters()} - {name for name, _ in theirs.named_parameters()}
-    assert all(".beta_proj." in name for name in added) and len(added) == {0: 0, 16384: 18}.get(extra_per_site, 36)
+    assert all(".beta_proj." in name or ".decay." in name for name in added)
+    assert len(added) == 18 * {"sum": 0, "delta": 1, "gated": 2, "gated_delta": 4}[rule]
 
 
 @pytest.mark.parametrize("feature_map", ["elu", "dpfp", "favor"])

@@ -16,15 +16,18 @@ NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, T
 
 def build(
     site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", qk_norm="none",
-    output_norm="none", fast_net="linear", recurrent="none", **options,
+    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", **options,
 ):  # fmt: skip
     """In float64 and evaluation mode; what starts alike in all heads is different in each."""
     config = SiteConfig(
-        feature_map, d_dot, rule, normalizer, backend, qk_norm, output_norm, fast_net=fast_net, recurrent=recurrent
+        feature_map, d_dot, rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net, recurrent=recurrent
     )
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:
         torch.nn.init.normal_(module.beta_proj.weight)
+    if module.decay is not None:
+        torch.nn.init.normal_(module.decay.proj.weight)
+        torch.nn.init.normal_(module.decay.log_rate)
     if module.feature_map.learned:
         for parameter in module.feature_map.parameters():
             torch.nn.init.normal_(parameter)
@@ -107,13 +110,17 @@ def expected(module, query, key, mask=None):
     query_map = module.feature_map if module.query_map is None else module.query_map
     q = _per_head(lambda h, vector: naive_map(query_map, h)(vector), q)
     k = _per_head(lambda h, vector: naive_map(module.feature_map, h)(vector), k)
-    beta = ()
+    strengths = ()
     rule, normalizer = module.config.update_rule, module.config.normalizer
     if rule != "sum":
-        beta = (1 / (1 + (-_linear(module.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
+        largest = {"0-1": 1, "0-2": 2}[module.config.beta_range]
+        strengths = (largest / (1 + (-_linear(module.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
+    if rule == "gated_delta":
+        softplus = (1 + _linear(module.decay.proj, key).exp()).log()
+        strengths += ((-module.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
     if normalizer == "auto":
         without = "none" if module.config.output_norm == "rms" else "attention"
-        normalizer = "sum" if rule == "delta" else without
+        normalizer = {"delta": "sum", "gated_delta": "l2"}.get(rule, without)
     padded = None if mask is None else mask.numpy()
     if normalizer == "l2":
         q, k = (_per_head(lambda _, vector: naive.directed(vector, 1), x) for x in (q, k))
@@ -121,7 +128,7 @@ def expected(module, query, key, mask=None):
         q, k = q / (q.sum(-1, keepdims=True) + 1e-6), naive.over_positions(k, padded)
     features, output = NORMALIZES.get(normalizer, (False, False))
     out, _, _ = naive.attend(
-        rule, q, k, v, *beta, causal=module.site == "decoder", padded=padded, normalize_features=features,
+        rule, q, k, v, *strengths, causal=module.site == "decoder", padded=padded, normalize_features=features,
         normalize_output=output,
     )  # fmt: skip
     if module.config.output_norm == "rms":

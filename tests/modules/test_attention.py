@@ -5,6 +5,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.config import SiteConfig
+from fwp_fairseq.layers.decay import Decay
 from fwp_fairseq.modules import FastWeightAttention
 from fwp_fairseq.ops import RULES
 from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
@@ -63,6 +64,8 @@ def test_attributes_that_fairseq_reads(site):
     assert set(module.state_dict()) == names
     assert set(build(site, rule="delta").state_dict()) == names | {"beta_proj.weight"}
     assert set(build(site, rule="gated").state_dict()) == names | {"beta_proj.weight", "beta_proj.bias"}
+    decay = {"decay.proj.weight", "decay.proj.bias", "decay.log_rate"}
+    assert set(build(site, rule="gated_delta").state_dict()) == names | {"beta_proj.weight"} | decay
 
 
 def test_the_same_seed_initialises_like_softmax_attention():
@@ -203,7 +206,7 @@ def test_cross_attention_writes_once(rule, form):
     module = build("cross", rule=rule)
     query, key, mask = random(5), random(8), ragged(length=8)
     whole, whole_weights = call(module, query, key, mask)
-    calls = {"k_proj": 0, "v_proj": 0, "beta_proj": 0}
+    calls = {"k_proj": 0, "v_proj": 0, "beta_proj": 0, "decay": 0}
     for name in calls:
         if getattr(module, name) is not None:
             getattr(module, name).register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls[name] + 1))
@@ -213,7 +216,7 @@ def test_cross_attention_writes_once(rule, form):
         out, weights = call(module, query[t : t + 1], source, mask, incremental_state=state)
         assert_close(out, whole[t : t + 1], "operator")
         assert_close(weights, whole_weights[:, t : t + 1], "operator")
-    assert calls == {"k_proj": 1, "v_proj": 1, "beta_proj": int(rule != "sum")}
+    assert calls == {"k_proj": 1, "v_proj": 1, "beta_proj": int(rule != "sum"), "decay": int(rule == "gated_delta")}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -349,6 +352,29 @@ def test_every_parameter_learns(rule, site):
     ].square().sum().backward()
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("rule", ["delta", "gated_delta"])
+def test_beta_up_to_2(rule, form):
+    module, query = build("decoder", "elu", rule, "l2", beta_range="0-2"), random(9)
+    beta = module._project(query, None)[2]["beta"]
+    assert beta.max() > 1.5 and beta.min() < 0.5 and (beta < 2).all()
+    whole, state = call(module, query)[0], {}
+    assert_close(whole, expected(module, query, query), "operator")
+    for t in range(9):
+        assert_close(call(module, query[t : t + 1], incremental_state=state)[0], whole[t : t + 1], "operator")
+
+
+def test_memory_is_long_at_the_start():
+    """What is left after 100 positions is about 1/e in the first head and 9/10 in the last, in every type."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        decay = Decay(32, 5).to(dtype)
+        alpha = decay(torch.zeros(1, 32, dtype=dtype))[0]
+        assert alpha.dtype == torch.float32
+        wanted = torch.tensor([-1, -(10**-0.25), -(10**-0.5), -(10**-0.75), -0.1]).exp()
+        assert ((alpha**100 - wanted).abs() < (1e-4 if dtype == torch.float32 else 0.02)).all()
+        alpha = decay(torch.randn(1000, 32).to(dtype))
+        assert (alpha > 0).all() and (alpha < 1).all()
 
 
 def test_printed_form_names_every_choice():

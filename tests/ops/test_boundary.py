@@ -20,6 +20,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from fwp_fairseq.ops.call import DECAYING, RULES, STRENGTHS
+
 pytestmark = pytest.mark.needs("native")
 
 SECONDS = float(os.environ.get("FWP_FUZZ_SECONDS", 0))
@@ -27,12 +29,13 @@ CALLS, LONGEST_CALL = 50, 60
 LAST_CALL = Path(tempfile.gettempdir()) / "fwp-fuzz-last-call.txt"
 
 SIZES = st.sampled_from([1, 2, 3, 5])
+BOTH = STRENGTHS["gated_delta"]
 WRONG_SIZES = [0, 1, 2, 7, 2**31, 2**40, 2**62]
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.bool]
 TYPES += [torch.complex64]
 INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 6, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 NUMBERS = [0.0, -1.0, 1e-45, 1e300, math.inf, -math.inf, math.nan]
-WORDS = ["sum", "delta", "gated", "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
+WORDS = [*RULES, "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
 # The errors of torch itself when there is no memory, no kernel, or no such size; they name no argument.
 TORCH_S = re.compile(
     r"not enough memory|can't allocate|bad_alloc|overflow|Could not run 'fwp::|not implemented for|"
@@ -47,7 +50,7 @@ def options(draw, d_key: int) -> dict:
     d_dot = {"dpfp": 2 * d_key, "favor": 2 * m}.get(name, d_key)
     flags = [draw(st.booleans()) for _ in range(2)]
     return {
-        "rule": draw(st.sampled_from(["sum", "delta", "gated"])), "feature_map": name, "d_dot": d_dot,
+        "rule": draw(st.sampled_from(RULES)), "feature_map": name, "d_dot": d_dot,
         "input_scale": 0.5, "normalize_features": flags[0], "normalize_output": flags[1], "eps": 1e-6,
     }  # fmt: skip
 
@@ -64,7 +67,7 @@ def of_whole_sequences(draw) -> dict:
         "q": torch.rand(B, T, H, d_key, dtype=taken),
         "k": torch.rand(B, S, H, d_key, dtype=taken),
         "v": torch.rand(B, S, H, d_value, dtype=taken),
-        "beta": None if given["rule"] == "sum" else torch.rand(B, S, H, dtype=kept),
+        **{name: torch.rand(B, S, H, dtype=kept) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
         "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
         "initial_W": torch.rand(B, H, d_dot, d_value, dtype=kept) if state else None,
         "initial_z": torch.rand(B, H, d_dot, dtype=kept) if state and given["normalize_output"] else None,
@@ -94,17 +97,17 @@ def of_a_step(draw) -> dict:
     given, taken = options(draw, d_key), draw(st.sampled_from([torch.float32, torch.float64]))
     d_dot, favor = given["d_dot"], given["feature_map"] == "favor"
     writes, count, stored = draw(st.booleans()), draw(SIZES), R + draw(SIZES)
-    room, beta = count + T + draw(SIZES), given["rule"] != "sum"
+    room, strengths = count + T + draw(SIZES), STRENGTHS[given["rule"]]
     state, rows = draw(st.booleans()), draw(SIZES)
     x = {
         "q": torch.rand(R, T, H, d_key, dtype=taken),
         "k": torch.rand(R, T, H, d_key, dtype=taken) if writes else None,
         "v": torch.rand(R, T, H, d_value, dtype=taken) if writes else None,
-        "beta": torch.rand(R, T, H, dtype=taken) if writes and beta else None,
+        **{name: torch.rand(R, T, H, dtype=taken) if writes and name in strengths else None for name in BOTH},
         "key_padding_mask": torch.rand(R, T) > 0.5 if writes and draw(st.booleans()) else None,
         "keys": torch.rand(room, stored, H, d_key if given["feature_map"] == "dpfp" else d_dot, dtype=taken),
         "written": torch.rand(room, stored, H, d_value, dtype=taken),
-        "strengths": torch.rand(room, stored, H, dtype=taken) if given["rule"] == "gated" else None,
+        "strengths": torch.rand(room, stored, H, dtype=taken) if given["rule"] in DECAYING else None,
         "ancestors": (torch.rand(R, room) * stored).int(),
         "rows": (torch.rand(R) * min(rows, stored)).int(),
         "W": torch.rand(rows, H, d_dot, d_value, dtype=taken) if state else None,
@@ -230,7 +233,7 @@ def shapes_of_whole_sequences(x):
 
 def shapes_of_gradients(x):
     return [
-        (0,) if x[name] is None else tuple(x[name].shape) for name in ("q", "k", "v", "beta", "initial_W", "initial_z")
+        (0,) if x[name] is None else tuple(x[name].shape) for name in ("q", "k", "v", *BOTH, "initial_W", "initial_z")
     ]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from fwp_fairseq.ops import STRENGTHS
 from tests import naive
 from tests.ops.cases import OPERATORS
 from tests.requirements import TESTED, serves
@@ -24,6 +25,18 @@ BY_HAND = {
     "delta": ("delta", False, KEYS, [1, 1.5, 2.5, 5], [[3], [2]]),
     # old values: 0 | 0/0 -> 0 | 1/1 | (2.5+1.5)/(2+1) = 4/3, step (5-4/3)/2 = 11/6; z as for sum-attention
     "delta-attention": ("delta", True, KEYS, [1, 1.5, 1.25, (4 + 11 / 3) / 5], [[2.5 + 11 / 6], [1.5 + 11 / 6]]),
+    # alpha = 1/2, beta = 1/2. W: 1,0 | .5,1.5 | decayed .25,.75, + (4-.25)/2 on the first: 2.125,.75 | 1.0625,.375,
+    # + (5-1.4375)/2 = 1.78125 on both: 2.84375,2.15625
+    "gated_delta": ("gated_delta", False, KEYS, [1, 1.5, 2.125, 5], [[2.84375], [2.15625]]),
+    # z before each write: 0,0 | .5,0 | .25,.5 | .625,.25. Old: 0 | 0/0 -> 0 | .25/.25 = 1, step 1.5: 1.75,.75 | of
+    # .875,.375: 1.25/.875 = 10/7, step 25/14: .875+25/14, .375+25/14. z after: 1.625,1.25
+    "gated_delta-attention": (
+        "gated_delta",
+        True,
+        KEYS,
+        [1, 1.5, 1.75 / 1.25, (1.25 + 25 / 7) / 2.875],
+        [[0.875 + 25 / 14], [0.375 + 25 / 14]],
+    ),
     # W: 1,0 | .5,1.5 | 2.25,.75 | 3.625,2.875
     "gated": ("gated", False, KEYS, [1, 1.5, 2.25, 6.5], [[3.625], [2.875]]),
     # z: .5,0 | .25,.5 | .625,.25 | .8125,.625
@@ -35,16 +48,19 @@ def _single(rows, width):
     return torch.tensor(rows, dtype=torch.float64).reshape(1, len(rows), 1, width)
 
 
-def _naive(rule, q, k, v, beta, **options):
-    arrays = [x.numpy() for x in (q, k, v)] + ([] if rule == "sum" else [beta.numpy()])
-    return naive.attend(rule, *arrays, **options)
+def _given(rule, q, k, v, strength):
+    """The same number for every strength that the rule takes."""
+    return q, k, v, *(strength for _ in STRENGTHS[rule])
+
+
+def _naive(rule, *tensors, **options):
+    return naive.attend(rule, *(x.numpy() for x in _given(rule, *tensors)), **options)
 
 
 def _package(name):
-    def run(rule, q, k, v, beta, **options):
+    def run(rule, *tensors, **options):
         backend = name if serves(name, rule) else "auto"
-        given = (q, k, v, *(() if rule == "sum" else (beta,)))
-        out, state = OPERATORS[rule](*given, backend=backend, return_state=True, **options)
+        out, state = OPERATORS[rule](*_given(rule, *tensors), backend=backend, return_state=True, **options)
         return out, state.W, state.z
 
     return run

@@ -7,8 +7,9 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
-from fwp_fairseq.ops import RULES, backends
+from fwp_fairseq.ops import RULES, STRENGTHS, backends
 from fwp_fairseq.ops import native as operators
+from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
@@ -67,29 +68,29 @@ class Stream:
         if decoding.feature_map is None:
             self.q, self.k = self.q.abs(), self.k.abs()
         self.v = normal(tokens, HEADS, d_value)
-        self.beta = None
+        self.beta = self.alpha = None
         if decoding.rule != "sum":
             share = 0.05 + 0.9 * normal(tokens, HEADS).sigmoid()
             if decoding.rule == "gated":
                 share **= 8  # small enough that writes outlive blocks
             share[::11], share[1::47] = 0, 1
             # The delta rule diverges with wide steps on keys that are not normalised.
-            self.beta = 0.02 * share if decoding.rule == "delta" and not decoding.normalize_features else share
+            self.beta = 0.02 * share if decoding.rule in CORRECTING and not decoding.normalize_features else share
+        if "alpha" in STRENGTHS[decoding.rule]:
+            self.alpha = 1 - share.roll(5, 0) ** 8
+            self.alpha[::23] = 0.3
 
     def inputs(self, rows):
-        """q, k, v and beta of the tokens in rows (R, T), laid out as fairseq has them: views of (T, R, C)."""
-
-        def view(x):
-            return x[rows.T].transpose(0, 1)
-
-        return view(self.q), view(self.k), view(self.v), None if self.beta is None else view(self.beta)
+        """q, k, v and strengths of the tokens in rows (R, T), laid out as fairseq has them: views of (T, R, C)."""
+        given = (self.q, self.k, self.v, self.beta, self.alpha)
+        return [x[rows.T].transpose(0, 1) for x in given if x is not None]
 
     def expected(self, rows, mask=None, causal=True, queries=None):
         d = self.decoding
-        q, k, v, beta = self.inputs(rows)
+        q, *written = self.inputs(rows)
         q = q if queries is None else queries
         out, _ = getattr(ops, f"{d.rule}_rule")(
-            q, k, v, *(() if beta is None else (beta,)), feature_map=d.feature_map, causal=causal,
+            q, *written, feature_map=d.feature_map, causal=causal,
             key_padding_mask=mask, normalize_features=d.normalize_features, normalize_output=d.normalize_output,
             eps=d.eps, backend="reference",
         )  # fmt: skip
@@ -99,9 +100,8 @@ class Stream:
 def decode(decoding, stream, rows, mask=None, together=1):
     outputs, cache = [], None
     for t in range(0, rows.shape[1], together):
-        q, k, v, beta = stream.inputs(rows[:, t : t + together])
         part = None if mask is None else mask[:, t : t + together]
-        out, cache = decoding.step(cache, q, k, v, beta, part)
+        out, cache = decoding.step(cache, *stream.inputs(rows[:, t : t + together]), key_padding_mask=part)
         outputs.append(out)
     return torch.cat(outputs, 1), cache
 
@@ -135,7 +135,7 @@ def test_every_step_through_two_folds(rule, map_name, normalizer, implementation
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 def test_strengths_outside_of_0_to_1(rule, implementation):
     decoding = make(rule, normalizer="sum", backend=implementation)
     stream, rows = Stream(decoding, 2 * 50), torch.arange(100).view(2, 50)
@@ -171,7 +171,7 @@ def test_pads_write_nothing(rule, normalizer, together, implementation):
     stream, rows = Stream(decoding, 3 * 40), torch.arange(120).view(3, 40)
     mask = torch.rand(3, 40) < 0.4
     mask[0, :3] = True
-    for x in (stream.k, stream.v, *(() if stream.beta is None else (stream.beta,))):
+    for x in (stream.k, stream.v, *(x for x in (stream.beta, stream.alpha) if x is not None)):
         x[rows[mask]] = float("nan")
     assert_decodes(decoding, stream, rows, mask, together)
 
@@ -209,9 +209,9 @@ def test_sources_are_shared(rule, map_name, sizes, implementation):
     stream, written = Stream(decoding, 200, d_key, d_value), torch.arange(2 * sources).view(2, sources)
     mask = torch.rand(2, sources) < 0.3
     shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
-    _, k, v, beta = stream.inputs(written)
+    _, *given = stream.inputs(written)
     for targets in (1, 3):
-        cache, rows = decoding.write(k, v, beta, mask, shared.int()), shared
+        cache, rows = decoding.write(*given, key_padding_mask=mask, rows=shared.int()), shared
         for order in (None, torch.tensor([8, 1, 5, 5]), torch.tensor([1, 1, 0, 2, 3, 3])):
             if order is not None:
                 cache.reorder(order)
@@ -225,8 +225,8 @@ def test_a_long_source_is_a_state_and_a_short_one_is_not():
     decoding = make("delta")
     stream = Stream(decoding, 100)
     for sources, is_state in ((32, False), (33, True)):
-        _, k, v, beta = stream.inputs(torch.arange(sources)[None])
-        cache = decoding.write(k, v, beta, None, torch.zeros(4, dtype=torch.int32))
+        _, *given = stream.inputs(torch.arange(sources)[None])
+        cache = decoding.write(*given, key_padding_mask=None, rows=torch.zeros(4, dtype=torch.int32))
         assert (cache.W is not None, cache.keys.shape[0] == 0) == (is_state, is_state)
 
 
@@ -266,7 +266,7 @@ def test_precision_of_float32(map_name, d_key, rule, implementation):
     decoding = make(rule, map_name, backend=implementation, d_key=d_key)
     stream, rows = Stream(decoding, 2 * 70, d_key, 16), torch.arange(140).view(2, 70)
     expected = stream.expected(rows)
-    for name in ("q", "k", "v", "beta"):
+    for name in ("q", "k", "v", "beta", "alpha"):
         x = getattr(stream, name)
         setattr(stream, name, None if x is None else x.float())
     for out, _ in decodes(decoding, stream, rows):
@@ -364,8 +364,8 @@ def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
     phi = build_feature_map("per-head", 3, heads=HEADS)
     decoding = ops.Decoding(rule, phi, True, True)
     stream, rows = Stream(decoding, 2 * 40), torch.arange(80).view(2, 40)
-    q, k, v, beta = stream.inputs(rows)
-    given = (q, k, v, *(() if beta is None else (beta,)))
+    given = stream.inputs(rows)
+    q = given[0]
     options = dict(normalize_features=True, normalize_output=True)
     for causal in (True, False):
         found = []
@@ -381,8 +381,8 @@ def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
         assert_close(*found, "operator")
     with torch.no_grad():
         assert_decodes(decoding, stream, rows)
-        _, k, v, beta = stream.inputs(rows[:, :20])
-        source = decoding.write(k, v, beta, None, torch.arange(2, dtype=torch.int32))
+        _, *written = stream.inputs(rows[:, :20])
+        source = decoding.write(*written, key_padding_mask=None, rows=torch.arange(2, dtype=torch.int32))
         expected = stream.expected(rows[:, :20], causal=False, queries=q[:, :1])
         assert_close(decoding.read(source, q[:, :1]), expected, "operator")
     with pytest.raises(ValueError, match="per-head feature map: heads is missing"):
@@ -410,12 +410,12 @@ def test_what_the_kernel_does_not_know_falls_back_or_is_refused(monkeypatch):
 def raw_arguments(rule="gated", writes=True, state=True, **changes):
     """(arguments of fwp::decode) in a dict, in the operator's order."""
     x = torch.rand(2, 1, HEADS, 3, dtype=torch.float64)
-    gated = rule == "gated"
     arguments = dict(
         q=x, k=x if writes else None, v=x if writes else None,
-        beta=x[..., 0] if writes and rule != "sum" else None, key_padding_mask=None,
+        beta=x[..., 0] if writes and rule != "sum" else None,
+        alpha=x[..., 1] if writes and rule == "gated_delta" else None, key_padding_mask=None,
         keys=torch.rand(5, 2, HEADS, 3, dtype=torch.float64), written=torch.rand(5, 2, HEADS, 3, dtype=torch.float64),
-        strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if gated else None,
+        strengths=torch.rand(5, 2, HEADS, dtype=torch.float64) if rule in DECAYING else None,
         ancestors=torch.zeros(2, 5, dtype=torch.int32), rows=torch.zeros(2, dtype=torch.int32),
         W=torch.rand(2, HEADS, 3, 3, dtype=torch.float64) if state else None,
         z=torch.rand(2, HEADS, 3, dtype=torch.float64) if state else None,
@@ -444,10 +444,11 @@ def test_opcheck(rule, writes, state):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"rule": "gate"}, "rule is gate, expected sum, delta or gated"),
+        ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
-        ({"beta": None}, "beta with them for delta and gated"),
+        ({"beta": None}, "with them beta, but for sum"),
+        ({"rule": "gated_delta", "alpha": None}, "alpha for gated_delta"),
         ({"ancestors": None}, "ancestors are missing"),
         ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
         ({"strengths": None}, "strengths are missing for the rule gated"),

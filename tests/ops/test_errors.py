@@ -9,7 +9,7 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import STRENGTHS, backends
 from tests.ops.cases import OPERATORS, RULES
 
 B, L, H, D, M = 2, 5, 3, 4, 6
@@ -21,15 +21,14 @@ def _inputs(**changes):
         "k": torch.rand(B, L, H, D),
         "v": torch.rand(B, L, H, M),
         "beta": torch.rand(B, L, H),
+        "alpha": torch.rand(B, L, H),
     }
     return tensors | changes
 
 
 def _call(rule, changes=None, **options):
     tensors = _inputs(**(changes or {}))
-    if rule == "sum":
-        del tensors["beta"]
-    return OPERATORS[rule](*tensors.values(), **options)
+    return OPERATORS[rule](*(tensors[name] for name in ("q", "k", "v", *STRENGTHS[rule])), **options)
 
 
 BAD_TENSORS = {
@@ -114,11 +113,12 @@ def test_tensors(rule, name):
 
 
 @pytest.mark.parametrize("name", BAD_BETAS)
-@pytest.mark.parametrize("rule", ["delta", "gated"])
-def test_beta(rule, name):
-    beta, message = BAD_BETAS[name]
-    with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
-        _call(rule, {"beta": beta})
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
+def test_strengths(rule, name):
+    tensor, message = BAD_BETAS[name]
+    for strength in STRENGTHS[rule]:
+        with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message.replace('beta', strength))}"):
+            _call(rule, {strength: tensor})
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
@@ -182,8 +182,7 @@ def test_a_missing_library_is_a_warning_without_any_logging_set_up():
 
 def test_a_fallback_does_not_break_the_graph(caplog, monkeypatch):
     monkeypatch.setattr(backends.native, "unsupported_reasons", lambda call: ["no such unit in a compiled graph"])
-    x = _inputs()
-    del x["beta"]
+    x = {name: tensor for name, tensor in _inputs().items() if name in ("q", "k", "v")}
     torch._dynamo.reset()
     compiled = torch.compile(ops.sum_rule, fullgraph=True, backend="eager")
     with caplog.at_level("INFO", logger=backends.logger.name):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from fwp_fairseq.ops import STRENGTHS
+from fwp_fairseq.ops.call import CORRECTING
 from tests import naive
 from tests.ops.cases import NORMALIZERS, RULES, make
 from tests.pairs import covering
@@ -101,7 +103,7 @@ def test_slope_of_the_naive_implementation(backend, rule, normalizer, causal):
 def test_no_gradient_at_pads(backend, rule, causal):
     case = make(rule, causal=causal, length=8, mask="holes")
     gradients = _gradients(case, backend)
-    for name in ("k", "v", "beta"):
+    for name in ("k", "v", "beta", "alpha"):
         if name in gradients:
             assert not gradients[name][case.mask].any()
             assert gradients[name][~case.mask].any()
@@ -121,7 +123,7 @@ def test_backward_twice_gives_the_same(backend, rule):
 @pytest.mark.parametrize(
     "rule, normalizer, causal, length, strengths",
     covering(
-        *(["delta", "gated"], ["sum", "attention", "both"], [True, False], [20, 140]),
+        *(["delta", "gated", "gated_delta"], ["sum", "attention", "both"], [True, False], [20, 140]),
         [[0, 1, 1 - 1e-9], [1], [-0.5, 1, 1.5, 0, 2]],
         strength=3,
     ),
@@ -130,11 +132,13 @@ def test_backward_twice_gives_the_same(backend, rule):
 def test_any_strength_is_the_time_loop(backend, rule, normalizer, causal, length, strengths):
     """At both ends of 0..1, just inside, and outside, where the same equations hold."""
     case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1)
-    beta, smaller = case.tensors["beta"], 0.1 if rule == "delta" and normalizer == "attention" else 1
-    for first, strength in enumerate(strengths):
-        beta[:, first :: len(strengths) + 1] = smaller * strength
-    if len(strengths) == 1:
-        beta.fill_(smaller)
+    for name in STRENGTHS[rule]:
+        tensor = case.tensors[name]
+        smaller = 0.1 if rule in CORRECTING and normalizer == "attention" and name == "beta" else 1
+        for first, strength in enumerate(strengths):
+            tensor[:, first :: len(strengths) + 1] = smaller * strength
+        if len(strengths) == 1:
+            tensor.fill_(smaller)
     for found, expected in zip(case.run(backend), case.run("reference"), strict=True):
         assert expected is None or error(found, expected) <= TOLERANCES["operator"]
     found, expected = _gradients(case, backend), _gradients(case, "reference")

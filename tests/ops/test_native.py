@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import native
+from fwp_fairseq.ops import STRENGTHS, native
+from fwp_fairseq.ops.call import CORRECTING
 from fwp_fairseq.ops.native import RULES
 from tests.maps import MAPS
 from tests.ops.instruction_sets import chosen, on_each, usable
@@ -45,6 +46,8 @@ def make_inputs(
     x["v"] = normal(B, S, H, d_value)
     if rule != "sum":
         x["beta"] = normal(B, S, H).sigmoid()
+    if rule == "gated_delta":
+        x["alpha"] = normal(B, S, H).sigmoid() ** 0.3
     if state:
         d_dot = getattr(build(feature_map, d_key), "d_dot", d_key)
         x["W"] = normal(B, H, d_dot, d_value)
@@ -53,7 +56,7 @@ def make_inputs(
 
 
 def call(rule: str, x: dict[str, Tensor], *, state: bool, **options):
-    given = (x["q"], x["k"], x["v"]) + (() if rule == "sum" else (x["beta"],))
+    given = [x[name] for name in ("q", "k", "v", *STRENGTHS[rule])]
     initial = (x["W"], x["z"]) if state else None
     options = {"return_state": True} | options
     return getattr(ops, f"{rule}_rule")(*given, initial_state=initial, **options)
@@ -111,8 +114,8 @@ def instruction_set(request):
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
 @pytest.mark.parametrize(
     "rule, features, output",
-    # Without a normaliser the delta rule diverges.
-    [(rule, *n) for rule in RULES for n in NORMALIZERS if rule != "delta" or any(n)],
+    # Without a normaliser the delta rules diverge.
+    [(rule, *n) for rule in RULES for n in NORMALIZERS if rule not in CORRECTING or any(n)],
 )
 def test_values_and_gradients(rule, features, output, feature_map):
     phi = build(feature_map, 7)
@@ -147,15 +150,17 @@ def test_a_thousand_positions(rule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 @pytest.mark.parametrize("causal", [True, False])
-def test_write_strengths_at_their_ends(rule, causal):
-    """beta exactly 0 and 1, here and there or everywhere: products of 1 - beta vanish, nothing may divide by them."""
+def test_strengths_at_their_ends(rule, causal):
+    """beta and alpha exactly 0 and 1, here and there or everywhere: products vanish, nothing may divide by them."""
     for length, (low, high) in itertools.product((40, 300), [(0, 1), (0, 0), (1, 1), (1e-30, 1 - 1e-7)]):
         x = make_inputs(rule, length if causal else 50, length, B=1, state=True)
         x["beta"][:, ::3], x["beta"][:, 1::5] = low, high
         if low == high:
             x["beta"][:] = low
+        if "alpha" in x:
+            x["alpha"][:] = 1 - x["beta"].roll(1, 1)
         for output in (True, False):
             options = dict(state=True, feature_map=build(("dpfp", {"nu": 2}), 7), causal=causal)
             compare(rule, x, normalize_features=True, normalize_output=output, **options)
@@ -263,7 +268,7 @@ def test_zero_denominators_give_zero_and_no_gradient():
     x["k"][:, :3] = 0
     for features, output in NORMALIZERS:
         for rule in RULES:
-            y = x | ({"beta": torch.full((2, 6, 2), 0.5, dtype=torch.float64)} if rule != "sum" else {})
+            y = x | dict.fromkeys(STRENGTHS[rule], torch.full((2, 6, 2), 0.5, dtype=torch.float64))
             options = dict(normalize_features=features, normalize_output=output, eps=0.0)
             compare(rule, y, **options)
             assert all(z.isfinite().all() for z in results(rule, y, backend="native", **options).values())
@@ -275,9 +280,10 @@ def test_scratch_is_written_before_it_is_read():
     large = {n: torch.full_like(y, float("nan")) for n, y in make_inputs("delta", 300, 300, d_key=16).items()}
     for options in (dict(), dict(causal=False), dict(normalize_output=True)):
         results("delta", large, backend="native", feature_map=phi, **options)
-        for rule, T, S in (("sum", 3, 3), ("delta", 17, 17), ("delta", 130, 130), ("gated", 19, 19)):
+        rules = (("sum", 3), ("delta", 17), ("delta", 130), ("gated", 19), ("gated_delta", 70))
+        for rule, length in rules:
             results("delta", large, backend="native", feature_map=phi, **options)
-            x = make_inputs(rule, T, S, d_key=16, d_value=20)
+            x = make_inputs(rule, length, length, d_key=16, d_value=20)
             compare(rule, x, feature_map=phi, **options)
 
 
@@ -296,7 +302,7 @@ def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
     x = make_inputs(rule, 5, 5, state=state)
     y = {n: x[n].clone().requires_grad_() for n in x}
     values = {
-        **{n: y.get(n) for n in ("q", "k", "v", "beta")}, "mask": None, "W": y.get("W"), "z": y.get("z"),
+        **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W"), "z": y.get("z"),
         "projection": None, "rule": rule, "map": feature_map, "d_dot": d_dot, "scale": 1.0, "causal": True,
         "features": True, "output": state, "eps": 1e-6, "return_state": True,
     }  # fmt: skip
@@ -322,6 +328,8 @@ def test_opcheck(rule, state):
         ({"map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp"),
         ({"beta": None}, "beta is missing"),
+        ({"alpha": torch.zeros(2, 5, 2, dtype=torch.float64)}, "alpha is given for the rule delta"),
+        ({"rule": "gated_delta", "alpha": None}, "alpha is missing for the rule gated_delta"),
         ({"v": torch.zeros(2, 4, 2, 5, dtype=torch.float64)}, r"v is of shape \[2, 4, 2, 5\], expected \[2, 5, 2, 5\]"),
         ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected q's, Double"),
         ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
@@ -335,7 +343,7 @@ def test_the_operator_names_what_is_wrong(changes, message):
         torch.ops.fwp.fast_weights(*raw_arguments(**changes))
 
 
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 def test_gradcheck(rule):
     x = {n: y.requires_grad_() for n, y in make_inputs(rule, 4, 4, B=1, H=1, d_key=3, d_value=2, state=True).items()}
     phi = build(("dpfp", {"nu": 2}), 3)
@@ -358,14 +366,17 @@ def test_second_derivatives_are_refused():
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("rule, compiler", [("delta", "eager"), ("delta", "aot_eager"), ("gated", "aot_eager")])
+@pytest.mark.parametrize(
+    "rule, compiler", [("delta", "eager"), *((rule, "aot_eager") for rule in ("delta", "gated", "gated_delta"))]
+)
 def test_compiles_without_a_graph_break(rule, compiler):
     phi = build(("dpfp", {"nu": 2}), 7)
     x = make_inputs(rule, 12, 12)
 
-    def run(q, k, v, beta):
-        operator = ops.delta_rule if rule == "delta" else ops.gated_rule
-        return operator(q, k, v, beta, feature_map=phi, backend="native")[0].square()
+    operator = getattr(ops, f"{rule}_rule")
+
+    def run(*tensors):
+        return operator(*tensors, feature_map=phi, backend="native")[0].square()
 
     torch._dynamo.reset()
     compiled = torch.compile(run, fullgraph=True, backend=compiler)
@@ -378,7 +389,7 @@ def test_compiles_without_a_graph_break(rule, compiler):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 def test_threads_do_not_change_a_bit(rule):
     x = make_inputs(rule, 70, 70, B=3, H=3)
     options = dict(feature_map=build(("dpfp", {"nu": 2}), 7), normalize_output=True, backend="native")

@@ -242,7 +242,7 @@ def test_threads_do_not_change_a_bit():
 def raw_arguments(state: bool) -> tuple:
     x = {n: y.requires_grad_() for n, y in rounded(make_inputs("delta", 5, 5, state=state)).items()}
     beta = x["beta"].detach().float().requires_grad_()
-    tensors = (x["q"], x["k"], x["v"], beta, None, x.get("W"), x.get("z"), None)
+    tensors = (x["q"], x["k"], x["v"], beta, None, None, x.get("W"), x.get("z"), None)
     return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
 
 
@@ -255,11 +255,11 @@ def test_opcheck(state):
 
 
 def test_states_and_beta_are_float32():
-    q, k, v, beta, _, W, z, *rest = raw_arguments(True)
+    q, k, v, beta, _, _, W, z, *rest = raw_arguments(True)
     with pytest.raises(ValueError, match="initial_W is of type BFloat16, expected Float for inputs of type BFloat16"):
-        torch.ops.fwp.fast_weights(q, k, v, beta, None, W.bfloat16(), z, *rest)
+        torch.ops.fwp.fast_weights(q, k, v, beta, None, None, W.bfloat16(), z, *rest)
     with pytest.raises(ValueError, match="beta is of type BFloat16, expected Float for inputs of type BFloat16"):
-        torch.ops.fwp.fast_weights(q, k, v, beta.bfloat16(), None, W, z, *rest)
+        torch.ops.fwp.fast_weights(q, k, v, beta.bfloat16(), None, None, W, z, *rest)
 
 
 def test_mixed_types_are_computed_in_float32():

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fwp_fairseq import _extension
-from fwp_fairseq.ops import decoding_chunked, decoding_native, native_cuda
+from fwp_fairseq.ops import STRENGTHS, decoding_chunked, decoding_native, native_cuda
 from fwp_fairseq.ops.call import Call
 from tests.cuda.shim import CUDA
 
@@ -14,8 +14,9 @@ def call(rule="delta", length=8, q_type=torch.bfloat16, dtype=torch.bfloat16, be
     with FakeTensorMode():
         q = torch.empty(1, length, 1, 4, device="cuda", dtype=q_type)
         k = v = torch.empty(1, length, 1, 4, device="cuda", dtype=dtype)
-        beta = None if rule == "sum" else torch.empty(1, length, 1, device="cuda", dtype=beta_type)
-    return Call(rule, q, k, v, beta, None, True, None, True, False, 1e-6, None, False)
+        strength = torch.empty(1, length, 1, device="cuda", dtype=beta_type)
+    beta, alpha = (strength if name in STRENGTHS[rule] else None for name in ("beta", "alpha"))
+    return Call(rule, q, k, v, beta, alpha, None, True, None, True, False, 1e-6, None, False)
 
 
 def test_reasons(monkeypatch):
@@ -25,17 +26,20 @@ def test_reasons(monkeypatch):
     assert native_cuda.unsupported_reasons(call("gated"), "identity") == []
     assert "torch.float64" in native_cuda.unsupported_reasons(call(dtype=torch.float64), "identity")[0]
     assert native_cuda.unsupported_reasons(call(length=5000), "identity") == []
+    unknown = ["the CUDA kernels do not know the gated_delta rule"]
+    assert native_cuda.unsupported_reasons(call("gated_delta"), "identity") == unknown
 
 
 def test_decoding_unsupported_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
 
-    def reasons(dtype):
-        return native_cuda.decoding_unsupported_reasons(call(dtype=dtype).k, "identity", 4)
+    def reasons(dtype, rule="delta"):
+        return native_cuda.decoding_unsupported_reasons(rule, call(dtype=dtype).k, "identity", 4)
 
     assert reasons(torch.bfloat16) == reasons(torch.float32) == []
     assert reasons(torch.float64) == ["the CUDA kernels do not compute in torch.float64"]
+    assert reasons(torch.float32, "gated_delta") == ["the CUDA kernels do not know the gated_delta rule"]
 
 
 @pytest.mark.parametrize("device, dtype", [("cpu", torch.float32), ("cuda", torch.bfloat16)])
@@ -50,7 +54,7 @@ def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dty
 def test_a_missing_library_is_the_reason():
     for reasons in (
         native_cuda.unsupported_reasons(call(), "identity"),
-        native_cuda.decoding_unsupported_reasons(call().k, "identity", 4),
+        native_cuda.decoding_unsupported_reasons("delta", call().k, "identity", 4),
     ):
         (reason,) = reasons
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")

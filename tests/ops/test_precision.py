@@ -32,7 +32,7 @@ def test_float32(backend, rule, normalizer, map_name):
 @pytest.mark.parametrize("backend", TESTED)
 def test_half_precision_is_float32_inside(backend, rule, map_name, dtype):
     # But for AMX tiles, whose sums are float32 and whose operands, the features of the keys among them, bfloat16.
-    tiles = dtype == torch.bfloat16 and backend == "native" and rule != "gated"
+    tiles = dtype == torch.bfloat16 and backend == "native" and rule in ("sum", "delta")
     inside = "bfloat16_features" if tiles and torch.ops.fwp.cpu_capability() == "amx_bf16" else "float32"
     for normalizer in NORMALIZERS:
         case = make(rule, map_name, normalizer, length=70, mask="left", state=True, batch=2, heads=1, eps=1e-2).to(

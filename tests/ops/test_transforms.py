@@ -12,7 +12,7 @@ from tests.tolerances import assert_close
 
 
 def function_of(case, backend):
-    """(out, W, z) as a function of q, k, v, beta, W0 and z0, and the place to differentiate it at."""
+    """(out, W, z) as a function of q, k, v, strengths, W0 and z0, and the place to differentiate it at."""
     places = (*case.tensors.values(), *(x for x in case.state if x is not None))
 
     def function(*tensors):
@@ -121,7 +121,7 @@ def test_decoding_step_by_step_has_forward_derivatives(rule):
         options = dict(feature_map=decoding.feature_map, normalize_features=True, normalize_output=True)
         return OPERATORS[rule](*tensors, backend="reference", **options)[:1]
 
-    places = [x for x in stream.inputs(rows) if x is not None]
+    places = stream.inputs(rows)
     for first in (0, 1):  # all of them, and all but the queries
         directions = [x.cos() if number >= first else torch.zeros_like(x) for number, x in enumerate(places)]
         found, expected = (with_duals(function)(places, directions) for function in (step_by_step, at_once))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fwp_fairseq.ops import backends
+from fwp_fairseq.ops import STRENGTHS, backends
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
@@ -122,13 +122,14 @@ def test_eps(backend, rule, eps):
 
 
 @pytest.mark.parametrize("strength", [-0.5, 0.0, 1.0, 1.5])
-@pytest.mark.parametrize("rule", ["delta", "gated"])
+@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 @pytest.mark.parametrize("backend", TESTED)
-def test_beta_at_its_ends_and_beyond(backend, rule, strength):
+def test_strengths_at_their_ends_and_beyond(backend, rule, strength):
     for normalizer in ("sum", "both"):
         for causal in (True, False):
             case = make(rule, "elu", normalizer, causal=causal, length=12, mask="holes", state=True)
-            case.tensors["beta"][:, ::2] = strength
+            for name in STRENGTHS[rule]:
+                case.tensors[name][:, ::2] = strength
             check(case, backend)
 
 

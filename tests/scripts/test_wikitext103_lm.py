@@ -1,5 +1,6 @@
 """Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ATTENTION = {
     *("--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"),
     *("--no-token-positional-embeddings", "--fwp-state", "--fwp-carry-doubling"),
 }
+TRANSFORMER_XL = {"--arch", "--mem-len", "--tokens-per-sample", "--update-freq", "--max-update", "--warmup-updates"}
 
 
 def run_of(preset=presets.WIKITEXT103, row="linear-delta-medium", more=()):
@@ -27,8 +29,7 @@ def run_of(preset=presets.WIKITEXT103, row="linear-delta-medium", more=()):
 
 def test_rows_are_those_of_the_papers_tables():
     paper = {row["row"] for number in (2, 3, 4, 5) for row in published(f"table_{number}")}
-    transformer_xl = {name for name in paper if name.startswith("transformer-xl")}
-    assert paper - transformer_xl == set(BY_NAME) and len(transformer_xl) == 4
+    assert paper == set(BY_NAME)
     assert len(BY_NAME) == len(ROWS) == len({(row.size, *row.flags.items()) for row in ROWS})
     # Schlag et al. 2021, Appendix D: what is not normalised at all does not train; the sum of the delta rule always is.
     assert {(row.update_rule, row.normalizer) for row in ROWS} == {
@@ -51,14 +52,14 @@ def test_state_is_counted_as_by_fwp_info(preset):
         run = run_of(preset, row.name)
         flags = {**run.size.model, **row.flags, "--fwp-state": None}
         if row.feature_map == "softmax":
-            flags["--tokens-per-sample"] = run.size.length
-        arch = flags.pop("--arch")
+            flags["--tokens-per-sample"] = run.length
+        arch = flags_of(commands.train(run))["--arch"]
         assert collect([arch, *common.words_of(flags)])["numbers"] == run.state_numbers
 
 
 def test_state_of_the_carried_rows_is_the_papers():
     # Table 4, in millions.
-    for row in published("table_4")[:2]:
+    for row in published("table_4"):
         assert round(run_of(row=row["row"]).state_numbers / 1e6, 2) == row["state_m"]
 
 
@@ -67,7 +68,18 @@ def test_rows_of_a_size_differ_in_attention_only(preset):
     for size in preset.sizes:
         flags = [flags_of(commands.train(run_of(preset, row.name))) for row in preset.rows if row.size == size]
         different = {flag for one in flags for flag in one | flags[0] if one.get(flag) != flags[0].get(flag)}
-        assert different <= ATTENTION
+        assert different <= ATTENTION | TRANSFORMER_XL
+        fast_weights = [one for one in flags if "--mem-len" not in one]
+        assert all(one.get(flag) == fast_weights[0].get(flag) for one in fast_weights for flag in TRANSFORMER_XL)
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_an_update_of_every_row_reads_the_same_tokens(preset):
+    for row in preset.rows:
+        flags = {"--update-freq": "1"} | flags_of(commands.train(run_of(preset, row.name)))
+        read = [int(flags[name]) for name in ("--tokens-per-sample", "--batch-size", "--update-freq")]
+        size = preset.sizes[row.size]
+        assert math.prod(read) == size.length * size.streams
 
 
 @pytest.mark.parametrize("row, length, batch", [("linear-delta-medium", 384, 56), ("linear-sum-small", 256, 96)])
@@ -98,6 +110,9 @@ def test_carried_rows_carry_in_training_and_evaluation_and_others_slide_a_window
     window = flags_of(commands.evaluate(run_of(), "test"))
     assert window["--task"] == "language_modeling"
     assert (window["--tokens-per-sample"], window["--context-window"], window["--batch-size"]) == ("384", "383", "1")
+    memory = run_of(row="transformer-xl-64")
+    for flags in (flags_of(command) for command in (commands.train(memory), commands.evaluate(memory, "test"))):
+        assert (flags["--task"], flags["--tokens-per-sample"]) == ("fwp_language_modeling", "64")
     for flags in (evaluate, window):
         assert flags["--path"].endswith("checkpoint_best.pt") and flags["--gen-subset"] == "test"
 
@@ -165,10 +180,11 @@ ALL = ["fairseq-train", "fairseq-eval-lm", "fwp", "fairseq-eval-lm", "fwp"]
 
 def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert reproduce.main(SMOKE) == 0
-    assert calls(root) == ALL * 2
+    assert calls(root) == ALL * 3
     found = records_in(root / OWN)
     assert [(r["row"], r["state"]) for r in found] == [
         ("linear-delta-carried-medium", "carried"),
+        ("transformer-xl-15", "carried"),
         ("linear-sum-medium", "reset"),
     ]
     expected = {
@@ -185,14 +201,14 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert expected.items() <= found[0].items()
     assert found[0]["environment"]["commit"] and found[0]["command"].startswith(str(arguments.HERE))
     assert flags_of(found[0]["train_command"])["--fwp-state"] == "carried"
-    assert flags_of(found[1]["eval_commands"][1])["--context-window"] == "15"
+    assert flags_of(found[2]["eval_commands"][1])["--context-window"] == "15"
     output = capsys.readouterr().out
     assert "linear-sum-medium-seed1: bits per character: valid 2.000, test 3.000" in output
-    assert "linear-sum-medium-seed1: epoch 2, 20 of" in output and "1 of 2 runs ended, about" in output
+    assert "linear-sum-medium-seed1: epoch 2, 20 of" in output and "1 of 3 runs ended, about" in output
 
     assert reproduce.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
-    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
+    assert "3 of 3 runs are recorded already and skipped" in capsys.readouterr().out
 
 
 def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypatch, capsys):
@@ -201,21 +217,21 @@ def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypat
     assert reproduce.main(SMOKE) == 1
     captured = capsys.readouterr()
     assert "linear-delta-carried-medium-seed1: FAILED" in captured.out
-    assert captured.err.rstrip().endswith("error: 1 of 2 runs failed: linear-delta-carried-medium-seed1")
-    assert [r["row"] for r in records_in(root / OWN)] == ["linear-sum-medium"]
+    assert captured.err.rstrip().endswith("error: 1 of 3 runs failed: linear-delta-carried-medium-seed1")
+    assert [r["row"] for r in records_in(root / OWN)] == ["transformer-xl-15", "linear-sum-medium"]
     monkeypatch.delenv("FAKE")
     (root / OWN).unlink()
     (root / OWN.parent / "linear-sum-medium-seed1/done-test.json").unlink()
     calls(root)
     assert reproduce.main(SMOKE) == 0
-    # The failed one goes on; of the other only what is not finished is done.
+    # The failed one goes on; of another only what is not finished is done, of the third nothing.
     assert calls(root) == [*ALL, *ALL[3:]]
 
 
 def test_list_and_dry_run_change_nothing(root, capsys):
     before = sorted(root.rglob("*"))
     assert reproduce.main([*SMOKE, "--list"]) == 0
-    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()] == [["not", "run"]] * 2
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()] == [["not", "run"]] * 3
     assert reproduce.main([*SMOKE, "--dry-run"]) == 0
     output = capsys.readouterr().out
     for text in ("# linear-sum-medium-seed1", "fairseq-preprocess", "fairseq-train", "fairseq-eval-lm", "fwp ppl"):
@@ -235,7 +251,8 @@ def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkey
 
 
 @pytest.mark.slow
-def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch):
+@pytest.mark.parametrize("row", ["linear-delta-carried-medium", "transformer-xl-15"])
+def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch, row):
     """A text of this test's own in place of Tiny Shakespeare; everything else is what a user runs."""
 
     def provide(source, target, say):
@@ -244,7 +261,7 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_pat
 
     monkeypatch.setattr(texts, "provide", provide)
     out = tmp_path / "out"
-    line = [*SMOKE, "--rows", "linear-delta-carried-medium", "--out", str(out)]
+    line = [*SMOKE, "--rows", row, "--out", str(out)]
     assert reproduce.main(line) == 0
     (record,) = records_in(out / train_and_evaluate.FILE)
     text = (out / "data/raw/test.txt").read_text()

@@ -9,6 +9,12 @@ namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
+// The rules of common/maps.h that have kernels here, as RULES of fwp_fairseq/ops/native_cuda.py.
+#define FWP_CUDA_RULES(EACH) EACH(sum) EACH(delta) EACH(gated)
+#define FWP_OR_RULE(name) || rule == Rule::name
+constexpr bool serves(Rule rule) { return false FWP_CUDA_RULES(FWP_OR_RULE); }
+#undef FWP_OR_RULE
+
 // Calls f(RuleConstant<rule>{}), which starts a kernel; returns what it returns: null, or what is wrong.
 template <Rule R> struct RuleConstant {
   static constexpr Rule value = R;
@@ -16,8 +22,10 @@ template <Rule R> struct RuleConstant {
 #define FWP_RULE_CASE(name) \
   case Rule::name: return f(RuleConstant<Rule::name>{});
 template <class F> const char* with_rule(Rule rule, F f) {
-  switch (rule) { FWP_RULES(FWP_RULE_CASE) }
-  return "the call's rule is unknown";
+  switch (rule) {
+    FWP_CUDA_RULES(FWP_RULE_CASE)
+    default: return "the call's rule is unknown";
+  }
 }
 #undef FWP_RULE_CASE
 

@@ -8,7 +8,10 @@
 #include "../kernels/block.cuh"
 
 using namespace fwp::gpu;
-using fwp::Map, fwp::rule_names;
+using fwp::Map;
+
+#define NAME(name) #name,
+constexpr const char* rule_names[] = {FWP_CUDA_RULES(NAME)};
 
 // Both kinds of call have these members.
 template <class C> C call() {

@@ -23,6 +23,11 @@ class Run(sweep.Run):
         return self.preset.sizes[self.row.size]
 
     @property
+    def length(self) -> int:
+        """Tokens of a segment."""
+        return min(self.row.length or self.size.length, self.size.length)
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoints/checkpoint_best.pt"
 
@@ -36,7 +41,7 @@ class Run(sweep.Run):
     def state_numbers(self) -> int:
         """The numbers that the model keeps of a text, counted as in Appendix F: W of all layers, or keys and values."""
         row, size = self.row, self.size
-        kept = 2 * size.length if row.feature_map == "softmax" else row.d_dot
+        kept = 2 * ((row.mem_len or 0) + self.length) if row.feature_map == "softmax" else row.d_dot
         return size.layers * size.width * kept
 
 
@@ -49,16 +54,25 @@ def streams_of_a_process(size: Size, gpus: tuple[int, ...]) -> int:
     return size.streams // world
 
 
+def _own_training(run: Run) -> dict:
+    """The flags of some rows only. Every update of every row reads the same number of tokens."""
+    if run.row.mem_len is not None:
+        several = run.size.length // run.length
+        return run.preset.transformer_xl | ({"--update-freq": several} if several > 1 else {})
+    return run.preset.carrying if run.row.state == "carried" else {}
+
+
 def train(run: Run, gpus: tuple[int, ...] = ()) -> list[str]:
     size = run.size
     flags = {
-        "--tokens-per-sample": size.length,
+        "--tokens-per-sample": run.length,
         "--batch-size": streams_of_a_process(size, gpus),
+        "--arch": run.row.family + size.variant,
         **size.model,
         **run.row.flags,
         **run.preset.training,
-        **(run.preset.carrying if run.row.state == "carried" else {}),
         "--max-update": size.updates,
+        **_own_training(run),
         "--seed": run.seed,
         "--save-dir": f"{run.path}/checkpoints",
         "--num-workers": 1 if gpus else 0,
@@ -79,7 +93,7 @@ def evaluate(run: Run, split: str, gpus: tuple[int, ...] = ()) -> list[str]:
 
     With carried state the whole text is one stream; otherwise a window of L tokens moves over it by one token.
     """
-    length = int(run.given.get("--tokens-per-sample", run.size.length))
+    length = int(run.given.get("--tokens-per-sample", run.length))
     if run.row.state == "carried":
         how = {"--task": "fwp_language_modeling", "--tokens-per-sample": length, "--batch-size": 1}
     else:

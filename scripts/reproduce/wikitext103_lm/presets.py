@@ -13,6 +13,7 @@ class Size:
 
     Args:
         layers, width: of the model; what its state is counted from.
+        variant: what the names of its architectures end with.
         model: fairseq-train's flags.
         length: tokens of a segment, L.
         streams: segments that an update sees, of as many streams, on all GPUs together.
@@ -21,6 +22,7 @@ class Size:
 
     layers: int
     width: int
+    variant: str
     model: dict
     length: int
     streams: int
@@ -35,7 +37,8 @@ class Preset:
         corpus: what is prepared, one of `data.CORPORA`.
         sizes: by the name that rows have for them.
         training: fairseq-train's flags of all rows.
-        carrying: more of them, of the rows with carried state.
+        carrying: more of them, of the rows with carried fast weights.
+        transformer_xl: likewise of Transformer-XL; they replace those of all rows.
         window_batch: windows of the sliding-window evaluation that are computed together; the result is the same.
         distributed: whether one run can use several GPUs.
         on_a_cpu: how long a run would take on a CPU, if this is so long that it must be asked for.
@@ -47,6 +50,7 @@ class Preset:
     training: dict
     window_batch: int
     carrying: dict = field(default_factory=dict)
+    transformer_xl: dict = field(default_factory=dict)
     distributed: bool = False
     on_a_cpu: str | None = None
     rows: tuple[Row, ...] = ROWS
@@ -70,8 +74,8 @@ WIKITEXT103 = Preset(
     name="wikitext103",
     corpus="wikitext103",
     sizes={
-        "small": Size(16, 128, {"--arch": "fwp_lm_wikitext103_small"}, length=256, streams=96, updates=500_000),
-        "medium": Size(16, 256, {"--arch": "fwp_lm_wikitext103_medium"}, length=384, streams=56, updates=400_000),
+        "small": Size(16, 128, "_wikitext103_small", {}, length=256, streams=96, updates=500_000),
+        "medium": Size(16, 256, "_wikitext103_medium", {}, length=384, streams=56, updates=400_000),
     },
     training={
         **_adam(2.5e-4, 2000),
@@ -81,6 +85,7 @@ WIKITEXT103 = Preset(
         "--keep-interval-updates": 1,
         "--log-interval": 200,
     },
+    transformer_xl={"--max-update": 200_000, "--warmup-updates": 1000},
     window_batch=1,
     distributed=True,
     on_a_cpu="years",
@@ -89,7 +94,6 @@ WIKITEXT103 = Preset(
 
 def _little(heads: int, width: int, length: int, updates: int, layers: int = 2, streams: int = 16) -> Size:
     model = {
-        "--arch": "fwp_lm",
         "--decoder-layers": layers,
         "--decoder-embed-dim": width,
         "--decoder-input-dim": width,
@@ -98,7 +102,7 @@ def _little(heads: int, width: int, length: int, updates: int, layers: int = 2, 
         "--decoder-attention-heads": heads,
         "--share-decoder-input-output-embed": True,
     }
-    return Size(layers, width, model, length, streams, updates)
+    return Size(layers, width, "", model, length, streams, updates)
 
 
 _LITTLE = {"--criterion": "cross_entropy", "--log-interval": 50}
@@ -119,14 +123,14 @@ def _of_minutes(name: str, updates: int) -> Preset:
 TINY_SHAKESPEARE = _of_minutes("tinyshakespeare", updates=2000)
 WIKITEXT2 = _of_minutes("wikitext2", updates=1500)
 
-# The same steps in seconds. A row of each kind of evaluation.
+# The same steps in seconds. A row of each kind of state and evaluation.
 SMOKE = Preset(
     name="smoke",
     corpus="smoke",
     sizes={"medium": _little(1, 32, 16, 8, layers=1, streams=4)},
     training={**_adam(1e-2, 2), **_LITTLE, "--log-interval": 1},
     window_batch=64,
-    rows=(BY_NAME["linear-delta-carried-medium"], BY_NAME["linear-sum-medium"]),
+    rows=(BY_NAME["linear-delta-carried-medium"], BY_NAME["transformer-xl-15"], BY_NAME["linear-sum-medium"]),
 )
 
 PRESETS = {preset.name: preset for preset in (WIKITEXT103, TINY_SHAKESPEARE, WIKITEXT2, SMOKE)}

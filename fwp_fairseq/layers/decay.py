@@ -1,0 +1,44 @@
+"""How much earlier content is left, as the gated delta rule learns it."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# About how many positions the first and the last head remember at the start of training; others lie between.
+SHORTEST, LONGEST = 100, 1000
+
+
+class Decay(nn.Module):
+    """alpha = exp(-A_h softplus(w_h . x + b_h)) of every head h, one number per position, in (0, 1].
+
+    This is the form of Yang, Kautz and Hatamizadeh 2025 ("Gated Delta Networks"), which have it from Mamba2 (Dao and Gu
+    2024). A_h > 0 is learned as its logarithm, ``log_rate``, which starts as 0. b_h starts so that with w . x = 0 the
+    share left after n positions is exp(-n / span), with spans from 100 to 1000 positions, equal steps of the logarithm
+    apart: all heads remember a sentence. In the paper's code spans start at random, most of them below 100.
+
+    Args:
+        source_dim: width of x, the input of the keys.
+        num_heads: number of heads.
+    """
+
+    def __init__(self, source_dim: int, num_heads: int):
+        super().__init__()
+        self.proj = nn.Linear(source_dim, num_heads)
+        self.log_rate = nn.Parameter(torch.empty(num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.log_rate)
+        nn.init.normal_(self.proj.weight, std=0.02)
+        steps = torch.logspace(-math.log10(SHORTEST), -math.log10(LONGEST), len(self.log_rate), dtype=torch.float64)
+        with torch.no_grad():
+            self.proj.bias.copy_(steps.expm1().log())  # softplus of this gives the step
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., source_dim) -> (..., num_heads); float32 for half precision, in which most alphas would round to 1."""
+        logits, log_rate = self.proj(x), self.log_rate
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits, log_rate = logits.float(), log_rate.float()
+        return torch.exp(-log_rate.exp() * F.softplus(logits))

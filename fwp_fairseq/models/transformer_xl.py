@@ -1,0 +1,122 @@
+"""Transformer-XL, the paper's baseline with a memory of the text before a segment, and its architectures."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import transformer_lm as stock
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor
+
+from ..modules import RelativeAttention
+from ..modules.relative_attention import Memory
+from .architectures import allow_bfloat16
+from .fwp_language_model import fill_wikitext103
+from .fwp_transformer import NestedConfig
+from .language_model_decoder import FwpLanguageModelDecoder
+from .retained_dropout import RetainsDropout
+
+
+# Fields without a help text make no flags.
+@dataclass
+class TransformerXlConfig(stock.TransformerLanguageModelConfig):
+    """Options of fairseq's transformer_lm, without those of absolute positions, and the length of the memory."""
+
+    mem_len: int = field(
+        default=150,
+        metadata={"help": "tokens before a segment whose layer inputs are remembered; may differ in evaluation"},
+    )
+    no_token_positional_embeddings: bool = True
+    decoder_learned_pos: bool = False
+    fwp_feature_map: str = "softmax"
+
+
+@dataclass
+class _NestedConfig(NestedConfig):
+    mem_len: int = 0
+
+
+class TransformerXlLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer with relative attention, which can also go on from a memory.
+
+    The memory holds the inputs of the layer, before its norm if that comes first. It is passed as tensors, so that
+    activation checkpointing sees them.
+    """
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        return RelativeAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            cfg.mem_len,
+            dropout=cfg.attention_dropout,
+            position_dropout=cfg.dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def forward(self, x, *args, inputs: Tensor | None = None, length: Tensor | None = None, **kwargs):
+        """Takes the parts of a :class:`Memory`, if any, beside fairseq's arguments.
+
+        Returns:
+            ``(x, None, inputs, length)`` with the memory after the last position if there is one, else fairseq's
+            result. Rows with pads have no memory afterwards that could be read: their streams have ended.
+        """
+        if inputs is None:
+            return super().forward(x, *args, **kwargs)
+        known = self.self_attn_layer_norm(inputs) if self.normalize_before else inputs
+        state, mem_len = {}, self.self_attn.mem_len
+        self.self_attn.remember(state, Memory(known, length))
+        inputs = torch.cat([inputs, x.transpose(0, 1)], 1)
+        inputs = inputs[:, max(0, inputs.shape[1] - mem_len) :]
+        x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)
+        return x, attention, inputs, self.self_attn.remembered(state)
+
+
+class TransformerXlDecoder(FwpLanguageModelDecoder):
+    """The decoder of Transformer-XL; its layers share u and v."""
+
+    layer_class = TransformerXlLayer
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        first, *others = (layer.self_attn for layer in self.layers.children())
+        for attention in others:
+            attention.u, attention.v = first.u, first.v
+
+    def buffered_future_mask(self, tensor: Tensor) -> None:
+        return None
+
+
+@register_model("transformer_xl_lm", dataclass=TransformerXlConfig)
+class TransformerXlLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
+    """Transformer-XL of Dai et al. 2019; see ``fwp archs transformer_xl_lm`` for every flag."""
+
+    @classmethod
+    def hub_models(cls):
+        return {}
+
+    @classmethod
+    def build_model(cls, args, task):
+        if args.mem_len < 0:
+            raise ValueError(f"--mem-len {args.mem_len}: expected 0 or more")
+        if args.decoder_layerdrop:
+            raise ValueError(
+                f"--decoder-layerdrop {args.decoder_layerdrop} contradicts Transformer-XL: a layer that is left out "
+                "remembers nothing of the segment; expected 0"
+            )
+        theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
+        nested = _NestedConfig.from_flat(args)
+        return cls(TransformerXlDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
+
+
+ARCH_CONFIG_REGISTRY["transformer_xl_lm"] = allow_bfloat16
+
+
+@register_model_architecture("transformer_xl_lm", "transformer_xl_lm_wikitext103_small")
+def transformer_xl_lm_wikitext103_small(args):
+    fill_wikitext103(args, 128, mem_len=256, no_token_positional_embeddings=True)
+
+
+@register_model_architecture("transformer_xl_lm", "transformer_xl_lm_wikitext103_medium")
+def transformer_xl_lm_wikitext103_medium(args):
+    fill_wikitext103(args, 256, mem_len=384, no_token_positional_embeddings=True)

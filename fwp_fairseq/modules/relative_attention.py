@@ -1,0 +1,187 @@
+"""Attention of Transformer-XL: softmax over the tokens of a memory and of the text, by their distance."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from . import incremental_state as states
+
+
+class Memory(NamedTuple):
+    """What a layer keeps of the text before a segment.
+
+    Attributes:
+        inputs: (B, mem_len, C), the layer's inputs at the last positions, the latest at the end.
+        length: (B,), how many of them there are in each row; those before are not looked at.
+    """
+
+    inputs: Tensor
+    length: Tensor
+
+
+def sinusoids(length: int, width: int, like: Tensor) -> Tensor:
+    """Returns r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
+    kind = torch.promote_types(like.dtype, torch.float32)
+    distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
+    frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=kind) / width)
+    angle = distance.unsqueeze(1) * frequency
+    return torch.cat([angle.sin(), angle.cos()], 1)[:, :width].to(like.dtype)
+
+
+class RelativeAttention(FairseqIncrementalState, nn.Module):
+    """Causal multi-head attention of Transformer-XL (Dai et al. 2019, Sec. 3.3) with the call of fairseq's attention.
+
+    A query at position i reads the positions j <= i of the text and of what is remembered before it. In each head the
+    score of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key); r are :func:`sinusoids`. No projection has
+    a bias. u and v are (num_heads, d_key), and the model ties those of its layers.
+
+    Time and memory of a segment of T tokens are those of T (mem_len + T) scores in each head.
+
+    Args:
+        embed_dim: width of inputs and output.
+        num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
+        mem_len: positions that are remembered.
+        dropout: dropout on the attention weights.
+        position_dropout: dropout on r.
+        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
+    """
+
+    State = Memory
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        mem_len: int,
+        *,
+        dropout: float = 0.0,
+        position_dropout: float = 0.0,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.mem_len = mem_len
+        for name in ("k_proj", "v_proj", "q_proj", "r_proj", "out_proj"):
+            projection = nn.Linear(embed_dim, embed_dim, bias=False)
+            # As in fairseq's attention.
+            nn.init.xavier_uniform_(projection.weight, gain=1 if name == "out_proj" else 1 / math.sqrt(2))
+            setattr(self, name, quant_noise(projection, q_noise, qn_block_size))
+        self.u = nn.Parameter(torch.empty(num_heads, self.head_dim).normal_(std=0.02))
+        self.v = nn.Parameter(torch.empty(num_heads, self.head_dim).normal_(std=0.02))
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.position_dropout_module = FairseqDropout(position_dropout, module_name=self.__class__.__name__)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        **unused,
+    ) -> tuple[Tensor, None]:
+        """Attends.
+
+        Args:
+            query: (T, B, embed_dim), from which keys and values are computed, too.
+            key, value, unused: fairseq's other arguments; ignored, because this module is causal by itself.
+            key_padding_mask: (B, T), True at pads.
+            incremental_state: fairseq's store of decoding state; keys and values of the last mem_len positions are
+                kept there, and those that :meth:`remember` put there are read.
+
+        Returns:
+            ``(out, None)``, out (T, B, embed_dim).
+        """
+        q = self._heads(self.q_proj(query))
+        k, v = self._keys_and_values(query.transpose(0, 1))
+        before = states.load(self, incremental_state)
+        if before:
+            k, v = (torch.cat([before[name], new], 1) for name, new in (("k", k), ("v", v)))
+        if incremental_state is not None:
+            kept = {name: x[:, max(0, x.shape[1] - self.mem_len) :] for name, x in (("k", k), ("v", v))}
+            if "length" in before:
+                kept["length"] = (before["length"] + len(query)).clamp(max=self.mem_len)
+            states.store(self, incremental_state, kept)
+        hidden = self._hidden(len(query), k.shape[1], before.get("length"), key_padding_mask, k.device)
+        r = self._distances(len(query), k.shape[1], query, incremental_state)
+        scores = torch.einsum("bthd,bshd->bhts", q + self.u, k)
+        scores = scores + self._by_position(torch.einsum("bthd,nhd->bhtn", q + self.v, r))
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min) / math.sqrt(self.head_dim)
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype)
+        out = torch.einsum("bhts,bshd->tbhd", self.dropout_module(weights), v)
+        return self.out_proj(out.flatten(2)), None
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(T, B, C) to (B, T, H, d_key)."""
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(0, 1)
+
+    def _keys_and_values(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Of inputs (B, L, C): each (B, L, H, d_key)."""
+        k, v = (x.unflatten(-1, (self.num_heads, self.head_dim)) for x in (self.k_proj(inputs), self.v_proj(inputs)))
+        return k, v
+
+    @staticmethod
+    def _by_position(scores: Tensor) -> Tensor:
+        """Moves scores (B, H, T, S) from distances S - 1 to 0 to the positions that are so far from each query.
+
+        Those to the right of a query get another one's; they are hidden.
+        """
+        rows, heads, queries, keys = scores.shape
+        return pad(scores, (1, 0)).view(rows, heads, keys + 1, queries)[:, :, 1:].reshape(scores.shape)
+
+    @staticmethod
+    def _hidden(queries: int, keys: int, length: Tensor | None, key_padding_mask: Tensor | None, device) -> Tensor:
+        """Returns what a query does not see, (B or 1, 1, T, S): the future, pads, and what no memory has."""
+        before = keys - queries
+        hidden = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(before + 1)[None, None]
+        if length is not None:
+            absent = torch.arange(keys, device=device) < (before - length).unsqueeze(1)
+            hidden = hidden | absent[:, None, None]
+        if key_padding_mask is not None:
+            pads = pad(key_padding_mask[:, -queries:].bool(), (before, 0))
+            hidden = hidden | pads[:, None, None]
+        return hidden
+
+    def _distances(self, queries: int, keys: int, like: Tensor, incremental_state: dict | None) -> Tensor:
+        """Returns W_R r of the distances keys - 1 to 0, (S, H, d_key). When decoding they are computed for more."""
+        known = self.get_incremental_state(incremental_state, "distances")
+        if known is not None and len(known["r"]) >= keys:
+            return known["r"][-keys:]
+        length = keys if incremental_state is None else max(keys, min(2 * keys, self.mem_len + queries))
+        r = self.position_dropout_module(sinusoids(length, self.embed_dim, like))
+        r = self.r_proj(r).unflatten(-1, (self.num_heads, self.head_dim))
+        self.set_incremental_state(incremental_state, "distances", {"r": r})
+        return r[-keys:]
+
+    def nothing_written(self, rows: int, like: Tensor) -> Memory:
+        """Returns an empty memory, for inputs of the type and device of ``like``."""
+        # Of its full size, because processes exchange their memories before a checkpoint is written.
+        inputs = like.new_zeros(rows, self.mem_len, self.embed_dim)
+        return Memory(inputs, torch.zeros(rows, dtype=torch.long, device=like.device))
+
+    def remember(self, incremental_state: dict, memory: Memory) -> None:
+        """Lets the next call with this incremental state read a memory; gradients flow to its keys and values."""
+        k, v = self._keys_and_values(memory.inputs)
+        states.store(self, incremental_state, {"k": k, "v": v, "length": memory.length})
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
+        return states.reorder(self, incremental_state, new_order)
+
+    def remembered(self, incremental_state: dict) -> Tensor:
+        """Returns the length of the memory that :meth:`remember` stored, with what was read since."""
+        return states.load(self, incremental_state)["length"]
+
+    def _get_input_buffer(self, incremental_state: dict | None) -> dict[str, Tensor]:
+        return states.load(self, incremental_state)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, mem_len={self.mem_len}"

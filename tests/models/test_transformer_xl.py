@@ -1,0 +1,181 @@
+"""Transformer-XL against its equations position by position, in segments, step by step, and its size."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import layer_norm, relu
+
+from fwp_fairseq.cli.state_size import collect
+from fwp_fairseq.models.transformer_xl import TransformerXlConfig, TransformerXlLanguageModel
+from fwp_fairseq.modules.carried_state import CarriedState, Segment
+from tests.models.helpers import PAD, prefixes, tokens
+from tests.models.test_carried_state import gradients, in_segments
+from tests.models.test_language_model import SIZES, Words, build
+from tests.tolerances import assert_close
+
+LENGTH, LAYERS, HEADS, WIDTH = 23, 2, 2, 12
+
+
+def make(arch="transformer_xl_lm", **flags):
+    return build(arch, cls=TransformerXlLanguageModel, config=TransformerXlConfig, **flags)
+
+
+def tiny(**flags):
+    sizes = SIZES | {"decoder_input_dim": WIDTH, "decoder_output_dim": WIDTH}
+    model = make(**(sizes | {"mem_len": 64, "dropout": 0.0} | flags)).double().eval()
+    with torch.no_grad():  # as far from zero as after a training, and different in all heads
+        for vector in (model.decoder.layers[0].self_attn.u, model.decoder.layers[0].self_attn.v):
+            vector.normal_()
+    return model
+
+
+def norm(module: nn.LayerNorm, x):
+    return layer_norm(x, (WIDTH,), module.weight, module.bias, module.eps)
+
+
+def naive(model, text, segment: int, mem_len: int, pre_norm: bool):
+    """The logits of one text, for one position and head after the other: Dai et al. 2019, Sec. 3.3.
+
+    A layer at position i reads its inputs at the positions from ``mem_len`` before the segment on. No gradient flows to
+    those before the segment.
+    """
+    decoder, d = model.decoder, WIDTH // HEADS
+    x = [math.sqrt(WIDTH) * decoder.embed_tokens.weight[token] for token in text]
+    for layer in decoder.layers:
+        a, behind = layer.self_attn, []
+        W = {name: getattr(a, f"{name}_proj").weight.view(HEADS, d, WIDTH) for name in "qkvr"}
+        for i in range(len(x)):
+            start = i - i % segment
+            heads = []
+            for h in range(HEADS):
+                inputs, scores = {}, {}
+                for j in range(max(0, start - mem_len), i + 1):
+                    y = x[j].detach() if j < start else x[j]
+                    inputs[j] = norm(layer.self_attn_layer_norm, y) if pre_norm else y
+                q = W["q"][h] @ inputs[i]
+                for j, y in inputs.items():
+                    angles = [(i - j) / 10000 ** (2 * n / WIDTH) for n in range(WIDTH // 2)]
+                    r = torch.tensor([f(angle) for f in (math.sin, math.cos) for angle in angles], dtype=torch.double)
+                    score = (q + a.u[h]) @ (W["k"][h] @ y) + (q + a.v[h]) @ (W["r"][h] @ r)
+                    scores[j] = torch.exp(score / math.sqrt(d))
+                heads.append(sum(scores[j] * (W["v"][h] @ y) for j, y in inputs.items()) / sum(scores.values()))
+            y = x[i] + a.out_proj.weight @ torch.cat(heads)
+            y = y if pre_norm else norm(layer.self_attn_layer_norm, y)
+            z = norm(layer.final_layer_norm, y) if pre_norm else y
+            z = y + layer.fc2.weight @ relu(layer.fc1.weight @ z + layer.fc1.bias) + layer.fc2.bias
+            behind.append(z if pre_norm else norm(layer.final_layer_norm, z))
+        x = behind
+    if pre_norm:
+        x = [norm(decoder.layer_norm, y) for y in x]
+    return torch.stack([decoder.output_projection.weight @ y for y in x])
+
+
+@pytest.mark.parametrize(
+    "segment, mem_len, flags",
+    [
+        (11, 0, {}),
+        (3, 5, {}),
+        (3, 2, {"checkpoint_activations": True}),
+        (1, 4, {}),
+        (4, 4, {"decoder_normalize_before": True}),
+    ],
+)
+def test_the_equations_position_by_position(segment, mem_len, flags):
+    """Values and gradients, which are cut at the memory."""
+    model, text = tiny(mem_len=mem_len, **flags).train(), prefixes(1, 11)
+    found, _ = in_segments(model, text, range(segment, 11, segment))
+    expected = naive(model, text[0], segment, mem_len, flags.get("decoder_normalize_before", False))
+    assert_close(found[0], expected, "model")
+    mine, theirs = ([], [])
+    for logits, gradients_of in ((found[0], mine), (expected, theirs)):
+        model.zero_grad()
+        (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum().backward()
+        gradients_of += [parameter.grad for parameter in model.parameters()]
+    for gradient, right in zip(mine, theirs, strict=True):
+        assert_close(gradient, right, "model")
+
+
+def test_segments_equal_one_piece():
+    """With a memory as long as the text; where gradients are not cut, the gradients, too."""
+    model, text = tiny(mem_len=LENGTH).train(), prefixes(3, LENGTH)
+    expected = model(text)[0]
+    cut = in_segments(model, text, (7, 8, 15))[0]
+    pieces = in_segments(model, text, (), length=6)[0]
+    assert_close(cut, expected, "model")
+    assert_close(pieces, expected, "model")
+    whole, parts = gradients(model, expected), gradients(model, pieces)
+    for name, gradient in whole.items():
+        assert_close(parts[name], gradient, "model")
+    assert any(not torch.allclose(gradient, whole[name]) for name, gradient in gradients(model, cut).items())
+
+
+@torch.no_grad()
+def test_step_by_step_is_segments_of_one_token():
+    model = tiny(mem_len=6)
+    text, state, carried = prefixes(4, 1), {}, CarriedState()
+    offsets = torch.zeros(4, dtype=torch.long)
+    for step in range(15):
+        now, _ = model.decoder(text, incremental_state=state)
+        expected, _ = model(text[:, -1:], segment=Segment(1, state=carried), offsets=offsets + step)
+        assert_close(now, expected, "model")
+        text = torch.cat([text, tokens(len(text), 1, seed=step)], 1)
+    assert all(x.shape[1] == 6 for x in state[next(iter(state))].values())
+
+
+@torch.no_grad()
+def test_hypotheses_are_reordered():
+    model, state, text = tiny(), {}, prefixes(4, 1)
+    for step in range(8):
+        if step in (3, 5):
+            order = torch.tensor([3, 0, 0, 2]) if step == 3 else torch.tensor([1, 0])
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            text = text[order]
+        now, _ = model.decoder(text, incremental_state=state)
+        assert_close(now[:, 0], model(text)[0][:, -1], "model")
+        text = torch.cat([text, tokens(len(text), 1, seed=step)], 1)
+
+
+@torch.no_grad()
+def test_streams_that_begin_or_end():
+    """A row that begins anew remembers nothing, one that has ended leaves no trace, others go on."""
+    model, text, more = tiny(mem_len=9), prefixes(3, LENGTH), tokens(3, 5, seed=5)
+    state = in_segments(model, text, (10,))[1]
+    expected, _ = in_segments(model, torch.cat([text, more], 1), (10, LENGTH))
+    more[2, 3:] = PAD
+    offsets = torch.tensor([LENGTH, 0, LENGTH])
+    found, _ = model(more, segment=Segment(64, state=CarriedState(state)), offsets=offsets)
+    assert found.isfinite().all()
+    assert_close(found[0], expected[0, LENGTH:], "model")
+    assert_close(found[1], model(more)[0][1], "model")
+    assert_close(found[2, :3], expected[2, LENGTH:-2], "model")
+
+
+@pytest.mark.parametrize("size, width, lengths", [("small", 128, (256,)), ("medium", 256, (15, 64, 128, 384))])
+def test_wikitext103(size, width, lengths):
+    """Parameters within 1 % of the paper's, and the state that a model keeps is what fwp info says."""
+    arch, words = f"transformer_xl_lm_wikitext103_{size}", Words(size=267_744)
+    with torch.device("meta"):
+        model, without = make(arch, words=words), build(f"fwp_lm_wikitext103_{size}", words=words)
+    count = sum(p.numel() for p in model.parameters())
+    # W_R of each layer, u and v; no biases of queries, keys, values and outputs.
+    assert count - sum(p.numel() for p in without.parameters()) == 16 * width**2 + 2 * width - 16 * 4 * width
+    if size == "medium":
+        assert count == pytest.approx(90.88e6, rel=0.01)
+    for mem_len in lengths:
+        now = 1 if mem_len == 15 else mem_len
+        model = tiny(mem_len=mem_len)
+        state = in_segments(model, prefixes(1, now), ())[1]
+        inputs = sum(memory.numel() for memory, _ in state.values())
+        flags = ["--mem-len", str(mem_len), "--tokens-per-sample", str(now)]
+        sizes = ["--decoder-layers", str(LAYERS), "--decoder-embed-dim", str(WIDTH)]
+        # A key and a value of each input that is remembered, and of the tokens of the segment.
+        assert collect([arch, *sizes, *flags])["numbers"] == 2 * inputs + LAYERS * now * 2 * WIDTH
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="--mem-len -1: expected 0 or more"):
+        tiny(mem_len=-1)
+    with pytest.raises(ValueError, match=r"--decoder-layerdrop 0.5 contradicts Transformer-XL"):
+        tiny(decoder_layerdrop=0.5)
