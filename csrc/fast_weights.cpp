@@ -30,6 +30,24 @@ TORCH_LIBRARY(fwp, m) {
   m.def(
       "fold(Tensor keys, Tensor written, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_output) -> (Tensor W, Tensor z)");
+  // The recurrence of the Delta RNN, see fwp_fairseq/ops/recurrence.py; on the CPU. `written` and the last R are what the
+  // backward goes back from; it returns the gradients of z, k, v, beta, R and y.
+  m.def(
+      "recur(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? y) "
+      "-> (Tensor out, Tensor R, Tensor y, Tensor written)");
+  m.def(
+      "recur_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_y, Tensor found, Tensor last_R, Tensor written, "
+      "Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? y) "
+      "-> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_y)");
+  // The Recurrent Delta Net with phi(x) = e / (sum of e + eps), e = exp(min(x, largest)); see there. parts: q, k, v and the
+  // logit of beta side by side; fed: the same with what was fed back. The gradient of weight follows from that of parts.
+  m.def(
+      "recur_net(Tensor parts, Tensor weight, Tensor? key_padding_mask, Tensor? W, Tensor? y, float largest, float eps) "
+      "-> (Tensor out, Tensor W, Tensor y, Tensor written, Tensor fed)");
+  m.def(
+      "recur_net_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_y, Tensor found, Tensor last_W, Tensor written, "
+      "Tensor fed, Tensor weight, Tensor? key_padding_mask, Tensor? y, float largest, float eps) "
+      "-> (Tensor grad_parts, Tensor grad_W, Tensor grad_y)");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -6,7 +6,16 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .feature_maps import FEATURE_MAPS, parameter_for
-from .layers.site_config import BETA_RANGES, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, UPDATE_RULES, SiteConfig
+from .layers.site_config import (
+    BETA_RANGES,
+    FAST_NETS,
+    NORMALIZERS,
+    OUTPUT_NORMS,
+    QK_NORMS,
+    RECURRENT,
+    UPDATE_RULES,
+    SiteConfig,
+)
 from .ops import RULES
 from .ops.backends import CHOICES as BACKENDS
 
@@ -20,6 +29,9 @@ _OPTIONS = {
     "normalizer": "normaliser",
     "qk_norm": "norm of queries and keys",
     "output_norm": "norm of what is read",
+    "fast_net": "fast net",
+    "fast_net_depth": "blocks of the fast net mlp",
+    "recurrent": "feedback of the output",
     "beta_range": "range of beta",
 }
 
@@ -32,11 +44,14 @@ FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
 UpdateRuleChoice = ChoiceEnum(list(RULES))
 QkNormChoice = ChoiceEnum(list(QK_NORMS))
 OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
+FastNetChoice = ChoiceEnum(list(FAST_NETS))
+RecurrentChoice = ChoiceEnum(list(RECURRENT))
 BetaRangeChoice = ChoiceEnum(list(BETA_RANGES))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
 _rules = ", ".join(f"{rule} ({UPDATE_RULES[rule][0]})" for rule in RULES)
+_nets = ", ".join(f"{net} ({what})" for net, what in FAST_NETS.items())
 _usual_normalizers = ", ".join(f"{UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
@@ -80,6 +95,25 @@ class _CommonConfig(FairseqDataclass):
             "in place of a denominator"
         },
     )
+    fwp_fast_net: FastNetChoice = field(
+        default="linear",
+        metadata={
+            "help": f"what the slow net writes at each position: {_nets}; others than linear are for the decoder's "
+            "self-attention, with the delta rule (Irie et al. 2021)"
+        },
+    )
+    fwp_fast_net_depth: Optional[int] = field(
+        default=None, metadata={"help": "blocks of the fast net mlp (default: 1)"}
+    )
+    fwp_recurrent: RecurrentChoice = field(
+        default="none",
+        metadata={
+            "help": "adds what was read at the previous position to queries, keys, values and write strengths, through "
+            "tanh (the flag alone) or softmax: with --fwp-fast-net linear the Recurrent Delta Net; for the decoder's "
+            "self-attention, with the delta rule",
+            "argparse_const": "tanh",
+        },
+    )
     fwp_beta_range: BetaRangeChoice = field(
         default="0-1",
         metadata={
@@ -95,9 +129,10 @@ class _CommonConfig(FairseqDataclass):
 
 def _flags_of_sites():
     kinds = {option.name: option.type for option in fields(_CommonConfig)}
+    common = {option.name.removeprefix("fwp_"): option.metadata for option in fields(_CommonConfig)}
     for option, what in _OPTIONS.items():
         for site, where in SITES.items():
-            metadata = {"help": f"{what} of {where} only (default: the common one)"}
+            metadata = {**common[option], "help": f"{what} of {where} only (default: the common one)"}
             yield f"fwp_{site}_{option}", Optional[kinds[f"fwp_{option}"]], field(default=None, metadata=metadata)
 
 
@@ -156,6 +191,13 @@ def site_maps(cfg) -> dict[str, str]:
     """The feature map ("softmax" included) of every site that a model with these options has."""
     common, absent = _common(cfg, "feature_map"), absent_sites(cfg)
     return {site: _value(cfg, f"fwp_{site}_feature_map") or common for site in SITES if site not in absent}
+
+
+def site_fast_net(cfg, site: str) -> tuple:
+    """The options of a site that its fast net, with its feedback, has its parameters from."""
+    names = ("fast_net", "fast_net_depth", "recurrent")
+    own = {name: _value(cfg, f"fwp_{site}_{name}") for name in names}
+    return tuple(_common(cfg, name) if value is None else value for name, value in own.items())
 
 
 def site_config(cfg, site: str, d_key: int) -> SiteConfig:

@@ -16,12 +16,14 @@
 
 namespace fwp {
 
-#define FWP_DECLARE(name)                                 \
-  namespace name {                                        \
-  const Kernels<float>& kernels_of(float);                \
-  const Kernels<double>& kernels_of(double);              \
-  const DecodeKernels<float>& decode_kernels_of(float);   \
-  const DecodeKernels<double>& decode_kernels_of(double); \
+#define FWP_DECLARE(name)                                         \
+  namespace name {                                                \
+  const Kernels<float>& kernels_of(float);                        \
+  const Kernels<double>& kernels_of(double);                      \
+  const DecodeKernels<float>& decode_kernels_of(float);           \
+  const DecodeKernels<double>& decode_kernels_of(double);         \
+  const RecurrenceKernels<float>& recurrence_kernels_of(float);   \
+  const RecurrenceKernels<double>& recurrence_kernels_of(double); \
   }
 FWP_DECLARE(capability_default)
 #if defined(__x86_64__)
@@ -98,11 +100,14 @@ void choose_capability(const std::string& name) { chosen() = named(name, "the in
 #endif
 template <class T> const Kernels<T>& chosen_kernels() { FWP_CHOOSE(kernels_of) }
 template <class T> const DecodeKernels<T>& chosen_decode_kernels() { FWP_CHOOSE(decode_kernels_of) }
+template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels() { FWP_CHOOSE(recurrence_kernels_of) }
 #undef FWP_CHOOSE
 template const Kernels<float>& chosen_kernels<float>();
 template const Kernels<double>& chosen_kernels<double>();
 template const DecodeKernels<float>& chosen_decode_kernels<float>();
 template const DecodeKernels<double>& chosen_decode_kernels<double>();
+template const RecurrenceKernels<float>& chosen_recurrence_kernels<float>();
+template const RecurrenceKernels<double>& chosen_recurrence_kernels<double>();
 
 const KernelsBf16* chosen_bf16_kernels() {
 #if FWP_HAS_AMX_BF16

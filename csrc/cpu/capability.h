@@ -4,6 +4,7 @@
 #include <string>
 
 #include "decode_call.h"
+#include "recurrence_call.h"
 
 // Whether the compiler knows AMX and the system is Linux, which is asked for permission to use it.
 #if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
@@ -18,6 +19,7 @@ const char* capability_name();
 void choose_capability(const std::string& name);  // for the calls that follow; the processor's best, at most
 template <class T> const Kernels<T>& chosen_kernels();
 template <class T> const DecodeKernels<T>& chosen_decode_kernels();
+template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels();
 const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

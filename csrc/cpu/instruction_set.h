@@ -1,12 +1,13 @@
 // The kernels for one instruction set. A source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS, FWP_TARGET for
-// the instructions that the compiler may use, and FWP_BF16 for the bfloat16 kernels instead of the others; then it includes
-// this. Everything is inside the namespace: a function shared with other files could be linked from here and fail on an older
+// the instructions that the compiler may use, and FWP_BF16 for the bfloat16 kernels or FWP_RECURRENCE for the recurrence
+// instead of the others; then it includes this. Everything is inside the namespace: a function shared with other files could be linked from here and fail on an older
 // processor. So no standard header is included but those without functions.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "decode_call.h"
+#include "recurrence_call.h"
 
 #define FWP_PRAGMA(text) _Pragma(#text)
 #if defined(FWP_TARGET) && defined(__clang__)
@@ -28,6 +29,9 @@ using idx = std::ptrdiff_t;
 constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 
 #include "simd.h"
+#ifdef FWP_RECURRENCE
+#include "recurrence.h"
+#else
 #include "product.h"
 #define FWP_FUNCTION FWP_INLINE
 #include "../common/elementwise.h"
@@ -48,10 +52,14 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "feature_map_bf16.h"
 #include "kernels_bf16.h"
 #endif
+#endif  // FWP_RECURRENCE
 
 }  // namespace
 
-#ifdef FWP_BF16
+#if defined(FWP_RECURRENCE)
+const RecurrenceKernels<float>& recurrence_kernels_of(float) { return recurrence_kernels<float>; }
+const RecurrenceKernels<double>& recurrence_kernels_of(double) { return recurrence_kernels<double>; }
+#elif defined(FWP_BF16)
 const KernelsBf16& kernels_of(Bf16) { return kernels_bf16; }
 #else
 const Kernels<float>& kernels_of(float) { return kernels<float>; }

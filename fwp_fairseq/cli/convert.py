@@ -29,9 +29,10 @@ from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
-# What fast weights add to it: of the feature map, and in all.
-_MAP = re.compile(r".*\.(feature_map|query_map)\..*")
-_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|feature_map|query_map)\..*")
+# What fast weights add to it: of the feature map, of a fast net, and in all.
+_MAP = re.compile(r"(?!.*\.fast_net\.).*\.(feature_map|query_map)\..*")
+_NET = re.compile(r".*\.fast_net\..*")
+_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",
@@ -161,25 +162,30 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
     return found
 
 
-def _own_parameters(parameters: dict, attentions: dict, maps: dict[str, str]) -> dict:
+def _own_parameters(parameters: dict, attentions: dict, before: argparse.Namespace, after: argparse.Namespace) -> dict:
     """The parameters that stock attention does not have, from the checkpoint if it has them, else new.
 
-    ``maps`` gives the feature map of each site in the checkpoint.
+    ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
-    found = {}
+    from ..config import site_fast_net, site_maps
+
+    found, maps = {}, site_maps(before)
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
-        features = [name for name in new if _MAP.fullmatch(name)]
-        # All are kept or none, because random features belong to the seed that is saved with them.
-        same = maps.get(attention.site) == attention.feature_map.name and all(
-            name in parameters and parameters[name].shape == new[name].shape for name in features
-        )
+        same_map = maps.get(attention.site) == attention.feature_map.name
+        same_net = same_map and site_fast_net(before, attention.site) == site_fast_net(after, attention.site)
+        kept = {}
+        for kind, same in ((_MAP, same_map), (_NET, same_net)):
+            names = [name for name in new if kind.fullmatch(name)]
+            # All are kept or none, because random features belong to the seed that is saved with them.
+            fits = all(name in parameters and parameters[name].shape == new[name].shape for name in names)
+            kept |= dict.fromkeys(names, same and fits)
         dtype = parameters[f"{prefix}q_proj.weight"].dtype
         learned = {prefix + name for name, _ in attention.named_parameters()}
         for name, tensor in new.items():
-            if name in features:
+            if name in kept:
                 # Random directions stay float32.
-                found[name] = parameters[name] if same else tensor.to(dtype) if name in learned else tensor
+                found[name] = parameters[name] if kept[name] else tensor.to(dtype) if name in learned else tensor
             elif _OURS.fullmatch(name):
                 found[name] = parameters.get(name, tensor.to(dtype))
     return found
@@ -278,7 +284,6 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
 
-    from ..config import site_maps
     from ..models import attention_flags
 
     if not state.get("cfg"):
@@ -304,7 +309,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         raise CommandError(
             f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
-    own = _own_parameters(parameters, attentions, site_maps(argparse.Namespace(**(options | before))))
+    was, now = (argparse.Namespace(**(options | flags)) for flags in (before, after))
+    own = _own_parameters(parameters, attentions, was, now)
     model = torch.nn.ModuleList(attentions.values())
     attention_flags.remember(model)
     shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}

@@ -44,10 +44,12 @@ def _transformer_xl(words: list[str]) -> list[Part]:
 
 
 def _architecture(arch: str, words: list[str]) -> list[Part]:
+    import torch
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     from ..config import check_flags, site_config, site_maps
     from ..feature_maps import width_for
+    from ..layers.fast_nets import FAST_NETS
     from ..models.fwp_language_model import FwpLanguageModel
     from ..models.transformer_xl import TransformerXlLanguageModel
 
@@ -72,6 +74,11 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
             raise UsageError("softmax attention keeps the tokens that it sees: expected --tokens-per-sample N as well")
         return [_softmax(site, layers, width, given.tokens_per_sample, getattr(cfg, "mem_len", 0))]
     d_dot = config.d_dot or width_for(config.feature_map, d_value)
+    if config.has_fast_net:
+        with torch.device("meta"):
+            size = FAST_NETS[config.fast_net](config, width, heads, d_value, d_dot, 1.0).state_size
+        net = f"{config.fast_net}, d_dot {d_dot}, d_value {d_value}"
+        return [Part(site, f"fast net {net}: {layers} layers x {heads} heads x {size}", layers * heads * size)]
     rows = layers * heads * d_dot
     weights = f"fast weights W: {layers} layers x {heads} heads x d_dot {d_dot} x d_value {d_value}"
     found = [Part(site, weights, rows * d_value)]

@@ -8,13 +8,15 @@ from ..ops import FastWeights
 from ..ops.backends import CHOICES as BACKENDS
 from ..ops.call import RULES, Rule
 from .heads import Heads
-from .site_config import BETA_RANGES, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, SiteConfig
+from .site_config import BETA_RANGES, FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
 
 _CHOICES = {
     "update_rule": RULES,
     "normalizer": ("auto", *NORMALIZERS),
     "qk_norm": QK_NORMS,
     "output_norm": OUTPUT_NORMS,
+    "fast_net": tuple(FAST_NETS),
+    "recurrent": RECURRENT,
     "beta_range": tuple(BETA_RANGES),
     "backend": BACKENDS,
 }
@@ -39,6 +41,10 @@ class FastWeightAttention(Heads):
         normalizer: attention, sum, both, none, l2 or positions; auto is the paper's choice for the rule.
         qk_norm: ``l2`` gives queries and keys a learned length.
         output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
+        fast_net: what is written at each position, in place of one matrix (``linear``): ``rnn``, ``lstm``, ``mlp`` or
+            ``delta`` (Irie et al. 2021; docs/recurrent.md). Causal, with the rule delta.
+        fast_net_depth: blocks of the net mlp; 1 by default.
+        recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
         beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
             length 1 (``normalizer="l2"``).
         source_dim: width of the source of cross-attention; embed_dim by default.
@@ -68,12 +74,18 @@ class FastWeightAttention(Heads):
         normalizer: Literal["auto", "attention", "sum", "both", "none", "l2", "positions"] = "auto",
         qk_norm: Literal["none", "l2"] = "none",
         output_norm: Literal["none", "rms"] = "none",
+        fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta"] = "linear",
+        fast_net_depth: int | None = None,
+        recurrent: Literal["none", "tanh", "softmax"] = "none",
         beta_range: Literal["0-1", "0-2"] = "0-1",
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
-        config = SiteConfig(feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range)
+        config = SiteConfig(
+            feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
+            fast_net_depth, recurrent,
+        )  # fmt: skip
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:
                 raise ValueError(f"{option} = {getattr(config, option)!r}, expected one of {', '.join(choices)}")
@@ -102,10 +114,14 @@ class FastWeightAttention(Heads):
 
         Returns:
             ``(out, state)``, out (B, T, embed_dim), and the state after the last write:
-            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision.
+            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. A fast net's is
+            W (B, H, N, 1), all that it carries.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
+        if self.fast_net is not None:
+            out, state = self._run_fast_net(x, key_padding_mask, state, return_state=True)
+            return self._output(out, x), state
         written = self._project(x if source is None else source, key_padding_mask)
         out, state = self._operate(
             self._project_queries(x), *written, key_padding_mask, initial_state=state, return_state=True

@@ -9,12 +9,11 @@ from .. import ops
 from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import divide, state_type
 from .decay import Decay
+from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
-from .site_config import BETA_RANGES, SiteConfig
-
-EPS = 1e-6
+from .site_config import BETA_RANGES, EPS, SiteConfig
 
 
 class Heads(nn.Module):
@@ -24,7 +23,8 @@ class Heads(nn.Module):
     rule but the sum rule adds ``beta_proj``, which computes one write strength per head and source position from the
     input of the keys; the gated delta rule adds ``decay``, which computes alpha (:class:`.decay.Decay`). ``qk_norm``
     adds one scale per head. Learned maps have their parameters in ``feature_map`` and, if queries have a map of their
-    own, in ``query_map``. ``output_norm`` adds one weight per value. Queries are not scaled by d_key^-1/2.
+    own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has the
+    parameters of a fast net other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
 
     Args:
         embed_dim: width of queries and output.
@@ -76,6 +76,11 @@ class Heads(nn.Module):
         self.gain = 1 / math.sqrt(2) if self.source_dim == self.embed_dim else 1.0
         self.qk_norm = None if config.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
         self.output_norm = None if config.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        self.fast_net = None
+        if config.has_fast_net:
+            self.fast_net = FAST_NETS[config.fast_net](
+                config, embed_dim, num_heads, self.head_dim, self.feature_map.d_dot, self.gain
+            )
         self.dropout_module = dropout
         self.reset_parameters()
 
@@ -103,6 +108,8 @@ class Heads(nn.Module):
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
+        if self.fast_net is not None:
+            return ops.FastWeights(like.new_zeros(*shape[:2], self.fast_net.state_size, 1, dtype=kind), None)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
         return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
 
@@ -174,6 +181,40 @@ class Heads(nn.Module):
             backend=self.config.backend,
             **state_options,
         )
+
+    def _run_fast_net(
+        self, x: Tensor, key_padding_mask: Tensor | None, state: ops.FastWeights | None, return_state: bool
+    ) -> tuple[Tensor, ops.FastWeights | None]:
+        """Writes and reads with every position of an input of the caller's layout, one after the other.
+
+        Returns what is read, (B, L, H, d_value), and the state (W, None) if asked for: W (B, H, N, 1) holds everything
+        that the fast net carries.
+        """
+        run = Run(self._remember, key_padding_mask, return_state)
+        out, W = self.fast_net(run, self._parts(x), None if state is None else state.W)
+        return out, None if W is None else ops.FastWeights(W, None)
+
+    def _parts(self, x: Tensor) -> dict[str, Tensor]:
+        """What the slow net gives a fast net for an input of the caller's layout, by name: (B, L, H, width)."""
+        found = {
+            "q": self._split_heads(self.q_proj(x)),
+            "k": self._split_heads(self.k_proj(x)),
+            "v": self._split_heads(self.v_proj(x)),
+            "beta": self._batch_first(self.beta_proj(x)).unsqueeze(-1),
+        }
+        return found | {name: self._batch_first(part) for name, part in self.fast_net.project(x).items()}
+
+    def _remember(self, q, k, v, beta, W: Tensor | None, run: Run) -> tuple[Tensor, Tensor | None]:
+        """The site's own operator, for a fast net: :class:`.fast_nets.fast_net.Run` says how it is called."""
+        q = self._prepared(q, self.query_map or self.feature_map)
+        k = self._prepared(k, self.feature_map)
+        if self.feature_normalizer is not None:
+            q, k = self.feature_normalizer.queries(q), self.feature_normalizer.keys(k, run.pads)
+        initial_state = None if W is None else (W, None)
+        out, state = self._operate(
+            q, k, v, {"beta": beta.squeeze(-1)}, run.pads, initial_state=initial_state, return_state=run.return_state
+        )
+        return out, None if state is None else state.W
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""

@@ -26,6 +26,18 @@ UPDATE_RULES = {
     "gated": ("all earlier content decays", "attention"),
     "gated_delta": ("all earlier content decays by a learned share, then as delta", "l2"),
 }
+# Name to what is written at each position.
+FAST_NETS = {
+    "linear": "one matrix",
+    "rnn": "Delta RNN: a second matrix reads the previous output",
+    "lstm": "Delta LSTM: three gates of two matrices each",
+    "mlp": "Delta MLP: blocks of two matrices",
+    "delta": "Delta-Delta Net: a matrix writes a second one",
+}
+# What goes back into the slow net: nothing, or what was read at the previous position, through this function.
+RECURRENT = ("none", "tanh", "softmax")
+# Added to every denominator.
+EPS = 1e-6
 _SUMS_FEATURES = ("sum", "both", "positions")
 
 
@@ -54,6 +66,14 @@ class SiteConfig(NamedTuple):
     qk_norm: str = "none"
     output_norm: str = "none"
     beta_range: str = "0-1"
+    fast_net: str = "linear"
+    fast_net_depth: int | None = None
+    recurrent: str = "none"
+
+    @property
+    def has_fast_net(self) -> bool:
+        """Whether more than the operator is needed: another fast net than one matrix, or an output that is fed back."""
+        return self.fast_net != "linear" or self.recurrent != "none"
 
     @property
     def is_softmax(self) -> bool:
@@ -99,6 +119,32 @@ class SiteConfig(NamedTuple):
         if self.beta_range != "0-1" and self.update_rule not in CORRECTING:
             why = "only a rule that takes away what the key held can take away more than that"
             return Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
+        return self._fast_net_contradiction(causal)
+
+    def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:
+        option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+        if self.fast_net_depth is not None and self.fast_net != "mlp":
+            return Contradiction(
+                ("fast_net_depth", "fast_net"), "only the net mlp has blocks", "nothing, or the net mlp"
+            )
+        if self.fast_net_depth is not None and self.fast_net_depth < 1:
+            return Contradiction(("fast_net_depth",), "the net has one block or more", "1 or more")
+        if not self.has_fast_net:
+            return None
+        if not causal:
+            why = (
+                "the net goes from one position to the next, as the decoder's self-attention does, and here everything "
+                "is written before anything is read"
+            )
+            return Contradiction((option,), why, usual)
+        if self.update_rule != "delta":
+            why = "all matrices of these nets are written by the delta rule"
+            return Contradiction(("update_rule", option), why, f"delta, or {option.replace('_', '-')} {usual}")
+        if self.normalizes[1]:
+            why = f"these nets accumulate no keys, which {self.chosen_normalizer} divides by"
+            return Contradiction(("normalizer", option), why, "auto, sum, l2 or none")
+        if self.beta_range != "0-1":
+            return Contradiction(("beta_range", option), "the strengths of these nets lie in [0, 1]", "0-1")
         return None
 
     def describe(self, d_key: int) -> str:
@@ -113,4 +159,10 @@ class SiteConfig(NamedTuple):
         for name in ("qk_norm", "output_norm", "beta_range"):
             if (value := getattr(self, name)) != usual[name]:
                 parts.append(f"{name.replace('_', '-')}={value}")
+        if self.fast_net != "linear":
+            parts.append(f"fast-net={self.fast_net}")
+        if self.fast_net == "mlp":
+            parts.append(f"fast-net-depth={self.fast_net_depth or 1}")
+        if self.recurrent != "none":
+            parts.append(f"recurrent={self.recurrent}")
         return " ".join(parts)

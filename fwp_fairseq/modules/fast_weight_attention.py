@@ -22,8 +22,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
     afterwards.
 
     Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only, and
-    hypotheses of one sentence share its source. The lazy form does not support autograd or the backend ``reference``;
-    with these, every step calls the operator with the state of each hypothesis instead.
+    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference`` or
+    a fast net; with these, every step goes on from the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -59,12 +59,14 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         )
         self.site = site
         self.decoding = None
-        if config.backend != "reference":
+        if config.backend != "reference" and self.fast_net is None:
             self.decoding = ops.Decoding(
                 config.update_rule, self.operator_map, *config.normalizes, eps=EPS, backend=config.backend
             )
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj):
             quant_noise(projection, q_noise, qn_block_size)
+        if self.fast_net is not None and self.fast_net.slow is not None:
+            quant_noise(self.fast_net.slow, q_noise, qn_block_size)
         self.need_weights_at_inference = True
 
     def forward(
@@ -90,7 +92,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
                 phi(q).phi(k). They are computed in evaluation only, and not by a decoder that decodes step by step,
-                because it keeps no keys.
+                because it keeps no keys, or that has a fast net.
             static_kv: whether the keys never change (cross-attention).
             attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.
             need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).
@@ -107,6 +109,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.bool()
+        if self.fast_net is not None:
+            return self._output(self._advance(query, key_padding_mask, saved, incremental_state), query), None
         q = self._project_queries(query)
         wants_weights = (need_weights or need_head_weights) and not self.training and self.need_weights_at_inference
         per_head = need_head_weights if wants_weights else None
@@ -119,6 +123,17 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
                 q, key, key_padding_mask, saved, incremental_state, static_kv and "W" in saved, per_head
             )
         return self._output(out, query), weights
+
+    def _advance(self, query, key_padding_mask, saved, incremental_state) -> Tensor:
+        """Goes on with the fast net from where the incremental state is, or from the beginning without one."""
+        decodes = incremental_state is not None
+        if decodes and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask[:, -query.shape[0] :]
+        state = ops.FastWeights(saved["W"], None) if saved else None
+        out, state = self._run_fast_net(query, key_padding_mask, state, return_state=decodes)
+        if decodes:
+            self.store_state(incremental_state, state)
+        return out
 
     def _attend_at_once(self, q: Tensor, key: Tensor, key_padding_mask: Tensor | None, per_head: bool | None):
         k, v, strengths = self._project(key, key_padding_mask)

@@ -8,6 +8,9 @@ from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, updat
 
 from .cells import d_dot
 
+# The nets of benchmarks/recurrent.py beside the delta rule.
+_RECURRENT = ("Delta RNN", "Recurrent Delta Net", "Delta LSTM", "Delta MLP", "Delta-Delta Net")
+
 
 def parts(records: list[dict]) -> dict:
     """Combines records into one row: ``parts`` maps each part (forward, both, decode, reorder) to its newest record."""
@@ -239,6 +242,18 @@ TABLES = {
     ),
     "decode-step": _steps("cpu", 1e3, "ms"),
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
+    "recurrent": Table(
+        columns={
+            "machine": lambda r: r["where"],
+            "measured": lambda r: r["what"],
+            "part": lambda r: {"forward": "forward", "both": "forward + backward"}[r["part"]],
+            "positions": lambda r: r["length"],
+            "delta rule, ms": _seconds("delta rule", ".1f", 1e3),
+        }
+        | {name: _ratio(name) for name in _RECURRENT},
+        key=lambda r: (r["where"], r["what"] != "net", r["part"] == "both", r["length"]),
+        note=conditions,
+    ),
     "training": _models("training", _speed_and_memory("words/s")),
     "language-model-training": Table(
         columns={

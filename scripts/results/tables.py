@@ -2,10 +2,27 @@
 
 from fwp_fairseq.tables.table import Table
 
-from . import benchmarks, bleu_iwslt14, bleu_vs_d_dot, finetune, language_models, long_runs, quickstart, synthetic
+from . import (
+    benchmarks,
+    bleu_iwslt14,
+    bleu_vs_d_dot,
+    finetune,
+    language_models,
+    long_runs,
+    parity,
+    quickstart,
+    synthetic,
+)
 
-TABLES: dict[str, Table] = {
-    name: table
-    for file in (benchmarks, bleu_vs_d_dot, bleu_iwslt14, finetune, language_models, long_runs, quickstart, synthetic)
-    for name, table in file.TABLES.items()
-}
+_FILES = (
+    benchmarks,
+    bleu_vs_d_dot,
+    bleu_iwslt14,
+    finetune,
+    language_models,
+    long_runs,
+    parity,
+    quickstart,
+    synthetic,
+)
+TABLES: dict[str, Table] = {name: table for file in _FILES for name, table in file.TABLES.items()}

@@ -255,6 +255,27 @@ def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path)
     built(tmp_path / "t2r.pt")
 
 
+def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, convert, tmp_path):
+    net = {"fwp_decoder_update_rule": "delta", "fwp_decoder_feature_map": "hedgehog", "fwp_decoder_recurrent": "tanh"}
+    path = save("fwp_transformer_tiny", fwp_decoder_fast_net="rnn", **net)
+    original = torch.load(path, weights_only=True)["model"]
+    names = attention_keys({"model": original}, "fast_net|_map")
+    assert {name.rpartition("self_attn.")[2] for name in names} == {
+        *("fast_net.slow.weight", "fast_net.feedback.weight", "feature_map.weight", "query_map.weight")
+    }
+    stays, _ = convert(path, "--fwp-encoder-feature-map", "elu")
+    assert all(torch.equal(stays["model"][name], original[name]) for name in names)
+    # Its slow net has the same shape and another meaning.
+    other, printed = convert(path, "--fwp-decoder-fast-net", "delta", output="delta.pt")
+    assert "--fwp-decoder-fast-net: rnn -> delta" in printed
+    for name in names:
+        assert other["model"][name].shape == original[name].shape
+        assert torch.equal(other["model"][name], original[name]) == ("_map" in name)
+    built(tmp_path / "delta.pt")
+    without, _ = convert(path, "--fwp-decoder-fast-net", "linear", "--fwp-decoder-recurrent", "none")
+    assert not attention_keys(without, "fast_net")
+
+
 def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
     original = torch.load(path, weights_only=True)["model"]

@@ -113,6 +113,24 @@ def test_carried_over_more_and_more_batches(tools, train):
     assert "--fwp-carry-doubling -1: expected 0 or more" in train("unused", "--fwp-carry-doubling", -1).error
 
 
+def test_a_fast_net_is_carried_as_one_matrix_is(tools, train):
+    """What a Delta RNN with feedback keeps goes into checkpoints, and a text is evaluated with it."""
+    net = ("--fwp-normalizer", "sum", "--fwp-fast-net", "rnn", "--fwp-recurrent")
+    losses = train("stream-rnn", *net, "--max-update", 4).ok().losses()
+    assert losses[-1] < losses[0]
+    for updates in (2, 4):
+        train("stream-rnn-parts", *net, "--max-update", updates).ok()
+    expected, found = (saved(tools, folder) for folder in ("stream-rnn", "stream-rnn-parts"))
+    assert_equal(found["model"], expected["model"])
+    carried, theirs = weights(found), weights(expected)
+    assert all(torch.equal(carried[layer, "W"], theirs[layer, "W"]) for layer in (0, 1))
+    assert theirs[0, "W"].shape == (4, 2, (32 + 16 + 2) * 16, 1) and theirs[0, "z"] is None
+    path = "stream-rnn/checkpoint_last.pt"
+    at_once = tools.python(AT_ONCE.format(user_dir=tools.user_dir[1], path=path)).ok()
+    result = evaluate(tools, path, "--tokens-per-sample", 32)
+    assert bits(result) == pytest.approx(float(at_once.out.splitlines()[-1]), abs=1e-3)
+
+
 # What a model loses, in bits a token, on the text as one batch of one row.
 AT_ONCE = """
 import torch

@@ -1,4 +1,4 @@
-"""Learned maps and decay, norms, normalisers of finished features: trained and decoded with by fairseq's commands."""
+"""Learned maps and decay, norms, finished features, fast nets: trained and decoded with by fairseq's commands."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ BY_YAML = {
     "update_rule": "delta",
     "normalizer": "l2",
     "output_norm": "rms",
-    "decoder_beta_range": "0-2",
+    "decoder_fast_net": "lstm",
     "encoder_feature_map": "rfa",
     "encoder_update_rule": "gated",
     "cross_feature_map": "favor",
@@ -78,7 +78,9 @@ def test_trained_and_decoded_with(tools, train, capsys):
     assert len(losses) == UPDATES and all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-5:]) < 0.92 * sum(losses[:5])
     # What is learned, is learned: none of the new parameters is as a new model has it.
-    new = {name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|decay", name)}
+    new = {
+        name: x for name, x in state["model"].items() if re.search(r"_map\.|qk_norm|output_norm|fast_net|decay", name)
+    }
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
         {"weight", "bias", "scale", "log_rate"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
@@ -101,3 +103,4 @@ def test_trained_and_decoded_with(tools, train, capsys):
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert int(row["parameters"]) == counted
     assert "qk-norm l2" in row["attention"]
+    assert ("with fast-net lstm" in row["attention"]) == (chosen is BY_YAML)

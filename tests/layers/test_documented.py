@@ -1,15 +1,26 @@
-"""Runs the code of docs/layers.md as it is printed there."""
+"""Runs the code of docs/layers.md and docs/recurrent.md as it is printed there."""
 
 import re
 from pathlib import Path
 
 import torch
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "layers.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def snippets(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def test_recurrent():
+    (attention,) = snippets("recurrent.md")
+    known = {}
+    exec(attention, known)
+    assert known["out"].shape == (8, 256) and known["state"].W.shape == (8, 4, 64 * 64 + 64, 1)
 
 
 def test_snippets():
-    attention, cross, decoder = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    attention, cross, decoder = snippets("layers.md")
     known = {}
     exec(attention, known)
     assert known["out"].shape == (8, 256) and known["state"].W.shape == (8, 4, 128, 64)

@@ -48,11 +48,13 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
         {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
+        {"fwp_update_rule": "delta", "fwp_fast_net": "rnn"},
+        {"fwp_update_rule": "delta", "fwp_fast_net": "mlp", "fwp_fast_net_depth": 2, "fwp_recurrent": "tanh"},
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
     ],
-    ids=["hedgehog", "t2r", "norms", "gated_delta"],
+    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta"],
 )
-def test_segments_with_learned_maps_and_norms(flags):
+def test_segments_with_learned_maps_norms_and_fast_nets(flags):
     model, text = tiny(**flags), prefixes(3, LENGTH)
     assert_close(in_segments(model, text, (7, 8, 15))[0], model(text)[0], "model")
 
@@ -104,10 +106,14 @@ def gradients(model, logits):
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
+ATTENTIONS = {rule: {"fwp_update_rule": rule, "fwp_normalizer": "both"} for rule in RULES}
+ATTENTIONS["lstm"] = {"fwp_update_rule": "delta", "fwp_fast_net": "lstm", "fwp_recurrent": "tanh"}
+
+
 @pytest.mark.parametrize("checkpoint_activations", [False, True])
-@pytest.mark.parametrize("rule", RULES)
-def test_the_gradient_goes_through_the_pieces_of_a_segment(rule, checkpoint_activations):
-    flags = dict(fwp_update_rule=rule, fwp_normalizer="both", no_token_positional_embeddings=True, dropout=0.0)
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_gradient_goes_through_the_pieces_of_a_segment(attention, checkpoint_activations):
+    flags = ATTENTIONS[attention] | dict(no_token_positional_embeddings=True, dropout=0.0)
     model = tiny(checkpoint_activations=checkpoint_activations, **flags).train()
     text = prefixes(3, LENGTH)
     expected = gradients(model, model(text)[0])

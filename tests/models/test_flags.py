@@ -97,6 +97,26 @@ CONTRADICTIONS = {
         {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
         ("--fwp-cross-normalizer attention", "--fwp-output-norm rms", "cross site"),
     ),
+    "fast-net-everywhere": (
+        {"fwp_fast_net": "rnn", "fwp_update_rule": "delta"},
+        ("--fwp-fast-net rnn at the encoder site", "from one position to the next", "--fwp-encoder-fast-net linear"),
+    ),
+    "feedback-in-cross-attention": (
+        {"fwp_cross_recurrent": "tanh", "fwp_update_rule": "delta"},
+        ("--fwp-cross-recurrent tanh at the cross site", "expected --fwp-cross-recurrent none"),
+    ),
+    "fast-net-with-another-rule": (
+        {"fwp_decoder_fast_net": "lstm"},
+        ("--fwp-update-rule sum contradicts --fwp-decoder-fast-net lstm", "--fwp-decoder-update-rule delta"),
+    ),
+    "depth-without-blocks": (
+        {"fwp_decoder_fast_net_depth": 2},
+        ("--fwp-decoder-fast-net-depth 2 contradicts --fwp-fast-net linear", "the net mlp"),
+    ),
+    "feedback-of-a-softmax-site": (
+        {"fwp_decoder_feature_map": "softmax", "fwp_decoder_recurrent": "tanh"},
+        ("--fwp-decoder-recurrent tanh", "--fwp-decoder-feature-map softmax"),
+    ),
     "range-of-beta-without-a-correction": (
         {"fwp_beta_range": "0-2", "fwp_update_rule": "delta", "fwp_cross_update_rule": "gated"},
         ("--fwp-beta-range 0-2", "--fwp-cross-update-rule gated", "cross site", "--fwp-cross-beta-range 0-1"),

@@ -1,0 +1,129 @@
+"""Times recurrent fast nets against the delta rule: `python -m benchmarks.recurrent`.
+
+One layer of attention with 8 heads of 64, on one thread; the minimum of CPU times counts, and all nets take turns. The
+time of ``net`` is that of the fast net alone, given what the slow net gives; ``layer`` is the whole layer with its
+projections. Before it is timed, each net's values and gradients are compared with the loop that defines it, in float64
+and on a shorter input; the exit status is 1 if they do not agree.
+"""
+
+import sys
+from typing import NamedTuple
+
+import torch
+
+from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.layers.fast_nets import Run
+
+from .clock import Call, fastest
+from .program import Session, parser
+
+HEADS, WIDTH, ROWS = 8, 64, 8
+# The delta rule, which the others are compared with, has the same feature map as they.
+NETS = {
+    "delta rule": {"feature_map": "elu"},
+    "Delta RNN": {"feature_map": "elu", "fast_net": "rnn"},
+    "Recurrent Delta Net": {"feature_map": "exp", "recurrent": "tanh"},
+    "Delta LSTM": {"feature_map": "elu", "fast_net": "lstm"},
+    "Delta MLP": {"feature_map": "elu", "fast_net": "mlp"},
+    "Delta-Delta Net": {"feature_map": "elu", "fast_net": "delta"},
+}
+_TOLERANCE, _CHECKED_LENGTH = 1e-9, 20
+
+
+class Case(NamedTuple):
+    what: str  # net or layer
+    part: str  # forward or both
+    length: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.what}-{self.part}-{self.length}"
+
+
+CASES = [Case(what, part, length) for what in ("net", "layer") for part in ("forward", "both") for length in (64, 256)]
+
+
+def build(name: str, **options) -> FastWeightAttention:
+    torch.manual_seed(1)
+    return FastWeightAttention(HEADS * WIDTH, HEADS, update_rule="delta", **NETS[name], **options)
+
+
+def error(name: str, device: str) -> float:
+    """The largest difference of values and gradients from the reference's, over the largest of these."""
+    found = []
+    for options in ({}, {"backend": "reference"}):
+        layer = build(name, **options).double().to(device)
+        x = torch.randn(
+            2, _CHECKED_LENGTH, HEADS * WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+        )
+        out, _ = layer(x.to(device))
+        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
+    pairs = zip(*found, strict=True)
+    return max(((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item() for mine, theirs in pairs)
+
+
+def call(name: str, case: Case, device: str) -> Call:
+    layer = build(name).to(device)
+    x = torch.randn(ROWS, case.length, HEADS * WIDTH, device=device)
+    if case.what == "layer":
+        given = [x.requires_grad_(), *layer.parameters()]
+
+        def run():
+            return layer(x)[0]
+    elif layer.fast_net is None:
+        with torch.no_grad():
+            q, (k, v, strengths) = layer._project_queries(x), layer._project(x, None)
+        given = [y.requires_grad_() for y in (q, k, v, strengths["beta"])]
+
+        def run():
+            return layer._operate(*given[:3], {"beta": given[3]}, None)[0]
+    else:
+        with torch.no_grad():
+            parts = {part: y.detach() for part, y in layer._parts(x).items()}
+        given = [y.requires_grad_() for y in parts.values()]
+
+        def run():
+            return layer.fast_net(Run(layer._remember, None, False), parts, None)[0]
+
+    if case.part == "forward":
+
+        def forward():
+            with torch.no_grad():
+                run()
+
+        return Call(forward)
+    ones = torch.ones(ROWS, case.length, HEADS * WIDTH, device=device)
+    ones = ones if case.what == "layer" else ones.unflatten(-1, (HEADS, WIDTH))
+    return Call(lambda: torch.autograd.grad(run(), given, ones))
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=2.0, help="time for each call (default 2)")
+    arguments = options.parse_args(argv)
+    torch.set_num_threads(1)
+    session = Session("recurrent", arguments)
+    cases = session.chosen(CASES)
+    for name in NETS:
+        if (difference := error(name, arguments.device)) > _TOLERANCE:
+            session.failed.append(f"{name}: error {difference:.3g} against the reference, {_TOLERANCE:g} is allowed")
+    if session.failed:
+        return session.status()
+    capability = torch.ops.fwp.cpu_capability() if arguments.device == "cpu" else None
+    print(f"{session.where}, commit {session.environment['commit']}; ratios to the delta rule")
+    for case in session.until_deadline(cases):
+        found = fastest(
+            {name: [call(name, case, arguments.device)] for name in NETS}, arguments.device, arguments.seconds
+        )
+        ratios = {name: seconds / found.seconds["delta rule"] for name, seconds in found.seconds.items()}
+        cells = (f"{name} {seconds * 1e3:.2f} ms ({ratios[name]:.2f})" for name, seconds in found.seconds.items())
+        print(f"{case.name:20}", "  ".join(cells), flush=True)
+        session.record(
+            **case._asdict(), rows=ROWS, heads=HEADS, d=WIDTH, threads=1, capability=capability, ratios=ratios,
+            seconds=found.seconds, clocks=found.clocks,
+        )  # fmt: skip
+    return session.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

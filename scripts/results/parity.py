@@ -1,0 +1,101 @@
+"""Table and curves of scripts/reproduce/parity: the parity of a growing sequence of bits, by kind of fast net."""
+
+import statistics
+
+from fwp_fairseq.tables.plot import Line, Plot, Series
+from fwp_fairseq.tables.table import NONE, Number, Table, over_seeds
+
+# The options of fwp_fairseq.layers.FastWeightDecoder that make each model, in the order of the table.
+MODELS = {
+    "sum": {"feature_map": "elu"},
+    "delta": {"feature_map": "elu", "update_rule": "delta"},
+    "mlp": {"feature_map": "elu", "update_rule": "delta", "fast_net": "mlp"},
+    "delta-delta": {"feature_map": "elu", "update_rule": "delta", "fast_net": "delta"},
+    "rnn": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn"},
+    "lstm": {"feature_map": "elu", "update_rule": "delta", "fast_net": "lstm"},
+    "recurrent": {"feature_map": "exp", "update_rule": "delta", "recurrent": "tanh"},
+    "rnn-recurrent": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn", "recurrent": "tanh"},
+}
+TITLES = {
+    "sum": "linear attention",
+    "delta": "delta rule",
+    "mlp": "Delta MLP",
+    "delta-delta": "Delta-Delta Net",
+    "rnn": "Delta RNN",
+    "lstm": "Delta LSTM",
+    "recurrent": "Recurrent Delta Net",
+    "rnn-recurrent": "Delta RNN with feedback",
+}
+EVALUATE_EVERY, SOLVED = 50, 0.999
+_CHANCE = 0.5
+
+
+def _steps_to_solve(record: dict) -> int | None:
+    return record["steps"] if record["stop"] == "solved" else None
+
+
+def _combine(records: list[dict]) -> dict:
+    records = list({record["seed"]: record for record in records}.values())
+    row = over_seeds("accuracy", "long_accuracy", "cpu_seconds")(records)
+    return row | {"runs": records, "solved": [record for record in records if record["stop"] == "solved"]}
+
+
+def _share(name: str):
+    def cell(row: dict) -> Number:
+        return Number(100 * row[name], ".1f", 100 * row["spread"][name] if name in row["spread"] else None)
+
+    return cell
+
+
+def _steps(row: dict) -> str:
+    return ", ".join(str(run["steps"]) for run in row["solved"]) or NONE
+
+
+def _curves(rows: list[dict]) -> Plot:
+    """The mean over the seeds of the accuracy on the training length; a run that has ended keeps its last one."""
+    series = []
+    for row in rows:
+        longest = max(len(run["accuracies"]) for run in row["runs"])
+        runs = [run["accuracies"] + run["accuracies"][-1:] * (longest - len(run["accuracies"])) for run in row["runs"]]
+        means = (statistics.fmean(values) for values in zip(*runs, strict=True))
+        points = {EVALUATE_EVERY * number: (value, None) for number, value in enumerate(means, 1)}
+        series.append(Series(TITLES[row["model"]], row["model"], points, marked=False))
+    length = rows[0]["length"] if rows else ""
+    return Plot(
+        x="updates",
+        y=f"accuracy at the end of {length} bits",
+        series=series,
+        lines=[Line("chance", _CHANCE)],
+        log_x=0,
+        y_range=(0.4, 1.02),
+    )
+
+
+def _note(rows: list[dict]) -> str:
+    if not rows:
+        return ""
+    row = rows[0]
+    return (
+        "Accuracies in percent, at the last tenth of the positions; means over seeds, ± standard deviation. A run ends "
+        f"when it is solved ({100 * SOLVED:g}% on both lengths), or after {row['most_steps']:,} updates. CPU seconds "
+        "are those of one run on one core."
+    )
+
+
+TABLES = {
+    "parity": Table(
+        columns={
+            "model": lambda row: TITLES[row["model"]],
+            "parameters": lambda row: Number(row["parameters"], ","),
+            "solved": lambda row: f"{len(row['solved'])} of {len(row['runs'])}",
+            "after updates": _steps,
+            "trained length": _share("accuracy"),
+            "8 times the length": _share("long_accuracy"),
+            "CPU seconds": lambda row: Number(row["cpu_seconds"], ".0f", row["spread"].get("cpu_seconds")),
+        },
+        key=lambda record: (list(MODELS).index(record["model"]),),
+        combine=_combine,
+        note=_note,
+        plot=_curves,
+    )
+}
