@@ -22,7 +22,7 @@ struct RecurrenceInputs {
                    const OptionalTensor& key_padding_mask, const OptionalTensor& given_y)
       : k(given_k), v(given_v), beta(beta), key_padding_mask(key_padding_mask) {
     check_rank(op, "k", k, 4);
-    check_type(op, k.scalar_type(), "k");
+    check_type(op, "k", k.scalar_type());
     TORCH_CHECK_VALUE(d() > 0, op, ": k is of width 0, expected 1 or more");
     check_rows(op, "v", v);
     check_shape(op, "beta", beta, {batch(), length(), heads()});
@@ -148,7 +148,7 @@ struct NetInputs {
             const OptionalTensor& given_y, double largest, double eps)
       : parts(given_parts), weight(given_weight), key_padding_mask(key_padding_mask), largest(largest), eps(eps) {
     check_rank(op, "parts", parts, 4);
-    check_type(op, parts.scalar_type(), "parts");
+    check_type(op, "parts", parts.scalar_type());
     TORCH_CHECK_VALUE(parts.size(3) > 1 && parts.size(3) % 3 == 1, op, ": parts are of width ", parts.size(3),
                       ", expected 3 d + 1");
     TORCH_CHECK_VALUE(largest <= 80, op, ": largest is ", largest, ", expected 80 or less");
