@@ -157,7 +157,7 @@ install() {
     pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot,cluster]"
   step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest, xdist'
   local missing
-  missing=$("$venv/bin/python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["reasons"].get("cpu", ""))' \
+  missing=$("$venv/bin/python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["reasons"].get("cpu") or "")' \
     "$root/fwp_fairseq/_build.json")
   if [ -n "$missing" ]; then say "  without compiled CPU kernels of this version: $missing; see $log"; fi
 }

@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+from tests.full_disk import full_disk
+
 pytest.importorskip("fairseq")
 
 
@@ -174,13 +176,13 @@ def test_calls_that_make_no_sense(refused, pair, tmp_path):
     assert "no such checkpoint" in refused(1, "average", "--inputs", tmp_path / "no.pt", *out)
 
 
-FULL_DISK = """
-import resource, signal, sys
+FULL_DISK = f"""
+import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from fwp_fairseq.cli import main
 from fwp_fairseq.cli.plugin import import_plugin
 import_plugin()
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+{full_disk(2000)}
 sys.exit(main(sys.argv[1:]))
 """
 

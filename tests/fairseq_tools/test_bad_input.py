@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.full_disk import full_disk
+
 ONE = ["--max-update", 1, "--disable-validation"]
 
 
@@ -87,8 +89,7 @@ def test_truncated_checkpoint(tools, favor):
         assert f"truncated/{name}.pt cannot be read" in tools.generate(f"truncated/{name}.pt").error
 
 
-# No file can grow beyond this size: writing fails with "File too large".
-SMALL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
+SMALL_DISK = full_disk(200_000)
 # The checkpoint fits on the disk, but its copies do not.
 NO_ROOM_FOR_COPIES = """
 import errno, os, shutil

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from tests.fairseq_tools.test_bad_input import digests
+from tests.full_disk import full_disk
 
 ONE = ["--max-update", 1, "--disable-validation"]
 
@@ -128,8 +129,7 @@ def test_read_only_folders(tools, favor):
 
 
 def test_full_disk_while_binarising(tools):
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
-    found = preprocess(tools, "bpe", "half", prelude=limit)
+    found = preprocess(tools, "bpe", "half", prelude=full_disk(20_000))
     assert "File too large" in found.error
     assert not (tools.folder / "half/train.en-de.en.idx").exists(), "fairseq takes no data without an index"
 

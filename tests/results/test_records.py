@@ -2,7 +2,6 @@ import fcntl
 import json
 import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import threading
 import pytest
 
 from scripts.results import records
+from tests.full_disk import full_disk
 
 
 def test_append_then_read(tmp_path):
@@ -63,7 +63,7 @@ def test_append_after_an_unfinished_line_is_refused(tmp_path):
 
 def _limited_append(path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    exec(full_disk(100))
     try:
         records.append(path, {"text": "x" * 200})
     except OSError:
