@@ -51,7 +51,7 @@ def test_tiny_shakespeare(tmp_path):
     "options, message",
     [
         (("--prompt", "Müller"), "--prompt: ['ü'] are not in the text"),
-        (("--update-rule", "hebb"), "update_rule = 'hebb', expected one of sum, delta, gated"),
+        (("--update-rule", "hebb"), "update_rule = 'hebb', expected one of sum, delta, gated, gated_delta"),
     ],
     ids=str,
 )

@@ -13,56 +13,76 @@
 namespace fwp {
 namespace {
 
-// What both operators are given, checked, with a contiguous last dimension.
-struct RecurrenceInputs {
-  Tensor k, v, beta;
+// What all of them are given, checked: x is k, of width d, or the parts, of width 3 d + 1, and the rest has its type.
+struct RecurrentInputs {
+  Tensor x;
+  int64_t d;
   OptionalTensor key_padding_mask, y;
 
-  RecurrenceInputs(const char* op, const Tensor& given_k, const Tensor& given_v, const Tensor& beta,
-                   const OptionalTensor& key_padding_mask, const OptionalTensor& given_y)
-      : k(given_k), v(given_v), beta(beta), key_padding_mask(key_padding_mask) {
-    check_rank(op, "k", k, 4);
-    check_type(op, "k", k.scalar_type());
-    TORCH_CHECK_VALUE(d() > 0, op, ": k is of width 0, expected 1 or more");
-    check_rows(op, "v", v);
-    check_shape(op, "beta", beta, {batch(), length(), heads()});
-    check_like(op, "beta", beta, k);
-    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), length()}, k);
-    if (given_y) {
-      check_shape(op, "y", *given_y, {batch(), heads(), d()});
-      check_like(op, "y", *given_y, k);
-    }
-    for (Tensor* each : {&k, &v}) *each = with_contiguous_rows(*each);
+  RecurrentInputs(const char* op, const char* name, const Tensor& given, int64_t widths,
+                  const OptionalTensor& key_padding_mask, const OptionalTensor& given_y)
+      : x(given), key_padding_mask(key_padding_mask) {
+    check_rank(op, name, x, 4);
+    check_type(op, name, x.scalar_type());
+    TORCH_CHECK_VALUE(x.size(3) >= widths && x.size(3) % widths == (widths > 1), op, ": ", name,
+                      widths > 1 ? " are" : " is", " of width ", x.size(3), ", expected ",
+                      widths > 1 ? "3 d + 1" : "1 or more");
+    d = x.size(3) / widths;
+    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), length()}, x);
+    if (given_y) check_vector(op, "y", *given_y);
+    x = with_contiguous_rows(x);
     y = whole(given_y);
   }
 
-  int64_t batch() const { return k.size(0); }
-  int64_t length() const { return k.size(1); }
-  int64_t heads() const { return k.size(2); }
-  int64_t d() const { return k.size(3); }
+  int64_t batch() const { return x.size(0); }
+  int64_t length() const { return x.size(1); }
+  int64_t heads() const { return x.size(2); }
 
-  void check_rows(const char* op, const char* name, const Tensor& x) const {
-    check_shape(op, name, x, k.sizes());
-    check_like(op, name, x, k);
+  void check(const char* op, const char* name, const Tensor& given, at::IntArrayRef shape) const {
+    check_shape(op, name, given, shape);
+    check_like(op, name, given, x);
   }
-  void check_matrix(const char* op, const char* name, const Tensor& x) const {
-    check_shape(op, name, x, {batch(), heads(), d(), d()});
-    check_like(op, name, x, k);
+  void check_rows(const char* op, const char* name, const Tensor& given) const {
+    check(op, name, given, {batch(), length(), heads(), d});
   }
-  Tensor new_matrix() const { return at::empty({batch(), heads(), d(), d()}, k.options()); }
-  Tensor new_vector() const { return at::empty({batch(), heads(), d()}, k.options()); }
+  void check_vector(const char* op, const char* name, const Tensor& given) const {
+    check(op, name, given, {batch(), heads(), d});
+  }
+  void check_matrix(const char* op, const char* name, const Tensor& given) const {
+    check(op, name, given, {batch(), heads(), d, d});
+  }
+  Tensor new_matrix() const { return at::empty({batch(), heads(), d, d}, x.options()); }
+  Tensor new_vector() const { return at::empty({batch(), heads(), d}, x.options()); }
 
   template <class T> RecurrenceCall<T> call() const {
     RecurrenceCall<T> c{};
     c.batch = batch();
     c.heads = heads();
     c.length = length();
-    c.d = d();
-    point(c.k, k);
-    point(c.v, v);
-    point(c.beta, beta);
+    c.d = d;
     point(c.key_padding_mask, key_padding_mask);
     point(c.initial_y, y);
+    return c;
+  }
+};
+
+// What recur and its backward are given, checked.
+struct RecurrenceInputs : RecurrentInputs {
+  Tensor v, beta;
+
+  RecurrenceInputs(const char* op, const Tensor& k, const Tensor& given_v, const Tensor& beta,
+                   const OptionalTensor& key_padding_mask, const OptionalTensor& y)
+      : RecurrentInputs(op, "k", k, 1, key_padding_mask, y), v(given_v), beta(beta) {
+    check_rows(op, "v", v);
+    check(op, "beta", beta, {batch(), length(), heads()});
+    v = with_contiguous_rows(v);
+  }
+
+  template <class T> RecurrenceCall<T> call() const {
+    auto c = RecurrentInputs::call<T>();
+    point(c.k, x);
+    point(c.v, v);
+    point(c.beta, beta);
     return c;
   }
 };
@@ -86,7 +106,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& given_z, const Te
   const Tensor z = with_contiguous_rows(given_z);
   const OptionalTensor R = whole(given_R);
   const Tensor out = new_rows(z), written = new_rows(z), last_R = in.new_matrix(), last_y = in.new_vector();
-  AT_DISPATCH_FLOATING_TYPES(in.k.scalar_type(), op, [&] {
+  AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.z, z);
     point(c.initial_R, R);
@@ -110,16 +130,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
   in.check_rows(op, "written", written);
   in.check_matrix(op, "last_R", last_R);
   if (given_R) in.check_matrix(op, "grad_R", *given_R);
-  if (given_y) {
-    check_shape(op, "grad_y", *given_y, {in.batch(), in.heads(), in.d()});
-    check_like(op, "grad_y", *given_y, k);
-  }
+  if (given_y) in.check_vector(op, "grad_y", *given_y);
   const Tensor grad_out = with_contiguous_rows(given_out), out = with_contiguous_rows(found);
   const Tensor u = with_contiguous_rows(written), R = last_R.contiguous();
   const OptionalTensor grad_R = whole(given_R), grad_y = whole(given_y);
-  const Tensor grad_z = new_rows(in.k), grad_k = new_rows(in.k), grad_v = new_rows(in.k), grad_beta = new_rows(beta);
+  const Tensor grad_z = new_rows(in.x), grad_k = new_rows(in.x), grad_v = new_rows(in.x), grad_beta = new_rows(beta);
   const Tensor initial_R = in.new_matrix(), initial_y = in.new_vector();
-  AT_DISPATCH_FLOATING_TYPES(in.k.scalar_type(), op, [&] {
+  AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.found, out);
     point(c.found_written, u);
@@ -139,60 +156,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
 }
 
 // What recur_net and its backward are given, checked.
-struct NetInputs {
-  Tensor parts, weight;
-  OptionalTensor key_padding_mask, y;
+struct NetInputs : RecurrentInputs {
+  Tensor weight;
   double largest, eps;
 
-  NetInputs(const char* op, const Tensor& given_parts, const Tensor& given_weight, const OptionalTensor& key_padding_mask,
-            const OptionalTensor& given_y, double largest, double eps)
-      : parts(given_parts), weight(given_weight), key_padding_mask(key_padding_mask), largest(largest), eps(eps) {
-    check_rank(op, "parts", parts, 4);
-    check_type(op, "parts", parts.scalar_type());
-    TORCH_CHECK_VALUE(parts.size(3) > 1 && parts.size(3) % 3 == 1, op, ": parts are of width ", parts.size(3),
-                      ", expected 3 d + 1");
+  NetInputs(const char* op, const Tensor& parts, const Tensor& given_weight, const OptionalTensor& key_padding_mask,
+            const OptionalTensor& y, double largest, double eps)
+      : RecurrentInputs(op, "parts", parts, 3, key_padding_mask, y), weight(given_weight), largest(largest), eps(eps) {
     TORCH_CHECK_VALUE(largest <= 80, op, ": largest is ", largest, ", expected 80 or less");
-    check_shape(op, "weight", weight, {heads(), d(), parts.size(3)});
-    check_like(op, "weight", weight, parts);
-    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), length()}, parts);
-    if (given_y) check_vector(op, "y", *given_y);
-    parts = with_contiguous_rows(parts);
+    check(op, "weight", weight, {heads(), d, x.size(3)});
     weight = weight.contiguous();
-    y = whole(given_y);
   }
-
-  int64_t batch() const { return parts.size(0); }
-  int64_t length() const { return parts.size(1); }
-  int64_t heads() const { return parts.size(2); }
-  int64_t d() const { return parts.size(3) / 3; }
-
-  void check_rows(const char* op, const char* name, const Tensor& x, int64_t width) const {
-    check_shape(op, name, x, {batch(), length(), heads(), width});
-    check_like(op, name, x, parts);
-  }
-  void check_vector(const char* op, const char* name, const Tensor& x) const {
-    check_shape(op, name, x, {batch(), heads(), d()});
-    check_like(op, name, x, parts);
-  }
-  void check_matrix(const char* op, const char* name, const Tensor& x) const {
-    check_shape(op, name, x, {batch(), heads(), d(), d()});
-    check_like(op, name, x, parts);
-  }
-  Tensor new_matrix() const { return at::empty({batch(), heads(), d(), d()}, parts.options()); }
-  Tensor new_vector() const { return at::empty({batch(), heads(), d()}, parts.options()); }
 
   template <class T> RecurrenceCall<T> call() const {
-    RecurrenceCall<T> c{};
-    c.batch = batch();
-    c.heads = heads();
-    c.length = length();
-    c.d = d();
+    auto c = RecurrentInputs::call<T>();
     c.largest = static_cast<T>(largest);
     c.eps = static_cast<T>(eps);
-    point(c.parts, parts);
+    point(c.parts, x);
     point(c.weight, weight);
-    point(c.key_padding_mask, key_padding_mask);
-    point(c.initial_y, y);
     return c;
   }
 };
@@ -205,9 +186,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> recur_net(const Tensor& parts
   const NetInputs in(op, parts, weight, key_padding_mask, y, largest, eps);
   if (given_W) in.check_matrix(op, "W", *given_W);
   const OptionalTensor W = whole(given_W);
-  const Tensor out = new_rows(in.parts, in.d()), written = new_rows(in.parts, in.d()), fed = new_rows(in.parts);
+  const Tensor out = new_rows(in.x, in.d), written = new_rows(in.x, in.d), fed = new_rows(in.x);
   const Tensor last_W = in.new_matrix(), last_y = in.new_vector();
-  AT_DISPATCH_FLOATING_TYPES(in.parts.scalar_type(), op, [&] {
+  AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.initial_R, W);
     point(c.out, out);
@@ -227,19 +208,19 @@ std::tuple<Tensor, Tensor, Tensor> recur_net_backward(const Tensor& given_out, c
                                                       const OptionalTensor& y, double largest, double eps) {
   static constexpr char op[] = "fwp::recur_net_backward";
   const NetInputs in(op, fed, weight, key_padding_mask, y, largest, eps);
-  in.check_rows(op, "grad_out", given_out, in.d());
-  in.check_rows(op, "found", found, in.d());
-  in.check_rows(op, "written", written, in.d());
+  in.check_rows(op, "grad_out", given_out);
+  in.check_rows(op, "found", found);
+  in.check_rows(op, "written", written);
   in.check_matrix(op, "last_W", last_W);
   if (given_W) in.check_matrix(op, "grad_W", *given_W);
   if (given_y) in.check_vector(op, "grad_y", *given_y);
   const Tensor grad_out = with_contiguous_rows(given_out), out = with_contiguous_rows(found);
   const Tensor u = with_contiguous_rows(written), W = last_W.contiguous();
   const OptionalTensor grad_W = whole(given_W), grad_y = whole(given_y);
-  const Tensor grad_parts = new_rows(in.parts), initial_W = in.new_matrix(), initial_y = in.new_vector();
-  AT_DISPATCH_FLOATING_TYPES(in.parts.scalar_type(), op, [&] {
+  const Tensor grad_parts = new_rows(in.x), initial_W = in.new_matrix(), initial_y = in.new_vector();
+  AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
-    point(c.found_parts, in.parts);
+    point(c.found_parts, in.x);
     point(c.found, out);
     point(c.found_written, u);
     point(c.last_R, W);

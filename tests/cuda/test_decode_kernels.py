@@ -337,7 +337,7 @@ def test_opcheck(rule, writes, dtype, check):
         ({"rule": "gated"}, "strengths are missing for the rule gated"),
         ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
         ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
-        ({"beta": None}, "beta with them for delta"),
+        ({"beta": None}, "with them beta, but for sum"),
         ({"ancestors": None}, "ancestors are missing"),
         ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
         ({"z": None}, "z is missing"),

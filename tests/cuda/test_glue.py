@@ -155,7 +155,10 @@ def test_opcheck(rule, state, dtype, check):
     "changes, message",
     [
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
-        ({"rule": "gated_delta"}, "the CUDA kernels do not know the gated_delta rule"),
+        (
+            {"rule": "gated_delta", "alpha": torch.ones(2, 5, 2, dtype=HALF)},
+            "the CUDA kernels do not know the gated_delta rule",
+        ),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),

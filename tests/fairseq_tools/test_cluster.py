@@ -21,10 +21,11 @@ SACCT = "#!/bin/sh\necho 'JobID|State'\necho '7|RUNNING'\n"
 
 
 def test_documented_line(tools):
+    folder = tools.folder / "cluster"
+    slurm = folder / "slurm"
+    slurm.mkdir(parents=True)
     for name in ("scripts", "fwp_fairseq"):
-        (tools.folder / name).symlink_to(ROOT / name)
-    slurm = tools.folder / "slurm"
-    slurm.mkdir()
+        (folder / name).symlink_to(ROOT / name)
     for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
         (slurm / name).write_text(text)
         (slurm / name).chmod(0o755)
@@ -32,19 +33,13 @@ def test_documented_line(tools):
     line = next(block for block in text.split("```\n")[1::2] if block.startswith("fairseq-hydra-train -m"))
     words = shlex.split(line.replace("\\\n", " ").replace("wmt14_bleu_vs_d_dot", "multi30k_tiny"))
     path = f"PATH={slurm}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    small = [f"task.data={tools.folder}/bin", "optimization.max_update=2", f"hydra.run.dir={tools.folder}/run"]
-    tools.command("/usr/bin/env", path, *words, *small).ok()
+    small = [f"task.data={tools.folder}/bin", "optimization.max_update=2"]
+    tools.command("/usr/bin/env", "-C", folder, path, *words, *small).ok()
 
-    batch = (tools.folder / "batch.sh").read_text(encoding="utf-8")
-    for wanted in (
-        "partition=NAME",
-        "gpus-per-node=8",
-        "ntasks-per-node=1",
-        "cpus-per-task=32",
-        "mem=128GB",
-        "time=5760",
-    ):
+    batch = (folder / "batch.sh").read_text(encoding="utf-8")
+    resources = ("partition=NAME", "gpus-per-node=8", "ntasks-per-node=1", "cpus-per-task=32", "mem=128GB", "time=5760")
+    for wanted in resources:
         assert f"#SBATCH --{wanted}\n" in batch
     assert re.search(rf"srun .*{re.escape(str(Path(sys.executable).parent))}/python", batch)
-    (checkpoint,) = tools.folder.glob("**/checkpoint_last.pt")
+    (checkpoint,) = folder.glob("**/checkpoint_last.pt")
     assert tools.load(str(checkpoint.relative_to(tools.folder)))["optimizer_history"][-1]["num_updates"] == 2
