@@ -62,11 +62,9 @@ def measure(rule: str, segments: int) -> dict[str, list[dict]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, devices=("cpu",))
     options.add_argument("--positions", type=int, default=POSITIONS, metavar="N", help=f"(default: {POSITIONS:,})")
     arguments = options.parse_args(argv)
-    if arguments.device != "cpu":
-        options.error("--device: expected cpu, found cuda")
     if arguments.positions < SEGMENT:
         options.error(f"--positions: expected {SEGMENT} or more, found {arguments.positions}")
     session = Session("carried-precision", arguments)

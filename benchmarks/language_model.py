@@ -11,17 +11,15 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 import fwp_fairseq.models.fwp_language_model  # noqa: F401  (registers fwp_lm)
 
 from .corpus import dictionary
-from .models import ATTENTION
+from .models import attention_flags, possible_d_dot
 
 # layers, width, heads, width of the feed-forward layer
 SIZES = {"mini": (1, 32, 2, 64), "tiny": (2, 128, 4, 512), "small": (4, 128, 8, 2048), "medium": (4, 256, 8, 2048)}
 
 
 def d_dot(size: str, row: str) -> int | None:
-    """The row's d_dot, or the next larger one if it is impossible with heads of this size's width."""
-    feature_map, _, wanted, _ = ATTENTION[row]
-    step = 2 * SIZES[size][1] // SIZES[size][2] if feature_map == "dpfp" else 1
-    return None if wanted is None else -(-wanted // step) * step
+    _, width, heads, _ = SIZES[size]
+    return possible_d_dot(row, width // heads)
 
 
 @cache
@@ -34,20 +32,16 @@ def _parsed(*flags: str):
 def configuration(size: str, row: str, *more: object):
     """Makes fairseq's configuration as its command line would."""
     layers, width, heads, inner = SIZES[size]
-    feature_map, rule, _, backend = ATTENTION[row]
+    attention = attention_flags(row, width // heads)
     flags: list[object] = [
-        *("placeholder", "--task", "language_modeling", "--arch", "transformer_lm" if rule is None else "fwp_lm"),
+        *("placeholder", "--task", "language_modeling", "--arch", "fwp_lm" if attention else "transformer_lm"),
         *("--decoder-layers", layers, "--decoder-embed-dim", width, "--decoder-input-dim", width),
         *("--decoder-output-dim", width, "--decoder-ffn-embed-dim", inner, "--decoder-attention-heads", heads),
         *("--share-decoder-input-output-embed", "--no-token-positional-embeddings", "--dropout", 0.1),
         *("--criterion", "cross_entropy", "--optimizer", "adam", "--lr", 1e-4, "--lr-scheduler", "fixed", "--cpu"),
         *("--distributed-world-size", 1, "--num-workers", 0, "--tokens-per-sample", 1_000_000),
     ]
-    if rule is not None:
-        flags += ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
-        width = d_dot(size, row)
-        flags += [] if width is None else ["--fwp-d-dot", width]
-    return deepcopy(_parsed(*(str(word) for word in [*flags, *more])))
+    return deepcopy(_parsed(*(str(word) for word in [*flags, *attention, *more])))
 
 
 def build(size: str, row: str, *more: object, words: int = 100) -> tuple[LanguageModelingTask, torch.nn.Module]:

@@ -18,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle, islice
 from multiprocessing import get_context
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -27,7 +26,7 @@ from fwp_fairseq.cli.generate import sample
 
 from . import decoding, language_model, models, training
 from .models import ATTENTION, ModelCase
-from .program import Session, parser
+from .program import Session, parser, resident_bytes
 
 _PARTS = 10
 
@@ -47,15 +46,10 @@ class Watch:
         if self.done % self.part == 0:
             used = time.thread_time() - self.start
             gc.collect()  # what only a collection would free is no leak
-            self.points.append({"done": self.done, "seconds": used / self.part, "resident_bytes": _resident()})
+            self.points.append(
+                {"done": self.done, "seconds": used / self.part, "resident_bytes": resident_bytes("VmRSS")}
+            )
             self.start = time.thread_time()
-
-
-def _resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmRSS")
 
 
 def _calls(row: str, count: int, watch: Watch) -> None:
@@ -132,11 +126,9 @@ def _alone(name: str, count: int) -> list[dict]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, devices=("cpu",))
     options.add_argument("--count", type=int, metavar="N", help="at most N units in each run (default: its own number)")
     arguments = options.parse_args(argv)
-    if arguments.device != "cpu":
-        options.error("--device: expected cpu, found cuda")
     if arguments.count is not None and arguments.count < _PARTS:
         options.error(f"--count: expected {_PARTS} or more, found {arguments.count}")
     session = Session("long-runs", arguments)

@@ -68,11 +68,25 @@ class ModelCase:
         return f"{self.size}-{self.data}"
 
 
-def d_dot(size: str, row: str) -> int | None:
-    """The row's d_dot, or the next larger one if it is impossible with heads of this size's width."""
+def possible_d_dot(row: str, d_key: int) -> int | None:
+    """The row's d_dot, or the next larger one if it is impossible with heads of this width."""
     feature_map, _, wanted, _ = ATTENTION[row]
-    step = 2 * SIZES[size][2] if feature_map == "dpfp" else 1
+    step = 2 * d_key if feature_map == "dpfp" else 1
     return None if wanted is None else -(-wanted // step) * step
+
+
+def attention_flags(row: str, d_key: int) -> list[object]:
+    """fairseq-train's flags for the row's attention with heads of this width; none for fairseq's own."""
+    feature_map, rule, _, backend = ATTENTION[row]
+    if rule is None:
+        return []
+    width = possible_d_dot(row, d_key)
+    flags = ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
+    return flags + ([] if width is None else ["--fwp-d-dot", width])
+
+
+def d_dot(size: str, row: str) -> int | None:
+    return possible_d_dot(row, SIZES[size][2])
 
 
 @cache
@@ -84,13 +98,15 @@ def _parsed(*flags: str):
 
 def configuration(size: str, row: str, *more: object):
     """Makes fairseq's configuration as its command line would."""
-    architecture, flags, _, _ = SIZES[size]
-    feature_map, rule, _, backend = ATTENTION[row]
-    chosen: list[object] = [*_COMMON, *flags, "--arch", architecture if rule is None else f"fwp_{architecture}"]
-    if rule is not None:
-        chosen += ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
-        width = d_dot(size, row)
-        chosen += [] if width is None else ["--fwp-d-dot", width]
+    architecture, flags, d_key, _ = SIZES[size]
+    attention = attention_flags(row, d_key)
+    chosen: list[object] = [
+        *_COMMON,
+        *flags,
+        "--arch",
+        f"fwp_{architecture}" if attention else architecture,
+        *attention,
+    ]
     return deepcopy(_parsed(*(str(word) for word in [*chosen, *more])))
 
 

@@ -11,9 +11,9 @@ import torch
 from scripts.results import records
 
 
-def parser(documentation: str) -> argparse.ArgumentParser:
+def parser(documentation: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    found.add_argument("--device", choices=devices, default="cpu")
     found.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
     found.add_argument("--list", action="store_true", help="print the names of the cases and end")
     found.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no further case after this time")
@@ -21,6 +21,14 @@ def parser(documentation: str) -> argparse.ArgumentParser:
         "--record", type=Path, metavar="DIR", help="append records to DIR, e.g. benchmarks/results; needs a commit"
     )
     return found
+
+
+def resident_bytes(field: str) -> int:
+    """Returns the memory of this process: now with ``VmRSS``, its peak with ``VmHWM``."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
 
 
 class Session:

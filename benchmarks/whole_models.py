@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from . import models
 from .gate import Refused
 from .models import ATTENTION, ModelCase
 from .profile import shares
-from .program import Session, parser
+from .program import Session, parser, resident_bytes
 
 
 @dataclass(frozen=True)
@@ -141,19 +140,12 @@ def measure(
     return Measured({row: sum(best[row]) for row in runs}, counts, profiles, peaks, refused)
 
 
-def _resident_peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmHWM")
-
-
 def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
     logging.disable(logging.INFO)
     torch.set_num_threads(threads)
     task = models.build_task(case)
     _warm(work, task, case, row, "cpu", models.batches(task, case, "cpu"))
-    return _resident_peak()
+    return resident_bytes("VmHWM")
 
 
 def peak_memory(work: Work, case: ModelCase, row: str) -> int:

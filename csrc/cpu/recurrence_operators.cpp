@@ -96,27 +96,76 @@ void run(const RecurrenceCall<T>& c, void (*head)(const RecurrenceCall<T>&, std:
   });
 }
 
+// What a forward gives, and the matrix that it begins with, whose name is R or W.
+struct Forward {
+  OptionalTensor initial;
+  Tensor out, written, last, y;
+
+  Forward(const char* op, const char* name, const RecurrentInputs& in, const OptionalTensor& given)
+      : out(new_rows(in.x, in.d)), written(new_rows(in.x, in.d)), last(in.new_matrix()), y(in.new_vector()) {
+    if (given) in.check_matrix(op, name, *given);
+    initial = whole(given);
+  }
+
+  template <class T> void describe(RecurrenceCall<T>& c) const {
+    point(c.initial_R, initial);
+    point(c.out, out);
+    point(c.written, written);
+    point(c.R, last);
+    point(c.y, y);
+  }
+};
+
+// What a backward is given beside its inputs, checked, and the gradients of the initial state that it gives.
+struct Backward {
+  Tensor grad_out, found, written, last, initial, initial_y;
+  OptionalTensor grad, grad_y;
+
+  Backward(const char* op, const RecurrentInputs& in, const Tensor& given_out, const char* grad_name,
+           const OptionalTensor& given, const OptionalTensor& given_y, const Tensor& found, const char* last_name,
+           const Tensor& last, const Tensor& written)
+      : initial(in.new_matrix()), initial_y(in.new_vector()) {
+    in.check_rows(op, "grad_out", given_out);
+    in.check_rows(op, "found", found);
+    in.check_rows(op, "written", written);
+    in.check_matrix(op, last_name, last);
+    if (given) in.check_matrix(op, grad_name, *given);
+    if (given_y) in.check_vector(op, "grad_y", *given_y);
+    grad_out = with_contiguous_rows(given_out);
+    this->found = with_contiguous_rows(found);
+    this->written = with_contiguous_rows(written);
+    this->last = last.contiguous();
+    grad = whole(given);
+    grad_y = whole(given_y);
+  }
+
+  template <class T> void describe(RecurrenceCall<T>& c) const {
+    point(c.found, found);
+    point(c.found_written, written);
+    point(c.last_R, last);
+    point(c.grad_out, grad_out);
+    point(c.grad_R, grad);
+    point(c.grad_y, grad_y);
+    point(c.grad_initial_R, initial);
+    point(c.grad_initial_y, initial_y);
+  }
+};
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& given_z, const Tensor& k, const Tensor& v,
                                                  const Tensor& beta, const OptionalTensor& key_padding_mask,
                                                  const OptionalTensor& given_R, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur";
   const RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
   in.check_rows(op, "z", given_z);
-  if (given_R) in.check_matrix(op, "R", *given_R);
   const Tensor z = with_contiguous_rows(given_z);
-  const OptionalTensor R = whole(given_R);
-  const Tensor out = new_rows(z), written = new_rows(z), last_R = in.new_matrix(), last_y = in.new_vector();
+  const Forward found(op, "R", in, given_R);
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.z, z);
-    point(c.initial_R, R);
-    point(c.out, out);
-    point(c.written, written);
-    point(c.R, last_R);
-    point(c.y, last_y);
+    found.describe(c);
     run(c, chosen_recurrence_kernels<scalar_t>().forward);
   });
-  return {out, last_R, last_y, written};
+  return {found.out, found.last, found.y, found.written};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
@@ -125,34 +174,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
     const OptionalTensor& key_padding_mask, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur_backward";
   const RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
-  in.check_rows(op, "grad_out", given_out);
-  in.check_rows(op, "found", found);
-  in.check_rows(op, "written", written);
-  in.check_matrix(op, "last_R", last_R);
-  if (given_R) in.check_matrix(op, "grad_R", *given_R);
-  if (given_y) in.check_vector(op, "grad_y", *given_y);
-  const Tensor grad_out = with_contiguous_rows(given_out), out = with_contiguous_rows(found);
-  const Tensor u = with_contiguous_rows(written), R = last_R.contiguous();
-  const OptionalTensor grad_R = whole(given_R), grad_y = whole(given_y);
+  const Backward back(op, in, given_out, "grad_R", given_R, given_y, found, "last_R", last_R, written);
   const Tensor grad_z = new_rows(in.x), grad_k = new_rows(in.x), grad_v = new_rows(in.x), grad_beta = new_rows(beta);
-  const Tensor initial_R = in.new_matrix(), initial_y = in.new_vector();
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
-    point(c.found, out);
-    point(c.found_written, u);
-    point(c.last_R, R);
-    point(c.grad_out, grad_out);
-    point(c.grad_R, grad_R);
-    point(c.grad_y, grad_y);
+    back.describe(c);
     point(c.grad_z, grad_z);
     point(c.grad_k, grad_k);
     point(c.grad_v, grad_v);
     point(c.grad_beta, grad_beta);
-    point(c.grad_initial_R, initial_R);
-    point(c.grad_initial_y, initial_y);
     run(c, chosen_recurrence_kernels<scalar_t>().backward);
   });
-  return {grad_z, grad_k, grad_v, grad_beta, initial_R, initial_y};
+  return {grad_z, grad_k, grad_v, grad_beta, back.initial, back.initial_y};
 }
 
 // What recur_net and its backward are given, checked.
@@ -184,21 +217,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> recur_net(const Tensor& parts
                                                              double largest, double eps) {
   static constexpr char op[] = "fwp::recur_net";
   const NetInputs in(op, parts, weight, key_padding_mask, y, largest, eps);
-  if (given_W) in.check_matrix(op, "W", *given_W);
-  const OptionalTensor W = whole(given_W);
-  const Tensor out = new_rows(in.x, in.d), written = new_rows(in.x, in.d), fed = new_rows(in.x);
-  const Tensor last_W = in.new_matrix(), last_y = in.new_vector();
+  const Forward found(op, "W", in, given_W);
+  const Tensor fed = new_rows(in.x);
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
-    point(c.initial_R, W);
-    point(c.out, out);
-    point(c.written, written);
     point(c.fed_parts, fed);
-    point(c.R, last_W);
-    point(c.y, last_y);
+    found.describe(c);
     run(c, chosen_recurrence_kernels<scalar_t>().net_forward);
   });
-  return {out, last_W, last_y, written, fed};
+  return {found.out, found.last, found.y, found.written, fed};
 }
 
 std::tuple<Tensor, Tensor, Tensor> recur_net_backward(const Tensor& given_out, const OptionalTensor& given_W,
@@ -208,31 +235,16 @@ std::tuple<Tensor, Tensor, Tensor> recur_net_backward(const Tensor& given_out, c
                                                       const OptionalTensor& y, double largest, double eps) {
   static constexpr char op[] = "fwp::recur_net_backward";
   const NetInputs in(op, fed, weight, key_padding_mask, y, largest, eps);
-  in.check_rows(op, "grad_out", given_out);
-  in.check_rows(op, "found", found);
-  in.check_rows(op, "written", written);
-  in.check_matrix(op, "last_W", last_W);
-  if (given_W) in.check_matrix(op, "grad_W", *given_W);
-  if (given_y) in.check_vector(op, "grad_y", *given_y);
-  const Tensor grad_out = with_contiguous_rows(given_out), out = with_contiguous_rows(found);
-  const Tensor u = with_contiguous_rows(written), W = last_W.contiguous();
-  const OptionalTensor grad_W = whole(given_W), grad_y = whole(given_y);
-  const Tensor grad_parts = new_rows(in.x), initial_W = in.new_matrix(), initial_y = in.new_vector();
+  const Backward back(op, in, given_out, "grad_W", given_W, given_y, found, "last_W", last_W, written);
+  const Tensor grad_parts = new_rows(in.x);
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.found_parts, in.x);
-    point(c.found, out);
-    point(c.found_written, u);
-    point(c.last_R, W);
-    point(c.grad_out, grad_out);
-    point(c.grad_R, grad_W);
-    point(c.grad_y, grad_y);
+    back.describe(c);
     point(c.grad_parts, grad_parts);
-    point(c.grad_initial_R, initial_W);
-    point(c.grad_initial_y, initial_y);
     run(c, chosen_recurrence_kernels<scalar_t>().net_backward);
   });
-  return {grad_parts, initial_W, initial_y};
+  return {grad_parts, back.initial, back.initial_y};
 }
 
 }  // namespace

@@ -102,11 +102,9 @@ def _parameters(model: dict) -> int:
     return sum(own.values())
 
 
-_BESIDE_THE_MAP = ("qk-norm", "output-norm", "fast-net", "fast-net-depth", "recurrent")
-
-
 def _attention(model: dict, has_encoder: bool) -> dict:
     """The attention, once if all sites are alike, else per site; fairseq's own models have softmax attention."""
+    from ..layers.site_config import NAMED_IF_CHOSEN
     from ..models import attention_flags
 
     codes = model.get(attention_flags.BUFFER)
@@ -117,7 +115,8 @@ def _attention(model: dict, has_encoder: bool) -> dict:
     for part in text.split("; "):
         site, _, flags = part.partition(": ")
         values = dict(flag.partition("=")[::2] for flag in flags.split())
-        others = [f" with {name} {values[name]}" for name in _BESIDE_THE_MAP if name in values]
+        named = (name.replace("_", "-") for name in NAMED_IF_CHOSEN)
+        others = [f" with {name} {values[name]}" for name in named if name in values]
         sites[site] = (values["feature-map"] + "".join(others), values["update-rule"], int(values["d-dot"]))
     if len(set(sites.values())) == 1 and len(sites) == (3 if has_encoder else 1):
         (chosen,) = set(sites.values())

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..ops.call import state_type
+
 # About how many positions the first and the last head remember at the start of training; others lie between.
 SHORTEST, LONGEST = 100, 1000
 
@@ -38,7 +40,6 @@ class Decay(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., source_dim) -> (..., num_heads); float32 for half precision, in which most alphas would round to 1."""
-        logits, log_rate = self.proj(x), self.log_rate
-        if logits.dtype in (torch.float16, torch.bfloat16):
-            logits, log_rate = logits.float(), log_rate.float()
+        logits = self.proj(x)
+        logits, log_rate = (y.to(state_type(logits.dtype)) for y in (logits, self.log_rate))
         return torch.exp(-log_rate.exp() * F.softplus(logits))

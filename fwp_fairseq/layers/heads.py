@@ -23,8 +23,8 @@ class Heads(nn.Module):
     rule but the sum rule adds ``beta_proj``, which computes one write strength per head and source position from the
     input of the keys; the gated delta rule adds ``decay``, which computes alpha (:class:`.decay.Decay`). ``qk_norm``
     adds one scale per head. Learned maps have their parameters in ``feature_map`` and, if queries have a map of their
-    own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has the
-    parameters of a fast net other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
+    own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has the parameters of a fast net
+    other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
 
     Args:
         embed_dim: width of queries and output.
@@ -120,14 +120,11 @@ class Heads(nn.Module):
 
     def _project_queries(self, query: Tensor) -> Tensor:
         """What the operator is given of the queries."""
-        q = self._prepared(self._split_heads(self.q_proj(query)), self.query_map or self.feature_map)
-        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
+        return self._queries(self._split_heads(self.q_proj(query)))
 
     def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Likewise of what is written: keys, values and strengths, by the names of the operator's arguments."""
-        k = self._prepared(self._split_heads(self.k_proj(key)), self.feature_map)
-        if self.feature_normalizer is not None:
-            k = self.feature_normalizer.keys(k, key_padding_mask)
+        k = self._keys(self._split_heads(self.k_proj(key)), key_padding_mask)
         v = self._split_heads(self.v_proj(key))
         return k, v, self._strengths(key)
 
@@ -136,6 +133,16 @@ class Heads(nn.Module):
         k = q[:, :0]
         strengths = dict.fromkeys(ops.STRENGTHS[self.config.update_rule], k[..., 0])
         return k, q.new_empty(*k.shape[:3], self.head_dim), strengths
+
+    def _queries(self, q: Tensor) -> Tensor:
+        """From projected queries (B, L, H, d_key) to what the operator is given."""
+        q = self._prepared(q, self.query_map or self.feature_map)
+        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
+
+    def _keys(self, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Likewise from projected keys."""
+        k = self._prepared(k, self.feature_map)
+        return k if self.feature_normalizer is None else self.feature_normalizer.keys(k, key_padding_mask)
 
     def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
         """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
@@ -206,14 +213,10 @@ class Heads(nn.Module):
 
     def _remember(self, q, k, v, beta, W: Tensor | None, run: Run) -> tuple[Tensor, Tensor | None]:
         """The site's own operator, for a fast net: :class:`.fast_nets.fast_net.Run` says how it is called."""
-        q = self._prepared(q, self.query_map or self.feature_map)
-        k = self._prepared(k, self.feature_map)
-        if self.feature_normalizer is not None:
-            q, k = self.feature_normalizer.queries(q), self.feature_normalizer.keys(k, run.pads)
-        initial_state = None if W is None else (W, None)
         out, state = self._operate(
-            q, k, v, {"beta": beta.squeeze(-1)}, run.pads, initial_state=initial_state, return_state=run.return_state
-        )
+            self._queries(q), self._keys(k, run.pads), v, {"beta": beta.squeeze(-1)}, run.pads,
+            initial_state=None if W is None else (W, None), return_state=run.return_state,
+        )  # fmt: skip
         return out, None if state is None else state.W
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:

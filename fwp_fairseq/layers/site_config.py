@@ -36,6 +36,8 @@ FAST_NETS = {
 }
 # What goes back into the slow net: nothing, or what was read at the previous position, through this function.
 RECURRENT = ("none", "tanh", "softmax")
+# Options that a site's description holds where they differ from the default.
+NAMED_IF_CHOSEN = ("qk_norm", "output_norm", "beta_range", "fast_net", "fast_net_depth", "recurrent")
 # Added to every denominator.
 EPS = 1e-6
 _SUMS_FEATURES = ("sum", "both", "positions")
@@ -155,14 +157,10 @@ class SiteConfig(NamedTuple):
         parts = [f"feature-map={self.feature_map} d-dot={width} update-rule={self.update_rule}"]
         parts.append(f"normalizer={self.chosen_normalizer}")
         # Named only where they are chosen: checkpoints from before there was a choice say nothing of them.
-        usual = SiteConfig._field_defaults
-        for name in ("qk_norm", "output_norm", "beta_range"):
-            if (value := getattr(self, name)) != usual[name]:
-                parts.append(f"{name.replace('_', '-')}={value}")
-        if self.fast_net != "linear":
-            parts.append(f"fast-net={self.fast_net}")
+        usual, chosen = SiteConfig._field_defaults, self
         if self.fast_net == "mlp":
-            parts.append(f"fast-net-depth={self.fast_net_depth or 1}")
-        if self.recurrent != "none":
-            parts.append(f"recurrent={self.recurrent}")
+            chosen = self._replace(fast_net_depth=self.fast_net_depth or 1)
+        for name in NAMED_IF_CHOSEN:
+            if (value := getattr(chosen, name)) != usual[name]:
+                parts.append(f"{name.replace('_', '-')}={value}")
         return " ".join(parts)

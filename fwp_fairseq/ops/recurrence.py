@@ -27,6 +27,7 @@ from .. import _extension
 from . import transforms
 from .backends import choose, count
 from .call import state_type
+from .native import new_rows
 
 
 class Recurrence(NamedTuple):
@@ -82,11 +83,6 @@ def recur(
     count(name, z)
     with torch.autocast(z.device.type, enabled=False):
         return _IMPLEMENTATIONS[name].run(call)
-
-
-def net_reasons(x: Tensor) -> list[str]:
-    """Why :func:`recur_net` cannot serve inputs like x; empty when it can."""
-    return _compiled_reasons(x)
 
 
 def recur_net(
@@ -160,7 +156,8 @@ def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
     return after if pads is None else torch.where(pads[:, t, None, None], before, after)
 
 
-def _compiled_reasons(x: Tensor) -> list[str]:
+def compiled_reasons(x: Tensor) -> list[str]:
+    """Why the compiled loops cannot serve inputs like x; empty when they can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
     if not _COMPILED:
@@ -176,7 +173,7 @@ def _compiled_reasons(x: Tensor) -> list[str]:
 class _Native:
     @staticmethod
     def unsupported_reasons(call: Recurrence) -> list[str]:
-        return _compiled_reasons(call.z)
+        return compiled_reasons(call.z)
 
     @staticmethod
     def run(call: Recurrence) -> tuple[Tensor, Tensor, Tensor]:
@@ -187,13 +184,8 @@ class _Native:
 _IMPLEMENTATIONS = {"native": _Native, "reference": _Reference}
 
 
-def _new_rows(x: Tensor) -> Tensor:
-    """As ``new_rows`` of csrc/common/tensors.h allocates it."""
-    if x.dim() == 3:
-        return _new_rows(x.unsqueeze(-1)).squeeze(-1)
-    if x.stride(1) > x.stride(0):
-        return torch.empty_like(x.transpose(0, 1), memory_format=torch.contiguous_format).transpose(0, 1)
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _rows_like(x: Tensor) -> Tensor:
+    return new_rows(x, x.shape[3])
 
 
 def _states(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,11 +194,11 @@ def _states(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fake(z, k, v, beta, key_padding_mask, R, y):
-    return _new_rows(z), *_states(z), _new_rows(z)
+    return _rows_like(z), *_states(z), _rows_like(z)
 
 
 def _fake_backward(grad_out, grad_R, grad_y, found, last_R, written, k, v, beta, key_padding_mask, y):
-    return _new_rows(k), _new_rows(k), _new_rows(k), _new_rows(beta), *_states(k)
+    return _rows_like(k), _rows_like(k), _rows_like(k), new_rows(beta, 1).squeeze(3), *_states(k)
 
 
 def _save(ctx, inputs, output):
@@ -229,16 +221,16 @@ def _refuse(ctx, *gradients):
 
 
 def _net_shapes(parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows = _new_rows(parts[..., : parts.shape[-1] // 3])
+    rows = new_rows(parts, parts.shape[3] // 3)
     return rows, *_states(rows)
 
 
 def _fake_net(parts, weight, key_padding_mask, W, y, largest, eps):
-    return *_net_shapes(parts), _net_shapes(parts)[0], _new_rows(parts)
+    return *_net_shapes(parts), _net_shapes(parts)[0], _rows_like(parts)
 
 
 def _fake_net_backward(grad_out, grad_W, grad_y, found, last_W, written, fed, weight, *others):
-    return _new_rows(fed), *_net_shapes(fed)[1:]
+    return _rows_like(fed), *_net_shapes(fed)[1:]
 
 
 def _save_net(ctx, inputs, output):

@@ -39,4 +39,4 @@ class Linear(FastNet):
         config = self.config
         softmax = config.feature_map == "exp" and self.d_dot == self.d_key and config.chosen_normalizer == "sum"
         papers = softmax and config.recurrent == "tanh" and config.qk_norm == "none"
-        return papers and config.backend in ("auto", "native") and not recurrence.net_reasons(x)
+        return papers and config.backend in ("auto", "native") and not recurrence.compiled_reasons(x)
