@@ -4,6 +4,7 @@ It shares nothing with the package under test. Weights have the paper's layout, 
 only on the way in and out.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -82,6 +83,16 @@ def exp(signs):
 
     def phi(x):
         return np.array([math.exp(sign * value) for sign in (1, -1)[:signs] for value in x])
+
+    return phi
+
+
+def poly(degree):
+    """Features with products (1 + s / p)^p, s = q.k / sqrt(d): of p factors [1, x' / sqrt(p)], all orders apart."""
+
+    def phi(x):
+        u = [1.0, *(value * len(x) ** -0.25 / math.sqrt(degree) for value in x)]
+        return np.array([math.prod(factors) for factors in itertools.product(u, repeat=degree)])
 
     return phi
 

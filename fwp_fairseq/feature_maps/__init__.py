@@ -7,12 +7,13 @@ from .favor import Favor
 from .feature_map import FeatureMap, KernelOptions
 from .hedgehog import Hedgehog
 from .identity import Identity
+from .poly import Poly
 from .relu import Relu
 from .rfa import Rfa
 from .t2r import T2r
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, T2r, Hedgehog, Rfa, Identity)
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, Rfa, Identity)
 }
 
 # The parameters that set the width of a map (nu, m, ...), with their help texts.

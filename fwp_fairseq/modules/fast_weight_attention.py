@@ -60,9 +60,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         self.site = site
         self.decoding = None
         if config.backend != "reference" and self.fast_net is None:
-            self.decoding = ops.Decoding(
-                config.update_rule, self.operator_map, *config.normalizes, eps=EPS, backend=config.backend
-            )
+            known = None if self.operator_map.kernel is None else self.operator_map
+            self.decoding = ops.Decoding(config.update_rule, known, *config.normalizes, eps=EPS, backend=config.backend)
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj):
             quant_noise(projection, q_noise, qn_block_size)
         if self.fast_net is not None and self.fast_net.slow is not None:
@@ -154,6 +153,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         if self.site == "decoder":
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[:, -key.shape[0] :]
             k, v, strengths = self._project(key, key_padding_mask)
+            q, k = self._decoded(q), self._decoded(k)
             out, written = self.decoding.step(cache, q, k, v, **strengths, key_padding_mask=key_padding_mask)
             if cache is None:
                 states.store(self, incremental_state, {"cache": written})
@@ -161,7 +161,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         if cache is None:
             key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
             k, v, strengths = self._project(key, key_padding_mask)
-            cache = self.decoding.write(k, v, **strengths, key_padding_mask=key_padding_mask, rows=rows)
+            cache = self.decoding.write(self._decoded(k), v, **strengths, key_padding_mask=key_padding_mask, rows=rows)
             saved = {"cache": cache}
             if per_head is not None:
                 saved |= states.source(k, key_padding_mask)
@@ -171,7 +171,13 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             rows = cache.rows.long()
             key_padding_mask = saved["key_padding_mask"][rows] if "key_padding_mask" in saved else None
             weights = self._weights(q, saved["k"][rows], key_padding_mask, per_head)
-        return self.decoding.read(cache, q), weights
+        return self.decoding.read(cache, self._decoded(q)), weights
+
+    def _decoded(self, x: Tensor) -> Tensor:
+        """What decoding is given: features (B, L, H, d_dot) of a map that the kernels do not know, else x."""
+        if self.decoding.feature_map is not None:
+            return x
+        return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
 
     def _decode_by_state(
         self, q, key, key_padding_mask, saved, incremental_state, reads_only: bool, per_head

@@ -74,6 +74,11 @@ class Call:
         """The type of phi, sums and state: :func:`state_type` of v's."""
         return state_type(self.v.dtype)
 
+    @property
+    def products(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """How the map computes phi(x).phi(y) without features, if it can."""
+        return getattr(self.feature_map, "products", None)
+
     def features(self, x: Tensor) -> Tensor:
         """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), the layout that maps expect."""
         x = x.to(self.dtype)

@@ -36,28 +36,53 @@ def unsupported_reasons(call: Call) -> list[str]:
 
 
 class _Features:
-    """phi(x), ``(B, H, L, d_dot)``, kept apart from the factor ``(B, H, L, 1)`` that normalises it."""
+    """phi(x) of x ``(B, H, L, d_key)``, kept apart from the factor ``scale`` ``(B, H, L, 1)`` that normalises it.
 
-    def __init__(self, phi: Tensor, scale: Tensor | None):
-        self.phi = phi
+    With a map that has ``products``, features are computed only if a state is written or read.
+    """
+
+    def __init__(self, x: Tensor, call: Call, phi: Tensor | None = None, scale: Tensor | None = None):
+        self.x = x
+        self.call = call
+        self._phi = phi
         self.scale = scale
 
     @classmethod
     def of(cls, x: Tensor, call: Call) -> "_Features":
+        x = x.to(call.dtype)
+        if call.products is not None and not call.normalize_features:
+            return cls(x, call)
         phi = call.features(x)
         if not call.normalize_features:
-            return cls(phi, None)
+            return cls(x, call, phi)
         total = phi.sum(-1, keepdim=True) + call.eps
-        return cls(phi, divide(torch.ones_like(total), total))
+        return cls(x, call, phi, divide(torch.ones_like(total), total))
+
+    @property
+    def phi(self) -> Tensor:
+        if self._phi is None:
+            self._phi = self.call.features(self.x)
+        return self._phi
+
+    @property
+    def d_dot(self) -> int:
+        return self.call.feature_map.d_dot if self._phi is None else self._phi.shape[-1]
 
     def __getitem__(self, rows: slice) -> "_Features":
-        return _Features(self.phi[:, :, rows], None if self.scale is None else self.scale[:, :, rows])
+        phi, scale = (None if x is None else x[:, :, rows] for x in (self._phi, self.scale))
+        return _Features(self.x[:, :, rows], self.call, phi, scale)
 
     def scaled(self, x: Tensor) -> Tensor:
         return x if self.scale is None else x * self.scale
 
+    @property
+    def has_products(self) -> bool:
+        return self.call.products is not None and self.scale is None
+
     def dot(self, other: "_Features") -> Tensor:
         """All inner products with ``other``, ``(B, H, L, L')``."""
+        if self.has_products:
+            return self.call.products(self.x, other.x)
         gram = self.scaled(self.phi @ other.phi.mT)
         return gram if other.scale is None else gram * other.scale.mT
 
@@ -211,8 +236,9 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         W = call.initial_state.W.to(call.dtype)
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
-    targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
-    gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
+    targets, sources, d_dot, d_value = q.x.shape[2], v.shape[2], k.d_dot, v.shape[-1]
+    width = q.x.shape[-1] if q.has_products else d_dot  # numbers that a product of two positions takes
+    gram_is_cheaper = targets * sources * (width + d_value) <= (targets + sources) * d_dot * d_value
     state_needed = call.return_state or not (call.causal or gram_is_cheaper)
     needs_gram = call.causal or call.rule in CORRECTING
     longest = sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK
@@ -235,7 +261,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
             if state_needed or not call.causal or number + 1 < len(spans):
                 W, z = chunk.next_state(u, W, z)
 
-    if W is None:
+    if W is None and (call.return_state or not outputs):
         W = v.new_zeros(*v.shape[:2], d_dot, d_value)
         z = v.new_zeros(*v.shape[:2], d_dot) if call.normalize_output else None
     if not outputs:

@@ -36,6 +36,11 @@ class Row:
             **encoder,
         }
 
+    @property
+    def recorded(self) -> dict:
+        """What its records hold of it beside the attention."""
+        return {"sites": self.sites}
+
     def at(self, sites: str) -> Row:
         """Returns the row with its attention at these sites; softmax attention is the same at any."""
         return self if self.feature_map == "softmax" else replace(self, sites=sites)

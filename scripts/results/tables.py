@@ -4,6 +4,7 @@ from fwp_fairseq.tables.table import Table
 
 from . import (
     benchmarks,
+    bleu_by_site,
     bleu_iwslt14,
     bleu_vs_d_dot,
     finetune,
@@ -18,6 +19,7 @@ _FILES = (
     benchmarks,
     bleu_vs_d_dot,
     bleu_iwslt14,
+    bleu_by_site,
     finetune,
     language_models,
     long_runs,

@@ -19,6 +19,7 @@ BUILT = {
     "dpfp": {"nu": 3},
     "favor": {"m": 8},
     "exp": {"signs": 2},
+    "poly": {"degree": 2},
     "t2r": {"n": 7, "heads": 1},
     "hedgehog": {"n": 8, "heads": 1},
     "rfa": {"m": 5, "heads": 1},
@@ -94,6 +95,7 @@ def test_what_is_promised():
         "dpfp": (2, True, "dpfp"),
         "favor": (None, True, "favor"),
         "exp": (None, True, None),
+        "poly": (None, False, None),
         "t2r": (None, True, None),
         "hedgehog": (None, True, None),
         "rfa": (0, False, None),
@@ -179,7 +181,7 @@ def test_what_is_left_for_the_operator(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     x = torch.randn(2, 1, 3, D_KEY)
     assert torch.equal(phi.rest()(phi.prepare(x)), phi(x))
-    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name != "exp")
+    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name not in ("exp", "poly"))
 
 
 def test_exp_by_hand():

@@ -23,6 +23,8 @@ from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
         ("favor", 5, {"m": 1}, 2),
         ("t2r", 64, {"n": 32}, 32),
         ("exp", 64, {"signs": 2}, 128),
+        ("poly", 16, {"degree": 2}, 153),
+        ("poly", 8, {"degree": 4}, 495),
         ("hedgehog", 64, {"n": 32}, 64),
         ("rfa", 64, {"m": 32}, 64),
     ],
@@ -35,7 +37,7 @@ def test_both_ways(name, d_key, parameters, d_dot):
     assert build_feature_map(name, d_key, d_dot, heads=1, **parameters).d_dot == d_dot
 
 
-@pytest.mark.parametrize("name", ["elu", "identity", "dpfp", "favor", "exp", "t2r", "hedgehog", "rfa"])
+@pytest.mark.parametrize("name", ["elu", "identity", "dpfp", "favor", "exp", "poly", "t2r", "hedgehog", "rfa"])
 @pytest.mark.parametrize("d_key", [1, 2, 3, 7, 64])
 def test_every_width_is_possible_or_names_possible_ones(name, d_key):
     for d_dot in (*range(1, 40), 64, 127, 128, 129, 8191, 8192, 8193):
@@ -54,7 +56,7 @@ def test_every_width_is_possible_or_names_possible_ones(name, d_key):
     "name, d_dot, nearest",
     [("dpfp", 200, "128 and 256"), ("dpfp", 100, "128"), ("dpfp", 10**6, "16256"), ("favor", 255, "254 and 256"),
      ("favor", 1, "2"), ("favor", 0, "2"), ("elu", 65, "64"), ("hedgehog", 7, "6 and 8"), ("exp", 65, "64 and 128"),
-     ("exp", 9, "64"), ("t2r", 0, "1")],
+     ("exp", 9, "64"), ("t2r", 0, "1"), ("poly", 7, "2145"), ("poly", 2146, "2145 and 814385")],
 )  # fmt: skip
 def test_impossible_widths_name_the_nearest(name, d_dot, nearest):
     with pytest.raises(ValueError, match=f"d_dot = {d_dot} .* {name} .* d_key = 64; nearest possible: {nearest}$"):

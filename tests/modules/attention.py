@@ -61,6 +61,8 @@ def naive_map(phi, head):
     if phi.learned:
         weight = phi.weight[head].numpy()
         return naive.t2r(weight, phi.bias[head].numpy()) if phi.name == "t2r" else naive.hedgehog(weight)
+    if phi.name == "poly":
+        return naive.poly(phi.degree)
     return naive.exp(phi.signs) if phi.name == "exp" else getattr(naive, phi.name)
 
 

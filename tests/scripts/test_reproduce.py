@@ -21,7 +21,7 @@ from scripts.common.sweep import gpus, parallel
 from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
-from scripts.results import rows
+from scripts.results import rows, site_rows
 from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 
 ROOT = process.ROOT
@@ -74,6 +74,22 @@ def test_rows_differ_in_attention_only():
     for row in rows.ROWS:
         flags = flags_of(commands.train(run_of(presets.WMT14, row.name), Devices((0,))))
         assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
+
+
+def test_rows_by_site_have_their_kinds_where_they_say():
+    from fwp_fairseq.config import FastWeightConfig, site_config
+
+    def found(row):
+        flags = {flag[2:].replace("-", "_"): value for flag, value in row.flags.items()}
+        cfg = argparse.Namespace(**{**vars(FastWeightConfig()), **flags})
+        return [site_config(cfg, site, 128 // row.heads) for site in site_rows.SITES]
+
+    alone = {kind: found(site_rows.SiteRow(kind, kind, kind, site_rows.HEADS.get(kind, 2))) for kind in site_rows.KINDS}
+    for row in presets.SITES.rows:
+        for number, (kind, config) in enumerate(zip(row.sites.values(), found(row), strict=True)):
+            assert config.is_softmax == (kind == "softmax")
+            assert config == alone[kind][number]
+    assert len({row.name for row in presets.SITES.rows}) == len(presets.SITES.rows)
 
 
 def test_wmt14_is_the_recipe_of_the_paper():

@@ -69,9 +69,9 @@ def _record(run: Run, work: Work, trained: dict, decoded: dict, scores: list[dic
     kinds = {"compound_split": run.preset.compound_split, "tokenised": run.preset.tokens is not None}
     more = {kind: second if has else None for kind, has in kinds.items()}
     return work.record(
-        "bleu_vs_d_dot",
+        run.preset.table,
         trained,
-        sites=run.attention.sites,
+        **run.attention.recorded,
         valid_bleu=trained["valid_bleu"],
         **scores[0],
         **{f"bleu_{kind}": found and found["bleu"] for kind, found in more.items()},
