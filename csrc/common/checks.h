@@ -16,13 +16,12 @@ inline void check_shape(const char* op, const char* name, const at::Tensor& x, a
 }
 
 inline void check_device(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
-  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected q's device, ",
-                    q.device());
+  TORCH_CHECK_VALUE(x.device() == q.device(), op, ": ", name, " is on ", x.device(), ", expected ", q.device());
 }
 
 inline void check_like(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
   TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(),
-                    ", expected q's, ", q.scalar_type());
+                    ", expected ", q.scalar_type());
   check_device(op, name, x, q);
 }
 

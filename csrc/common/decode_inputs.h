@@ -128,7 +128,7 @@ struct Step {
   Step(const Block& block, const Tensor& given_q, const OptionalTensor& given_k, const OptionalTensor& given_v,
        const OptionalTensor& beta, const OptionalTensor& alpha, const OptionalTensor& key_padding_mask,
        const OptionalTensor& projection, double input_scale, bool normalize_features, double eps)
-      : q(with_contiguous_rows(given_q)), beta(beta), alpha(alpha), key_padding_mask(key_padding_mask),
+      : q(given_q), beta(beta), alpha(alpha), key_padding_mask(key_padding_mask),
         projection(projection), input_scale(input_scale), normalize_features(normalize_features), eps(eps) {
     const char* op = block.op;
     const int64_t R = q.size(0), T = q.size(1), H = block.heads(), d_key = q.size(3);
@@ -136,6 +136,7 @@ struct Step {
     check_shape(op, "q", q, {block.reading(), T, H, d_key});
     check_projection(op, projection, block.map, {d_key, block.width.m}, block.width.m > 0, q);
     if (projection) block.check_held("projection", *projection, state_type(q));
+    q = with_contiguous_rows(q);  // what is copied has passed
     TORCH_CHECK_VALUE(given_k.has_value() == given_v.has_value() &&
                           (given_k && block.rule != Rule::sum) == beta.has_value() &&
                           (given_k && block.rule == Rule::gated_delta) == alpha.has_value(),

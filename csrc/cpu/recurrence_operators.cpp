@@ -14,24 +14,28 @@ namespace fwp {
 namespace {
 
 // What all of them are given, checked: x is k, of width d, or the parts, of width 3 d + 1, and the rest has its type.
+// Nothing is copied, and no result is made, before all of the operator's arguments have passed: then come the results,
+// which are laid out as x is given, and then make_contiguous().
 struct RecurrentInputs {
   Tensor x;
   int64_t d;
   OptionalTensor key_padding_mask, y;
 
-  RecurrentInputs(const char* op, const char* name, const Tensor& given, int64_t widths,
-                  const OptionalTensor& key_padding_mask, const OptionalTensor& given_y)
-      : x(given), key_padding_mask(key_padding_mask) {
+  RecurrentInputs(const char* op, const char* name, const Tensor& x, int64_t widths,
+                  const OptionalTensor& key_padding_mask, const OptionalTensor& y)
+      : x(x), key_padding_mask(key_padding_mask), y(y) {
     check_rank(op, name, x, 4);
     check_type(op, name, x.scalar_type());
     TORCH_CHECK_VALUE(x.size(3) >= widths && x.size(3) % widths == (widths > 1), op, ": ", name,
-                      widths > 1 ? " are" : " is", " of width ", x.size(3), ", expected ",
+                      " is of width ", x.size(3), ", expected ",
                       widths > 1 ? "3 d + 1" : "1 or more");
     d = x.size(3) / widths;
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), length()}, x);
-    if (given_y) check_vector(op, "y", *given_y);
+    if (y) check_vector(op, "y", *y);
+  }
+  void make_contiguous() {
     x = with_contiguous_rows(x);
-    y = whole(given_y);
+    y = whole(y);
   }
 
   int64_t batch() const { return x.size(0); }
@@ -70,11 +74,14 @@ struct RecurrentInputs {
 struct RecurrenceInputs : RecurrentInputs {
   Tensor v, beta;
 
-  RecurrenceInputs(const char* op, const Tensor& k, const Tensor& given_v, const Tensor& beta,
+  RecurrenceInputs(const char* op, const Tensor& k, const Tensor& v, const Tensor& beta,
                    const OptionalTensor& key_padding_mask, const OptionalTensor& y)
-      : RecurrentInputs(op, "k", k, 1, key_padding_mask, y), v(given_v), beta(beta) {
+      : RecurrentInputs(op, "k", k, 1, key_padding_mask, y), v(v), beta(beta) {
     check_rows(op, "v", v);
     check(op, "beta", beta, {batch(), length(), heads()});
+  }
+  void make_contiguous() {
+    RecurrentInputs::make_contiguous();
     v = with_contiguous_rows(v);
   }
 
@@ -89,6 +96,7 @@ struct RecurrenceInputs : RecurrentInputs {
 
 template <class T>
 void run(const RecurrenceCall<T>& c, void (*head)(const RecurrenceCall<T>&, std::ptrdiff_t, std::ptrdiff_t, T*)) {
+  if (c.batch == 0 || c.heads == 0) return;  // then d may be of any size, also one for which no scratch is large enough
   const std::size_t size = chosen_recurrence_kernels<T>().scratch(c);
   at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
     T* own = scratch<T>(size);
@@ -101,9 +109,12 @@ struct Forward {
   OptionalTensor initial;
   Tensor out, written, last, y;
 
-  Forward(const char* op, const char* name, const RecurrentInputs& in, const OptionalTensor& given)
-      : out(new_rows(in.x, in.d)), written(new_rows(in.x, in.d)), last(in.new_matrix()), y(in.new_vector()) {
+  Forward(const char* op, const char* name, const RecurrentInputs& in, const OptionalTensor& given) {
     if (given) in.check_matrix(op, name, *given);
+    out = new_rows(in.x, in.d);
+    written = new_rows(in.x, in.d);
+    last = in.new_matrix();
+    y = in.new_vector();
     initial = whole(given);
   }
 
@@ -123,14 +134,15 @@ struct Backward {
 
   Backward(const char* op, const RecurrentInputs& in, const Tensor& given_out, const char* grad_name,
            const OptionalTensor& given, const OptionalTensor& given_y, const Tensor& found, const char* last_name,
-           const Tensor& last, const Tensor& written)
-      : initial(in.new_matrix()), initial_y(in.new_vector()) {
+           const Tensor& last, const Tensor& written) {
     in.check_rows(op, "grad_out", given_out);
     in.check_rows(op, "found", found);
     in.check_rows(op, "written", written);
     in.check_matrix(op, last_name, last);
     if (given) in.check_matrix(op, grad_name, *given);
     if (given_y) in.check_vector(op, "grad_y", *given_y);
+    initial = in.new_matrix();
+    initial_y = in.new_vector();
     grad_out = with_contiguous_rows(given_out);
     this->found = with_contiguous_rows(found);
     this->written = with_contiguous_rows(written);
@@ -155,10 +167,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& given_z, const Te
                                                  const Tensor& beta, const OptionalTensor& key_padding_mask,
                                                  const OptionalTensor& given_R, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur";
-  const RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
+  RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
   in.check_rows(op, "z", given_z);
-  const Tensor z = with_contiguous_rows(given_z);
   const Forward found(op, "R", in, given_R);
+  const Tensor z = with_contiguous_rows(given_z);
+  in.make_contiguous();
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.z, z);
@@ -173,9 +186,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
     const Tensor& last_R, const Tensor& written, const Tensor& k, const Tensor& v, const Tensor& beta,
     const OptionalTensor& key_padding_mask, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur_backward";
-  const RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
+  RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
   const Backward back(op, in, given_out, "grad_R", given_R, given_y, found, "last_R", last_R, written);
-  const Tensor grad_z = new_rows(in.x), grad_k = new_rows(in.x), grad_v = new_rows(in.x), grad_beta = new_rows(beta);
+  const Tensor grad_z = new_rows(k), grad_k = new_rows(k), grad_v = new_rows(k), grad_beta = new_rows(beta);
+  in.make_contiguous();
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     back.describe(c);
@@ -193,11 +207,14 @@ struct NetInputs : RecurrentInputs {
   Tensor weight;
   double largest, eps;
 
-  NetInputs(const char* op, const Tensor& parts, const Tensor& given_weight, const OptionalTensor& key_padding_mask,
-            const OptionalTensor& y, double largest, double eps)
-      : RecurrentInputs(op, "parts", parts, 3, key_padding_mask, y), weight(given_weight), largest(largest), eps(eps) {
+  NetInputs(const char* op, const char* name, const Tensor& parts, const Tensor& weight,
+            const OptionalTensor& key_padding_mask, const OptionalTensor& y, double largest, double eps)
+      : RecurrentInputs(op, name, parts, 3, key_padding_mask, y), weight(weight), largest(largest), eps(eps) {
     TORCH_CHECK_VALUE(largest <= 80, op, ": largest is ", largest, ", expected 80 or less");
     check(op, "weight", weight, {heads(), d, x.size(3)});
+  }
+  void make_contiguous() {
+    RecurrentInputs::make_contiguous();
     weight = weight.contiguous();
   }
 
@@ -216,9 +233,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> recur_net(const Tensor& parts
                                                              const OptionalTensor& given_W, const OptionalTensor& y,
                                                              double largest, double eps) {
   static constexpr char op[] = "fwp::recur_net";
-  const NetInputs in(op, parts, weight, key_padding_mask, y, largest, eps);
+  NetInputs in(op, "parts", parts, weight, key_padding_mask, y, largest, eps);
   const Forward found(op, "W", in, given_W);
-  const Tensor fed = new_rows(in.x);
+  const Tensor fed = new_rows(parts);
+  in.make_contiguous();
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.fed_parts, fed);
@@ -234,9 +252,10 @@ std::tuple<Tensor, Tensor, Tensor> recur_net_backward(const Tensor& given_out, c
                                                       const Tensor& weight, const OptionalTensor& key_padding_mask,
                                                       const OptionalTensor& y, double largest, double eps) {
   static constexpr char op[] = "fwp::recur_net_backward";
-  const NetInputs in(op, fed, weight, key_padding_mask, y, largest, eps);
+  NetInputs in(op, "fed", fed, weight, key_padding_mask, y, largest, eps);
   const Backward back(op, in, given_out, "grad_W", given_W, given_y, found, "last_W", last_W, written);
-  const Tensor grad_parts = new_rows(in.x);
+  const Tensor grad_parts = new_rows(fed);
+  in.make_contiguous();
   AT_DISPATCH_FLOATING_TYPES(in.x.scalar_type(), op, [&] {
     auto c = in.call<scalar_t>();
     point(c.found_parts, in.x);

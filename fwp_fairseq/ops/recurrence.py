@@ -194,7 +194,7 @@ def _states(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fake(z, k, v, beta, key_padding_mask, R, y):
-    return _rows_like(z), *_states(z), _rows_like(z)
+    return _rows_like(k), *_states(k), _rows_like(k)
 
 
 def _fake_backward(grad_out, grad_R, grad_y, found, last_R, written, k, v, beta, key_padding_mask, y):

@@ -1,5 +1,7 @@
 """Whatever the compiled operators are given, they compute a result of the right shape or name what is wrong.
 
+Python foretells shapes, types and strides of what they return.
+
 A call is valid, but for up to two changes: sizes, types, devices, layouts, memory shared with another argument, tables
 of any content, extreme numbers. The usual run makes a few hundred calls; FWP_FUZZ_SECONDS=600 goes on for so long with
 other calls each time. A call that ends the process is in the file ``fwp-fuzz-last-call.txt`` of the temporary folder.
@@ -44,6 +46,13 @@ TORCH_S = re.compile(
 )
 
 
+def positions(draw, batch: int, length: int, *sizes: int, dtype) -> torch.Tensor:
+    """(batch, length, ...), as it is or a view of fairseq's (length, batch, ...)."""
+    if draw(st.booleans()):
+        return torch.rand(length, batch, *sizes, dtype=dtype).transpose(0, 1)
+    return torch.rand(batch, length, *sizes, dtype=dtype)
+
+
 def options(draw, d_key: int) -> dict:
     name = draw(st.sampled_from(["identity", "elu", "relu", "dpfp", "favor"]))
     m = draw(SIZES)
@@ -64,10 +73,10 @@ def of_whole_sequences(draw) -> dict:
     kept = torch.float32 if taken == torch.bfloat16 else taken
     state, d_dot = draw(st.booleans()), given["d_dot"]
     x = {
-        "q": torch.rand(B, T, H, d_key, dtype=taken),
-        "k": torch.rand(B, S, H, d_key, dtype=taken),
-        "v": torch.rand(B, S, H, d_value, dtype=taken),
-        **{name: torch.rand(B, S, H, dtype=kept) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
+        "q": positions(draw, B, T, H, d_key, dtype=taken),
+        "k": positions(draw, B, S, H, d_key, dtype=taken),
+        "v": positions(draw, B, S, H, d_value, dtype=taken),
+        **{name: positions(draw, B, S, H, dtype=kept) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
         "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
         "initial_W": torch.rand(B, H, d_dot, d_value, dtype=kept) if state else None,
         "initial_z": torch.rand(B, H, d_dot, dtype=kept) if state and given["normalize_output"] else None,
@@ -84,7 +93,7 @@ def of_gradients(draw) -> dict:
     (B, T, H, _), kept = x["q"].shape, torch.float32 if x["q"].dtype == torch.bfloat16 else x["q"].dtype
     d_value, state = x["v"].shape[3], draw(st.booleans())
     gradients = {
-        "grad_out": torch.rand(B, T, H, d_value, dtype=x["q"].dtype),
+        "grad_out": positions(draw, B, T, H, d_value, dtype=x["q"].dtype),
         "grad_W": torch.rand(B, H, x["d_dot"], d_value, dtype=kept) if state else None,
         "grad_z": torch.rand(B, H, x["d_dot"], dtype=kept) if state and x["normalize_output"] else None,
     }
@@ -100,10 +109,10 @@ def of_a_step(draw) -> dict:
     room, strengths = count + T + draw(SIZES), STRENGTHS[given["rule"]]
     state, rows = draw(st.booleans()), draw(SIZES)
     x = {
-        "q": torch.rand(R, T, H, d_key, dtype=taken),
-        "k": torch.rand(R, T, H, d_key, dtype=taken) if writes else None,
-        "v": torch.rand(R, T, H, d_value, dtype=taken) if writes else None,
-        **{name: torch.rand(R, T, H, dtype=taken) if writes and name in strengths else None for name in BOTH},
+        "q": positions(draw, R, T, H, d_key, dtype=taken),
+        "k": positions(draw, R, T, H, d_key, dtype=taken) if writes else None,
+        "v": positions(draw, R, T, H, d_value, dtype=taken) if writes else None,
+        **{name: positions(draw, R, T, H, dtype=taken) if writes and name in strengths else None for name in BOTH},
         "key_padding_mask": torch.rand(R, T) > 0.5 if writes and draw(st.booleans()) else None,
         "keys": torch.rand(room, stored, H, d_key if given["feature_map"] == "dpfp" else d_dot, dtype=taken),
         "written": torch.rand(room, stored, H, d_value, dtype=taken),
@@ -125,6 +134,57 @@ def of_a_fold(draw) -> dict:
     hypothesis.assume(x["ancestors"] is not None)
     names = ("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot")
     return {name: x[name] for name in (*names, "normalize_output")}
+
+
+def of_a_recurrence(draw) -> dict:
+    """The arguments of fwp::recur."""
+    B, L, H, d = (draw(SIZES) for _ in range(4))
+    taken, state = draw(st.sampled_from([torch.float32, torch.float64])), draw(st.booleans())
+    return {
+        **{name: positions(draw, B, L, H, d, dtype=taken) for name in ("z", "k", "v")},
+        "beta": positions(draw, B, L, H, dtype=taken),
+        "key_padding_mask": torch.rand(B, L) > 0.5 if draw(st.booleans()) else None,
+        "R": torch.rand(B, H, d, d, dtype=taken) if state else None,
+        "y": torch.rand(B, H, d, dtype=taken) if state else None,
+    }
+
+
+def of_a_recurrent_net(draw) -> dict:
+    """The arguments of fwp::recur_net."""
+    x = of_a_recurrence(draw)
+    *sizes, H, d = x["k"].shape
+    return {
+        "parts": positions(draw, *sizes, H, 3 * d + 1, dtype=x["k"].dtype),
+        "weight": torch.rand(H, d, 3 * d + 1, dtype=x["k"].dtype),
+        "key_padding_mask": x["key_padding_mask"], "W": x["R"], "y": x["y"], "largest": 30.0, "eps": 1e-6,
+    }  # fmt: skip
+
+
+def of_a_recurrence_back(draw, matrix: str, like) -> dict:
+    """What the backward of either recurrence is given first; its matrix is called R or W."""
+    B, L, H, d = like.shape
+    state = draw(st.booleans())
+    return {
+        "grad_out": positions(draw, B, L, H, d, dtype=like.dtype),
+        f"grad_{matrix}": torch.rand(B, H, d, d, dtype=like.dtype) if state else None,
+        "grad_y": torch.rand(B, H, d, dtype=like.dtype) if state else None,
+        "found": positions(draw, B, L, H, d, dtype=like.dtype),
+        f"last_{matrix}": torch.rand(B, H, d, d, dtype=like.dtype),
+        "written": positions(draw, B, L, H, d, dtype=like.dtype),
+    }
+
+
+def of_recurrent_gradients(draw) -> dict:
+    x = of_a_recurrence(draw)
+    del x["z"], x["R"]
+    return of_a_recurrence_back(draw, "R", x["k"]) | x
+
+
+def of_gradients_of_a_recurrent_net(draw) -> dict:
+    x = of_a_recurrent_net(draw)
+    d, fed = x["weight"].shape[1], x.pop("parts")
+    del x["W"]
+    return of_a_recurrence_back(draw, "W", fed[..., :d]) | {"fed": fed} | x
 
 
 def resized(draw, x, others):
@@ -246,11 +306,35 @@ def shapes_of_a_fold(x):
     return of_a_state(shape, True, x["normalize_output"])
 
 
+def shapes_of_a_recurrence(x):
+    B, L, H, d = x["k"].shape
+    return [(B, L, H, d), (B, H, d, d), (B, H, d), (B, L, H, d)]
+
+
+def shapes_of_recurrent_gradients(x):
+    rows, matrix, vector, _ = shapes_of_a_recurrence(x)
+    return [rows, rows, rows, rows[:3], matrix, vector]
+
+
+def shapes_of_a_recurrent_net(x):
+    (B, L, H, width), d = x["parts"].shape, x["weight"].shape[1]
+    return [(B, L, H, d), (B, H, d, d), (B, H, d), (B, L, H, d), (B, L, H, width)]
+
+
+def shapes_of_gradients_of_a_recurrent_net(x):
+    B, _, H, d = x["found"].shape
+    return [tuple(x["fed"].shape), (B, H, d, d), (B, H, d)]
+
+
 OPERATORS = {
     "fast_weights": (of_whole_sequences, shapes_of_whole_sequences),
     "fast_weights_backward": (of_gradients, shapes_of_gradients),
     "decode": (of_a_step, shapes_of_a_step),
     "fold": (of_a_fold, shapes_of_a_fold),
+    "recur": (of_a_recurrence, shapes_of_a_recurrence),
+    "recur_backward": (of_recurrent_gradients, shapes_of_recurrent_gradients),
+    "recur_net": (of_a_recurrent_net, shapes_of_a_recurrent_net),
+    "recur_net_backward": (of_gradients_of_a_recurrent_net, shapes_of_gradients_of_a_recurrent_net),
 }
 
 
@@ -264,6 +348,27 @@ def calls(draw, operator: str):
 REFUSALS = (ValueError, IndexError, TypeError, RuntimeError)
 # Python tells the shapes of tensors of other devices; it does not check what it needs for that.
 REFUSALS_OF_PYTHON = (*REFUSALS, AttributeError)
+
+
+def foretold(operator: str, arguments: dict) -> list:
+    """What Python says that the operator returns, as tensors without content."""
+
+    def without_content(x):
+        if not isinstance(x, torch.Tensor):
+            return x
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+    return listed(getattr(torch.ops.fwp, operator)(*map(without_content, arguments.values())))
+
+
+def listed(found) -> list:
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+def layout(x) -> tuple:
+    """Type, shape, and the strides that matter."""
+    strides = [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+    return x.dtype, tuple(x.shape), strides if x.numel() else []
 
 
 def check(operator: str, changes: list[str], arguments: dict) -> None:
@@ -286,9 +391,10 @@ def check(operator: str, changes: list[str], arguments: dict) -> None:
         return
     finally:
         faulthandler.cancel_dump_traceback_later()
-    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    found = listed(found)
     if compiled:
         assert [tuple(x.shape) for x in found] == OPERATORS[operator][1](arguments)
+        assert list(map(layout, found)) == list(map(layout, foretold(operator, arguments)))
         for x in found:  # reads all of it
             x.detach().double().sum().item()
 

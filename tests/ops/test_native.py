@@ -331,7 +331,7 @@ def test_opcheck(rule, state):
         ({"alpha": torch.zeros(2, 5, 2, dtype=torch.float64)}, "alpha is given for the rule delta"),
         ({"rule": "gated_delta", "alpha": None}, "alpha is missing for the rule gated_delta"),
         ({"v": torch.zeros(2, 4, 2, 5, dtype=torch.float64)}, r"v is of shape \[2, 4, 2, 5\], expected \[2, 5, 2, 5\]"),
-        ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected q's, Double"),
+        ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected Double"),
         ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
         ({"projection": torch.zeros(2, 7)}, "projection is given"),
         ({"W": torch.zeros(2, 2, 3, 5, dtype=torch.float64)}, r"initial_W is of shape"),

@@ -117,6 +117,7 @@ def test_refused():
         ({"R": x["R"][0]}, "fwp::recur: R is of shape"),
         ({"y": x["y"][..., :4]}, "fwp::recur: y is of shape"),
         ({"pads": torch.zeros(2, 6, dtype=torch.bool)}, "fwp::recur: key_padding_mask is of shape"),
+        ({"k": x["k"][..., :1].expand(2, 7, 3, 2**40), "y": None}, "fwp::recur: v is of shape"),  # k is not copied
     ):
         with pytest.raises((ValueError, RuntimeError), match=message):
             torch.ops.fwp.recur(*(arguments | changes).values())
@@ -194,9 +195,10 @@ def test_opcheck_of_the_net():
     for arguments in ((parts, weight, pads, W, y, 30.0, 1e-6), (parts, weight, None, None, None, 30.0, 1e-6)):
         torch.library.opcheck(torch.ops.fwp.recur_net.default, arguments)
     for changes, message in (
-        ({0: parts[..., :12]}, "fwp::recur_net: parts are of width 12, expected 3 d [+] 1"),
+        ({0: parts[..., :12]}, "fwp::recur_net: parts is of width 12, expected 3 d [+] 1"),
         ({1: weight[:2]}, r"fwp::recur_net: weight is of shape \[2, 4, 13\], expected \[3, 4, 13\]"),
         ({3: W.float()}, "fwp::recur_net: W is of type Float"),
+        ({0: parts[..., :1].expand(2, 5, 3, 3 * 2**40 + 1), 4: None}, "fwp::recur_net: weight is of shape"),  # no copy
         ({5: 100.0}, "fwp::recur_net: largest is 100, expected 80 or less"),
     ):
         given = [changes.get(i, x) for i, x in enumerate((parts, weight, pads, W, y, 30.0, 1e-6))]
