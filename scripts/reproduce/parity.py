@@ -3,8 +3,9 @@
 One layer of fwp_fairseq.layers.FastWeightDecoder reads random bits and says after each whether there were an odd number
 of ones. It learns from sequences of 20 bits, and is also evaluated on 160. A linear recurrence whose transitions have
 no negative eigenvalues, as linear attention and the delta rule with beta in [0, 1] are, cannot compute parity at any
-length (Grazzi et al. 2025, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues"); Irie et al. 2021
-show the same difference on the execution of code."""
+length (Grazzi et al. 2025, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues"). With beta up to 2
+and features of length 1 the delta rule has negative ones. Irie et al. 2021 show the same difference on the execution
+of code."""
 
 import argparse
 import sys

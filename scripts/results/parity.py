@@ -1,12 +1,15 @@
-"""Table and curves of scripts/reproduce/parity: the parity of a growing sequence of bits, by kind of fast net."""
+"""Tables and curves of scripts/reproduce/parity: the parity of a growing sequence of bits, by kind of fast net,
+and with one matrix by the range of beta."""
 
+import itertools
 import statistics
+from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, over_seeds
 
-# The options of fwp_fairseq.layers.FastWeightDecoder that make each model, in the order of the table.
-MODELS = {
+# The options of fwp_fairseq.layers.FastWeightDecoder that make each model, in the order of the tables.
+NETS = {
     "sum": {"feature_map": "elu"},
     "delta": {"feature_map": "elu", "update_rule": "delta"},
     "mlp": {"feature_map": "elu", "update_rule": "delta", "fast_net": "mlp"},
@@ -16,6 +19,15 @@ MODELS = {
     "recurrent": {"feature_map": "exp", "update_rule": "delta", "recurrent": "tanh"},
     "rnn-recurrent": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn", "recurrent": "tanh"},
 }
+_RANGE = ("update_rule", "feature_map", "normalizer", "beta_range")
+RANGES = {
+    "-".join(options): dict(zip(_RANGE, options, strict=True))
+    for options in (
+        ("delta", "elu", "sum", "0-2"),
+        *itertools.product(("delta", "gated_delta"), ("elu", "dpfp"), ("l2",), ("0-1", "0-2")),
+    )
+}
+MODELS = NETS | RANGES
 TITLES = {
     "sum": "linear attention",
     "delta": "delta rule",
@@ -32,6 +44,15 @@ _CHANCE = 0.5
 
 def _steps_to_solve(record: dict) -> int | None:
     return record["steps"] if record["stop"] == "solved" else None
+
+
+def _place(models: dict) -> Callable[[dict], tuple | None]:
+    """The key of a table of these models."""
+
+    def key(record: dict) -> tuple | None:
+        return (list(models).index(record["model"]),) if record["model"] in models else None
+
+    return key
 
 
 def _combine(records: list[dict]) -> dict:
@@ -82,20 +103,39 @@ def _note(rows: list[dict]) -> str:
     )
 
 
+def _option(name: str) -> Callable[[dict], str]:
+    return lambda row: f"`{RANGES[row['model']][name]}`"
+
+
+_FOUND = {
+    "solved": lambda row: f"{len(row['solved'])} of {len(row['runs'])}",
+    "after updates": _steps,
+    "trained length": _share("accuracy"),
+    "8 times the length": _share("long_accuracy"),
+    "CPU seconds": lambda row: Number(row["cpu_seconds"], ".0f", row["spread"].get("cpu_seconds")),
+}
 TABLES = {
     "parity": Table(
         columns={
             "model": lambda row: TITLES[row["model"]],
             "parameters": lambda row: Number(row["parameters"], ","),
-            "solved": lambda row: f"{len(row['solved'])} of {len(row['runs'])}",
-            "after updates": _steps,
-            "trained length": _share("accuracy"),
-            "8 times the length": _share("long_accuracy"),
-            "CPU seconds": lambda row: Number(row["cpu_seconds"], ".0f", row["spread"].get("cpu_seconds")),
+            **_FOUND,
         },
-        key=lambda record: (list(MODELS).index(record["model"]),),
+        key=_place(NETS),
         combine=_combine,
         note=_note,
         plot=_curves,
-    )
+    ),
+    "parity-beta-range": Table(
+        columns={
+            "rule": _option("update_rule"),
+            "map": _option("feature_map"),
+            "normaliser": _option("normalizer"),
+            "beta": _option("beta_range"),
+            **_FOUND,
+        },
+        key=_place(RANGES),
+        combine=_combine,
+        select={"table": "parity"},
+    ),
 }
