@@ -7,6 +7,7 @@ import gc
 import os
 import random
 from collections import Counter
+from multiprocessing import resource_tracker, spawn
 
 import hypothesis
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from fwp_fairseq.ops import RULES, backends
-from tests import requirements
+from tests import forked, requirements, shared
 from tests.ops.instruction_sets import usable
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
@@ -79,6 +80,20 @@ def pytest_runtest_setup(item):
                 pytest.fail(f"FWP_REQUIRE wants {name}: {reason}", pytrace=False)
             if reason:
                 pytest.skip(f"needs {name}: {reason}")
+
+
+@pytest.fixture(scope="session")
+def forked_python(tmp_path_factory) -> forked.Python:
+    """Runs Python in processes that need not import torch and fairseq."""
+    with forked.server(shared.folder(tmp_path_factory) / "forked") as found:
+        yield found
+
+
+@pytest.fixture
+def forked_spawn(forked_python, monkeypatch):
+    """What multiprocessing spawns from here is forked from the server."""
+    resource_tracker.ensure_running()  # it outlives the test, which the server would wait for
+    monkeypatch.setattr(spawn, "_python_exe", os.fsencode(forked_python.program))
 
 
 @pytest.fixture(autouse=True)

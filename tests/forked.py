@@ -1,33 +1,60 @@
-"""Runs Python scripts in processes that have torch already, without the seconds that each would need to import it."""
+"""Runs Python in processes forked from one that has torch and fairseq already (tests/fork_server.py).
 
-import multiprocessing
+A fresh process needs seconds to import them. A forked one is like it in all else: it runs a module, a script or code
+with its own arguments, folder, environment and files, as ``python`` would, and ends with its own status. The variables
+that Python or torch reads only while it starts have no effect. All processes of a test run share the server, which
+ends with the last of them.
+"""
+
 import os
+import shlex
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "setuptools"])
+from tests import fork_client
+from tests.shared import locked
+
+HERE = Path(__file__).resolve().parent
 
 
-def _run(code: str, folder: Path, environment: dict[str, str], log: Path) -> None:
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(file, stream)
-    sys.path.insert(0, "")
-    sys.argv = ["-c"]
-    exec(code, {"__name__": "__main__"})
+class Python:
+    """The server of a folder; ``program`` stands in for the interpreter."""
+
+    def __init__(self, folder: Path):
+        self.address, self.program = folder / "server", folder / "python"
+
+    def start(self, arguments: list[str], folder: Path, environment: dict[str, str], files: list):
+        """Starts a process with these files as its standard input, output and error; its status is what waits."""
+        numbers = {number: file.fileno() for number, file in enumerate(files)}
+        return fork_client.start(self.address, arguments, str(folder), environment, numbers)
 
 
-def run(code: str, folder: Path, environment: dict[str, str], log: Path) -> tuple[int, str]:
-    """The exit status and the output, which is written to ``log``, of ``python -c`` in a folder.
+@contextmanager
+def server(folder: Path) -> Iterator[Python]:
+    """Starts the server of this folder unless it runs, and keeps it."""
+    found = Python(folder)
+    with ExitStack() as stack:
+        with locked(folder / "lock"):
+            try:
+                kept = fork_client.connected(found.address)
+            except OSError:
+                stack.enter_context(_started(found))
+                kept = fork_client.connected(found.address)
+            stack.enter_context(kept)
+        yield found
 
-    The variables of the environment that torch reads while it is imported have no effect.
-    """
-    process = _CONTEXT.Process(target=_run, args=(code, folder, environment, log))
-    process.start()
-    process.join(300)
-    assert process.exitcode is not None, f"the script has not ended: {log.read_text()}"
-    return process.exitcode, log.read_text()
+
+@contextmanager
+def _started(python: Python) -> Iterator[None]:
+    python.address.unlink(missing_ok=True)
+    client = (sys.executable, "-IS", fork_client.__file__, python.address)
+    python.program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n', encoding="utf-8")
+    python.program.chmod(0o755)
+    command = [sys.executable, HERE / "fork_server.py", python.address]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n", "the server of forked processes has not started"
+        yield

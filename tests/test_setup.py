@@ -18,8 +18,6 @@ import pytest
 import torch
 from packaging.specifiers import SpecifierSet
 
-from tests import forked
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,8 +34,9 @@ KERNEL = "int answer() { return 42; }\n"
 
 
 @pytest.fixture
-def project(tmp_path):
-    """A copy that holds what setup.py reads, without kernels."""
+def project(tmp_path, forked_python):
+    """A copy that holds what setup.py reads, without kernels, and the program ``python`` that runs it."""
+    (tmp_path / "python").symlink_to(forked_python.program)
     for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "csrc").mkdir()
@@ -55,12 +54,17 @@ def add_kernels(project):
 
 def run(project, code, target, environment):
     """Runs a script with FWP_BUILD; its exit status and output."""
-    environment = {**os.environ, "FWP_BUILD": target, **environment}
-    if not (project / "torch.py").exists():
-        return forked.run(code, project, environment, project / "log")
     # A stand-in for torch needs a process that does not have torch yet.
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    python = sys.executable if (project / "torch.py").exists() else project / "python"
+    done = subprocess.run(
+        [python, "-c", code],
+        cwd=project,
+        env={**os.environ, "FWP_BUILD": target, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -299,7 +303,7 @@ def test_library_replaces_an_earlier_one_has_no_python_symbols_and_loads(install
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory, forked_python):
     """The distribution's archive of sources, and from that alone the wheel: {name: content} of each."""
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "tree").mkdir()
@@ -311,6 +315,7 @@ def wheel(tmp_path_factory):
             shutil.copy(path, folder / "tree")
 
     def built(function: str, tree: Path) -> Path:
+        (tree / "python").symlink_to(forked_python.program)
         code = f"from setuptools import build_meta; build_meta.{function}({str(folder)!r})"
         status, output = run(tree, code, "none", {})
         assert status == 0, output

@@ -1,7 +1,6 @@
 """A tiny corpus and tiny models, made once, and a way to run fairseq's tools on them."""
 
 import gzip
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,8 @@ import pytest
 import sentencepiece
 import torch
 
-from tests import shared
+from tests import fork_client, shared
+from tests.forked import Python
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -84,25 +84,23 @@ class Result:
         return [line.split("\t")[1] for line in self.lines("H")]
 
 
+# Around the code that runs before a tool, which sees neither the folder nor ``-c``.
+BEGIN = "import importlib, sys\nsys.path.pop(0)\nsys.argv[0] = {tool!r}\n"
+MAIN = "\nimportlib.import_module('fairseq_cli.{tool}').cli_main()\n"
+
+
 class Tools:
-    """fairseq's commands in a folder of this process; see fork_server.py."""
+    """fairseq's commands in a folder of this process; they run in processes that are forked: see tests/forked.py."""
 
     root = ROOT
     user_dir = ("--user-dir", str(ROOT / "fwp_fairseq"))
     attention = ATTENTION
     training = ("bin", *user_dir, *MODEL, *TRAINING)
 
-    def __init__(self, folder: Path, common: Path):
-        self.folder, self.common = folder, common
+    def __init__(self, folder: Path, common: Path, forked: Python):
+        self.folder, self.common, self.forked = folder, common, forked
         (folder / "logs").mkdir()
         self._numbers = count()
-        self._server = subprocess.Popen(
-            [sys.executable, HERE / "fork_server.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
 
     def run(self, tool: str, *arguments, **keywords) -> Result:
         """Runs one process; ``stdin`` is its input, and ``prelude`` Python code that it runs before the tool."""
@@ -110,24 +108,19 @@ class Tools:
 
     def run_together(self, commands: list[tuple], stdin: str = "", prelude: str = "") -> list[Result]:
         """Runs processes at the same time. A tuple of a command may have a prelude of its own after the arguments."""
-        requests = []
+        running = []
         for tool, arguments, *own in commands:
             base = self.folder / "logs" / f"{next(self._numbers)}.{tool}"
-            paths = {name: f"{base}.{name}" for name in ("stdin", "stdout", "stderr")}
-            Path(paths["stdin"]).write_text(stdin, encoding="utf-8")
-            request = {
-                "tool": tool,
-                "arguments": [str(argument) for argument in arguments],
-                "prelude": "".join([prelude, *own]),
-            }
-            requests.append(request | paths | {"cwd": str(self.folder)})
-        self._server.stdin.write(json.dumps(requests) + "\n")
-        self._server.stdin.flush()
-        answer = self._server.stdout.readline()
-        assert answer, "the server is gone"
+            stdin_path, *outputs = (base.with_name(f"{base.name}.{name}") for name in ("stdin", "stdout", "stderr"))
+            stdin_path.write_text(stdin, encoding="utf-8")
+            code = BEGIN.format(tool=tool) + "".join([prelude, *own])
+            code += "" if tool == "python" else MAIN.format(tool=tool)
+            with open(stdin_path) as given, open(outputs[0], "w") as out, open(outputs[1], "w") as err:
+                words = ["-c", code, *map(str, arguments)]
+                running.append((self.forked.start(words, self.folder, ENVIRONMENT, [given, out, err]), outputs))
         return [
-            Result(status, *(Path(request[name]).read_text(encoding="utf-8") for name in ("stdout", "stderr")))
-            for status, request in zip(json.loads(answer), requests, strict=True)
+            Result(fork_client.wait(process), *(path.read_text(encoding="utf-8") for path in outputs))
+            for process, outputs in running
         ]
 
     def python(self, code: str) -> Result:
@@ -166,10 +159,6 @@ class Tools:
     def load(self, path: str) -> dict:
         return torch.load(self.folder / path, map_location="cpu", weights_only=True)
 
-    def close(self) -> None:
-        self._server.stdin.close()
-        self._server.wait(60)
-
 
 def _read(name: str, number: int) -> list[str]:
     data = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
@@ -178,18 +167,18 @@ def _read(name: str, number: int) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory):
+def tools(tmp_path_factory, forked_python):
     """The tools, in a folder with raw, encoded and binarised text: sets train, valid, test and test1.
 
     test equals valid; test1 has two sources of 300 and 600 words, while the longest in train has less than 40. Each
     process that runs tests has such a folder; all of them share the text, and the models trained for several tests.
     """
-    found = Tools(tmp_path_factory.mktemp("fairseq"), shared.folder(tmp_path_factory) / "fairseq-common")
+    common = shared.folder(tmp_path_factory) / "fairseq-common"
+    found = Tools(tmp_path_factory.mktemp("fairseq"), common, forked_python)
     shared.once(found.common / "corpus.json", partial(_make_corpus, found))
     for name in ("raw", "bpe", "bin", "spm.model"):
         (found.folder / name).symlink_to(found.common / name)
-    yield found
-    found.close()
+    return found
 
 
 def _make_corpus(tools: Tools) -> None:
