@@ -272,7 +272,7 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
         decoding.check(models.build_task(MINI), MINI, "dpfp256-torch", "cpu")
 
 
-def test_peak_memory_is_that_of_a_process_of_its_own(data):
+def test_peak_memory_is_that_of_a_process_of_its_own(data, forked_spawn):
     case = replace(MINI, batches=1)
     assert 100 << 20 < whole_models.peak_memory(training.WORK, case, "softmax") < 2 << 30
 
@@ -294,10 +294,11 @@ def test_targets_are_of_the_machines_they_were_set_for():
 
 
 @pytest.mark.needs("native")
-def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys):
+def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python):
     root = Path(checkouts.__file__).resolve().parents[1]
     monkeypatch.setitem(CASES, "cpu", [BOTH])
     monkeypatch.setattr(checkouts, "TURNS", 1)
+    monkeypatch.setattr(sys, "executable", forked_python.program)
     monkeypatch.setattr(sys, "argv", ["checkouts", str(root), "--record", str(tmp_path)])
     assert checkouts.main() == 0
     (record,) = records.read(tmp_path)
@@ -310,7 +311,7 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.needs("native")
-def test_long_runs(tmp_path, data, capsys):
+def test_long_runs(tmp_path, data, capsys, forked_spawn):
     arguments = [
         "--record",
         str(tmp_path),

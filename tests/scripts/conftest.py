@@ -106,10 +106,12 @@ def fake_root(fake_tools, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def real_root(monkeypatch):
-    """Recipes run the real tools in this repository, with one thread."""
-    from scripts.common import interruption
+def real_root(forked_python, monkeypatch):
+    """Recipes run the real tools in this repository, in processes that are forked, with one thread."""
+    from scripts.common import commands, interruption
 
+    tools = {name: [str(forked_python.program), *words] for name, (_, *words) in commands.TOOLS.items()}
+    monkeypatch.setattr(commands, "TOOLS", tools)
     monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(ROOT)
