@@ -27,12 +27,13 @@ ALLOWED = {
     "tables": set(),
     "info": {"ops", "feature_maps", "_extension"},
     "models": {"modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
-    "tasks": {"models", "modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
+    "criterions": {"modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
+    "tasks": {"criterions", "models", "modules", "config", "layers", "feature_maps", "ops", "compat", "_extension"},
     "cli": None,
     "__main__": None,
     "__init__": {"_user_dir"},
 }
-FAIRSEQ = {"_user_dir", "config", "modules", "models", "tasks", "compat", "cli", "info"}
+FAIRSEQ = {"_user_dir", "config", "modules", "models", "criterions", "tasks", "compat", "cli", "info"}
 
 
 def _figure() -> str:

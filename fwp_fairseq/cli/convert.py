@@ -11,7 +11,8 @@ keeps its value in the checkpoint.
 The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
 the printed model flags, which set every option of the converted model that is not taken from the task.
 
-The converted model does not compute the same function as the trained one: expect to fine-tune it.
+The converted model does not compute the same function as the trained one: expect to fine-tune it. New learned maps can
+first be trained alone to attend as softmax did (--criterion attention_transfer).
 """
 
 import argparse

@@ -8,6 +8,7 @@ from . import (
     binarised_data,
     checkpoints,
     context_window,
+    criterions,
     data_position,
     dictionaries,
     divergence,
@@ -42,6 +43,7 @@ divergence.report_divergence()
 divergence.survive_overflow_on_cpu()
 moving_average.skip_integer_buffers()
 architectures.fill_hydra_models()
+criterions.let_them_prepare_models()
 processes.follow_launchers()
 processes.train_on_cpu()
 processes.explain_failures()

@@ -1,5 +1,7 @@
 """One attention module for every combination of feature map, update rule, normaliser and site."""
 
+from collections.abc import Callable
+
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -67,6 +69,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         if self.fast_net is not None and self.fast_net.slow is not None:
             quant_noise(self.fast_net.slow, q_noise, qn_block_size)
         self.need_weights_at_inference = True
+        # A function that computes the output (T, B, C) in place of fast weights; see attention_transfer.py.
+        self.substitute: Callable[[FastWeightAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
     def forward(
         self,
@@ -108,6 +112,10 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.bool()
+        if self.substitute is not None:
+            if incremental_state is not None:
+                raise NotImplementedError("attention transfer compares whole sequences: expected no incremental state")
+            return self.substitute(self, query, key, key_padding_mask), None
         if self.fast_net is not None:
             return self._output(self._advance(query, key_padding_mask, saved, incremental_state), query), None
         q = self._project_queries(query)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,24 +20,57 @@ def block(page: str, beginning: str, language: str = "") -> str:
     return found[0]
 
 
-def test_own_data(tools, tmp_path):
-    shutil.copytree(tools.folder / "bin", tmp_path / "data-bin")
-    for path in (tmp_path / "data-bin").glob("valid.*"):  # 40 training pairs are enough
-        shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
-    shutil.copy(tools.folder / "raw" / "val.de", tmp_path / "test.de")
+def shell(code, folder):
+    """Runs the code in a folder; returns its output."""
     done = subprocess.run(
-        ["bash", "-euc", block("README.md", "fairseq-train data-bin")],
-        cwd=tmp_path,
+        ["bash", "-euc", code],
+        cwd=folder,
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture
+def folder(tools, tmp_path):
+    """A folder with data-bin, in which 40 sentences are all three sets."""
+    shutil.copytree(tools.folder / "bin", tmp_path / "data-bin")
+    for path in (tmp_path / "data-bin").glob("valid.*"):  # 40 training pairs are enough
+        shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
+    return tmp_path
+
+
+def test_own_data(tools, folder):
+    shutil.copy(tools.folder / "raw" / "val.de", folder / "test.de")
+    done = shell(block("README.md", "fairseq-train data-bin"), folder)
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10
-    translated = (tmp_path / "translations" / "generate-test.txt").read_text()
+    translated = (folder / "translations" / "generate-test.txt").read_text()
     assert len(re.findall(r"^H-\d+\t", translated, re.M)) == 40
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
+
+
+def test_from_softmax_to_fast_weights(folder):
+    """With fewer updates than are printed there."""
+    flags = "--fwp-feature-map softmax --optimizer adam --lr 1e-3 --max-tokens 2500 --max-epoch 2"
+    shell(
+        f'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny {flags}',
+        folder,
+    )
+    code = block("docs/usage.md", "fwp convert --input")
+    updates = {"maps": 15, "finetuned": 5}
+    for written, number in zip((150, 260), updates.values(), strict=True):
+        code = code.replace(f"-update {written} ", f"-update {number} ")
+    done = shell(code, folder)
+    (printed,) = re.findall(r"--finetune-from-model converted.pt (.*)", done.stdout)
+    assert "--arch fwp_transformer_tiny --fwp-feature-map hedgehog --fwp-d-dot 128" in printed
+    for name, number in updates.items():
+        state = torch.load(folder / name / "checkpoint_last.pt", weights_only=True)
+        assert state["optimizer_history"][-1]["num_updates"] == number
+    distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+)", done.stderr)]
+    assert len(distances) == 20 and 0 < distances[14] < 0.8 * distances[0]
 
 
 def test_operators_without_fairseq():

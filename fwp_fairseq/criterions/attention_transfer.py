@@ -1,0 +1,92 @@
+"""The criterion of attention transfer: trains the feature maps of a converted model, and nothing else."""
+
+import logging
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+from ..config import SITES
+from ..modules.attention_transfer import LOSSES, AttentionTransfer
+
+logger = logging.getLogger(__name__)
+TransferLossChoice = ChoiceEnum(list(LOSSES))
+
+
+@dataclass
+class AttentionTransferConfig(FairseqDataclass):
+    transfer_loss: TransferLossChoice = field(
+        default="weights",
+        metadata={
+            "help": "what the feature maps imitate: the attention weights of softmax (their cross-entropy, less the "
+            "entropy of softmax's), or the outputs of each layer's attention (squared distance)"
+        },
+    )
+
+
+@register_criterion("attention_transfer", dataclass=AttentionTransferConfig)
+class AttentionTransferCriterion(FairseqCriterion):
+    """Trains the feature maps of a model so that its fast weights attend as softmax with the same projections does.
+
+    The model is one that ``fwp convert`` made of a softmax model; :class:`AttentionTransfer` says what is compared. The
+    loss is the mean distance over all queries of all layers, in nats for attention weights; those of each site are
+    logged too. There is no dropout, because the softmax model translates without.
+    """
+
+    def __init__(self, task, transfer_loss: str = "weights"):
+        super().__init__(task)
+        self.transfer_loss = transfer_loss
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """Freezes everything but the feature maps; :mod:`fwp_fairseq.compat.criterions` calls it before training."""
+        learned = list(AttentionTransfer(model, self.transfer_loss).parameters())
+        model.requires_grad_(False)
+        for parameter in learned:
+            parameter.requires_grad_(True)
+        logger.info(f"attention_transfer trains {sum(map(torch.numel, learned)):,} parameters of feature maps")
+
+    def forward(self, model: nn.Module, sample: dict, reduce: bool = True):
+        """Returns fairseq's (loss, sample_size, logging_output); sample_size counts queries, in each layer anew."""
+        model.eval()
+        inputs = sample["net_input"]
+        encoder, decoder = inputs["src_tokens"], inputs.get("prev_output_tokens", inputs["src_tokens"])
+        pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in SITES}
+        with AttentionTransfer(model, self.transfer_loss).compared(pads) as found:
+            model(**inputs, features_only=True)
+        sums = {site: torch.stack([distance.sum() for distance in layers]).sum() for site, layers in found.items()}
+        queries = {site: len(layers) * int(pads[site].logical_not().sum()) for site, layers in found.items()}
+        loss, sample_size = sum(sums.values()), sum(queries.values())
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ValueError(
+                "--criterion attention_transfer: no gradient reaches the feature maps; --checkpoint-activations "
+                "contradicts it, drop that flag"
+            )
+        return (
+            loss,
+            sample_size,
+            {
+                "loss": loss.detach(),
+                "ntokens": sample["ntokens"],
+                "nsentences": len(encoder),
+                "sample_size": sample_size,
+                **{f"loss_{site}": distance.detach() for site, distance in sums.items()},
+                **{f"queries_{site}": number for site, number in queries.items()},
+            },
+        )
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
+        def total(name: str) -> Tensor | float:
+            return sum(log.get(name, 0) for log in logging_outputs)
+
+        metrics.log_scalar("loss", total("loss") / total("sample_size"), total("sample_size"), round=4)
+        for site in SITES:
+            if queries := total(f"queries_{site}"):
+                metrics.log_scalar(f"loss_{site}", total(f"loss_{site}") / queries, queries, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

@@ -1,0 +1,143 @@
+"""Attention transfer: sites with fast weights attend by softmax, and their feature maps learn to do the same."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.call import state_type
+from .fast_weight_attention import FastWeightAttention
+
+LOSSES = ("weights", "outputs")
+
+
+def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
+    """softmax_j(q_i . k_j / sqrt(d_key)) as fairseq's attention computes it, in float32 or wider.
+
+    Args:
+        q: (B, T, H, d_key).
+        k: (B, S, H, d_key).
+        key_padding_mask: (B, S), True at pads.
+        causal: whether position i reads no later one.
+
+    Returns:
+        (H, B, T, S). A position that may read nothing at all, which is a pad, gets arbitrary weights.
+    """
+    scores = torch.einsum("bthd,bshd->hbts", q / math.sqrt(q.shape[-1]), k)
+    scores = scores.to(state_type(scores.dtype))
+    hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=q.device)
+    if causal:
+        hidden = hidden.logical_not().triu(1)
+    if key_padding_mask is not None:
+        hidden = hidden | key_padding_mask[:, None]
+    return scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
+
+
+class AttentionTransfer:
+    """Compares what every site with fast weights attends to with what softmax attention attends to.
+
+    While :meth:`compared` is active, each site returns what softmax attention with the same projections would return,
+    so a converted model computes what the softmax model did that it was converted from, and every layer is given that
+    model's inputs. The feature maps play no part in this; they are compared, with the queries and keys at hand. For a
+    query i and a head, with a the weights of softmax attention and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'),
+    its distance is one of
+
+        weights: sum_j a_j log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine")
+            less the entropy of a, which has the same gradient and is 0 when all weights agree
+        outputs: |y_b - y_a|^2, y the outputs of the whole site, after Zhang et al. 2025 ("LoLCATs")
+
+    A query's distance is the mean over heads of the former, or the latter.
+
+    Cost: all T x S weights of every head are computed and kept, twice and with gradients, as training with softmax
+    attention would do without a fused kernel. Nothing flows back from one layer to another.
+
+    Args:
+        model: a model; its sites with softmax attention are left alone.
+        loss: ``weights`` or ``outputs``.
+
+    Raises:
+        ValueError: no site has fast weights, or one of them cannot imitate softmax: it has no learned non-negative
+            feature map, or reads something else than values weighted by b.
+    """
+
+    def __init__(self, model: nn.Module, loss: str = "weights"):
+        if loss not in LOSSES:
+            raise ValueError(f"loss = {loss!r}, expected one of {', '.join(LOSSES)}")
+        self.loss = loss
+        self.attentions = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
+        if not self.attentions:
+            raise ValueError(
+                "attention transfer: all attention of this model is softmax, expected a site with fast weights"
+            )
+        for attention in self.attentions:
+            _refuse(attention)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What learns: what softmax attention does not have, which are feature maps and scales of queries and keys."""
+        for attention in self.attentions:
+            for module in (attention.feature_map, attention.query_map, attention.qk_norm):
+                if module is not None:
+                    yield from module.parameters()
+
+    @contextmanager
+    def compared(self, pads: dict[str, Tensor]) -> Iterator[dict[str, list[Tensor]]]:
+        """Lets the model attend by softmax; yields a dict that its forward pass fills.
+
+        Args:
+            pads: (B, T) for each site of the model, True at queries that are not compared.
+
+        Returns:
+            Site to the distances of the queries (B, T) in each layer, with 0 at pads.
+        """
+        found: dict[str, list[Tensor]] = {}
+
+        def substitute(attention: FastWeightAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
+            out, distance = self._compare(attention, query, key, key_padding_mask)
+            found.setdefault(attention.site, []).append(distance.masked_fill(pads[attention.site], 0))
+            return out
+
+        for attention in self.attentions:
+            attention.substitute = substitute
+        try:
+            yield found
+        finally:
+            for attention in self.attentions:
+                attention.substitute = None
+
+    def _compare(self, attention, query, key, key_padding_mask) -> tuple[Tensor, Tensor]:
+        """Returns the output of softmax attention (T, B, C), and the distances (B, T)."""
+        q, k = attention._split_heads(attention.q_proj(query)), attention._split_heads(attention.k_proj(key))
+        v = attention._split_heads(attention.v_proj(key))
+        a = softmax_weights(q, k, key_padding_mask, attention.causal)
+        b = attention._weights(attention._queries(q), attention._keys(k, key_padding_mask), key_padding_mask, True)
+
+        def output(weights: Tensor) -> Tensor:
+            return attention._output(torch.einsum("hbts,bshd->bthd", weights.to(v.dtype), v), query)
+
+        out = output(a)
+        if self.loss == "outputs":
+            difference = (output(b) - out).to(state_type(out.dtype))
+            return out, difference.square().sum(-1).transpose(0, 1)
+        # Where a is 0 nothing is added, and b may be 0, too.
+        return out, nn.functional.kl_div(b.clamp(min=torch.finfo(b.dtype).tiny).log(), a, reduction="none").sum(
+            -1
+        ).mean(0)
+
+
+def _refuse(attention: FastWeightAttention) -> None:
+    """Raises ValueError, which names the flags of the site, if it cannot imitate softmax attention."""
+    config, phi = attention.config, attention.feature_map
+    expected = None
+    if not (phi.learned and phi.non_negative):
+        expected = "feature-map", phi.name, "a learned one with features that are never negative, hedgehog or t2r"
+    elif config.update_rule != "sum":
+        expected = "update-rule", config.update_rule, "sum"
+    elif config.chosen_normalizer != "attention":
+        expected = "normalizer", config.chosen_normalizer, "attention"
+    if expected is not None:
+        option, actual, wanted = expected
+        raise ValueError(
+            f"attention transfer: --fwp-{attention.site}-{option} is {actual}, expected {wanted} (or softmax attention)"
+        )

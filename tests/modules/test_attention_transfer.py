@@ -1,0 +1,169 @@
+"""Attention transfer at one site: what it returns and compares, against loops in float64, and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from fwp_fairseq.modules.attention_transfer import AttentionTransfer
+from tests import naive
+from tests.modules.attention import EMBED, HEADS, build, naive_map, ragged, random
+
+D_KEY = EMBED // HEADS
+MAPS = {"hedgehog": 10, "t2r": 40}
+
+
+def inputs(site, left):
+    """Queries, keys, the mask of the keys, and that of the queries."""
+    query = random(6)
+    key = random(7) if site == "cross" else query
+    pads = ragged(length=6, left=left)
+    return query, key, ragged(length=7, left=left) if site == "cross" else pads, pads
+
+
+def call(module, query, key, mask):
+    return module(query, key, key, key_padding_mask=mask, static_kv=module.site == "cross")[0]
+
+
+def stock(module):
+    """fairseq's own attention with the same projections."""
+    found = MultiheadAttention(
+        *(EMBED, HEADS),
+        **{"self_attention": module.site != "cross", "encoder_decoder_attention": module.site == "cross"},
+    )
+    projections = {name: x for name, x in module.state_dict().items() if "_proj." in name}
+    found.load_state_dict(projections)
+    return found.double().eval()
+
+
+@torch.no_grad()
+def distances(module, query, key, mask, pads, loss):
+    """What every query's distance has to be, one head, query and key after the other; (B, T)."""
+    q, k, v = (
+        projection(x).unflatten(-1, (HEADS, D_KEY)).numpy()
+        for projection, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
+    )
+    found = np.zeros(pads.shape)
+    for row, i in np.argwhere(~pads.numpy()):
+        read = np.zeros((2, HEADS, D_KEY))
+        for h in range(HEADS):
+            phi_q = naive_map(module.query_map or module.feature_map, h)(q[i, row, h])
+            seen = [j for j in range(len(key)) if not mask[row, j] and (module.site != "decoder" or j <= i)]
+            a = naive._softmax([float(np.dot(q[i, row, h], k[j, row, h])) / math.sqrt(D_KEY) for j in seen])
+            b = [float(np.dot(phi_q, naive_map(module.feature_map, h)(k[j, row, h]))) for j in seen]
+            b = [value / sum(b) for value in b]
+            for weight, share, j in zip(a, b, seen, strict=True):
+                read[0, h] += weight * v[j, row, h]
+                read[1, h] += share * v[j, row, h]
+                if loss == "weights":
+                    found[row, i] += weight * math.log(weight / share) / HEADS
+        if loss == "outputs":
+            difference = module.out_proj.weight.numpy() @ (read[1] - read[0]).flatten()
+            found[row, i] = difference @ difference
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("loss", ["weights", "outputs"])
+@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+def test_softmax_is_returned_and_compared(site, feature_map, loss, left):
+    module = build(site, feature_map, d_dot=MAPS[feature_map])
+    query, key, mask, pads = inputs(site, left)
+    transfer = AttentionTransfer(module, loss)
+    with transfer.compared({site: pads}) as found:
+        out = call(module, query, key, mask)
+    assert set(found) == {site}
+    torch.testing.assert_close(found[site][0], distances(module, query, key, mask, pads, loss))
+    future = torch.full((6, 6), -math.inf, dtype=torch.float64).triu(1) if site == "decoder" else None
+    wanted = stock(module)(query, key, key, key_padding_mask=mask, attn_mask=future)[0]
+    real = ~pads.T
+    torch.testing.assert_close(out[real], wanted[real])
+
+    after = call(module, query, key, mask)  # fast weights again
+    assert (after - out)[real].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("loss", ["weights", "outputs"])
+def test_only_the_maps_learn_and_come_to_imitate_softmax(loss):
+    module = build("cross", "hedgehog", d_dot=24, qk_norm="l2")
+    transfer = AttentionTransfer(module, loss)
+    learned = list(transfer.parameters())
+    assert {id(x) for x in learned} == {
+        id(x) for name, x in module.named_parameters() if "_map." in name or "qk_norm" in name
+    }
+    module.requires_grad_(False)
+    for parameter in learned:
+        parameter.requires_grad_(True)
+    query, key, mask, pads = inputs("cross", left=False)
+    optimizer = torch.optim.Adam(learned, lr=3e-2)
+    course = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        with transfer.compared({"cross": pads}) as found:
+            out = call(module, query, key, mask)
+        assert not out.requires_grad
+        distance = found["cross"][0].sum()
+        distance.backward()
+        optimizer.step()
+        course.append(distance.item())
+    assert all(parameter.grad.abs().max() > 0 for parameter in learned)
+    assert course[-1] < 0.2 * course[0]
+
+
+def test_weights_that_underflow_give_a_finite_loss():
+    """T2R's products can be 0 where softmax attends."""
+    module = build("encoder", "t2r", d_dot=1)
+    with torch.no_grad():
+        module.feature_map.bias.fill_(-100)
+    query, key, mask, pads = inputs("encoder", left=False)
+    with AttentionTransfer(module).compared({"encoder": pads}) as found:
+        call(module, query, key, mask)
+    found["encoder"][0].sum().backward()
+    assert torch.isfinite(found["encoder"][0]).all() and found["encoder"][0].sum() > 0
+    assert all(torch.isfinite(x.grad).all() for x in module.feature_map.parameters())
+
+
+def test_after_an_error_fast_weights_attend_again():
+    module = build("encoder", "hedgehog")
+    with pytest.raises(RuntimeError, match="broken"), AttentionTransfer(module).compared({}):
+        raise RuntimeError("broken")
+    assert module.substitute is None
+
+
+def test_steps_are_refused():
+    module = build("decoder", "hedgehog")
+    step = random(1)
+    with (
+        AttentionTransfer(module).compared({"decoder": torch.zeros(3, 1, dtype=torch.bool)}),
+        pytest.raises(NotImplementedError, match="incremental state"),
+    ):
+        module(step, step, step, incremental_state={})
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"feature_map": "dpfp"}, "--fwp-encoder-feature-map is dpfp, expected a learned one .*, hedgehog or t2r"),
+        ({"feature_map": "rfa", "rule": "gated"}, "--fwp-encoder-feature-map is rfa, expected a learned one"),
+        ({"feature_map": "hedgehog", "rule": "delta"}, "--fwp-encoder-update-rule is delta, expected sum"),
+        ({"feature_map": "t2r", "rule": "gated"}, "--fwp-encoder-update-rule is gated, expected sum"),
+        ({"feature_map": "hedgehog", "normalizer": "positions"}, "-normalizer is positions, expected attention"),
+        ({"feature_map": "hedgehog", "output_norm": "rms"}, "-normalizer is none, expected attention"),
+    ],
+)
+def test_what_cannot_imitate_softmax_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionTransfer(build("encoder", **options))
+
+
+def test_a_model_of_softmax_alone_is_refused():
+    with pytest.raises(ValueError, match="all attention of this model is softmax"):
+        AttentionTransfer(MultiheadAttention(EMBED, HEADS))
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match="loss = 'heads', expected one of weights, outputs"):
+        AttentionTransfer(build("encoder", "hedgehog"), "heads")
