@@ -4,13 +4,24 @@ from fwp_fairseq.tables.table import Table, number
 
 from .cells import machine, signatures
 
-_TITLES = {"softmax": "softmax, as trained", "converted": "converted", "finetuned": "fine-tuned"}
+_TITLES = {
+    "softmax": "softmax, as trained",
+    "converted": "converted",
+    "transferred": "feature maps trained",
+    "finetuned": "fine-tuned",
+}
 
 
 def _attention(record: dict) -> str:
     """Returns the attention of a record, without naming the sites if all three have the same."""
     sites = [text.partition(": ") for text in record["attention"].split("; ")]
     return sites[0][2] if len({choices for *_, choices in sites}) == 1 and sites[0][2] else record["attention"]
+
+
+def _title(record: dict) -> str:
+    """Returns the stage of a record, and whether it comes after an attention transfer, which early records had not."""
+    title, updates = _TITLES[record["stage"]], record.get("transfer")
+    return f"{title}, after {updates} of feature maps" if updates and record["stage"] == "finetuned" else title
 
 
 def _note(rows: list[dict]) -> str:
@@ -24,9 +35,10 @@ def _note(rows: list[dict]) -> str:
 TABLES = {
     "finetune": Table(
         columns={
-            "model": lambda r: _TITLES[r["stage"]],
+            "model": _title,
             "attention": _attention,
-            "updates of fine-tuning": number("updates", ","),
+            "updates": number("updates", ","),
+            "training, seconds": number("train_seconds", ".0f"),
             "BLEU": number("bleu", ".2f"),
             "test set, sentences/s": number("sentences_per_second", ".1f"),
             "test set, peak MiB": number("peak_mib", ","),
@@ -34,7 +46,15 @@ TABLES = {
             "long, peak MiB": number("long_peak_mib", ","),
             "seed": lambda r: r["seed"],
         },
-        key=lambda r: (r["conversion"], r["seed"], r["updates"], machine(r), r["threads"], r["stage"]),
+        key=lambda r: (
+            r["conversion"],
+            r["seed"],
+            r.get("transfer", 0),
+            r["updates"],
+            machine(r),
+            r["threads"],
+            r["stage"],
+        ),
         expected=[{"stage": stage} for stage in _TITLES],
         note=_note,
     ),

@@ -123,6 +123,23 @@ def test_three_stages_are_measured(root, capsys):
     assert "fine-tuned" in output and "feature-map=elu " in output and "not run" not in output
 
 
+def test_feature_maps_are_trained_first(root, capsys):
+    assert run("--transfer", "7") == 0
+    assert calls(root) == ["preprocess", *MEASURE, "convert", *MEASURE[:2], "train", *MEASURE[:2], "train", *MEASURE]
+    transferred, finetuned = (found(root, stage) for stage in ("transferred", "finetuned"))
+    first, second = (" ".join(record["train_command"]) for record in (transferred, finetuned))
+    assert "--criterion attention_transfer" in first and "--label-smoothing" not in first
+    assert "--finetune-from-model runs/quickstart/x/converted/checkpoint.pt" in first and "--max-update 7 " in first
+    assert "--criterion label_smoothed_cross_entropy --label-smoothing 0.1" in second
+    assert "--finetune-from-model runs/quickstart/x/transferred/checkpoints/checkpoint_last.pt" in second
+    assert transferred["transfer"] == finetuned["transfer"] == 7 and transferred["long_tokens_per_second"] is None
+    output = capsys.readouterr().out
+    assert "feature maps trained" in output and "fine-tuned, after 7 of feature maps" in output
+    assert "not run" not in output and "[13/13]" in output
+    assert run("--transfer", "8") == 1
+    assert "transfer: expected 8, actual 7" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_second_run_does_nothing_and_says_so(root, capsys):
     run()
@@ -136,7 +153,7 @@ def test_second_run_does_nothing_and_says_so(root, capsys):
 def test_measuring_again_trains_nothing(root):
     run()
     calls(root)
-    for stage in recipe.STAGES:
+    for stage in ("softmax", "converted", "finetuned"):
         (root / "runs/quickstart/x" / stage / "done-generate.json").unlink()
     assert run() == 0
     assert calls(root) == [*MEASURE, *MEASURE[:2], *MEASURE]
@@ -207,6 +224,8 @@ def test_without_a_checkpoint_the_quickstart_s_baseline_is_trained(root, monkeyp
     "arguments_, named",
     [
         (["--updates", "9"], "--name"),
+        (["--transfer", "9"], "--name"),
+        (["--name", "x", "--transfer", "-1"], "--transfer -1"),
         (["--", "--fwp-feature-map", "elu"], "--name"),
         (["--name", "x", "--updates", "0"], "--updates 0"),
         (["--seed", "-1"], "--seed -1"),

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from scripts.common import packages, process, program, score, training
@@ -21,10 +22,10 @@ from . import commands
 from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Recipe
 
-STAGES = ("softmax", "converted", "finetuned")
-MODELS = ("convert", "train")
+MODELS = ("convert", "transfer", "train")
 MEASUREMENTS = ("generate", "bleu", "long")
-_TOTAL = len(MODELS) + len(STAGES) * len(MEASUREMENTS) - 1  # the converted model gets no long outputs
+# The models whose translations to a given length are measured; the others decode like the last.
+LONG_STAGES = ("softmax", "finetuned")
 _SPEED = re.compile(r"Translated ([\d,]+) sentences .* \(([\d.]+) sentences/s, [\d.]+ tokens/s\)")
 _TIME = re.compile(r"translation time: ([\d.]+)")
 
@@ -100,7 +101,12 @@ def _content(checkpoint: Path) -> str:
     return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
 
 
-def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bool) -> dict:
+def steps_of(recipe: Recipe) -> int:
+    models = len(recipe.stages) - 1
+    return models + len(recipe.stages) * (len(MEASUREMENTS) - 1) + len(LONG_STAGES)
+
+
+def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path) -> dict:
     folder = Folder(recipe.folder(stage), MEASUREMENTS)
     model = _content(checkpoint)
 
@@ -118,7 +124,7 @@ def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bo
         lambda command: score.bleu(command, folder.path / "bleu.log")[0],
     )
     found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
-    if long:
+    if stage in LONG_STAGES:
         number, length = commands.LONG_SENTENCES, recipe.long
         found |= step(
             *("long", f"{number} outputs of {length} tokens", commands.generate_long(recipe, checkpoint), []),
@@ -132,12 +138,13 @@ def measure(recipe: Recipe, steps: Steps, stage: str, checkpoint: Path, long: bo
 def run_stages(options, recipe: Recipe) -> list[dict]:
     """Does every unfinished step; returns one record per stage."""
     folder = Folder(recipe.path, MODELS)
-    steps = Steps(_TOTAL)
+    steps = Steps(steps_of(recipe))
     with folder.locked():
         folder.claim(
             {
                 "checkpoint": _content(recipe.softmax),
                 "conversion": " ".join(recipe.conversion),
+                "transfer": recipe.transfer,
                 "updates": recipe.updates,
                 "seed": recipe.seed,
                 "smoke": recipe.smoke,
@@ -145,7 +152,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
         )
         sources = (recipe.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
         write_atomically(recipe.sources, "".join(f"{line}\n" for line in sources))
-        found = [measure(recipe, steps, "softmax", recipe.softmax, long=True)]
+        found = {"softmax": measure(recipe, steps, "softmax", recipe.softmax)}
 
         recipe.converted.parent.mkdir(exist_ok=True)
         command = commands.convert(recipe)
@@ -154,46 +161,59 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
             lambda: convert(recipe),
             command,
         )
-        found.append(measure(recipe, steps, "converted", recipe.converted, long=False))
+        found["converted"] = measure(recipe, steps, "converted", recipe.converted)
 
-        recipe.finetuned.parent.parent.mkdir(exist_ok=True)
+        def train(name: str, stage: str, title: str, command: list[str], checkpoint: Path) -> None:
+            """Trains the model of a stage, and measures it."""
+            checkpoint.parent.parent.mkdir(exist_ok=True)
+
+            def work() -> dict:
+                display = TrainingDisplay(training.progress(command), on_terminal())
+                return training.train(
+                    recipe.folder(stage), command, display, lambda text: print(f"  {text}", flush=True)
+                )
+
+            trained = steps.run(folder, name, title, command, [checkpoint], work, command)
+            if recipe.smoke and (problem := loss_problem(trained)):
+                raise RecipeError(f"smoke: {problem}; see {recipe.folder(stage)}/train.log")
+            found[stage] = measure(recipe, steps, stage, checkpoint) | {
+                "updates": trained["updates"],
+                "train_seconds": round(trained["seconds"], 1),
+                "train_command": as_run(command),
+            }
+
+        if recipe.transfer:
+            command = commands.transfer(recipe, converted["train"])
+            title = f"train the feature maps for {recipe.transfer} updates"
+            train("transfer", "transferred", title, command, recipe.transferred)
         command = commands.train(recipe, converted["train"])
+        train("train", "finetuned", f"fine-tune for {recipe.updates} updates", command, recipe.finetuned)
 
-        def train() -> dict:
-            display = TrainingDisplay(training.progress(command), on_terminal())
-            return training.train(
-                recipe.folder("finetuned"), command, display, lambda text: print(f"  {text}", flush=True)
-            )
-
-        title = f"fine-tune for {recipe.updates} updates"
-        trained = steps.run(folder, "train", title, command, [recipe.finetuned], train, command)
-        if recipe.smoke and (problem := loss_problem(trained)):
-            raise RecipeError(f"smoke: {problem}; see {recipe.folder('finetuned')}/train.log")
-        found.append(measure(recipe, steps, "finetuned", recipe.finetuned, long=True))
-
-        trained_by = {"updates": trained["updates"], "train_seconds": round(trained["seconds"], 1)}
-        for stage, result in zip(STAGES, found, strict=True):
-            result |= {
+        records = []
+        for stage, result in found.items():
+            record = {"updates": 0, "train_seconds": 0.0, "train_command": None} | result
+            record |= {
                 "table": "finetune",
                 "stage": stage,
                 "attention": "softmax" if stage == "softmax" else converted["attention"],
                 "conversion": converted["attention"],
+                "transfer": recipe.transfer,
                 "seed": recipe.seed,
                 "long_length": recipe.long,
-                "train_command": as_run(command) if stage == "finetuned" else None,
                 "command": shlex.join(options.command),
-                **(trained_by if stage == "finetuned" else {"updates": 0, "train_seconds": 0.0}),
             }
-            text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+            text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
             write_atomically(recipe.folder(stage) / "record.json", text)
-    return found
+            records.append(record)
+    return records
 
 
 def conclude(recipe: Recipe, found: list[dict]) -> None:
     from fwp_fairseq.tables.table import grid
     from scripts.results.tables import TABLES
 
-    table = grid(TABLES["finetune"], "finetune", found)
+    expected = [{"stage": stage} for stage in recipe.stages]
+    table = grid(replace(TABLES["finetune"], expected=expected), "finetune", found)
     lines = [table.headings, *([str(cell) for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print()
@@ -219,6 +239,7 @@ def run(options) -> None:
         path=options.out / options.name,
         softmax=softmax_of(options),
         conversion=tuple(options.conversion),
+        transfer=options.transfer,
         updates=options.updates,
         seed=options.seed,
         smoke=options.smoke,

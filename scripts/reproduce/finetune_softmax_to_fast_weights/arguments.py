@@ -32,6 +32,9 @@ cores). The same command continues after an interruption."""
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("run.sh", DESCRIPTION, "FWP-CONVERT-FLAGS")
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a model with the quickstart's dictionary")
+    parser.add_argument(
+        "--transfer", type=int, metavar="N", help="updates that train only the feature maps before (default: 0)"
+    )
     parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="for training and conversion (default: 1)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
@@ -43,8 +46,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     options, options.conversion = parser.split(argv)
     if options.name is None:
-        if options.conversion or options.updates is not None or options.checkpoint is not None:
-            parser.error("--checkpoint, --updates and flags after -- make another variant: give it a --name")
+        if options.conversion or (options.checkpoint, options.transfer, options.updates) != (None,) * 3:
+            parser.error(
+                "--checkpoint, --transfer, --updates and flags after -- make another variant: give it a --name"
+            )
         parts = ["smoke"] * options.smoke + ["finetune"] + [f"seed{options.seed}"] * (options.seed != 1)
         options.name = "-".join(parts)
     parser.require_name(options.name)
@@ -53,6 +58,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options.conversion = options.conversion or CONVERSION
     if options.updates is None:
         options.updates = 30 if options.smoke else UPDATES
+    if options.transfer is None:
+        options.transfer = 0
+    parser.require_least("--transfer", options.transfer, 0)
     parser.require_least("--updates", options.updates, 1)
     parser.require_least("--seed", options.seed, 0)
     return options

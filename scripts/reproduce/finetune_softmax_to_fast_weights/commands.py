@@ -13,6 +13,8 @@ from scripts.quickstart import settings
 _TRAINING = {"--lr": 1e-3, "--warmup-updates": 40, "--log-interval": 10}
 # Losses are logged as means over several updates, because single ones vary more than a short training gains.
 _SMOKE_TRAINING = {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True}
+# Of the transfer, as far as it differs from both. Only feature maps are trained, which bears a high learning rate.
+_TRANSFER = {"--lr": 1e-2, "--warmup-updates": 10, "--criterion": "attention_transfer", "--label-smoothing": None}
 # The length to which long outputs are forced, at which a state of constant size should be an advantage.
 LONG, SMOKE_LONG = 1000, 30
 LONG_SENTENCES = 10
@@ -24,10 +26,15 @@ class Recipe:
     path: Path
     softmax: Path
     conversion: tuple[str, ...]
+    transfer: int
     updates: int
     seed: int
     smoke: bool
     device: tuple[str, ...]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return ("softmax", "converted", *(["transferred"] if self.transfer else []), "finetuned")
 
     def folder(self, stage: str) -> Path:
         return self.path / stage
@@ -35,6 +42,10 @@ class Recipe:
     @property
     def converted(self) -> Path:
         return self.folder("converted") / "checkpoint.pt"
+
+    @property
+    def transferred(self) -> Path:
+        return self.folder("transferred") / "checkpoints/checkpoint_last.pt"
 
     @property
     def finetuned(self) -> Path:
@@ -64,16 +75,28 @@ def convert(recipe: Recipe) -> list[str]:
     ]
 
 
-def train(recipe: Recipe, model: list[str]) -> list[str]:
-    """The training command; `model` holds the flags that fwp convert printed."""
-    limits = {"--total-num-update": recipe.updates, "--max-update": recipe.updates}
+def _train(recipe: Recipe, model: list[str], settings_: dict, updates: int, checkpoint: Path) -> list[str]:
+    limits = {"--total-num-update": updates, "--max-update": updates}
+    chosen = settings.TRAINING | _TRAINING | limits | (_SMOKE_TRAINING if recipe.smoke else {}) | settings_
     return [
         *("fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),
         *("--source-lang", "en", "--target-lang", "de", *model),
-        *words_of(settings.TRAINING | _TRAINING | limits | (_SMOKE_TRAINING if recipe.smoke else {})),
-        *("--seed", str(recipe.seed), "--save-dir", str(recipe.finetuned.parent), "--keep-last-epochs", "1"),
+        *words_of({flag: value for flag, value in chosen.items() if value is not None}),
+        *("--seed", str(recipe.seed), "--save-dir", str(checkpoint.parent), "--keep-last-epochs", "1"),
         *("--num-workers", "0", "--log-format", "json", *recipe.device),
     ]
+
+
+def transfer(recipe: Recipe, model: list[str]) -> list[str]:
+    """The command that trains only the feature maps; ``model`` holds the flags that fwp convert printed."""
+    return _train(recipe, model, _TRANSFER, recipe.transfer, recipe.transferred)
+
+
+def train(recipe: Recipe, model: list[str]) -> list[str]:
+    """The command of the fine-tuning, which begins where the transfer ended if there is one."""
+    if recipe.transfer:
+        model = [str(recipe.transferred) if word == str(recipe.converted) else word for word in model]
+    return _train(recipe, model, {}, recipe.updates, recipe.finetuned)
 
 
 def _decode(recipe: Recipe, tool: str, checkpoint: Path, flags: dict) -> list[str]:
