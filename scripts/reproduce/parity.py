@@ -93,7 +93,7 @@ def main() -> int:
         prog="python -m scripts.reproduce.parity",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="A run that is recorded is skipped. All take about half an hour on one core.",
+        epilog="A run that is recorded is skipped. All take about ten minutes on one core.",
         allow_abbrev=False,
     )
     parser.add_argument(
