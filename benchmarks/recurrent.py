@@ -83,7 +83,7 @@ def call(name: str, case: Case, device: str) -> Call:
         given = [y.requires_grad_() for y in parts.values()]
 
         def run():
-            return layer.fast_net(Run(layer._remember, None, False), parts, None)[0]
+            return layer.fast_net(Run(layer._remember, layer._features, None, False), parts, None)[0]
 
     if case.part == "forward":
 

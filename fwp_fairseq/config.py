@@ -51,7 +51,7 @@ BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
 _rules = ", ".join(f"{rule} ({UPDATE_RULES[rule][0]})" for rule in RULES)
-_nets = ", ".join(f"{net} ({what})" for net, what in FAST_NETS.items())
+_nets = ", ".join(f"{net} ({what})" for net, (what, _) in FAST_NETS.items())
 _usual_normalizers = ", ".join(f"{UPDATE_RULES[rule][1]} for {rule}" for rule in RULES)
 
 
@@ -99,7 +99,7 @@ class _CommonConfig(FairseqDataclass):
         default="linear",
         metadata={
             "help": f"what the slow net writes at each position: {_nets}; others than linear are for the decoder's "
-            "self-attention, with the delta rule (Irie et al. 2021)"
+            "self-attention, with the delta rule (Irie et al. 2021), or for fwp1991 the sum rule"
         },
     )
     fwp_fast_net_depth: Optional[int] = field(

@@ -42,7 +42,7 @@ class FastWeightAttention(Heads):
         qk_norm: ``l2`` gives queries and keys a learned length.
         output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
         fast_net: what is written at each position, in place of one matrix (``linear``): ``rnn``, ``lstm``, ``mlp`` or
-            ``delta`` (Irie et al. 2021; docs/recurrent.md). Causal, with the rule delta.
+            ``delta`` (Irie et al. 2021) with the rule delta, ``fwp1991`` with the rule sum; docs/recurrent.md. Causal.
         fast_net_depth: blocks of the net mlp; 1 by default.
         recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
         beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
@@ -74,7 +74,7 @@ class FastWeightAttention(Heads):
         normalizer: Literal["auto", "attention", "sum", "both", "none", "l2", "positions"] = "auto",
         qk_norm: Literal["none", "l2"] = "none",
         output_norm: Literal["none", "rms"] = "none",
-        fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta"] = "linear",
+        fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta", "fwp1991"] = "linear",
         fast_net_depth: int | None = None,
         recurrent: Literal["none", "tanh", "softmax"] = "none",
         beta_range: Literal["0-1", "0-2"] = "0-1",

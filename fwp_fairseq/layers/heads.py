@@ -197,7 +197,7 @@ class Heads(nn.Module):
         Returns what is read, (B, L, H, d_value), and the state (W, None) if asked for: W (B, H, N, 1) holds everything
         that the fast net carries.
         """
-        run = Run(self._remember, key_padding_mask, return_state)
+        run = Run(self._remember, self._features, key_padding_mask, return_state)
         out, W = self.fast_net(run, self._parts(x), None if state is None else state.W)
         return out, None if W is None else ops.FastWeights(W, None)
 
@@ -207,8 +207,9 @@ class Heads(nn.Module):
             "q": self._split_heads(self.q_proj(x)),
             "k": self._split_heads(self.k_proj(x)),
             "v": self._split_heads(self.v_proj(x)),
-            "beta": self._batch_first(self.beta_proj(x)).unsqueeze(-1),
         }
+        if self.beta_proj is not None:
+            found["beta"] = self._batch_first(self.beta_proj(x)).unsqueeze(-1)
         return found | {name: self._batch_first(part) for name, part in self.fast_net.project(x).items()}
 
     def _remember(self, q, k, v, beta, W: Tensor | None, run: Run) -> tuple[Tensor, Tensor | None]:
@@ -218,6 +219,14 @@ class Heads(nn.Module):
             initial_state=None if W is None else (W, None), return_state=run.return_state,
         )  # fmt: skip
         return out, None if state is None else state.W
+
+    def _features(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+        """What the site's operator makes of queries and keys, for a fast net that writes by itself."""
+        found = []
+        for x in (self._queries(q), self._keys(k, run.pads)):
+            phi = self.operator_map(x.transpose(1, 2)).transpose(1, 2)
+            found.append(divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi)
+        return found[0], found[1]
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""

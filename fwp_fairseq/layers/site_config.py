@@ -26,13 +26,14 @@ UPDATE_RULES = {
     "gated": ("all earlier content decays", "attention"),
     "gated_delta": ("all earlier content decays by a learned share, then as delta", "l2"),
 }
-# Name to what is written at each position.
+# Name to what is written at each position, and the rule that writes it; linear without feedback has any rule.
 FAST_NETS = {
-    "linear": "one matrix",
-    "rnn": "Delta RNN: a second matrix reads the previous output",
-    "lstm": "Delta LSTM: three gates of two matrices each",
-    "mlp": "Delta MLP: blocks of two matrices",
-    "delta": "Delta-Delta Net: a matrix writes a second one",
+    "linear": ("one matrix", "delta"),
+    "rnn": ("Delta RNN: a second matrix reads the previous output", "delta"),
+    "lstm": ("Delta LSTM: three gates of two matrices each", "delta"),
+    "mlp": ("Delta MLP: blocks of two matrices", "delta"),
+    "delta": ("Delta-Delta Net: a matrix writes a second one", "delta"),
+    "fwp1991": ("one matrix that goes through tanh after each write", "sum"),
 }
 # What goes back into the slow net: nothing, or what was read at the previous position, through this function.
 RECURRENT = ("none", "tanh", "softmax")
@@ -83,11 +84,11 @@ class SiteConfig(NamedTuple):
 
     @property
     def chosen_normalizer(self) -> str:
-        """What "auto" stands for; a norm of the output takes the place of a denominator."""
+        """What "auto" stands for; a norm of the output takes the place of a denominator, and fast nets have none."""
         if self.normalizer != "auto":
             return self.normalizer
         _, papers = UPDATE_RULES[self.update_rule]
-        return "none" if papers == "attention" and self.output_norm != "none" else papers
+        return "none" if papers == "attention" and (self.output_norm != "none" or self.has_fast_net) else papers
 
     @property
     def normalizes(self) -> tuple[bool, bool]:
@@ -139,9 +140,10 @@ class SiteConfig(NamedTuple):
                 "is written before anything is read"
             )
             return Contradiction((option,), why, usual)
-        if self.update_rule != "delta":
-            why = "all matrices of these nets are written by the delta rule"
-            return Contradiction(("update_rule", option), why, f"delta, or {option.replace('_', '-')} {usual}")
+        _, rule = FAST_NETS[self.fast_net]
+        if self.update_rule != rule:
+            why = f"all matrices of this net are written by the {rule} rule"
+            return Contradiction(("update_rule", option), why, f"{rule}, or {option.replace('_', '-')} {usual}")
         if self.normalizes[1]:
             why = f"these nets accumulate no keys, which {self.chosen_normalizer} divides by"
             return Contradiction(("normalizer", option), why, "auto, sum, l2 or none")

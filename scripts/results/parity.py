@@ -12,6 +12,7 @@ from fwp_fairseq.tables.table import NONE, Number, Table, over_seeds
 NETS = {
     "sum": {"feature_map": "elu"},
     "delta": {"feature_map": "elu", "update_rule": "delta"},
+    "fwp1991": {"feature_map": "identity", "update_rule": "sum", "fast_net": "fwp1991"},
     "mlp": {"feature_map": "elu", "update_rule": "delta", "fast_net": "mlp"},
     "delta-delta": {"feature_map": "elu", "update_rule": "delta", "fast_net": "delta"},
     "rnn": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn"},
@@ -31,6 +32,7 @@ MODELS = NETS | RANGES
 TITLES = {
     "sum": "linear attention",
     "delta": "delta rule",
+    "fwp1991": "net of 1991",
     "mlp": "Delta MLP",
     "delta-delta": "Delta-Delta Net",
     "rnn": "Delta RNN",

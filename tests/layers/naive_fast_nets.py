@@ -1,4 +1,4 @@
-"""The fast nets of Irie et al. 2021, one head and one position after the other, written from their equations.
+"""Fast nets, one head and one position after the other, written from the equations of the papers.
 
 Nothing is shared with the package under test but the names of parameters. Matrices are (value, key) as in the papers.
 It is in torch, so that the gradients of values and parameters can be compared as well.
@@ -9,6 +9,10 @@ import math
 import torch
 
 EPS = 1e-6
+
+
+def identity(x, head, weight):
+    return x
 
 
 def elu(x, head, weight):
@@ -33,7 +37,7 @@ def hedgehog(x, head, weight):
     return torch.cat([softmax(y), softmax(-y)])
 
 
-MAPS = {"elu": elu, "exp": exp, "dpfp": dpfp, "hedgehog": hedgehog}
+MAPS = {"identity": identity, "elu": elu, "exp": exp, "dpfp": dpfp, "hedgehog": hedgehog}
 
 
 def sigmoid(x):
@@ -56,7 +60,8 @@ class Head:
 
     def __init__(self, layer, head):
         self.layer, self.head, self.config = layer, head, layer.config
-        self.normalizer = {"auto": "sum"}.get(self.config.normalizer, self.config.normalizer)
+        usual = "none" if self.config.fast_net == "fwp1991" else "sum"
+        self.normalizer = {"auto": usual}.get(self.config.normalizer, self.config.normalizer)
         self.depth = self.config.fast_net_depth or 1
         self.matrices = {}
         self.y = self.h = self.c = torch.zeros(layer.head_dim, dtype=torch.float64)
@@ -124,6 +129,13 @@ class Head:
         q, k, v, logit = given[:d], given[d : 2 * d], given[2 * d : 3 * d], given[3 * d]
         return self.recalled("second", self.layer.fast_net.second, q, k, v, logit)
 
+    def fwp1991(self, s):
+        phi = self.features(s["k"], self.layer, False)
+        W = self.matrices.get("W", torch.zeros(len(s["v"]), len(phi), dtype=torch.float64))
+        grown = torch.exp(2 * (W + torch.outer(s["v"], phi)))
+        self.matrices["W"] = (grown - 1) / (grown + 1)
+        return self.matrices["W"] @ self.features(s["q"], self.layer, True)
+
 
 def slow(layer, x, head):
     """What the slow net gives a head for one input vector, by name; the logit of a strength is a number."""
@@ -132,7 +144,8 @@ def slow(layer, x, head):
     found = {}
     for name, projection in (("q", layer.q_proj), ("k", layer.k_proj), ("v", layer.v_proj)):
         found[name] = projection.weight[rows] @ x + projection.bias[rows]
-    found["beta"] = layer.beta_proj.weight[head : head + 1] @ x
+    if layer.beta_proj is not None:
+        found["beta"] = layer.beta_proj.weight[head : head + 1] @ x
     widths = layer.fast_net.further
     first = head * sum(widths.values())
     for name, width in widths.items():

@@ -21,6 +21,9 @@ CASES = {
     "mlp-2-tanh": ("mlp", "tanh", {"feature_map": "dpfp", "fast_net_depth": 2}),
     "delta": ("delta", "none", {"feature_map": "dpfp"}),
     "delta-tanh": ("delta", "tanh", {"feature_map": "hedgehog"}),
+    "fwp1991": ("fwp1991", "none", {"feature_map": "identity", "update_rule": "sum"}),
+    "fwp1991-tanh": ("fwp1991", "tanh", {"feature_map": "dpfp", "update_rule": "sum", "normalizer": "sum"}),
+    "fwp1991-l2": ("fwp1991", "none", {"feature_map": "hedgehog", "update_rule": "sum", "normalizer": "l2"}),
 }
 PADS = {
     "none": None,
@@ -32,9 +35,8 @@ PADS = {
 def build(case: str, **options) -> FastWeightAttention:
     """In float64; what starts alike or at nothing is random."""
     fast_net, recurrent, others = CASES[case]
-    layer = FastWeightAttention(
-        EMBED, HEADS, update_rule="delta", fast_net=fast_net, recurrent=recurrent, **others | options
-    ).double()
+    options = {"update_rule": "delta"} | others | options
+    layer = FastWeightAttention(EMBED, HEADS, fast_net=fast_net, recurrent=recurrent, **options).double()
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if parameter.dim() == 1 or "norm" in name or "map" in name or "beta" in name:
@@ -122,11 +124,13 @@ def test_a_decoder_read_in_two_segments_has_the_gradient_of_the_whole_text(optio
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of linear, rnn, lstm, mlp, delta"),
+        ({"fast_net": "gru"}, "fast_net = 'gru', expected one of linear, rnn, lstm, mlp, delta, fwp1991"),
         ({"recurrent": "relu"}, "recurrent = 'relu', expected one of none, tanh, softmax"),
         ({"fast_net": "rnn", "causal": False}, "fast_net = 'rnn': the net goes from one position.* expected linear"),
         ({"recurrent": "tanh", "causal": False}, "recurrent = 'tanh': the net goes from one .* expected none"),
         ({"fast_net": "rnn", "update_rule": "sum"}, "update_rule = 'sum' contradicts fast_net = 'rnn': .* delta"),
+        ({"fast_net": "fwp1991"}, "update_rule = 'delta' contradicts fast_net = 'fwp1991': .* expected sum"),
+        ({"fast_net": "fwp1991", "update_rule": "sum", "causal": False}, "fast_net = 'fwp1991': the net goes from one"),
         ({"recurrent": "tanh", "update_rule": "sum"}, "update_rule = 'sum' contradicts recurrent = 'tanh'"),
         ({"fast_net": "lstm", "normalizer": "both"}, "normalizer = 'both' contradicts fast_net = 'lstm': these"),
         ({"fast_net_depth": 2}, "fast_net_depth = 2 contradicts fast_net = 'linear': only the net mlp has blocks"),

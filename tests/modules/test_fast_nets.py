@@ -14,8 +14,9 @@ CASES = [*((net, "none") for net in list(FAST_NETS)[1:]), ("linear", "tanh"), ("
 @pytest.mark.parametrize("net, recurrent", CASES)
 @torch.no_grad()
 def test_decoding_is_what_the_layer_computes_at_once(net, recurrent):
-    module = build("decoder", rule="delta", d_dot=24, fast_net=net, recurrent=recurrent)
-    layer = Layer(EMBED, HEADS, d_dot=24, update_rule="delta", fast_net=net, recurrent=recurrent).double()
+    _, rule = FAST_NETS[net]
+    module = build("decoder", rule=rule, d_dot=24, fast_net=net, recurrent=recurrent)
+    layer = Layer(EMBED, HEADS, d_dot=24, update_rule=rule, fast_net=net, recurrent=recurrent).double()
     layer.load_state_dict(module.state_dict())
     x = random(9)
     for mask in (None, ragged(length=9), ragged(length=9, left=True)):

@@ -2,11 +2,12 @@
 
 from .delta_delta import DeltaDelta
 from .fast_net import FastNet, Run
+from .fwp1991 import Fwp1991
 from .linear import Linear
 from .lstm import Lstm
 from .mlp import Mlp
 from .rnn import Rnn
 
-FAST_NETS: dict[str, type[FastNet]] = {net.name: net for net in (Linear, Rnn, Lstm, Mlp, DeltaDelta)}
+FAST_NETS: dict[str, type[FastNet]] = {net.name: net for net in (Linear, Rnn, Lstm, Mlp, DeltaDelta, Fwp1991)}
 
 __all__ = ["FAST_NETS", "FastNet", "Run"]

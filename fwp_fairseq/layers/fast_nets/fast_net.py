@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...ops.call import state_type
+from ...ops.call import STRENGTHS, state_type
 from ...ops.recurrence import keep
 from ..site_config import SiteConfig
 from .feedback import Feedback
@@ -23,11 +23,13 @@ class Run(NamedTuple):
 
     Attributes:
         remember: (q, k, v, beta, W, run) -> (read, W): the site's delta rule with its feature map and normaliser.
+        features: (q, k, run) -> (phi(q), phi(k)): the site's feature map and normaliser alone.
         pads: (B, L), True at positions that leave the state as it is; None if there are none.
         return_state: whether the state at the end is needed; if not, None may take the place of a matrix.
     """
 
     remember: Callable[..., tuple[Tensor, Tensor | None]]
+    features: Callable[..., tuple[Tensor, Tensor]]
     pads: Tensor | None
     return_state: bool
 
@@ -35,9 +37,10 @@ class Run(NamedTuple):
 class FastNet(nn.Module):
     """A network whose weights are written at each position by the slow net (Irie et al. 2021).
 
-    A subclass says which ``parts`` it needs beside q, k, v and beta, which ``shapes`` its state has, and how it
-    advances over some positions. This class projects the parts, adds what ``--fwp-recurrent`` feeds back, and packs the
-    state into the one tensor that the callers carry, reorder and save.
+    A subclass says which ``parts`` it needs beside q, k, v and what the site's rule takes (beta, if it is the delta
+    rule), which ``shapes`` its state has, and how it advances over some positions. This class projects the parts, adds
+    what ``--fwp-recurrent`` feeds back, and packs the state into the one tensor that the callers carry, reorder and
+    save.
 
     Parameters: ``slow`` gives the further parts, without bias; those of width 1 are write strengths and start at about
     a half, the others are initialised as the site's own projections of the same width. ``feedback`` is described
@@ -60,7 +63,7 @@ class FastNet(nn.Module):
         self.build()
         self.further = self.parts()
         self.slow = nn.Linear(embed_dim, heads * sum(self.further.values()), bias=False) if self.further else None
-        given = {"q": d_key, "k": d_key, "v": d_key, "beta": 1} | self.further
+        given = {"q": d_key, "k": d_key, "v": d_key} | dict.fromkeys(STRENGTHS[config.update_rule], 1) | self.further
         self.feedback = None if config.recurrent == "none" else Feedback(config.recurrent, heads, d_key, given)
         self.reset_parameters()
 
@@ -68,7 +71,7 @@ class FastNet(nn.Module):
         """Creates the modules of a subclass."""
 
     def parts(self) -> dict[str, int]:
-        """The parts beside q, k, v and beta, with their widths."""
+        """The parts beside q, k, v and what the site's rule takes, with their widths."""
         return {}
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -148,7 +151,7 @@ class FastNet(nn.Module):
         for t in range(parts["v"].shape[1]):
             now = {name: part[:, t : t + 1] for name, part in parts.items()}
             pads = None if run.pads is None else run.pads[:, t : t + 1]
-            out, state = self.advance(Run(run.remember, pads, True), self.feedback(now, y), state)
+            out, state = self.advance(run._replace(pads=pads, return_state=True), self.feedback(now, y), state)
             y = keep(pads, 0, y, out[:, 0])
             outputs.append(out)
         return torch.cat(outputs, 1) if outputs else torch.empty_like(parts["v"]), [*state, y]
