@@ -22,7 +22,7 @@ import traceback
 import types
 
 ADDRESS = sys.argv[1]
-PYTHON = os.path.join(os.path.dirname(ADDRESS), "python")
+PYTHON = os.path.join(os.path.dirname(ADDRESS), "bin", "python")
 IMPORTED = (
     *("torch", "torch._dynamo", "setuptools", "hydra", "sacrebleu", "sentencepiece"),
     *("fairseq.options", "fairseq.trainer"),

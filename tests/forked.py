@@ -18,13 +18,26 @@ from tests import fork_client
 from tests.shared import locked
 
 HERE = Path(__file__).resolve().parent
+BIN = Path(sys.executable).parent
+# The commands that tests call by their names.
+COMMANDS = ("fairseq-train", "fairseq-generate", "fairseq-hydra-train", "fwp", "torchrun")
 
 
 class Python:
-    """The server of a folder; ``program`` stands in for the interpreter."""
+    """The server of a folder; ``program`` stands in for the interpreter, ``bin`` has it and commands that it runs."""
 
     def __init__(self, folder: Path):
-        self.address, self.program = folder / "server", folder / "python"
+        self.address, self.bin = folder / "server", folder / "bin"
+        self.program = self.bin / "python"
+
+    def write_programs(self) -> None:
+        self.bin.mkdir(exist_ok=True)
+        client = (sys.executable, "-IS", fork_client.__file__, self.address)
+        programs = {"python": client} | {name: (*client, BIN / name) for name in COMMANDS}
+        for name, words in programs.items():
+            path = self.bin / name
+            path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n', encoding="utf-8")
+            path.chmod(0o755)
 
     def start(self, arguments: list[str], folder: Path, environment: dict[str, str], files: list):
         """Starts a process with these files as its standard input, output and error; its status is what waits."""
@@ -50,9 +63,7 @@ def server(folder: Path) -> Iterator[Python]:
 @contextmanager
 def _started(python: Python) -> Iterator[None]:
     python.address.unlink(missing_ok=True)
-    client = (sys.executable, "-IS", fork_client.__file__, python.address)
-    python.program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n', encoding="utf-8")
-    python.program.chmod(0o755)
+    python.write_programs()
     command = [sys.executable, HERE / "fork_server.py", python.address]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:

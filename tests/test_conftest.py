@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,9 @@ FILES = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(requirements.missing("cuda") is None, reason="there is a GPU")
-def test_what_is_required_and_who_served_and_slow_ones_first():
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", *FILES]
+def test_what_is_required_and_who_served_and_slow_ones_first(forked_python):
+    options = ("-v", "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup")
+    command = [forked_python.program, "-m", "pytest", *options, *FILES]
     environment = os.environ | {"FWP_REQUIRE": "native,cuda"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "FWP_REQUIRE wants " in done.stdout and ", 1 error in " in done.stdout

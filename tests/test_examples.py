@@ -19,8 +19,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def run(name: str, *arguments, blocked: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", without(*blocked) + RUN] if blocked else [sys.executable]
+def run(name: str, *arguments, python=sys.executable, blocked: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    command = [python, "-c", without(*blocked) + RUN] if blocked else [python]
     return subprocess.run(
         [*command, str(ROOT / "examples" / name), *map(str, arguments)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -33,7 +33,8 @@ def run(name: str, *arguments, blocked: tuple[str, ...] = ()) -> subprocess.Comp
 SMALL = ("--embed-dim", 16, "--layers", 1, "--heads", 1, "--segment", 16, "--updates", 2, "--characters", 30)
 
 
-def test_tiny_shakespeare(tmp_path):
+@pytest.mark.slow
+def test_tiny_shakespeare(tmp_path, forked_python):
     """Without fairseq and matplotlib: it says so, and writes the losses and a sample; with it, the picture."""
     plain = run("tiny_shakespeare.py", *SMALL, "--out", tmp_path, blocked=("fairseq", "matplotlib"))
     assert plain.returncode == 0, plain.stderr
@@ -42,7 +43,7 @@ def test_tiny_shakespeare(tmp_path):
     assert len(losses["training"]) == 2 and list(losses["valid"]) == ["1", "2"] and losses["valid"]["2"] < 4.3
     written = (tmp_path / "sample.txt").read_text()
     assert written.startswith("ROMEO:\n") and len(written) == len("ROMEO:\n") + 30 + 1
-    drawn = run("tiny_shakespeare.py", *SMALL, "--feature-map", "rfa", "--out", tmp_path)
+    drawn = run("tiny_shakespeare.py", *SMALL, "--feature-map", "rfa", "--out", tmp_path, python=forked_python.program)
     assert drawn.returncode == 0, drawn.stderr
     assert "nats per character" in (tmp_path / "losses.svg").read_text()
 

@@ -1,7 +1,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,9 +76,9 @@ def test_unknown_architecture_names_the_known_ones(refused):
 
 
 @pytest.mark.slow  # the plugin first, and neither of them: tests/fairseq_tools/test_user_dir.py
-def test_fairseqs_models_may_be_imported_before():
+def test_fairseqs_models_may_be_imported_before(forked_python):
     code = "import fairseq.models; from fwp_fairseq.cli import main; raise SystemExit(main(['archs', 'fwp_lm']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([forked_python.program, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "--fwp-feature-map" in done.stdout, done.stderr
 
 

@@ -2,7 +2,6 @@ import argparse
 import copy
 import os
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -188,10 +187,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_full_disk_leaves_the_old_output(pair, tmp_path):
+def test_full_disk_leaves_the_old_output(pair, tmp_path, forked_python):
     (tmp_path / "out.pt").write_bytes(b"old")
     before = sorted(tmp_path.iterdir())
-    command = [sys.executable, "-c", FULL_DISK, "average", "--inputs", *pair, "--output", tmp_path / "out.pt"]
+    command = [forked_python.program, "-c", FULL_DISK, "average", "--inputs", *pair, "--output", tmp_path / "out.pt"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     assert "could not be written" in done.stderr and done.stderr.count("\n") == 1

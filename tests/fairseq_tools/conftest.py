@@ -142,10 +142,9 @@ class Tools:
             **keywords,
         )
 
-    def command(self, *arguments) -> Result:
-        """Runs a command in a process that is not forked from the server."""
-        bin_folder = Path(sys.executable).parent
-        program = bin_folder / arguments[0]
+    def command(self, *arguments, fresh: bool = False) -> Result:
+        """Runs a command by its name, if ``fresh`` in a process that is not forked."""
+        program = (Path(sys.executable).parent if fresh else self.forked.bin) / arguments[0]
         found = subprocess.run(
             [str(argument) for argument in (program, *arguments[1:])],
             cwd=self.folder,

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def test_documented_line(tools):
     text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
     line = next(block for block in text.split("```\n")[1::2] if block.startswith("fairseq-hydra-train -m"))
     words = shlex.split(line.replace("\\\n", " ").replace("wmt14_bleu_vs_d_dot", "multi30k_tiny"))
-    path = f"PATH={slurm}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    path = f"PATH={slurm}:{tools.forked.bin}:/usr/bin:/bin"
     small = [f"task.data={tools.folder}/bin", "optimization.max_update=2"]
     tools.command("/usr/bin/env", "-C", folder, path, *words, *small).ok()
 
@@ -40,6 +39,6 @@ def test_documented_line(tools):
     resources = ("partition=NAME", "gpus-per-node=8", "ntasks-per-node=1", "cpus-per-task=32", "mem=128GB", "time=5760")
     for wanted in resources:
         assert f"#SBATCH --{wanted}\n" in batch
-    assert re.search(rf"srun .*{re.escape(str(Path(sys.executable).parent))}/python", batch)
+    assert re.search(rf"srun .*{re.escape(str(tools.forked.program))} ", batch)
     (checkpoint,) = folder.glob("**/checkpoint_last.pt")
     assert tools.load(str(checkpoint.relative_to(tools.folder)))["optimizer_history"][-1]["num_updates"] == 2

@@ -2,9 +2,7 @@
 
 import shlex
 import socket
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -72,7 +70,7 @@ def documented(tools, beginning: str, save_dir: str) -> str:
     assert lines.count("FLAGS --cpu") == 1
     lines = lines.replace("29500", str(free_port()))
     lines = lines.replace("FLAGS", shlex.join(map(str, flags(tools, save_dir, UPDATES))))
-    return f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n{lines}"
+    return f"export PATH={shlex.quote(str(tools.forked.bin))}:$PATH\n{lines}"
 
 
 def by_torchrun(tools, save_dir: str):

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,12 @@ def block(page: str, beginning: str, language: str = "") -> str:
     return found[0]
 
 
-def shell(code, folder):
-    """Runs the code in a folder; returns its output."""
+def shell(tools, code, folder):
+    """Runs the code in a folder, its commands forked; returns its output."""
     done = subprocess.run(
         ["bash", "-euc", code],
         cwd=folder,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": f"{tools.forked.bin}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
@@ -44,7 +43,7 @@ def folder(tools, tmp_path):
 
 def test_own_data(tools, folder):
     shutil.copy(tools.folder / "raw" / "val.de", folder / "test.de")
-    done = shell(block("README.md", "fairseq-train data-bin"), folder)
+    done = shell(tools, block("README.md", "fairseq-train data-bin"), folder)
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10
     translated = (folder / "translations" / "generate-test.txt").read_text()
@@ -52,10 +51,11 @@ def test_own_data(tools, folder):
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
 
 
-def test_from_softmax_to_fast_weights(folder):
+def test_from_softmax_to_fast_weights(tools, folder):
     """With fewer updates than are printed there."""
     flags = "--fwp-feature-map softmax --optimizer adam --lr 1e-3 --max-tokens 2500 --max-epoch 2"
     shell(
+        tools,
         f'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny {flags}',
         folder,
     )
@@ -63,7 +63,7 @@ def test_from_softmax_to_fast_weights(folder):
     updates = {"maps": 15, "finetuned": 5}
     for written, number in zip((150, 260), updates.values(), strict=True):
         code = code.replace(f"-update {written} ", f"-update {number} ")
-    done = shell(code, folder)
+    done = shell(tools, code, folder)
     (printed,) = re.findall(r"--finetune-from-model converted.pt (.*)", done.stdout)
     assert "--arch fwp_transformer_tiny --fwp-feature-map hedgehog --fwp-d-dot 128" in printed
     for name, number in updates.items():

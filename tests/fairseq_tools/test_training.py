@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from scripts.common import training
+from scripts.common import commands, training
 from scripts.common.progress import TrainingDisplay
 
 
@@ -57,6 +57,7 @@ def test_starts_without_warnings(tools):
     """The real command in a new process shows the user no warning about fairseq's internals."""
     found = tools.command(
         *("fairseq-train", *tools.training, "--max-update", 1, "--no-save"),
+        fresh=True,
     ).ok()
     assert "Warning" not in found.err + found.out
     assert "Traceback" not in found.err
@@ -86,7 +87,7 @@ def test_resumed_run_is_bit_identical(tools, name, begun_with):
     assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
 
 
-def test_finished_training_is_left_alone(tools, tmp_path):
+def test_finished_training_is_left_alone(tools, tmp_path, monkeypatch):
     """The training was killed after its last save: checkpoints are complete, but the log and the marker are not."""
     flags = [*tools.attention["favor"], "--max-update", 4, "--disable-validation"]
     first = tools.train(tmp_path / "checkpoints", *flags).ok()
@@ -101,6 +102,7 @@ def test_finished_training_is_left_alone(tools, tmp_path):
         *flags,
     ]
     command = [str(argument) for argument in command]
+    monkeypatch.setitem(commands.TOOLS, "fairseq-train", [str(tools.forked.bin / "fairseq-train")])
     found = training.train(tmp_path, command, TrainingDisplay(training.progress(command), False), print)
     assert found["updates"] == 4
     assert "before its first update due to num_updates: 4 >= max_update: 4" in log.read_text("utf-8")
@@ -123,4 +125,5 @@ def test_checkpoint_needs_no_class_but_torch_s(tools, favor):
         "import sys, torch; state = torch.load('favor/checkpoint_last.pt', weights_only=True); "
         "assert state['cfg']['model']['fwp_feature_map'] == 'favor', state['cfg']['model']; "
         "assert 'fairseq' not in sys.modules",
+        fresh=True,
     ).ok()

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -174,8 +173,8 @@ for _ in range(2):
 
 
 @pytest.mark.slow
-def test_a_missing_library_is_a_warning_without_any_logging_set_up():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_LIBRARY], capture_output=True, text=True, timeout=120)
+def test_a_missing_library_is_a_warning_without_any_logging_set_up(forked_python):
+    done = subprocess.run([forked_python.program, "-c", WITHOUT_LIBRARY], capture_output=True, text=True, timeout=120)
     assert done.stderr == "fast weights: backend chunked serves, not native: not built: no compiler\n"
     assert (done.stdout, done.returncode) == ("", 0)
 

@@ -129,12 +129,12 @@ def test_the_sanitizer_is_looked_for_beside_nvcc(stand):
 
 
 @pytest.mark.slow
-def test_the_few_tests_under_a_sanitizer_are_there(stand):
+def test_the_few_tests_under_a_sanitizer_are_there(stand, forked_python):
     """Some of each direction, precision, rule and kind of decoding; a test that is renamed would be left out."""
     assert stand.check("racecheck").returncode == 0
     few = stand.noted[-1].split(" -k ")[1].split(" -m needs")[0]
     options = ["-q", "--co", "-p", "no:cacheprovider", "-m", "needs", "tests/cuda", "-k", few]
-    run = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
+    run = subprocess.run([forked_python.program, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
     found = re.findall(r"tests/cuda/(\w+).py::(\w+)\[(.*)-cuda\]$", run.stdout, re.M)
     assert {name for _, name, _ in found} == {
         "test_every_instance", "test_lengths", "test_pads_write_nothing", "test_values_and_gradients", "test_widths",
@@ -206,9 +206,10 @@ def test_arguments_are_refused(stand, arguments, named):
     assert result.returncode == 2 and named in result.stderr and stand.noted == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu(stand):
-    result = stand.check("test", PYTHON=sys.executable)
+def test_a_machine_without_a_gpu(stand, forked_python):
+    result = stand.check("test", PYTHON=str(forked_python.program))
     assert result.returncode == 1 and result.stderr.startswith("gpu_check.sh: torch")
     assert "CUDA" in result.stderr and "Traceback" not in result.stderr
 

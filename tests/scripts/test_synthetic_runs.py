@@ -156,19 +156,19 @@ def test_grids_are_the_papers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["setting1", "setting2"])
-def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path):
+def test_a_program_is_called_by_its_path_or_as_a_module(program, tmp_path, forked_python):
     path = ROOT / f"scripts/reproduce/synthetic/{program}.py"
     module = ["-m", f"scripts.reproduce.synthetic.{program}"]
     ways = [([str(path)], tmp_path)]
     if program == "setting1":  # setting2 begins in the same way
         ways.append((module, ROOT))
     for words, folder in ways:
-        done = subprocess.run([sys.executable, *words, "--help"], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run([forked_python.program, *words, "--help"], cwd=folder, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_ends_the_run(monkeypatch):
+def test_a_worker_that_dies_ends_the_run(forked_spawn):
     """The device does not exist, so the process ends with an exception. The iteration must end too."""
     with pytest.raises(workers.WorkerError, match="exit status 1"):
         list(workers.train_all([Point(1, "softmax", 4)], 1, "nowhere", "auto"))
