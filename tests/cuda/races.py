@@ -13,7 +13,7 @@ from tests.cuda.test_decode_kernels import Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
 from tests.cuda.test_kernels import DPFP, make
 from tests.ops.test_decoding import HEADS
-from tests.pairs import covering
+from tests.pairs import choose
 
 DTYPES = (torch.float16, torch.float32)
 # What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
@@ -115,7 +115,11 @@ def cases() -> list[Case]:
 
 
 def fewer_cases() -> list[Case]:
-    """Some of them, in which any three of direction, shape, rule, type and order meet."""
-    calls = covering(DIRECTIONS, tuple(SHAPES), kernels.RULES, DTYPES, (True, False), strength=3)
-    steps = covering(("decode",), tuple(DECODED), kernels.RULES, DTYPES)
-    return [Case(*given) for given in (*calls, *steps)]
+    """Some of them: a kind of kernel meets every rule with every type and every order, a shape each of all choices."""
+
+    def features(case: Case) -> set:
+        choices = (case.direction, case.rule, case.dtype, case.causal)
+        kinds = {(case.kernel, case.rule, other) for other in (case.dtype, case.causal)}
+        return kinds | {(case.shape, choice) for choice in choices}
+
+    return choose(cases(), features)

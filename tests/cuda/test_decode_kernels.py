@@ -107,14 +107,14 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rule, dtype", [*itertools.product(RULES, LIMITS), ("gated", torch.float32)], ids=str)
 def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
-    """0 to 200 positions before the token, none of them folded."""
+    """0 to 129 positions before the token, none of them folded: more than a block has."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 256)
     decoding = make(rule, DPFP, "both", 64)
-    sentence, rows = Sentence(decoding, HEADS * 201, 64, 64, dtype), torch.arange(201)[None]
+    sentence, rows = Sentence(decoding, HEADS * 130, 64, 64, dtype), torch.arange(130)[None]
     site = Site(decoding, device)
     found, expected = site.steps(sentence, rows), sentence.expected(rows)
-    assert site.cache.W is None and site.cache.count == 201
-    for history in (0, 1, 15, 16, 17, 63, 64, 65, 128, 200):
+    assert site.cache.W is None and site.cache.count == 130
+    for history in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129):
         assert_near(found[:, history], expected[:, history], dtype, looser=2)
     assert_near(found, expected, dtype)
 
@@ -261,7 +261,7 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
 
 
 @pytest.mark.parametrize(
-    "rule, dtype", [*itertools.product(RULES, (torch.bfloat16, torch.float32)), ("gated", torch.float32)], ids=str
+    "rule, dtype", [("sum", torch.bfloat16), ("delta", torch.float32), ("gated", torch.bfloat16)], ids=str
 )
 def test_the_order_of_threads_does_not_matter(rule, dtype):
     """A missing barrier makes the two orders differ."""

@@ -9,7 +9,7 @@ from tests.cuda import barriers, races, shim
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", dict.fromkeys(case.kernel for case in races.fewer_cases()))
 def test_no_race(kernel):
-    """In calls in which any three choices meet; `python -m tests.cuda.barriers` begins with all of them."""
+    """In some calls for every kind of kernel; `python -m tests.cuda.barriers` begins with all of them."""
     for case in races.fewer_cases():
         if case.kernel == kernel:
             assert not (error := barriers.failure(case)), f"{case}: {error}"

@@ -46,7 +46,7 @@ def mask(B: int, S: int) -> Tensor:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "length, rule, dtype, causal, output", covering(LENGTHS, RULES, LIMITS, CAUSAL, [False, True], strength=3), ids=str
+    "length, rule, dtype, causal, output", covering(LENGTHS, RULES, LIMITS, CAUSAL, [False, True]), ids=str
 )
 def test_lengths(length, rule, dtype, causal, output, device):
     """Causal and not, the normalised ones with a mask and states on both ends."""
@@ -60,9 +60,9 @@ def test_lengths(length, rule, dtype, causal, output, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rule", RULES)
 def test_many_pieces(rule, device):
-    """Eleven."""
+    """Eight."""
     for causal in (True, False):
-        x, phi = make(rule, 700, 700, dtype=torch.float32, H=1, d_key=8, d_value=40)
+        x, phi = make(rule, 460, 460, dtype=torch.float32, H=1, d_key=8, d_value=40)
         compare(device, rule, x, phi, causal=causal, normalize_output=True, looser=2)
 
 
@@ -107,16 +107,16 @@ def test_groups_are_as_large_as_their_room_permits():
 def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
     """What blocks have to do does not grow with the length, but for the walks, which have a block for 32 columns."""
     most: dict[str, list[int]] = {}
-    for length in (256, 512):
-        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=2, d_value=64)
+    for length in (192, 320):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_value=64)
         with shim.counted(kernels.kernels()) as launches:
             options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=output)
-            kernels.backward(torch.randn(1, length, 2, 64).bfloat16(), **x, **options)
+            kernels.backward(torch.randn(1, length, 1, 64).bfloat16(), **x, **options)
         assert [(one.kernel, one.blocks) for one in launches] == [
-            ("forward_kernel", 4),
-            ("preparation_kernel", 2 * length // 64),
-            ("walk_kernel", 4),
-            ("backward_kernel", 2 * length // 64),
+            ("forward_kernel", 2),
+            ("preparation_kernel", length // 64),
+            ("walk_kernel", 2),
+            ("backward_kernel", length // 64),
         ]
         for one in launches:
             most.setdefault(one.kernel, []).append(one.most_products)
@@ -137,23 +137,31 @@ def test_odd_rows_of_whole_slices(feature_map, d_value, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("feature_map", MAPS, ids=str)
-@pytest.mark.parametrize("rule", RULES)
-def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
-    sites = [(True, 140, 140), (False, 150, 40), (False, 9, 200), (False, 130, 129)]
+@pytest.mark.parametrize(
+    "feature_map, site, normalizer, rule, dtype, masked, states",
+    covering(
+        MAPS,
+        [(True, 140, 140), (False, 150, 40), (False, 9, 200), (False, 130, 129)],
+        NORMALIZERS,
+        RULES,
+        [torch.float16, torch.float32],
+        [False, True],
+        ["none", "out", "in", "in and out"],
+    ),
+    ids=str,
+)
+def test_maps_normalizers_masks_and_sites(feature_map, site, normalizer, rule, dtype, masked, states, device):
+    causal, T, S = site
+    features, output = normalizer
+    if rule == "delta" and not (features or output):  # else it diverges
+        features = True
     d_key = 7 if dtype == torch.float32 else 20  # as in test_kernels
-    normalizers = NORMALIZERS if rule == "sum" else [n for n in NORMALIZERS if any(n)]
-    first = MAPS.index(feature_map) + (dtype == torch.float32)  # every normaliser meets every site in some call
-    for number, (causal, T, S) in enumerate(sites, first):
-        features, output = normalizers[(number + number // 4) % len(normalizers)]
-        state, masked = number % 3 == 1, number % 2 == 1
-        given = dict(feature_map=feature_map, state=state, seed=number)
-        x, phi = make(rule, T, S, dtype=dtype, d_key=d_key, d_value=10, B=2, H=1, **given)
-        compare(
-            device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
-            key_padding_mask=mask(2, S) if masked else None, return_state=number % 4 < 2, looser=3,
-        )  # fmt: skip
+    given = dict(feature_map=feature_map, state=states.startswith("in"))
+    x, phi = make(rule, T, S, dtype=dtype, d_key=d_key, d_value=10, B=2, H=1, **given)
+    compare(
+        device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
+        key_padding_mask=mask(2, S) if masked else None, return_state=states.endswith("out"), looser=3,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)
