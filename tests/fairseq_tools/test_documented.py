@@ -69,7 +69,7 @@ def test_from_softmax_to_fast_weights(tools, folder):
     for name, number in updates.items():
         state = torch.load(folder / name / "checkpoint_last.pt", weights_only=True)
         assert state["optimizer_history"][-1]["num_updates"] == number
-    distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+)", done.stderr)]
+    distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+)", done.stdout + done.stderr)]
     assert len(distances) == 20 and 0 < distances[14] < 0.8 * distances[0]
 
 
