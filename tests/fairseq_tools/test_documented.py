@@ -69,8 +69,9 @@ def test_from_softmax_to_fast_weights(tools, folder):
     for name, number in updates.items():
         state = torch.load(folder / name / "checkpoint_last.pt", weights_only=True)
         assert state["optimizer_history"][-1]["num_updates"] == number
-    distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+)", done.stdout + done.stderr)]
-    assert len(distances) == 20 and 0 < distances[14] < 0.8 * distances[0]
+    printed = done.stdout + done.stderr
+    distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+) .*\| loss_cross ", printed)]
+    assert len(distances) > 4 and 0 < distances[-1] < 0.8 * distances[0]
 
 
 def test_operators_without_fairseq():
