@@ -46,7 +46,14 @@ def mask(B: int, S: int) -> Tensor:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "length, rule, dtype, causal, output", covering(LENGTHS, RULES, LIMITS, CAUSAL, [False, True]), ids=str
+    "length, rule, dtype, causal, output",
+    [
+        (length, rule, dtype, causal, output)
+        for length, (rule, causal), dtype, output in covering(
+            LENGTHS, itertools.product(RULES, CAUSAL), LIMITS, [False, True]
+        )
+    ],
+    ids=str,
 )
 def test_lengths(length, rule, dtype, causal, output, device):
     """Causal and not, the normalised ones with a mask and states on both ends."""
