@@ -12,8 +12,8 @@ Sets up .venv (scripts/environment.sh) and runs pytest in it, one process more t
 wait for tools: all tests, 10 to 12 minutes on 2 cores, or those that the arguments select, e.g.
 scripts/test.sh tests/ops -k delta -x
 
-  --quick  leaves out the tests that are marked slow (whole trainings, the CUDA kernels on the CPU, other instruction
-           sets), for while something is changed; the first argument
+  --quick  leaves out the tests that are marked slow (fairseq's tools and whole trainings, the CUDA kernels on the CPU,
+           older instruction sets), for while something is changed; the first argument
   -n 0     one process, which a debugger (--pdb) needs; -n 4: four
 
 environment variables

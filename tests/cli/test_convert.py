@@ -332,6 +332,7 @@ def test_training_state(save, convert):
     assert "dropped: the optimizer's state" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arch, options, flags, expected",
     [

@@ -28,8 +28,8 @@ def test_both_ways_agree_for_any_d_key(fwp):
         assert there == back == {"feature_map": "dpfp", "d_key": d_key, "d_dot": 2 * d_key, "nu": 1}
 
 
-def test_table_6_of_the_paper(fwp_process):
-    result = fwp_process("d-dot", "--table")
+def test_table_6_of_the_paper(fwp):
+    result = fwp("d-dot", "--table")
     rows = {line.rsplit(maxsplit=3)[0]: line.split()[-3:] for line in result.out.splitlines()}
     assert rows == {
         "d_dot": ["256", "384", "512"],
@@ -66,8 +66,8 @@ def test_impossible(refused, arguments, named):
     assert all(name in message for name in named), message
 
 
-def test_impossible_exits_with_2(fwp_process):
-    result = fwp_process("d-dot", "--feature-map", "dpfp", "--d-dot", "200")
+def test_impossible_exits_with_2(fwp):
+    result = fwp("d-dot", "--feature-map", "dpfp", "--d-dot", "200")
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
 
 

@@ -50,6 +50,7 @@ def random(length=LENGTH):
     return torch.randn(BATCH, length, EMBED, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_loops_over_positions_and_heads(case):
     layer = build(case)

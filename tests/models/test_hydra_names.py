@@ -46,6 +46,7 @@ def test_the_values_are_those_of_arch(arch):
     assert by_name(arch, task, {}) == by_arch(arch, task, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arch, chosen",
     [

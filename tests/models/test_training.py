@@ -115,6 +115,7 @@ def test_autocast_trains(rule):
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("feature_map", MAPS)
 def test_a_few_steps_learn_a_batch(feature_map, rule):

@@ -32,7 +32,8 @@ IMPLEMENTATIONS = [
 ]
 ON_EACH_INSTRUCTION_SET = [
     "chunked",
-    *(pytest.param(name, marks=pytest.mark.needs("native")) for name in ("default", "avx2", "avx512")),
+    *(pytest.param(name, marks=[pytest.mark.needs("native"), pytest.mark.slow]) for name in ("default", "avx2")),
+    pytest.param("avx512", marks=pytest.mark.needs("native")),
 ]
 HEADS = 2
 
@@ -259,9 +260,7 @@ def test_storage_grows_with_the_positions(implementation):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("d_key", [16, 64])
-@pytest.mark.parametrize("map_name", ["elu", "dpfp-3", "favor"])
+@pytest.mark.parametrize("map_name, rule, d_key", covering(["elu", "dpfp-3", "favor"], RULES, [16, 64]))
 def test_precision_of_float32(map_name, d_key, rule, implementation):
     decoding = make(rule, map_name, backend=implementation, d_key=d_key)
     stream, rows = Stream(decoding, 2 * 70, d_key, 16), torch.arange(140).view(2, 70)

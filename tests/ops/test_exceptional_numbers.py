@@ -16,7 +16,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize("backend", TESTED)
 def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
     for map_name in ("elu", "dpfp-2"):
-        for length in (7, 130):
+        for length in (7, 130) if backend != "reference" else (7,):
             case = make(
                 rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
             )

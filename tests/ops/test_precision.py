@@ -4,15 +4,17 @@ import pytest
 import torch
 
 from tests.ops.cases import NORMALIZERS, OPERATORS, RULES, make
+from tests.pairs import covering
 from tests.requirements import TESTED
 from tests.tolerances import assert_close
 
 HALVES = [torch.float16, torch.bfloat16]
 
 
-@pytest.mark.parametrize("map_name", ["elu", "dpfp-2", "favor"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
+MAPS = ("elu", "dpfp-2", "favor")
+
+
+@pytest.mark.parametrize("rule, normalizer, map_name", covering(RULES, NORMALIZERS, MAPS))
 @pytest.mark.parametrize("backend", TESTED)
 def test_float32(backend, rule, normalizer, map_name):
     for causal in (True, False):
@@ -26,9 +28,7 @@ def test_float32(backend, rule, normalizer, map_name):
                 assert_close(actual, wanted, "float32")
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("map_name", ["elu", "dpfp-2", "favor"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, map_name, dtype", covering(RULES, MAPS, HALVES), ids=str)
 @pytest.mark.parametrize("backend", TESTED)
 def test_half_precision_is_float32_inside(backend, rule, map_name, dtype):
     # But for AMX tiles, whose sums are float32 and whose operands, the features of the keys among them, bfloat16.

@@ -186,6 +186,7 @@ def test_a_recurrent_delta_net_at_the_ends_of_its_functions():
     assert_close(single.double(), expected[0], "float32")
 
 
+@pytest.mark.slow
 @needs_native
 def test_opcheck_of_the_net():
     parts = torch.randn(2, 5, 3, 13, dtype=torch.float64, requires_grad=True)

@@ -27,27 +27,26 @@ def check(case, backend: str, tolerance: str = "operator") -> None:
 )
 @pytest.mark.parametrize("backend", TESTED)
 def test_any_three_choices_with_every_mask(backend, rule, map_name, normalizer, causal):
+    state = map_name in ("elu", "dpfp-2")
     for number, mask in enumerate(MASKS):
-        for state in (False, True):
-            targets = None if causal else (3, 9)[number % 2]
-            check(
-                make(
-                    rule, map_name, normalizer, causal=causal, mask=mask, state=state, targets=targets, seed=number
-                ),
-                backend,
-            )  # fmt: skip
+        targets, state = None if causal else (3, 9)[number % 2], not state
+        check(
+            make(rule, map_name, normalizer, causal=causal, mask=mask, state=state, targets=targets, seed=number),
+            backend,
+        )
 
 
 @pytest.mark.parametrize("rule, causal, length", covering(RULES, [True, False], LENGTHS))
 @pytest.mark.parametrize("backend", TESTED)
 def test_lengths(backend, rule, causal, length):
-    for number, normalizer in enumerate(NORMALIZERS):
+    place = LENGTHS.index(length)
+    for number, normalizer in list(enumerate(NORMALIZERS))[(place // 2 + RULES.index(rule) + causal) % 2 :: 2]:
         mask = MASKS[(length + number) % len(MASKS)]
         targets = None if causal else 4
         check(
             make(
                 rule, "dpfp-1", normalizer, causal=causal, length=length, targets=targets, mask=mask,
-                state=bool((length + number) % 2), batch=2, heads=1, seed=length,
+                state=(place + number // 2) % 2 == 0, batch=2, heads=1, seed=length,
             ),
             backend,
         )  # fmt: skip
@@ -55,7 +54,7 @@ def test_lengths(backend, rule, causal, length):
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
+@pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
 def test_300_positions(backend, rule, normalizer):
     for causal in (True, False):
         case = make(rule, "elu", normalizer, causal=causal, length=300, mask="holes", state=True, batch=2, heads=1)
@@ -81,14 +80,14 @@ def test_odd_sizes(backend, rule, sizes):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", TESTED)
 def test_read_only_and_write_only(backend, rule, sources, targets):
-    for normalizer in NORMALIZERS:
-        for state in (False, True):
-            case = make(
-                rule, "elu", normalizer, causal=False, length=sources, targets=targets, state=state, batch=2, heads=1
-            )
-            check(case, backend)
-            out, _, _ = case.run(backend, return_state=False)
-            assert_close(out, case.expected()[0], "operator")
+    for number, normalizer in enumerate(NORMALIZERS):
+        state = (number + targets + sources) % 2 == 0
+        case = make(
+            rule, "elu", normalizer, causal=False, length=sources, targets=targets, state=state, batch=2, heads=1
+        )
+        check(case, backend)
+        out, _, _ = case.run(backend, return_state=False)
+        assert_close(out, case.expected()[0], "operator")
 
 
 @pytest.mark.parametrize("batch, heads", [(0, 2), (2, 0)])
@@ -136,7 +135,7 @@ def test_strengths_at_their_ends_and_beyond(backend, rule, strength):
 @pytest.mark.parametrize("rule, normalizer, causal", covering(RULES, NORMALIZERS, [True, False]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_return_state_changes_nothing_but_the_state(backend, rule, normalizer, causal):
-    for length in (5, 130):
+    for length in (5, 130) if backend != "reference" else (5,):
         for state in (False, True):
             case = make(rule, "elu", normalizer, causal=causal, length=length, mask="holes", state=state, batch=2)
             out, W, z = case.run(backend, return_state=False)

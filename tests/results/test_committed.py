@@ -43,6 +43,7 @@ def test_a_figure_of_other_records_is_another():
     assert first != second
 
 
+@pytest.mark.slow
 def test_the_command_finds_nothing_to_change():
     command = [sys.executable, "-m", "scripts.results", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
