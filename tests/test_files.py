@@ -115,8 +115,9 @@ def test_what_a_killed_writer_left_goes_with_the_next(tmp_path):
 def stopped(target, program, number):
     """Status, errors, and the seconds that it went on for."""
     target.write_text("old")
-    # A shell in the background starts its commands with SIGINT ignored; a terminal does not.
-    program = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{program}"
+    # A shell in the background starts its commands with SIGINT ignored, and nohup with SIGHUP; a terminal does not.
+    usual = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program = f"{usual}signal.signal(signal.SIGHUP, signal.SIG_DFL)\n{program}"
     command = [sys.executable, "-c", program, target]
     with subprocess.Popen(
         command, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
