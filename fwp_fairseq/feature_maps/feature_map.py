@@ -41,8 +41,8 @@ class FeatureMap(nn.Module):
         products: computes phi(x).phi(y) for all pairs of rows of x and y, (..., L, L'), from x and y themselves, in
             float32 or wider; None if that takes the features.
 
-    The last five are promises of the class that states them. A subclass does not inherit them, because it may compute
-    something else; it has to state them again.
+    ``learned`` and the last four are promises of the class that states them. A subclass does not inherit them, because
+    it may compute something else; it has to state them again.
     """
 
     name: str

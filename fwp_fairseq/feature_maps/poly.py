@@ -18,11 +18,11 @@ class Poly(FeatureMap):
     numbers u = [1, x'], x' = x d_key^-1/4 p^-1/2, with the square roots of their multinomial coefficients as factors,
     so that phi(q).phi(k) = (u_q . u_k)^p. They can be negative.
 
-    Kacham, Mirrokni and Zhong 2024, "PolySketchFormer: Fast Transformers via Sketching Polynomial Kernels", whose
-    degree-4 attention has softmax's quality, and who sketch the features. Here they are exact, which takes narrow
-    heads: 495 for d_key = 8 and p = 4, 153 for d_key = 16 and p = 2.
+    Kacham, Mirrokni and Zhong 2024, "PolySketchFormer: Fast Transformers via Sketching Polynomial Kernels", have the
+    kernel (q.k)^p, and sketch its features. Here they are exact, which takes narrow heads: 495 for d_key = 8 and
+    p = 4, 153 for d_key = 16 and p = 2.
 
-    Cost: the products of all pairs take no more than those of softmax attention. Only a state has d_dot features.
+    Cost: the products of all pairs take d_key multiplications each. Only a state has d_dot features.
     """
 
     name = "poly"

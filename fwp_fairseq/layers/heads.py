@@ -222,11 +222,14 @@ class Heads(nn.Module):
 
     def _features(self, q: Tensor, k: Tensor, run: Run) -> tuple[Tensor, Tensor]:
         """What the site's operator makes of queries and keys, for a fast net that writes by itself."""
-        found = []
-        for x in (self._queries(q), self._keys(k, run.pads)):
-            phi = self.operator_map(x.transpose(1, 2)).transpose(1, 2)
-            found.append(divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi)
-        return found[0], found[1]
+        phi_q, phi_k = self._phi(self._queries(q)), self._phi(self._keys(k, run.pads))
+        if self.normalize_features:
+            phi_q, phi_k = (divide(phi, phi.sum(-1, keepdim=True) + EPS) for phi in (phi_q, phi_k))
+        return phi_q, phi_k
+
+    def _phi(self, x: Tensor) -> Tensor:
+        """The features that the operator's map makes of (B, L, H, width), in this layout, before any normalisation."""
+        return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""

@@ -183,9 +183,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
 
     def _decoded(self, x: Tensor) -> Tensor:
         """What decoding is given: features (B, L, H, d_dot) of a map that the kernels do not know, else x."""
-        if self.decoding.feature_map is not None:
-            return x
-        return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
+        return self._phi(x) if self.decoding.feature_map is None else x
 
     def _decode_by_state(
         self, q, key, key_padding_mask, saved, incremental_state, reads_only: bool, per_head

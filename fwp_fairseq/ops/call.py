@@ -76,8 +76,8 @@ class Call:
 
     @property
     def products(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """How the map computes phi(x).phi(y) without features, if it can."""
-        return getattr(self.feature_map, "products", None)
+        """How the map computes phi(x).phi(y) without features; None if it cannot, or if features are normalised."""
+        return None if self.normalize_features else getattr(self.feature_map, "products", None)
 
     def features(self, x: Tensor) -> Tensor:
         """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), the layout that maps expect."""

@@ -50,7 +50,7 @@ class _Features:
     @classmethod
     def of(cls, x: Tensor, call: Call) -> "_Features":
         x = x.to(call.dtype)
-        if call.products is not None and not call.normalize_features:
+        if call.products is not None:
             return cls(x, call)
         phi = call.features(x)
         if not call.normalize_features:
@@ -75,13 +75,9 @@ class _Features:
     def scaled(self, x: Tensor) -> Tensor:
         return x if self.scale is None else x * self.scale
 
-    @property
-    def has_products(self) -> bool:
-        return self.call.products is not None and self.scale is None
-
     def dot(self, other: "_Features") -> Tensor:
         """All inner products with ``other``, ``(B, H, L, L')``."""
-        if self.has_products:
+        if self.call.products is not None:
             return self.call.products(self.x, other.x)
         gram = self.scaled(self.phi @ other.phi.mT)
         return gram if other.scale is None else gram * other.scale.mT
@@ -237,7 +233,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
     targets, sources, d_dot, d_value = q.x.shape[2], v.shape[2], k.d_dot, v.shape[-1]
-    width = q.x.shape[-1] if q.has_products else d_dot  # numbers that a product of two positions takes
+    width = d_dot if call.products is None else q.x.shape[-1]  # numbers that a product of two positions takes
     gram_is_cheaper = targets * sources * (width + d_value) <= (targets + sources) * d_dot * d_value
     state_needed = call.return_state or not (call.causal or gram_is_cheaper)
     needs_gram = call.causal or call.rule in CORRECTING

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.table import Table, number, over_seeds
 
-from .cells import machine, seeds, signature_notes, spread_note, training_time
+from .cells import machine, signature_notes, spread_note, training
 from .site_rows import ROWS, SITES
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
@@ -27,12 +27,7 @@ TABLES = {
             "heads": lambda record: record["heads"],
             "BLEU": number("bleu", ".2f"),
             "valid BLEU": number("valid_bleu", ".2f"),
-            "valid loss": number("valid_loss", ".3f"),
-            "seeds": seeds,
-            "updates": number("updates", ","),
-            "parameters": number("parameters", ","),
-            **training_time(hours=False),
-            "decoding, seconds": number("decode_seconds", ".0f"),
+            **training(hours=False),
             "machine": machine,
         },
         key=lambda record: (*map(record["sites"].get, SITES), record["heads"], record["updates"], record["parameters"]),

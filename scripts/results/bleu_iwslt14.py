@@ -3,7 +3,7 @@
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 
 from .bleu_vs_d_dot import MEANS, expected, key
-from .cells import d_dot, machine, seeds, signature_notes, spread_note, training_time
+from .cells import d_dot, machine, signature_notes, spread_note, training
 from .paper import published
 from .rows import ROWS_OF_128
 
@@ -43,12 +43,7 @@ TABLES = {
             "published": _published,
             "sacreBLEU": number("bleu", ".2f"),
             "valid BLEU": number("valid_bleu", ".2f"),
-            "valid loss": number("valid_loss", ".3f"),
-            "seeds": seeds,
-            "updates": number("updates", ","),
-            "parameters": number("parameters", ","),
-            **training_time(hours=True),
-            "decoding, seconds": number("decode_seconds", ".0f"),
+            **training(hours=True),
             "machine": machine,
         },
         key=lambda record: (*key(record), record["sites"]),

@@ -6,7 +6,7 @@ from itertools import product
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
 
-from .cells import d_dot, machine, seeds, signature_notes, spread_note, training_time
+from .cells import d_dot, machine, signature_notes, spread_note, training
 from .paper import published
 from .rows import ROWS, Row
 
@@ -112,12 +112,7 @@ def _columns(*, hours: bool) -> dict:
         "BLEU": number("bleu", ".2f"),
         "paper, WMT14 big: BLEU": _paper("test"),
         **(wmt14 | {"paper, WMT14 big: valid BLEU": _paper("valid")} if hours else {}),
-        "valid loss": number("valid_loss", ".3f"),
-        "seeds": seeds,
-        "updates": number("updates", ","),
-        "parameters": number("parameters", ","),
-        **training_time(hours=hours),
-        "decoding, seconds": number("decode_seconds", ".0f"),
+        **training(hours=hours),
         "decoding, peak MiB": number("decode_peak_mib", ",.0f"),
         "machine": machine,
     }

@@ -26,6 +26,18 @@ def training_time(*, hours: bool) -> dict[str, Callable[[dict], object]]:
     return {heading: number("train_seconds", ".1f", scale)}
 
 
+def training(*, hours: bool) -> dict[str, Callable[[dict], object]]:
+    """Returns the columns of a training and of the decoding after it, with their headings."""
+    return {
+        "valid loss": number("valid_loss", ".3f"),
+        "seeds": seeds,
+        "updates": number("updates", ","),
+        "parameters": number("parameters", ","),
+        **training_time(hours=hours),
+        "decoding, seconds": number("decode_seconds", ".0f"),
+    }
+
+
 def spread_note(rows: list[dict]) -> list[str]:
     """Returns what is to be said of several seeds, if there are any."""
     several = any(len(row["seeds"]) > 1 for row in rows)
