@@ -1,4 +1,4 @@
-"""Every row of docs/reliability.md names a test that exists and is not skipped on a CPU."""
+"""Every row of the tables of checks in docs/ names a test that exists and is not skipped on a CPU."""
 
 import ast
 import re
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = re.findall(r"^\|(?! Fault |---).*\|$", (ROOT / "docs/reliability.md").read_text(encoding="utf-8"), re.MULTILINE)
+PAGES = {"reliability": 40, "distributed": 10}  # and how many rows its table has at least
+ROWS = {
+    page: re.findall(r"^\|(?!---).*\|$", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), re.MULTILINE)[1:]
+    for page in PAGES
+}
 # Conditions that hold on no Linux machine with the compiled kernels, which .ci/run requires.
 ELSEWHERE = ("sys.platform != 'linux'",)
 
@@ -31,19 +35,24 @@ def decorators(path: str, name: str) -> str:
     return "\n".join(map(ast.unparse, [*of_file, *functions[0].decorator_list]))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+@pytest.mark.parametrize(
+    "row", [row for rows in ROWS.values() for row in rows], ids=lambda row: row.split("|")[1].strip()
+)
 def test_row_names_a_test_that_runs_on_a_cpu(row, request):
     path, name, parameters = cell(row)
     marks = decorators(path, name)
     for condition in ELSEWHERE:
         marks = marks.replace(f"mark.skipif({condition}", "")
     assert not re.search(r"mark\.(skip|skipif|xfail)\b|needs\('cuda'\)", marks), marks
-    assert not parameters or repr(parameters) in marks, f"{path}::{name} has no parameters {parameters}"
+    assert not parameters or re.search(rf"\b{re.escape(parameters)}\b", marks), (
+        f"{path}::{name} has no parameters {parameters}"
+    )
     # What pytest itself has collected, if it was asked for that test too.
     collected = {item.nodeid for item in request.session.items if item.nodeid.startswith(f"{path}::{name}")}
     wanted = f"{path}::{name}" + (f"[{parameters}]" if parameters else "")
     assert not collected or any(nodeid.startswith(wanted) for nodeid in collected), f"{wanted} is not among {collected}"
 
 
-def test_table_is_whole():
-    assert len(ROWS) > 40 and len(set(ROWS)) == len(ROWS)
+@pytest.mark.parametrize("page", PAGES)
+def test_table_is_whole(page):
+    assert len(ROWS[page]) >= PAGES[page] and len(set(ROWS[page])) == len(ROWS[page])
