@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the tests of the compiled operators under AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of this
-# checkout. Needs g++; compiling takes longer than most of the tests. Usage: scripts/sanitize.sh [pytest arguments], e.g.
-# -k "widths or decoding" to select tests (by default all but those of the PyTorch backend). PYTHON sets the interpreter.
+# checkout and with its .venv, which is set up first if need be. Needs g++; compiling takes longer than most of the
+# tests. Usage: scripts/sanitize.sh [pytest arguments], e.g. -k "widths or decoding" to select tests (by default all but
+# those of the PyTorch backend).
 # scripts/sanitize.sh --fuzz 600 calls the operators for 600 seconds with random arguments instead.
 set -eu
 tests="tests/ops/test_native.py tests/ops/test_native_bf16.py tests/ops/test_recurrence.py tests/ops/test_decoding.py"
@@ -11,8 +12,9 @@ if [ "${1:-}" = --fuzz ]; then
   tests="tests/ops/test_boundary.py"
   shift 2
 fi
-python=${PYTHON:-python}
 root=$(cd "$(dirname "$0")/.." && pwd)
+"$root/scripts/environment.sh"
+python=$root/.venv/bin/python
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r "$root/csrc" "$root/fwp_fairseq" "$root/tests" "$root/setup.py" "$root/pyproject.toml" "$copy"
