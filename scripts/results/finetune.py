@@ -1,14 +1,16 @@
 """The table of scripts/reproduce/finetune_softmax_to_fast_weights."""
 
-from fwp_fairseq.tables.table import Table, number
+from fwp_fairseq.tables.table import Table, number, over_seeds
 
-from .cells import machine, signatures
+from .cells import machine, seeds, signatures, spread_note
 
+_MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
 _TITLES = {
     "softmax": "softmax, as trained",
     "converted": "converted",
     "transferred": "feature maps trained",
     "finetuned": "fine-tuned",
+    "continued": "softmax, trained on",
 }
 
 
@@ -25,7 +27,7 @@ def _title(record: dict) -> str:
 
 
 def _note(rows: list[dict]) -> str:
-    lines = [signatures(rows)] if rows else []
+    lines = [signatures(rows), *spread_note(rows)] if rows else []
     lines += dict.fromkeys(
         f"long: one batch of 10 sentences, each translation of exactly {row['long_length']:,} tokens" for row in rows
     )
@@ -41,21 +43,13 @@ TABLES = {
             "training, seconds": number("train_seconds", ".0f"),
             "BLEU": number("bleu", ".2f"),
             "test set, sentences/s": number("sentences_per_second", ".1f"),
-            "test set, peak MiB": number("peak_mib", ","),
+            "test set, peak MiB": number("peak_mib", ",.0f"),
             "long, tokens/s": number("long_tokens_per_second", ",.0f"),
-            "long, peak MiB": number("long_peak_mib", ","),
-            "seed": lambda r: r["seed"],
+            "long, peak MiB": number("long_peak_mib", ",.0f"),
+            "seeds": seeds,
         },
-        key=lambda r: (
-            r["conversion"],
-            r["seed"],
-            r.get("transfer", 0),
-            r["updates"],
-            machine(r),
-            r["threads"],
-            r["stage"],
-        ),
-        expected=[{"stage": stage} for stage in _TITLES],
+        key=lambda r: (r["conversion"], r.get("transfer", 0), [*_TITLES].index(r["stage"]), r["updates"]),
+        combine=over_seeds(*_MEANS),
         note=_note,
     ),
 }

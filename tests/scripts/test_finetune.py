@@ -49,7 +49,8 @@ TOOLS = {
             write(flag("--output"), "")
             sites = "; ".join(f"{site}: feature-map=elu" for site in ("cross", "decoder", "encoder"))
             print(f"attention: [softmax] -> [{sites}]")
-            print(f"to train it on:\\n  --finetune-from-model {flag('--output')} --arch a --encoder-layers 2")
+            model = "--arch a --encoder-layers 2 --no-cross-attention --fwp-feature-map elu --fwp-decoder-d-dot 8"
+            print(f"to train it on:\\n  --finetune-from-model {flag('--output')} {model}")
         else:
             assert flag("--hypotheses").exists()
             print("\\n" + json.dumps([{"name": "BLEU", "score": 31.4, "signature": "nrefs:1"}], indent=1))
@@ -138,6 +139,20 @@ def test_feature_maps_are_trained_first(root, capsys):
     assert "not run" not in output and "[13/13]" in output
     assert run("--transfer", "8") == 1
     assert "transfer: expected 8, actual 7" in capsys.readouterr().err
+
+
+def test_control_is_softmax_trained_as_long(root, capsys):
+    assert run("--transfer", "7", "--updates", "5", "--control") == 0
+    assert calls(root)[-4:] == ["interactive", "train", *MEASURE[:2]]
+    record = found(root, "continued")
+    command = " ".join(record["train_command"])
+    assert "--finetune-from-model softmax.pt --arch a --encoder-layers 2 --no-cross-attention --fwp-" in command
+    assert "--fwp-feature-map softmax" in command and command.count("--fwp-") == 1 and "--max-update 12 " in command
+    assert record["attention"] == "softmax" and record["updates"] == 2
+    assert "softmax, trained on" in capsys.readouterr().out
+    # A control may be asked for afterwards.
+    assert run("--name", "y") == 0 and run("--name", "y", "--control") == 0
+    assert calls(root)[-3:] == ["train", *MEASURE[:2]]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from . import commands
 from .arguments import HERE, OUT, RECORDS, parse
 from .commands import Recipe
 
-MODELS = ("convert", "transfer", "train")
+MODELS = ("convert", "transfer", "train", "control")
 MEASUREMENTS = ("generate", "bleu", "long")
 # The models whose translations to a given length are measured; the others decode like the last.
 LONG_STAGES = ("softmax", "finetuned")
@@ -188,6 +188,10 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
             train("transfer", "transferred", title, command, recipe.transferred)
         command = commands.train(recipe, converted["train"])
         train("train", "finetuned", f"fine-tune for {recipe.updates} updates", command, recipe.finetuned)
+        if recipe.control:
+            command = commands.control(recipe, converted["train"])
+            title = f"train the softmax model for {recipe.transfer + recipe.updates} updates"
+            train("control", "continued", title, command, recipe.continued)
 
         records = []
         for stage, result in found.items():
@@ -195,7 +199,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
             record |= {
                 "table": "finetune",
                 "stage": stage,
-                "attention": "softmax" if stage == "softmax" else converted["attention"],
+                "attention": "softmax" if stage in ("softmax", "continued") else converted["attention"],
                 "conversion": converted["attention"],
                 "transfer": recipe.transfer,
                 "seed": recipe.seed,
@@ -241,6 +245,7 @@ def run(options) -> None:
         conversion=tuple(options.conversion),
         transfer=options.transfer,
         updates=options.updates,
+        control=options.control,
         seed=options.seed,
         smoke=options.smoke,
         device=tuple(device),

@@ -36,6 +36,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--transfer", type=int, metavar="N", help="updates that train only the feature maps before (default: 0)"
     )
     parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="also train the softmax model on, for as many updates in all, for comparison",
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="for training and conversion (default: 1)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {OUT}, shared with the quickstart")

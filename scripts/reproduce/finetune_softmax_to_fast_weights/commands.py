@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.common.commands import USER_DIR, words_of
+from scripts.common.commands import USER_DIR, flags_of, words_of
 from scripts.data import corpus
 from scripts.quickstart import settings
 
@@ -28,13 +28,15 @@ class Recipe:
     conversion: tuple[str, ...]
     transfer: int
     updates: int
+    control: bool
     seed: int
     smoke: bool
     device: tuple[str, ...]
 
     @property
     def stages(self) -> tuple[str, ...]:
-        return ("softmax", "converted", *(["transferred"] if self.transfer else []), "finetuned")
+        transferred, continued = ["transferred"] * bool(self.transfer), ["continued"] * self.control
+        return ("softmax", "converted", *transferred, "finetuned", *continued)
 
     def folder(self, stage: str) -> Path:
         return self.path / stage
@@ -50,6 +52,10 @@ class Recipe:
     @property
     def finetuned(self) -> Path:
         return self.folder("finetuned") / "checkpoints/checkpoint_last.pt"
+
+    @property
+    def continued(self) -> Path:
+        return self.folder("continued") / "checkpoints/checkpoint_last.pt"
 
     @property
     def subset(self) -> str:
@@ -97,6 +103,13 @@ def train(recipe: Recipe, model: list[str]) -> list[str]:
     if recipe.transfer:
         model = [str(recipe.transferred) if word == str(recipe.converted) else word for word in model]
     return _train(recipe, model, {}, recipe.updates, recipe.finetuned)
+
+
+def control(recipe: Recipe, model: list[str]) -> list[str]:
+    """The command that trains the softmax model for as many updates as the converted model in all."""
+    flags = {flag: value or True for flag, value in flags_of(model).items() if flag and not flag.startswith("--fwp-")}
+    flags |= {"--finetune-from-model": recipe.softmax, "--fwp-feature-map": "softmax"}
+    return _train(recipe, words_of(flags), {}, recipe.transfer + recipe.updates, recipe.continued)
 
 
 def _decode(recipe: Recipe, tool: str, checkpoint: Path, flags: dict) -> list[str]:
