@@ -28,17 +28,22 @@ def train(
     ]
 
 
+def averaged(run: Path) -> Path:
+    """The checkpoint that is decoded."""
+    return run / "checkpoints/average.pt"
+
+
 def average(run: Path, smoke: bool) -> list[str]:
     last = settings.SMOKE_AVERAGE_LAST if smoke else settings.AVERAGE_LAST
     return [
         *("fwp", "average", "--checkpoint-dir", f"{run}/checkpoints", "--last", str(last)),
-        *("--output", f"{run}/checkpoints/average.pt"),
+        *("--output", str(averaged(run))),
     ]
 
 
-def _model(data: Path, run: Path, device: list[str]) -> list[str]:
+def _model(data: Path, checkpoint: Path, device: list[str]) -> list[str]:
     return [
-        *(f"{data}/bin", *USER_DIR, "--path", f"{run}/checkpoints/average.pt"),
+        *(f"{data}/bin", *USER_DIR, "--path", str(checkpoint)),
         *("--source-lang", "en", "--target-lang", "de"),
         *("--bpe", "sentencepiece", "--sentencepiece-model", f"{data}/{corpus.SENTENCEPIECE}"),
         *[flag for flag in device if flag == "--cpu"],
@@ -47,7 +52,7 @@ def _model(data: Path, run: Path, device: list[str]) -> list[str]:
 
 def generate(data: Path, run: Path, smoke: bool, device: list[str]) -> list[str]:
     return [
-        *("fairseq-generate", *_model(data, run, device)),
+        *("fairseq-generate", *_model(data, averaged(run), device)),
         *("--gen-subset", "test1" if smoke else "test"),
         *words_of(settings.DECODING | (settings.SMOKE_DECODING if smoke else {})),
         *("--num-workers", "0", "--log-format", "none", "--results-path", f"{run}/generate"),
@@ -69,10 +74,11 @@ def bleu(data: Path, run: Path, smoke: bool) -> list[str]:
     ]
 
 
-def interactive(data: Path, run: Path, device: list[str]) -> str:
+def interactive(data: Path, checkpoint: Path, device: list[str]) -> str:
+    """The shell line that translates a sentence; ``device`` may be any command with the device's flags."""
     words = [
         "fairseq-interactive",
-        *_model(data, run, device),
+        *_model(data, checkpoint, device),
         "--beam",
         str(settings.DECODING["--beam"]),
     ]

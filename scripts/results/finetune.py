@@ -1,4 +1,4 @@
-"""The table of scripts/reproduce/finetune_softmax_to_fast_weights."""
+"""The tables of scripts/reproduce/finetune_softmax_to_fast_weights."""
 
 from fwp_fairseq.tables.table import Table, number, over_seeds
 
@@ -35,7 +35,7 @@ def _note(rows: list[dict]) -> str:
 
 
 TABLES = {
-    "finetune": Table(
+    name: Table(
         columns={
             "model": _title,
             "attention": _attention,
@@ -51,5 +51,7 @@ TABLES = {
         key=lambda r: (r["conversion"], r.get("transfer", 0), [*_TITLES].index(r["stage"]), r["updates"]),
         combine=over_seeds(*_MEANS),
         note=_note,
-    ),
+    )
+    # The conversion of other checkpoints, and of the quickstart's.
+    for name in ("finetune", "quickstart-converted")
 }

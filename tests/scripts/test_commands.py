@@ -55,7 +55,8 @@ def test_checkpoints_to_average_are_kept():
 
 
 def test_variants_have_folders_of_their_own():
-    lines = (["--baseline"], ["--smoke"], ["--smoke", "--baseline"], ["--seed", "2"], [], ["--name", "x", "--", "--a"])
-    names = [arguments.parse(line).name for line in lines]
-    assert names == ["baseline", "smoke", "smoke-baseline", "dpfp-seed2", "dpfp", "x"]
+    scratch = "--from-scratch"
+    lines = (["--baseline"], ["--smoke"], ["--smoke", "--baseline"], [scratch, "--seed", "2"], [scratch], [])
+    names = [arguments.parse(line).name for line in (*lines, ["--name", "x", "--", "--a"])]
+    assert names == ["baseline", "smoke-finetune", "smoke-baseline", "dpfp-seed2", "dpfp", "finetune", "x"]
     assert arguments.parse(["--name", "x", "--", "--lr", "1", "--smoke"]).train_flags == ["--lr", "1", "--smoke"]

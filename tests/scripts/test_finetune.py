@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from scripts.data import corpus
-from scripts.reproduce.finetune_softmax_to_fast_weights import arguments
+from scripts.quickstart import model
+from scripts.reproduce.finetune_softmax_to_fast_weights import arguments, stages
 from tests.scripts.recipe_runs import made
 
 recipe = importlib.import_module("scripts.reproduce.finetune_softmax_to_fast_weights.__main__")
-quickstart = importlib.import_module("scripts.quickstart.__main__")
 
 # Each tool notes in the file `calls` that it ran. The environment variable FAKE controls the tools.
 TOOLS = {
@@ -83,7 +83,7 @@ def root(fake_root, monkeypatch):
         return {}
 
     monkeypatch.setattr(corpus, "make", make)
-    monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
+    monkeypatch.setattr(model, "device", lambda cpu: ["--cpu"])
     (fake_root / "softmax.pt").write_text("")
     return fake_root
 
@@ -102,6 +102,7 @@ def calls(root):
 
 MEASURE = ["generate", "bleu", "interactive"]
 ALL = ["preprocess", *MEASURE, "convert", *MEASURE[:2], "train", *MEASURE]
+TRANSFERRED = [*ALL[:-4], "train", *MEASURE[:2], *ALL[-4:]]
 
 
 def found(root, stage):
@@ -126,7 +127,7 @@ def test_three_stages_are_measured(root, capsys):
 
 def test_feature_maps_are_trained_first(root, capsys):
     assert run("--transfer", "7") == 0
-    assert calls(root) == ["preprocess", *MEASURE, "convert", *MEASURE[:2], "train", *MEASURE[:2], "train", *MEASURE]
+    assert calls(root) == TRANSFERRED
     transferred, finetuned = (found(root, stage) for stage in ("transferred", "finetuned"))
     first, second = (" ".join(record["train_command"]) for record in (transferred, finetuned))
     assert "--criterion attention_transfer" in first and "--label-smoothing" not in first
@@ -222,17 +223,18 @@ def test_without_a_checkpoint_the_quickstart_s_baseline_is_trained(root, monkeyp
 
     def baseline(options):
         asked.append((options.attention, options.smoke, options.seed, options.out))
-        corpus.prepare(recipe.Steps(2), options.out / "data")
+        corpus.prepare(stages.Steps(2), options.out / "data")
         path = options.out / options.name / "checkpoints/average.pt"
         path.parent.mkdir(parents=True)
         path.write_text("")
 
-    monkeypatch.setattr(quickstart, "quickstart", baseline)
+    monkeypatch.setattr(model, "train_and_score", baseline)
     assert recipe.main(["--smoke", "--out", "there", "--seed", "3"]) == 0
     ((attention, smoke, seed, out),) = asked
     assert (attention, smoke, seed, str(out)) == ("baseline", True, 3, "there")
-    assert calls(root) == ALL
-    assert (root / "there/smoke-finetune-seed3/finetuned/record.json").exists()
+    assert calls(root) == TRANSFERRED
+    record = json.loads((root / "there/smoke-finetune-seed3/finetuned/record.json").read_text())
+    assert record["table"] == "quickstart-converted" and record["transfer"] == 30
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import pytest
 
 from scripts.common import commands, process, program
 from scripts.data import corpus, multi30k
-from scripts.quickstart import settings
+from scripts.quickstart import arguments, model, settings
 from tests.scripts.recipe_runs import calls, ends, hanging
 
 quickstart = importlib.import_module("scripts.quickstart.__main__")
+SCRATCH = ["--from-scratch"]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def root(fake_root, monkeypatch):
         return {}
 
     monkeypatch.setattr(corpus, "make", make)
-    monkeypatch.setattr(quickstart, "device", lambda cpu: ["--cpu"])
+    monkeypatch.setattr(model, "device", lambda cpu: ["--cpu"])
     return fake_root
 
 
@@ -37,7 +38,7 @@ ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]
 
 
 def test_whole_run_leaves_translations_and_a_record(root, capsys):
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL
     run = root / "runs/quickstart/dpfp"
     assert (run / "translations.de").read_text() == "".join(f"satz {i}\n" for i in range(1000))
@@ -54,16 +55,32 @@ def test_whole_run_leaves_translations_and_a_record(root, capsys):
 
 
 def test_second_run_does_nothing_and_says_so(root, capsys):
-    quickstart.main([])
+    quickstart.main(SCRATCH)
     calls(root)
     capsys.readouterr()
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     output = capsys.readouterr().out
     assert calls(root) == [] and output.count("already done") == 6 and "31.40" in output
 
 
+def test_the_softmax_model_is_converted_by_default(root, monkeypatch):
+    asked = []
+    monkeypatch.setattr(quickstart.stages, "run", asked.append)
+    assert quickstart.main(["--smoke", "--seed", "2", "--cpu", "--out", "there"]) == 0
+    (options,) = asked
+    assert (options.name, options.seed, str(options.out)) == ("smoke-finetune-seed2", 2, "there")
+    assert options.smoke and options.cpu and not options.record and options.checkpoint is None
+    assert options.command[0] == "scripts/quickstart.sh" and "hedgehog" in options.conversion
+
+
+def test_baseline_and_from_scratch_exclude_each_other(capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse(["--baseline", "--from-scratch"])
+    assert "--from-scratch: not allowed with argument --baseline" in capsys.readouterr().err
+
+
 def test_data_is_shared_by_the_variants(root):
-    quickstart.main([])
+    quickstart.main(SCRATCH)
     calls(root)
     assert quickstart.main(["--baseline"]) == 0
     assert calls(root) == ALL[1:]
@@ -72,10 +89,10 @@ def test_data_is_shared_by_the_variants(root):
 def test_record_is_appended_on_request(root, checkout, capsys):
     for dirty in (True, None):
         checkout(dirty)
-        assert quickstart.main(["--record"]) == 1 and calls(root) == []
+        assert quickstart.main([*SCRATCH, "--record"]) == 1 and calls(root) == []
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
     checkout(False)
-    assert quickstart.main(["--record"]) == 0
+    assert quickstart.main([*SCRATCH, "--record"]) == 0
     assert quickstart.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
     assert [json.loads(line)["feature_map"] for line in lines] == ["dpfp", "softmax"]
@@ -83,14 +100,14 @@ def test_record_is_appended_on_request(root, checkout, capsys):
 
 def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "fail in epoch 2")
-    assert quickstart.main([]) == 1
+    assert quickstart.main(SCRATCH) == 1
     error = capsys.readouterr().err
     assert "fairseq-train failed (exit status 1)" in error and "RuntimeError: pretended" in error
     assert "runs/quickstart/dpfp/train.log" in error
     calls(root)
 
     monkeypatch.delenv("FAKE")
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[1:]
     assert "resuming from runs/quickstart/dpfp/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
     # Only the missing epochs were trained, and the log holds both sessions.
@@ -108,7 +125,7 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     """The tool has written half of its file; the training's stage is in test_reproduce.py."""
     monkeypatch.setenv("FAKE", f"hang in {tool}")
     monkeypatch.setenv("FAKE_IN", of)
-    running = multiprocessing.get_context("fork").Process(target=quickstart.main, args=([],))
+    running = multiprocessing.get_context("fork").Process(target=quickstart.main, args=(SCRATCH,))
     running.start()
     tool = hanging(root)
     running.kill()
@@ -116,7 +133,7 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     assert ends(tool) and calls(root) == ALL[: stage + 1]
 
     monkeypatch.delenv("FAKE")
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[stage:]
     run = root / "runs/quickstart/dpfp"
     assert len((run / "translations.de").read_text().splitlines()) == 1000
@@ -124,11 +141,11 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
 
 
 def test_lost_checkpoints_are_trained_again(root):
-    quickstart.main([])
+    quickstart.main(SCRATCH)
     calls(root)
     for path in (root / "runs/quickstart/dpfp/checkpoints").iterdir():
         path.unlink()
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[1:]
     assert (root / "runs/quickstart/dpfp/train.log").read_text().count("num. shared") == 1
 
@@ -143,34 +160,37 @@ def test_changed_training_is_refused_and_touches_nothing(root, capsys):
 
 
 def test_changed_corpus_settings_are_refused(root, monkeypatch, capsys):
-    quickstart.main([])
+    quickstart.main(SCRATCH)
     calls(root)
     monkeypatch.setattr(corpus, "VOCABULARY", 8000)
-    assert quickstart.main([]) == 1
+    assert quickstart.main(SCRATCH) == 1
     assert calls(root) == []
     assert "vocabulary: expected 8000, actual 4000" in capsys.readouterr().err
 
 
 def test_changed_decoding_is_decoded_and_scored_again(root, monkeypatch):
-    quickstart.main([])
+    quickstart.main(SCRATCH)
     calls(root)
     monkeypatch.setitem(settings.DECODING, "--beam", 5)
-    assert quickstart.main([]) == 0
+    assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ["fairseq-generate", "fwp"]
 
 
 def test_missing_translations_are_an_error(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "drop")
-    assert quickstart.main([]) == 1
+    assert quickstart.main(SCRATCH) == 1
     assert "expected 1000 translations, actual 999" in capsys.readouterr().err
     assert not (root / "runs/quickstart/dpfp/translations.de").exists()
 
 
-@pytest.mark.parametrize("options", [[], ["--smoke"]], ids=["whole", "smoke"])
+@pytest.mark.parametrize("options", [SCRATCH, [*SCRATCH, "--smoke"]], ids=["whole", "smoke"])
 def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
     assert quickstart.main(options) == 1
-    assert f"{'smoke' if options else 'dpfp'}: the training loss is not finite" in capsys.readouterr().err
+    assert (
+        f"{'smoke-dpfp' if '--smoke' in options else 'dpfp'}: the training loss is not finite"
+        in capsys.readouterr().err
+    )
     assert "fairseq-generate" not in calls(root)
 
 
@@ -179,7 +199,7 @@ def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsy
         raise multi30k.DataError("Multi30k is not on this machine")
 
     monkeypatch.setattr(corpus, "make", make)
-    assert quickstart.main([]) == 1
+    assert quickstart.main(SCRATCH) == 1
     assert capsys.readouterr().err == "error: Multi30k is not on this machine\n"
 
 
@@ -204,11 +224,12 @@ sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
 from scripts.common import commands, process
 from scripts.data import corpus
 quickstart = importlib.import_module("scripts.quickstart.__main__")
+SCRATCH = ["--from-scratch"]
 commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
-quickstart.device = lambda cpu: ["--cpu"]
+quickstart.model.device = lambda cpu: ["--cpu"]
 corpus.make = lambda data, say: {{}}
 corpus.outputs = lambda data: []
-sys.exit(quickstart.main([]))
+sys.exit(quickstart.main(["--from-scratch"]))
 """
     environment = {**os.environ, "FAKE": "hang after epoch 1"}
     with subprocess.Popen(
