@@ -33,8 +33,8 @@
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
-// A token costs less in short chunks, whose triangles are small; but each chunk reads and writes the state. 48 and 64 are
-// slower than 32 for heads of 16 to 64 and d_dot of 16 to 512.
+// A token costs less in short chunks, whose triangles are small; but each chunk reads and writes the state. 48 and 64
+// are slower than 32 for heads of 16 to 64 and d_dot of 16 to 512.
 constexpr idx longest_chunk = 128, short_chunk = 32;
 constexpr idx longest_grouped = 64;  // up to this length features are made in groups that stay in the first-level cache
 constexpr idx feature_group = 64;
