@@ -33,7 +33,9 @@
 //
 // Scratch belongs to the thread that runs the head; nothing is shared, so results do not depend on the threads.
 
-constexpr idx longest_chunk = 128, short_chunk = 64;
+// A token costs less in short chunks, whose triangles are small; but each chunk reads and writes the state. 48 and 64
+// are slower than 32 for heads of 16 to 64 and d_dot of 16 to 512.
+constexpr idx longest_chunk = 128, short_chunk = 32;
 constexpr idx longest_grouped = 64;  // up to this length features are made in groups that stay in the first-level cache
 constexpr idx feature_group = 64;
 
@@ -43,12 +45,14 @@ template <class T> struct Plan {
   idx narrow, wide;
   bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
   bool writes_state;         // somebody needs the state after the last chunk
+  bool lone_z;               // z is alone in its vector of wide rows
 
   explicit Plan(const Call<T>& c) {
     constexpr idx lanes = width<T>;
     causal = c.causal;
     narrow = round_up(c.d_value, lanes);
     wide = round_up(c.d_value + (c.normalize_output ? 1 : 0), lanes);
+    lone_z = c.normalize_output && narrow == c.d_value;
     chunk = c.sources <= longest_chunk ? c.sources : short_chunk;
     chunks = c.sources <= longest_chunk ? 1 : (c.sources + chunk - 1) / chunk;
     const bool given = c.W != nullptr;
@@ -304,8 +308,7 @@ template <class T> struct Head {
       if (decays)
         for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
       if (has_W) {
-        product<false>(count, plan.wide, c.d_dot, tokens(k), W, plan.wide, Y, plan.wide);
-        scale_rows(count, k.scale, Y, plan.wide);
+        read_from(k, W, Y);
         for (idx i = 0; unweighed_Y && i < count * plan.wide; ++i) unweighed_Y[i] = Y[i];
         if (decays) scale_rows(count, left, Y, plan.wide);
       }
@@ -353,16 +356,56 @@ template <class T> struct Head {
   // to += (features of s)^T what, or = where !add. `what` (wide rows) is scaled with s in place.
   void write(const Side<T>& s, T* what, T* to, bool add) const {
     scale_rows(s.tokens, s.scale, what, plan.wide);
-    if (add) product<true>(c.d_dot, plan.wide, s.tokens, features(s), what, plan.wide, to, plan.wide);
-    else product<false>(c.d_dot, plan.wide, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    const idx columns = plan.lone_z ? plan.narrow : plan.wide;
+    if (add) product<true>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    else product<false>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    if (plan.lone_z) write_z(s, what, to, add);
+  }
+
+  // A column that is alone in its vector would cost a product as much as a whole vector of columns. Behind it rows hold
+  // zeros.
+  void write_z(const Side<T>& s, const T* what, T* to, bool add) const {
+    T column[longest_chunk], found[width<T>];
+    for (idx t = 0; t < s.padded; ++t) column[t] = t < s.tokens ? what[t * plan.wide + c.d_value] : T(0);
+    for (idx first = 0; first < c.d_dot; first += width<T>) {
+      const idx count = first + width<T> < c.d_dot ? width<T> : c.d_dot - first;
+      Vec<T> sum[width<T>] = {};
+      for (idx r = 0; r < count; ++r)
+        for (idx t = 0; t < s.padded; t += width<T>) sum[r] += load(s.phi + (first + r) * s.ld + t) * load(column + t);
+      store(found, sum_of_rows<T>(sum));
+      for (idx r = 0; r < count; ++r) {
+        T* z = to + (first + r) * plan.wide + c.d_value;
+        put_z(z, add ? *z + found[r] : found[r]);
+      }
+    }
+  }
+  void read_z(const Side<T>& s, const T* from, T* to) const {
+    T found[longest_chunk];
+    for (idx t = 0; t < s.padded; t += width<T>) {
+      Vec<T> sum[4] = {};  // several, as with one each addition would wait for the last
+      idx i = 0;
+      for (; i + 4 <= c.d_dot; i += 4)
+        for (int r = 0; r < 4; ++r)
+          sum[r] += load(s.phi + (i + r) * s.ld + t) * splat(from[(i + r) * plan.wide + c.d_value]);
+      for (; i < c.d_dot; ++i) sum[0] += load(s.phi + i * s.ld + t) * splat(from[i * plan.wide + c.d_value]);
+      store(found + t, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    for (idx t = 0; t < s.tokens; ++t) put_z(to + t * plan.wide + c.d_value, found[t]);
+  }
+  static void put_z(T* to, T z) {
+    Vec<T> row{};
+    row[0] = z;
+    store(to, row);
   }
 
   // ---- reading ----
 
-  // to = Q W, wide.
-  void read_state(T* to) const {
-    product<false>(q.tokens, plan.wide, c.d_dot, tokens(q), W, plan.wide, to, plan.wide);
-    scale_rows(q.tokens, q.scale, to, plan.wide);
+  // to = (scaled features of s) state, wide.
+  void read_from(const Side<T>& s, const T* state, T* to) const {
+    const idx columns = plan.lone_z ? plan.narrow : plan.wide;
+    product<false>(s.tokens, columns, c.d_dot, tokens(s), state, plan.wide, to, plan.wide);
+    if (plan.lone_z) read_z(s, state, to);
+    scale_rows(s.tokens, s.scale, to, plan.wide);
   }
   // The weight that W has for target t.
   T share(idx t, bool from_gram) const {
@@ -393,7 +436,7 @@ template <class T> struct Head {
     const idx count = q.tokens;
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     if (has_W) {
-      read_state(N);
+      read_from(q, W, N);
       if (decays && from_gram)
         for (idx t = 0; t < count; ++t)
           for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
@@ -565,6 +608,16 @@ template <class T> struct HeadBackward : Head<T> {
       store(dP + i * lda + j, x);
     }
   }
+  T dot_values(const T* a, const T* b, idx t) const {  // of row t, without z's column
+    a += t * plan.wide;
+    b += t * plan.wide;
+    Vec<T> sum{};
+    idx j = 0;
+    for (; j + width<T> <= c.d_value; j += width<T>) sum += load(a + j) * load(b + j);
+    T total = sum_of_lanes<T>(sum);
+    for (; j < c.d_value; ++j) total += a[j] * b[j];
+    return total;
+  }
   T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
     const auto lane = lane_numbers<T>();
     Vec<T> sum{};
@@ -581,7 +634,7 @@ template <class T> struct HeadBackward : Head<T> {
     for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
     const bool decayed = decays && from_gram;
     const bool reads_old = has_W && (c.normalize_output || decayed);
-    if (reads_old) Base::read_state(old);
+    if (reads_old) Base::read_from(q, W, old);
     if (has_W && c.normalize_output)
       for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
     if (from_gram) Base::read_gram(unmasked);
@@ -592,11 +645,8 @@ template <class T> struct HeadBackward : Head<T> {
         const T inverse = denominator[t] == 0 ? T(0) : 1 / denominator[t];
         denominator[t] = inverse;
         T total = 0;  // dN.N, so far only the part read from W
-        for (idx j = 0; j < c.d_value; ++j) {
-          T& g = dN[t * plan.wide + j];
-          g *= inverse;
-          if (has_W) total += g * old[t * plan.wide + j];
-        }
+        for (idx j = 0; j < c.d_value; ++j) dN[t * plan.wide + j] *= inverse;
+        if (has_W) total = dot_values(dN, old, t);
         seen[t] = Base::share(t, from_gram) * total;
       }
     if (from_gram) pair_gradient(dN, q.padded, plan.causal);
@@ -611,12 +661,13 @@ template <class T> struct HeadBackward : Head<T> {
       if (from_gram) shift_row(i, last, shift);
     }
     if (decayed) mask_backward(count);
-    for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     if (has_W) {
       turn(dN, count, across);
-      product<true>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
+      product<false>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
       for (idx t = 0; decayed && t < count; ++t)
         for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
+    } else {
+      for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
     }
     if (from_gram) gram_backward(count);
     store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
@@ -725,11 +776,8 @@ template <class T> struct HeadBackward : Head<T> {
     const T* Z = dU;
     Base::load_rows(c.v, t0, count, true, V);
     for (idx t = 0; t < count; ++t) {
-      T dbeta = 0, drate = 0;
-      for (idx j = 0; j < c.d_value; ++j) {
-        dbeta += Z[t * plan.wide + j] * V[t * plan.wide + j];
-        drate -= Z[t * plan.wide + j] * Y[t * plan.wide + j];
-      }
+      T dbeta = dot_values(Z, V, t);
+      const T drate = -dot_values(Z, Y, t);
       pull[t] = 0;
       if (!c.normalize_output) {
         dbeta += drate;
@@ -814,12 +862,11 @@ template <class T> struct HeadBackward : Head<T> {
       Base::load_chunk(t0, count);
       for (idx t = 0; t < count; ++t) seen_by_keys[t] = seen[t];
       turn(U, count, U_across);
-      for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
       if (has_dW) {
-        product<false>(count, plan.wide, c.d_dot, Base::tokens(k), dW, plan.wide, dU, plan.wide);
-        Base::scale_rows(count, k.scale, dU, plan.wide);
-        product<true>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
+        Base::read_from(k, dW, dU);
+        product<false>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
       } else {
+        for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
         for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
       }
       if (decays) write_decay_backward(count);

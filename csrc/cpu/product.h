@@ -23,14 +23,15 @@ template <int R, int N, class T> struct Tile {
     for (int r = 0; r < R; ++r)
       for (int n = 0; n < N; ++n) store(to + r * ld + n * width<T>, c[r][n]);
   }
-  // c += A(:, 0..count) B(0..count, :)
+  // c += A(:, 0..count) B(0..count, :), of the columns in the vectors from `first` to before `end`.
+  template <int first = 0, int end = N>
   FWP_INLINE void add(const T* a, idx row, idx col, const T* b, idx ldb, idx count) {
     for (idx k = 0; k < count; ++k, a += col, b += ldb) {
       Vec<T> x[N];
-      for (int n = 0; n < N; ++n) x[n] = load(b + n * width<T>);
+      for (int n = first; n < end; ++n) x[n] = load(b + n * width<T>);
       for (int r = 0; r < R; ++r) {
         const Vec<T> s = splat(a[r * row]);
-        for (int n = 0; n < N; ++n) c[r][n] += s * x[n];
+        for (int n = first; n < end; ++n) c[r][n] += s * x[n];
       }
     }
   }
@@ -77,14 +78,25 @@ template <bool Add, Band band = Band::full, class T>
 void product(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
-    const idx first = band == Band::lower ? (j < K ? j : K) : 0;
-    const idx end = j + NV * width<T>;
-    const idx last = band == Band::upper ? (end < K ? end : K) : K;
+    // In a band, the diagonal meets the vectors of a tile one after the other: edge(v) is the first k beside vector v.
+    const auto edge = [&](int v) FWP_INLINE_LAMBDA { return j + v * width<T> < K ? j + v * width<T> : K; };
     for_row_tiles(0, M, [&](auto r, idx i) FWP_INLINE_LAMBDA {
       Tile<decltype(r)::value, NV, T> tile;
       if (Add) tile.read(C + i * ldc + j, ldc);
       else tile.zero();
-      tile.add(A.p + i * A.row + first * A.col, A.row, A.col, B + first * ldb + j, ldb, last - first);
+      const auto add = [&](auto from, auto to, idx first, idx last) FWP_INLINE_LAMBDA {
+        tile.template add<from, to>(A.p + i * A.row + first * A.col, A.row, A.col, B + first * ldb + j, ldb,
+                                    last - first);
+      };
+      if constexpr (band == Band::upper) {
+        add(Int<0>{}, n, 0, edge(1));
+        unroll<NV - 1>([&](auto v) FWP_INLINE_LAMBDA { add(Int<v + 1>{}, n, edge(v + 1), edge(v + 2)); });
+      } else if constexpr (band == Band::lower) {
+        unroll<NV - 1>([&](auto v) FWP_INLINE_LAMBDA { add(Int<0>{}, Int<v + 1>{}, edge(v), edge(v + 1)); });
+        add(Int<0>{}, n, edge(NV - 1), K);
+      } else {
+        add(Int<0>{}, n, 0, K);
+      }
       tile.write(C + i * ldc + j, ldc);
     });
   });

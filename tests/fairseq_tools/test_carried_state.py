@@ -28,6 +28,7 @@ TRAINING = [
     *("--log-format", "json", "--log-interval", 1, "--no-progress-bar", "--no-epoch-checkpoints"),
 ]
 NO_POSITIONS = ["--no-token-positional-embeddings"]
+MODELS = [MODEL + NO_POSITIONS, TRANSFORMER_XL]
 UPDATES = 12
 
 
@@ -55,7 +56,7 @@ def train(tools):
     return run
 
 
-@pytest.fixture(scope="module", params=[MODEL + NO_POSITIONS, TRANSFORMER_XL], ids=lambda model: model[1])
+@pytest.fixture(scope="module", params=MODELS, ids=lambda model: model[1])
 def whole(request, train):
     """Trains an epoch of nine updates of two batches and part of another one, with validation in between.
 
@@ -300,27 +301,31 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def test_two_processes_are_one(tools, train):
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[1])
+def test_two_processes_are_one(tools, train, model):
     """Each process has half of the rows; a checkpoint of both in mid-epoch holds all of them."""
+    one, two = (f"{number}-{model[1]}" for number in ("one", "two"))
     flags = ("--dropout", 0, "--adam-eps", 1e-2, "--disable-validation")
-    train("stream-one", *flags, "--max-update", 3).ok()
+    train(one, *flags, "--max-update", 3, model=model).ok()
     port = free_port()
     processes = [
-        *("chars", *tools.user_dir, *MODEL, *NO_POSITIONS, *TASK, *TRAINING, *flags, "--batch-size", 2),
-        *("--max-update", 3, "--save-dir", "stream-two"),
+        *("chars", *tools.user_dir, *model, *TASK, *TRAINING, *flags, "--batch-size", 2),
+        *("--max-update", 3, "--save-dir", two),
         *("--distributed-world-size", 2, "--distributed-init-method", f"tcp://localhost:{port}"),
         *("--distributed-no-spawn", "--distributed-rank"),
     ]
     for result in tools.run_together([("train", [*processes, rank]) for rank in range(2)]):
         result.ok()
-    one, two = saved(tools, "stream-one"), saved(tools, "stream-two")
-    assert_equal(two["model"], one["model"], 1e-5)
-    assert_equal(weights(two), weights(one), 1e-4)
+    expected, found = saved(tools, one), saved(tools, two)
+    assert_equal(found["model"], expected["model"], 1e-5)
+    assert_equal(weights(found), weights(expected), 1e-4)
 
     # The same streams go on in another number of processes.
-    train("stream-two", *flags, "--max-update", 5).ok()
-    train("stream-one", *flags, "--max-update", 5).ok()
-    assert_equal(saved(tools, "stream-two")["model"], saved(tools, "stream-one")["model"], 1e-5)
+    for folder in (one, two):
+        train(folder, *flags, "--max-update", 5, model=model).ok()
+    expected, found = saved(tools, one), saved(tools, two)
+    assert_equal(found["model"], expected["model"], 1e-5)
+    assert_equal(weights(found), weights(expected), 1e-4)
 
 
 @pytest.mark.parametrize(

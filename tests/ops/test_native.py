@@ -176,6 +176,16 @@ def test_widths(name, sizes):
         compare(rule, x, state=True, feature_map=build(feature_map, d_key), normalize_features=True)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("causal", [True, False])
+def test_values_that_fill_whole_vectors(rule, causal):
+    """The sum of the keys is then alone in a vector of the state, and written and read by itself."""
+    feature_map = ("dpfp", {"nu": 1})
+    x = make_inputs(rule, 150, 150, B=1, d_key=9, d_value=16, feature_map=feature_map, state=True)
+    options = dict(causal=causal, normalize_features=True, normalize_output=True)
+    compare(rule, x, state=True, feature_map=build(feature_map, 9), **options)
+
+
 @pytest.mark.parametrize("length", [10, 32, 128, 300])
 @pytest.mark.parametrize("rule", RULES)
 def test_single_precision(rule, length):
