@@ -26,9 +26,9 @@ convert), trains its feature maps alone until they attend as softmax did, and fi
 BLEU on Multi30k test_2016_flickr at each of these stages, and the speed and memory of decoding before and after, on the
 test set and with long outputs.
 
-  run.sh                                      Hedgehog, d_dot 128, in decoder self-attention, whose cost grows with length
+  run.sh                                     Hedgehog, d_dot 128, in the decoder's self-attention alone
   run.sh --name all --transfer 150 -- --fwp-feature-map hedgehog --fwp-d-dot 128
-  run.sh --name decoder -- --fwp-feature-map dpfp --fwp-d-dot 192 --fwp-encoder-feature-map softmax
+  run.sh --name dpfp -- --fwp-feature-map dpfp --fwp-d-dot 192 --fwp-encoder-feature-map softmax
   run.sh --name delta -- --fwp-feature-map dpfp --fwp-d-dot 96 --fwp-update-rule delta
 
 The flags after -- are passed to fwp convert instead of {" ".join(CONVERSION)}; then there are no
