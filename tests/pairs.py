@@ -1,5 +1,6 @@
 """Makes small grids of tests that cover every pair (or triple) of options instead of every combination."""
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterable
 
@@ -7,15 +8,23 @@ from collections.abc import Callable, Iterable
 def choose(rows: Iterable, features: Callable[[object], set]) -> list:
     """Returns some of the rows, which together have all features that the rows have.
 
-    The result is deterministic: each step takes the first row that has most of what is still missing. Cost: the number
-    of rows for each row that is taken.
+    The result is deterministic: each step takes the first row that has most of what is still missing. What a row adds
+    never grows, so a row is looked at again only if it was better than all others before.
     """
-    found = {row: features(row) for row in rows}
-    missing = set().union(*found.values())
+    found = [(row, features(row)) for row in rows]
+    missing = set().union(*(own for _, own in found))
+    waiting = [(-len(own), number) for number, (_, own) in enumerate(found)]  # the best first; too good rather than not
+    heapq.heapify(waiting)
     taken = []
     while missing:
-        taken.append(max(found, key=lambda row: len(found[row] & missing)))
-        missing -= found[taken[-1]]
+        before, number = heapq.heappop(waiting)
+        row, own = found[number]
+        adds = len(own & missing)
+        if adds == -before:
+            taken.append(row)
+            missing -= own
+        else:
+            heapq.heappush(waiting, (-adds, number))
     return taken
 
 
