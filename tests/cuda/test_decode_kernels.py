@@ -14,6 +14,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from tests.cuda.decode_kernels import Shim
 from tests.maps import MAPS
+from tests.ops.cases import OPCHECKS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
 
@@ -28,7 +29,6 @@ ALL_RULES = (*RULES, "gated")
 # elsewhere).
 LIMITS = {torch.float16: CUDA["float16"].values, torch.bfloat16: 3.5e-3, torch.float32: CUDA["float32"].values}
 
-OPCHECKS = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
 DPFP = ("dpfp", {"nu": 2})
 
 

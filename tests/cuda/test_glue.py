@@ -10,9 +10,9 @@ from torch import Tensor
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import native_cuda
-from tests.cuda.test_decode_kernels import OPCHECKS
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
 from tests.cuda.test_segments import mask
+from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")

@@ -18,6 +18,8 @@ MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor")
 MASKS = ("none", "left", "right", "holes", "empty-row")
 OPERATORS = {rule: getattr(ops, f"{rule}_rule") for rule in RULES}
 D_KEY, D_VALUE = 3, 5
+# What torch.library.opcheck does.
+OPCHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
 def feature_map(name: str, d_key: int = D_KEY):

@@ -11,6 +11,7 @@ from fwp_fairseq.ops import RULES, STRENGTHS, backends
 from fwp_fairseq.ops import native as operators
 from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
+from tests.ops.cases import OPCHECKS
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
 from tests.requirements import missing
@@ -427,16 +428,16 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
 
 @pytest.mark.slow
 @pytest.mark.needs("native")
-@pytest.mark.parametrize("writes, state", [(True, True), (False, False)])
-@pytest.mark.parametrize("rule", operators.RULES)
-def test_opcheck(rule, writes, state):
-    arguments = raw_arguments(rule, writes, state)
-    torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()))
+@pytest.mark.parametrize("rule, writes, check", covering(operators.RULES, [True, False], OPCHECKS))
+def test_opcheck(rule, writes, check):
+    arguments = raw_arguments(rule, writes, state=writes)
+    torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)
     names = (
         *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
         "normalize_output",
     )
-    torch.library.opcheck(torch.ops.fwp.fold.default, tuple(arguments[name] for name in names))
+    given = tuple(arguments[name] for name in names)
+    torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
 
 
 @pytest.mark.needs("native")
