@@ -8,6 +8,7 @@ when the last of those that keep it is gone. A connection asks for one process, 
 import atexit
 import gc
 import importlib
+import inspect
 import json
 import logging
 import multiprocessing
@@ -25,7 +26,8 @@ ADDRESS = sys.argv[1]
 PYTHON = os.path.join(os.path.dirname(ADDRESS), "bin", "python")
 IMPORTED = (
     *("torch", "torch._dynamo", "setuptools", "hydra", "sacrebleu", "sentencepiece"),
-    *("fairseq.options", "fairseq.trainer"),
+    *("fairseq.options", "fairseq.trainer", "fairseq.quantization_utils", "fairseq.model_parallel.megatron_trainer"),
+    "fairseq.data.data_utils_fast",
 )
 
 
@@ -163,10 +165,25 @@ class Server:
             os.close(file)
 
 
+def _fill_caches() -> None:
+    """What takes a tool as long as all of its imports, and is the same for every tool.
+
+    fairseq's tools read their flags with Hydra, which looks for its plugins and has a parser that learns its grammar
+    while it reads. Operators are registered with the place of their source, for which Python looks at every module.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()
+    OverridesParser.create().parse_overrides(["a.b='c d'", "++e=-1.5e-3", "f=[1,true,null,'(0.9, 0.98)']", "g={h: i}"])
+    inspect.getmodule(compile("", "in no module", "exec"))
+
+
 def main() -> None:
     sys.path.pop(0)  # removes this folder, which no other program sees
     for library in IMPORTED:
         importlib.import_module(library)
+    _fill_caches()
     gc.collect()
     # Otherwise the garbage collector of every child would visit, and so copy, all objects here, which takes two thirds
     # of the time of a short tool.
