@@ -223,7 +223,7 @@ def _trained(tools: Tools, name: str, *arguments) -> Result:
 def mixed(tools) -> Result:
     """A training with elu, dpfp with delta rule, and gated dpfp at the three sites, validated with BLEU."""
     return _trained(
-        *(tools, "mixed", *ATTENTION["mixed"], "--max-epoch", 10, "--validate-interval", 5, "--save-interval", 5),
+        *(tools, "mixed", *ATTENTION["mixed"], "--max-epoch", 6, "--validate-interval", 3, "--save-interval", 3),
         *("--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-args", '{"beam": 2, "max_len_b": 30}'),
         *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
     )

@@ -70,9 +70,10 @@ def test_the_result_decodes_and_is_fine_tuned(tools, words, transferred):
     assert len(tools.generate(path, "--beam", 1, "--max-len-b", 10).ok().translations()) == 40
     words = [path if word == "hedgehog.pt" else word for word in words]
     usual = tools.training[tools.training.index("--task") :]
-    found = tools.run("train", "bin", *tools.user_dir, *words, *usual, "--save-dir", "tuned", "--max-update", 3).ok()
+    more = ("--save-dir", "after-transfer", "--max-update", 3)
+    found = tools.run("train", "bin", *tools.user_dir, *words, *usual, *more).ok()
     assert f"loading pretrained model from {path}" in found.out + found.err and len(found.losses()) == 3
-    before, after = (parameters(tools, name) for name in (path, "tuned/checkpoint_last.pt"))
+    before, after = (parameters(tools, name) for name in (path, "after-transfer/checkpoint_last.pt"))
     weight = "decoder.layers.0.encoder_attn.q_proj.weight"
     assert not torch.equal(before[1][weight], after[1][weight])
     assert not any(torch.equal(x, after[0][name]) for name, x in before[0].items())
@@ -98,7 +99,7 @@ def test_outputs_can_be_imitated_and_softmax_sites_are_left_alone(tools, words):
 
 def test_a_language_model(tools):
     """Trained on the German half; of the task fwp_language_modeling states are carried, which is refused."""
-    data = tools.folder / "words"
+    data = tools.folder / "german"
     data.mkdir()
     for path in (tools.folder / "bin").glob("*.de.*"):
         (data / path.name.replace(".en-de.de", "")).write_bytes(path.read_bytes())
@@ -106,13 +107,13 @@ def test_a_language_model(tools):
     model = ("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-attention-heads", 2, "--decoder-layers", 2)
     usual = [*tools.user_dir, "--tokens-per-sample", 128, "--batch-size", 8, "--sample-break-mode", "eos"]
     found = tools.run(
-        *("train", "words", *usual, "--task", "language_modeling", *model, *HEDGEHOG, *OPTIMIZER),
+        *("train", "german", *usual, "--task", "language_modeling", *model, *HEDGEHOG, *OPTIMIZER),
         *("--save-dir", "lm", "--max-update", UPDATES),
     ).ok()
     losses = found.losses()
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5]) and found.losses("loss_decoder") == losses
     carried = tools.run(
-        *("train", "words", *usual[:-2], "--task", "fwp_language_modeling", *model, *HEDGEHOG, *OPTIMIZER),
+        *("train", "german", *usual[:-2], "--task", "fwp_language_modeling", *model, *HEDGEHOG, *OPTIMIZER),
         *("--save-dir", "carried", "--max-update", 1),
     )
     assert "whole sequences" in carried.error

@@ -15,19 +15,18 @@ ATTENTION = [
 EQUIVALENT = {
     "checkpoint-activations": ["--checkpoint-activations"],
     "offload-activations": ["--offload-activations"],
-    "backend": ["--fwp-backend", "reference"],
-    "workers-and-ema": ["--num-workers", 2, "--store-ema", "--ema-fp32"],
+    "backend-workers-and-ema": ["--fwp-backend", "reference", "--num-workers", 2, "--store-ema", "--ema-fp32"],
 }
 OTHER = {
     "memory-efficient-fp16": ["--memory-efficient-fp16"],
     "bf16": ["--bf16"],
     "memory-efficient-bf16": ["--memory-efficient-bf16"],
     "amp": ["--amp"],
-    "layers": [
+    "layers-and-noise": [
         *("--encoder-normalize-before", "--decoder-normalize-before", "--layernorm-embedding"),
         *("--encoder-layerdrop", 0.5, "--decoder-layerdrop", 0.5, "--encoder-learned-pos", "--decoder-learned-pos"),
+        *("--quant-noise-pq", 0.1, "--attention-dropout", 0.2, "--activation-dropout", 0.1, "--update-freq", 2),
     ],
-    "noise": ["--quant-noise-pq", 0.1, "--attention-dropout", 0.2, "--activation-dropout", 0.1, "--update-freq", 2],
     "adaptive-softmax": [
         *("--adaptive-softmax-cutoff", "100,200", "--criterion", "adaptive_loss"),
         *("--ddp-backend", "legacy_ddp"),
