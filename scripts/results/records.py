@@ -9,10 +9,7 @@ import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 
-import torch
-
 import fwp_fairseq
-from fwp_fairseq.info import distribution_version
 from fwp_fairseq.records import read, read_file
 
 __all__ = ["append", "environment", "read", "read_file", "require_commit"]
@@ -95,6 +92,11 @@ def require_commit(found: dict | None = None) -> None:
 
 def environment() -> dict:
     """Returns the environment of a run: date (UTC), commit, versions, processor, usable cores, GPU."""
+    # These take seconds, for which those that only read records need not wait.
+    import torch
+
+    from fwp_fairseq.info import distribution_version
+
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -21,7 +21,7 @@ from scripts.common.sweep import gpus, parallel
 from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import arguments, commands, presets, reproduce, train_and_score
 from scripts.reproduce.wmt14_bleu_vs_d_dot.commands import Devices, Run
-from scripts.results import rows, site_rows
+from scripts.results import records, rows, site_rows
 from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 
 ROOT = process.ROOT
@@ -422,7 +422,10 @@ def test_wrong_arguments_are_refused(line, problem, capsys):
 
 
 def sweep_as_a_process(root, **variables):
-    """Starts the sweep as a separate process, which a test can kill. It repeats the patches of the fixture."""
+    """Starts the sweep as a separate process, which a test can kill. It repeats the patches of the fixture.
+
+    It is told its environment, for which it would import torch, which takes longer than all else that it does.
+    """
     program = f"""
 import signal, sys
 from pathlib import Path
@@ -432,6 +435,8 @@ sys.path.insert(0, {str(ROOT)!r})
 from scripts.common import commands, process
 from scripts.data import corpus
 from scripts.reproduce.wmt14_bleu_vs_d_dot import reproduce
+from scripts.results import records
+records.environment = lambda: {records.environment()!r}
 commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
 corpus.prepare = lambda steps, data: None
 sys.exit(reproduce.main({SMOKE!r}))

@@ -9,9 +9,11 @@ def chosen(options) -> tuple[int, ...]:
     """Returns the GPUs that --gpus names, or without it those that torch sees; none with --cpu."""
     if options.gpus is not None:
         return options.gpus
+    if options.cpu:
+        return ()
     import torch
 
-    return () if options.cpu else tuple(range(torch.cuda.device_count()))
+    return tuple(range(torch.cuda.device_count()))
 
 
 def require(options, gpus: tuple[int, ...]) -> None:
