@@ -75,9 +75,7 @@ def test_odd_sizes(backend, rule, sizes):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("targets", [0, 1, 5])
-@pytest.mark.parametrize("sources", [0, 1, 150])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule, sources, targets", covering(RULES, [0, 1, 150], [0, 1, 5]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_read_only_and_write_only(backend, rule, sources, targets):
     for number, normalizer in enumerate(NORMALIZERS):

@@ -4,13 +4,15 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from scripts.results import records
 from tests.full_disk import full_disk
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_append_then_read(tmp_path):
@@ -82,13 +84,13 @@ def test_full_disk_leaves_earlier_records(tmp_path):
 
 
 @pytest.mark.slow
-def test_parallel_runs_do_not_interleave(tmp_path):
+def test_parallel_runs_do_not_interleave(tmp_path, forked_python):
     path = tmp_path / "a.jsonl"
     code = (
         "import sys; from scripts.results.records import append\n"
         "for i in range(50): append(sys.argv[1], {'run': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
     )
-    runs = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    runs = [subprocess.Popen([forked_python.program, "-c", code, str(path), name], cwd=ROOT) for name in "ab"]
     assert [run.wait() for run in runs] == [0, 0]
     found = [json.loads(line) for line in path.read_text().splitlines()]
     for name in "ab":

@@ -26,12 +26,13 @@ def call(*command, **variables):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
-@pytest.fixture
-def bare(tmp_path):
-    """Copies the scripts and the package, from which they import, into a folder without .venv."""
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A copy of the scripts and the package, from which they import, in a folder without .venv. Tests leave it so."""
+    folder = tmp_path_factory.mktemp("bare")
     for name in ("scripts", "fwp_fairseq"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    return tmp_path
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return folder
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -49,16 +50,17 @@ def test_help_needs_no_environment(script, flag, bare):
     assert not (bare / ".venv").exists()
 
 
-def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(bare):
-    (bare / "scripts/environment.sh").write_text("#!/bin/sh\n")
-    python = bare / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
-    python.chmod(0o755)
+def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(tmp_path):
+    environment, python = tmp_path / "scripts/environment.sh", tmp_path / ".venv/bin/python"
+    for program, text in ((environment, "#!/bin/sh\n"), (python, '#!/bin/sh\nprintf "%s|" "$@"\n')):
+        program.parent.mkdir(parents=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    shutil.copy(ROOT / "scripts/test.sh", tmp_path / "scripts")
     usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
     for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
         # OMP_NUM_THREADS must not limit the number of processes, as it would limit what nproc prints.
-        found = call(bare / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
+        found = call(tmp_path / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
         assert found.stdout == "|".join([*usual, *wanted, ""])
 
 

@@ -37,7 +37,7 @@ def result(**changes):
 def test_a_killed_run_is_continued_and_no_record_doubled(tmp_path, monkeypatch):
     """The run is stopped in a point that never ends. The same command then keeps the records and runs only the rest."""
     path = tmp_path / "synthetic.jsonl"
-    endless = [*COMMAND, "--models", "softmax", "favor64-sum", "--sizes", "4", "30", "--out", str(tmp_path)]
+    endless = [*COMMAND, "--models", "softmax", "favor64-sum", "--sizes", "4", "30", "--jobs", "1", "--out", tmp_path]
     run = subprocess.Popen(endless, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 120
