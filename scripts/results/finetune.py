@@ -1,8 +1,8 @@
 """The tables of scripts/reproduce/finetune_softmax_to_fast_weights."""
 
-from fwp_fairseq.tables.table import Table, number, over_seeds
+from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 
-from .cells import machine, seeds, signatures, spread_note
+from .cells import machine, seeds, signature_notes, signatures, spread_note
 
 _MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
 _TITLES = {
@@ -14,10 +14,21 @@ _TITLES = {
 }
 
 
+_USUAL = ("update-rule=sum", "normalizer=attention")
+
+
 def _attention(record: dict) -> str:
-    """Returns the attention of a record, without naming the sites if all three have the same."""
-    sites = [text.partition(": ") for text in record["attention"].split("; ")]
-    return sites[0][2] if len({choices for *_, choices in sites}) == 1 and sites[0][2] else record["attention"]
+    """Returns the attention of a record: what is not usual at its sites, and which sites have it."""
+    sites: dict[str, list[str]] = {}
+    for text in record["attention"].split("; "):
+        site, _, choices = text.partition(": ")
+        words = [word for word in choices.split() if word not in _USUAL]
+        name = " ".join(words).replace("feature-map=", "").replace(" d-dot=", ", d_dot ")
+        sites.setdefault(name, []).append(site)
+    return "; ".join(
+        f"{name}: {'all sites' if len(where) == 3 else ', '.join(where)}" if name else where[0]
+        for name, where in sites.items()
+    )
 
 
 def _title(record: dict) -> str:
@@ -34,13 +45,28 @@ def _note(rows: list[dict]) -> str:
     return "\n\n".join([*lines, *dict.fromkeys(f"machine: {machine(row)}, {row['threads']} threads" for row in rows)])
 
 
+def _stages(records: list[dict]) -> dict:
+    """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
+    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_TITLES)
+    for stage in _TITLES:
+        if found := [record for record in records if record["stage"] == stage]:
+            mean = over_seeds("bleu")(found)
+            row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
+            row["spread"] |= {stage: mean["spread"].get("bleu")}
+    return row
+
+
+def _conversion(record: dict) -> str:
+    return _attention({"attention": record["conversion"]})
+
+
 TABLES = {
     name: Table(
         columns={
             "model": _title,
             "attention": _attention,
             "updates": number("updates", ","),
-            "training, seconds": number("train_seconds", ".0f"),
+            "training, seconds": lambda r: number("train_seconds", ".0f")(r) if r["updates"] else NONE,
             "BLEU": number("bleu", ".2f"),
             "test set, sentences/s": number("sentences_per_second", ".1f"),
             "test set, peak MiB": number("peak_mib", ",.0f"),
@@ -54,4 +80,21 @@ TABLES = {
     )
     # The conversion of other checkpoints, and of the quickstart's.
     for name in ("finetune", "quickstart-converted")
+} | {
+    # A row for each conversion of other checkpoints.
+    "finetune-by-site": Table(
+        columns={
+            "converted": _conversion,
+            "updates of the maps": number("transfer", ","),
+            "softmax before": number("softmax", ".2f"),
+            "maps trained": number("transferred", ".2f"),
+            "then everything": number("finetuned", ".2f"),
+            "softmax, trained on": number("continued", ".2f"),
+            "seeds": seeds,
+        },
+        key=lambda r: (r["conversion"].count(": "), r["conversion"], r.get("transfer", 0)),
+        combine=_stages,
+        note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows)]),
+        select={"table": "finetune"},
+    ),
 }

@@ -122,7 +122,7 @@ def test_three_stages_are_measured(root, capsys):
     assert softmax["long_tokens_per_second"] == finetuned["long_tokens_per_second"] == 2500
     assert converted["long_tokens_per_second"] is None
     output = capsys.readouterr().out
-    assert "fine-tuned" in output and "feature-map=elu " in output and "not run" not in output
+    assert "fine-tuned" in output and "elu: all sites " in output and "not run" not in output
 
 
 def test_feature_maps_are_trained_first(root, capsys):
