@@ -79,7 +79,7 @@ def test_many_pieces(rule, device):
         [*RULES, "gated"],
         [torch.float16, torch.float32],
         [1, 2, 3],
-        [(True, 300, 300), (False, 300, 140), (False, 20, 260)],
+        [(True, 200, 200), (False, 200, 140), (False, 20, 260)],
         [False, True],
         ["none", "out", "in and out"],
         [kernels.SHARED_MEMORY, 0],
@@ -213,7 +213,7 @@ def test_slices(d_value, slices, dtype, rule, device):
 
 @pytest.mark.parametrize(
     "rule, dtype, site, state",
-    covering(RULES, LIMITS, [(True, 200, 200), (False, 70, 150), (False, 150, 70)], [False, True], strength=3),
+    covering(RULES, LIMITS, [(True, 200, 200), (False, 70, 150), (False, 150, 70)], [False, True]),
     ids=str,
 )
 def test_states_stand_in_memory_where_shared_memory_is_little(rule, dtype, site, state):
@@ -248,7 +248,7 @@ def test_zero_denominators(rule, dtype, device):
 
 @pytest.mark.parametrize(
     "causal, rule, dtype, state, feature_map",
-    covering(CAUSAL, RULES, [torch.bfloat16, torch.float32], [False, True], [DPFP, ("favor", {"m": 70})], strength=3),
+    covering(CAUSAL, RULES, [torch.bfloat16, torch.float32], [False, True], [DPFP, ("favor", {"m": 70})]),
     ids=str,
 )
 def test_the_order_of_threads_does_not_matter(causal, rule, dtype, state, feature_map):
