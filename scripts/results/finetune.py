@@ -14,6 +14,7 @@ _TITLES = {
 }
 
 
+_LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
 
 
@@ -31,10 +32,18 @@ def _attention(record: dict) -> str:
     )
 
 
+def _lr(record: dict) -> float:
+    return record.get("lr", _LR)
+
+
 def _title(record: dict) -> str:
-    """Returns the stage of a record, and whether it comes after an attention transfer, which early records had not."""
-    title, updates = _TITLES[record["stage"]], record.get("transfer")
-    return f"{title}, after {updates} of feature maps" if updates and record["stage"] == "finetuned" else title
+    """Returns the stage of a record, and what is not usual about its training."""
+    title = _TITLES[record["stage"]]
+    if record["stage"] == "finetuned" and record.get("transfer"):
+        title += f", after {record['transfer']} of feature maps"
+    if record["stage"] in ("finetuned", "continued") and _lr(record) != _LR:
+        title += f", learning rate {_lr(record):g}"
+    return title
 
 
 def _note(rows: list[dict]) -> str:
@@ -74,7 +83,7 @@ TABLES = {
             "long, peak MiB": number("long_peak_mib", ",.0f"),
             "seeds": seeds,
         },
-        key=lambda r: (r["conversion"], r.get("transfer", 0), [*_TITLES].index(r["stage"]), r["updates"]),
+        key=lambda r: (r["conversion"], r.get("transfer", 0), _lr(r), [*_TITLES].index(r["stage"]), r["updates"]),
         combine=over_seeds(*_MEANS),
         note=_note,
     )
@@ -86,13 +95,14 @@ TABLES = {
         columns={
             "converted": _conversion,
             "updates of the maps": number("transfer", ","),
+            "learning rate then": lambda r: f"{_lr(r):g}",
             "softmax before": number("softmax", ".2f"),
             "maps trained": number("transferred", ".2f"),
             "then everything": number("finetuned", ".2f"),
             "softmax, trained on": number("continued", ".2f"),
             "seeds": seeds,
         },
-        key=lambda r: (r["conversion"].count(": "), r["conversion"], r.get("transfer", 0)),
+        key=lambda r: (r["conversion"].count(": "), r["conversion"], r.get("transfer", 0), _lr(r)),
         combine=_stages,
         note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows)]),
         select={"table": "finetune"},

@@ -143,13 +143,14 @@ def test_feature_maps_are_trained_first(root, capsys):
 
 
 def test_control_is_softmax_trained_as_long(root, capsys):
-    assert run("--transfer", "7", "--updates", "5", "--control") == 0
+    assert run("--transfer", "7", "--updates", "5", "--lr", "0.003", "--control") == 0
     assert calls(root)[-4:] == ["interactive", "train", *MEASURE[:2]]
     record = found(root, "continued")
     command = " ".join(record["train_command"])
     assert "--finetune-from-model softmax.pt --arch a --encoder-layers 2 --no-cross-attention --fwp-" in command
     assert "--fwp-feature-map softmax" in command and command.count("--fwp-") == 1 and "--max-update 12 " in command
-    assert record["attention"] == "softmax" and record["updates"] == 2
+    assert record["attention"] == "softmax" and record["updates"] == 2 and record["lr"] == 0.003
+    assert "--lr 0.003" in command and "--lr 0.01 " in " ".join(found(root, "transferred")["train_command"])
     assert "softmax, trained on" in capsys.readouterr().out
     # A control may be asked for afterwards.
     assert run("--name", "y") == 0 and run("--name", "y", "--control") == 0
@@ -242,6 +243,7 @@ def test_without_a_checkpoint_the_quickstart_s_baseline_is_trained(root, monkeyp
     [
         (["--updates", "9"], "--name"),
         (["--transfer", "9"], "--name"),
+        (["--lr", "0.1"], "--name"),
         (["--name", "x", "--transfer", "-1"], "--transfer -1"),
         (["--", "--fwp-feature-map", "elu"], "--name"),
         (["--name", "x", "--updates", "0"], "--updates 0"),

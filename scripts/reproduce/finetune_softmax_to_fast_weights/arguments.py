@@ -13,6 +13,7 @@ OUT = Path("runs/quickstart")
 RECORDS = Path("benchmarks/results/finetune.jsonl")
 # Together a fifth of the training of the quickstart's softmax model.
 TRANSFER, UPDATES = 150, 250
+LR = 1e-3  # a third of the quickstart's
 SMOKE_TRANSFER, SMOKE_UPDATES = 30, 30
 # Of the three sites, decoder self-attention is the one whose cost grows with the output.
 CONVERSION = [
@@ -47,6 +48,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help=f"updates that train only the feature maps before (default: {TRANSFER}, with flags after -- 0)",
     )
     parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
+    parser.add_argument("--lr", type=float, default=LR, metavar="LR", help=f"of the fine-tuning (default: {LR:g})")
     parser.add_argument(
         "--control",
         action="store_true",
@@ -62,9 +64,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     options, options.conversion = parser.split(argv)
     if options.name is None:
-        if options.conversion or (options.checkpoint, options.transfer, options.updates) != (None,) * 3:
+        if options.conversion or (options.checkpoint, options.transfer, options.updates, options.lr) != (
+            None,
+            None,
+            None,
+            LR,
+        ):
             parser.error(
-                "--checkpoint, --transfer, --updates and flags after -- make another variant: give it a --name"
+                "--checkpoint, --transfer, --updates, --lr and flags after -- make another variant: give it a --name"
             )
         parts = ["smoke"] * options.smoke + ["finetune"] + [f"seed{options.seed}"] * (options.seed != 1)
         options.name = "-".join(parts)

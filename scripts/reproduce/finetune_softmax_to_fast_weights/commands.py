@@ -9,8 +9,8 @@ from scripts.common.commands import USER_DIR, flags_of, words_of
 from scripts.data import corpus
 from scripts.quickstart import settings
 
-# The settings that differ from the quickstart's: a third of its learning rate, and a shorter warm-up.
-_TRAINING = {"--lr": 1e-3, "--warmup-updates": 40, "--log-interval": 10}
+# The settings that differ from the quickstart's, beside the learning rate.
+_TRAINING = {"--warmup-updates": 40, "--log-interval": 10}
 # Losses are logged as means over several updates, because single ones vary more than a short training gains.
 _SMOKE_TRAINING = {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True}
 # Of the transfer, as far as it differs from both. Only feature maps are trained, which bears a high learning rate.
@@ -28,6 +28,7 @@ class Recipe:
     conversion: tuple[str, ...]
     transfer: int
     updates: int
+    lr: float
     control: bool
     seed: int
     smoke: bool
@@ -82,7 +83,7 @@ def convert(recipe: Recipe) -> list[str]:
 
 
 def _train(recipe: Recipe, model: list[str], settings_: dict, updates: int, checkpoint: Path) -> list[str]:
-    limits = {"--total-num-update": updates, "--max-update": updates}
+    limits = {"--lr": recipe.lr, "--total-num-update": updates, "--max-update": updates}
     chosen = settings.TRAINING | _TRAINING | limits | (_SMOKE_TRAINING if recipe.smoke else {}) | settings_
     return [
         *("fairseq-train", f"{recipe.data}/bin", *USER_DIR, "--task", "translation"),

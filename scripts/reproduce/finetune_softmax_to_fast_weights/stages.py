@@ -147,6 +147,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
                 "conversion": " ".join(recipe.conversion),
                 "transfer": recipe.transfer,
                 "updates": recipe.updates,
+                "lr": recipe.lr,
                 "seed": recipe.seed,
                 "smoke": recipe.smoke,
             }
@@ -203,6 +204,7 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
                 "attention": "softmax" if stage in ("softmax", "continued") else converted["attention"],
                 "conversion": converted["attention"],
                 "transfer": recipe.transfer,
+                "lr": recipe.lr,
                 "seed": recipe.seed,
                 "long_length": recipe.long,
                 "command": shlex.join(options.command),
@@ -250,6 +252,7 @@ def run(options) -> None:
         conversion=tuple(options.conversion),
         transfer=options.transfer,
         updates=options.updates,
+        lr=options.lr,
         control=options.control,
         seed=options.seed,
         smoke=options.smoke,
