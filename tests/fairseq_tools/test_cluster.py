@@ -9,8 +9,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-# sbatch keeps the batch file and runs it; srun runs the command behind its options, as the one task of job 7.
-SBATCH = '#!/bin/sh\nfor file; do :; done\ncp "$file" batch.sh\nsh "$file" >log 2>&1 &\necho Submitted batch job 7\n'
+# sbatch copies the batch file, which submitit then moves away, and runs the copy; srun runs the command behind its
+# options, as the one task of job 7.
+SBATCH = '#!/bin/sh\nfor file; do :; done\ncp "$file" batch.sh\nsh batch.sh >log 2>&1 &\necho Submitted batch job 7\n'
 SRUN = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do case $1 in --output | --error) shift ;; esac; shift; done
 SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=localhost SLURM_NTASKS=1 SLURM_NODEID=0 SLURM_PROCID=0 \\
