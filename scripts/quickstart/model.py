@@ -30,6 +30,9 @@ def device(cpu: bool) -> list[str]:
 
 
 def generate(folder: Folder, command: list[str], output: Path, expected: int) -> dict:
+    from scripts.results import records
+
+    conditions = {"environment": records.environment()}
     shutil.rmtree(output.parent, ignore_errors=True)
     display = DecodingDisplay(output, expected, on_terminal())
     begin = time.monotonic()
@@ -46,7 +49,7 @@ def generate(folder: Folder, command: list[str], output: Path, expected: int) ->
     if sorted(translations) != list(range(expected)):
         raise RecipeError(f"{output}: expected {expected} translations, actual {len(translations)}")
     write_atomically(folder.path / "translations.de", "".join(f"{translations[i]}\n" for i in range(expected)))
-    return {"seconds": seconds}
+    return {"seconds": seconds, **conditions}
 
 
 def train_and_score(options) -> None:
@@ -122,12 +125,12 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
         "train_seconds": round(trained["seconds"], 1),
         "decode_seconds": round(decoded["seconds"], 1),
         **scored,
-        "environment": records.environment(),
+        "environment": decoded["environment"],
     }
     write_atomically(run / "record.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     if options.record:
-        records.append(process.ROOT / RECORDS, record)
-        print(f"record appended to {RECORDS}")
+        number = records.append_new(process.ROOT / RECORDS, [record])
+        print(f"{number} records appended to {RECORDS}")
 
 
 def conclude(options, data: Path, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import fwp_fairseq
 from fwp_fairseq.records import read, read_file
 
-__all__ = ["append", "environment", "read", "read_file", "require_commit"]
+__all__ = ["append", "append_new", "environment", "read", "read_file", "require_commit"]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"
@@ -41,6 +41,15 @@ def append(path: str | os.PathLike, record: dict) -> None:
         except OSError:
             file.truncate(size)
             raise
+
+
+def append_new(path: Path, found: list[dict]) -> int:
+    """Appends those of the records that the file does not hold yet; returns how many they were."""
+    known = read_file(path) if path.exists() else []
+    new = [record for record in found if record not in known]
+    for record in new:
+        append(path, record)
+    return len(new)
 
 
 def _git(*arguments: str) -> str | None:

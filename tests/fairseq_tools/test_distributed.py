@@ -88,7 +88,7 @@ def in_background(tools, save_dir: str):
     return first.ok()
 
 
-@pytest.mark.parametrize("run", [by_torchrun, in_background])
+@pytest.mark.parametrize("run", [by_torchrun, in_background], ids=["torchrun", "by-hand"])
 def test_documented_lines(tools, alone, run):
     """--ddp-backend and --distributed-backend have fairseq's defaults."""
     found = run(tools, run.__name__)

@@ -93,7 +93,8 @@ def test_record_is_appended_on_request(root, checkout, capsys):
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
     checkout(False)
     assert quickstart.main([*SCRATCH, "--record"]) == 0
-    assert quickstart.main(["--record", "--baseline"]) == 0
+    for _ in range(2):
+        assert quickstart.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
     assert [json.loads(line)["feature_map"] for line in lines] == ["dpfp", "softmax"]
 
@@ -187,10 +188,8 @@ def test_missing_translations_are_an_error(root, monkeypatch, capsys):
 def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
     assert quickstart.main(options) == 1
-    assert (
-        f"{'smoke-dpfp' if '--smoke' in options else 'dpfp'}: the training loss is not finite"
-        in capsys.readouterr().err
-    )
+    name = "smoke-dpfp" if "--smoke" in options else "dpfp"
+    assert f"{name}: the training loss is not finite" in capsys.readouterr().err
     assert "fairseq-generate" not in calls(root)
 
 
@@ -224,12 +223,11 @@ sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
 from scripts.common import commands, process
 from scripts.data import corpus
 quickstart = importlib.import_module("scripts.quickstart.__main__")
-SCRATCH = ["--from-scratch"]
 commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
 quickstart.model.device = lambda cpu: ["--cpu"]
 corpus.make = lambda data, say: {{}}
 corpus.outputs = lambda data: []
-sys.exit(quickstart.main(["--from-scratch"]))
+sys.exit(quickstart.main({SCRATCH!r}))
 """
     environment = {**os.environ, "FAKE": "hang after epoch 1"}
     with subprocess.Popen(

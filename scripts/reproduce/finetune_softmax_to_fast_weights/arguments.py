@@ -48,7 +48,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help=f"updates that train only the feature maps before (default: {TRANSFER}, with flags after -- 0)",
     )
     parser.add_argument("--updates", type=int, metavar="N", help=f"updates of fine-tuning (default: {UPDATES})")
-    parser.add_argument("--lr", type=float, default=LR, metavar="LR", help=f"of the fine-tuning (default: {LR:g})")
+    parser.add_argument("--lr", type=float, metavar="LR", help=f"of the fine-tuning (default: {LR:g})")
     parser.add_argument(
         "--control",
         action="store_true",
@@ -64,12 +64,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     options, options.conversion = parser.split(argv)
     if options.name is None:
-        if options.conversion or (options.checkpoint, options.transfer, options.updates, options.lr) != (
-            None,
-            None,
-            None,
-            LR,
-        ):
+        if options.conversion or [options.checkpoint, options.transfer, options.updates, options.lr] != [None] * 4:
             parser.error(
                 "--checkpoint, --transfer, --updates, --lr and flags after -- make another variant: give it a --name"
             )
@@ -80,6 +75,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--record and --smoke: a smoke run is not a result")
     if options.updates is None:
         options.updates = SMOKE_UPDATES if options.smoke else UPDATES
+    if options.lr is None:
+        options.lr = LR
     if options.transfer is None:
         options.transfer = 0 if options.conversion else SMOKE_TRANSFER if options.smoke else TRANSFER
     options.conversion = options.conversion or CONVERSION

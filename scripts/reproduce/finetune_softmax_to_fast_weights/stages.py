@@ -261,9 +261,5 @@ def run(options) -> None:
     found = run_stages(options, recipe)
     conclude(recipe, options.table, found)
     if options.record:
-        file = process.ROOT / RECORDS
-        known = records.read_file(file) if file.exists() else []
-        new = [record for record in found if record not in known]
-        for record in new:
-            records.append(file, record)
-        print(f"{len(new)} records appended to {RECORDS}")
+        number = records.append_new(process.ROOT / RECORDS, found)
+        print(f"{number} records appended to {RECORDS}")
