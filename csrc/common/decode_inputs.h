@@ -155,7 +155,7 @@ struct Step {
     if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {R, T}, q);
   }
 
-  // Fills in a device's DecodeCall, but for alpha, that the block has filled in before.
+  // Fills in a device's DecodeCall, which the block has filled in before.
   template <class C> void describe(C& c) const {
     c.tokens = static_cast<decltype(c.tokens)>(q.size(1));
     c.input_scale = static_cast<decltype(c.input_scale)>(input_scale);
@@ -167,6 +167,7 @@ struct Step {
     point(c.k, k);
     point(c.v, v);
     point(c.beta, beta);
+    point(c.alpha, alpha);
     point(c.key_padding_mask, key_padding_mask);
   }
 };

@@ -148,7 +148,7 @@ struct Inputs {
     return x;
   }
 
-  // Fills in a device's Call, but for alpha, which not every device has kernels for.
+  // Fills in a device's Call.
   template <class C> void describe(C& c) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };
     c.rule = rule;
@@ -172,6 +172,7 @@ struct Inputs {
     point(c.k, k);
     point(c.v, v);
     point(c.beta, beta);
+    point(c.alpha, alpha);
     point(c.key_padding_mask, key_padding_mask);
     point(c.initial_W, W);
     point(c.initial_z, z);

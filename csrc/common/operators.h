@@ -37,6 +37,7 @@ struct Gradients {
     point(c.grad_k, k);
     point(c.grad_v, v);
     point(c.grad_beta, beta);
+    point(c.grad_alpha, alpha);
     point(c.grad_initial_W, initial_W);
     point(c.grad_initial_z, initial_z);
   }

@@ -59,7 +59,6 @@ struct Decoding : Cpu {
     AT_DISPATCH_FLOATING_TYPES(step.q.scalar_type(), "fwp::decode", [&] {
       auto c = call_of<scalar_t>(block, step.q.size(3));
       step.describe(c);
-      point(c.alpha, step.alpha);
       point(c.out, out);
       const auto& kernels = chosen_decode_kernels<scalar_t>();
       const int64_t work = T * ((count + T) * (c.d_dot + c.d_value) + (c.W ? c.d_dot * c.d_value : 0));

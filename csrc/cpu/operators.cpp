@@ -14,7 +14,6 @@ namespace {
 template <class T, class In, class Out> Call<T, In> call_of(const Inputs& in, const Out& out) {
   Call<T, In> c{};
   in.describe(c);
-  point(c.alpha, in.alpha);
   out.describe(c);
   return c;
 }
@@ -73,8 +72,7 @@ struct Operators : Cpu {
       return;
     }
     AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights_backward", [&] {
-      auto c = call_of<scalar_t, scalar_t>(in, found);
-      point(c.grad_alpha, found.alpha);
+      const auto c = call_of<scalar_t, scalar_t>(in, found);
       const auto& kernels = chosen_kernels<scalar_t>();
       run(c, kernels.backward_scratch(c), kernels.backward);
     });

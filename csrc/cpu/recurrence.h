@@ -237,9 +237,8 @@ template <class T> struct Recurrent {
       const T mean = dot(f, df, D);
       for (idx i = 0; i < d; ++i) carried[i] = (pad ? carried[i] : T(0)) + f[i] * (df[i] - mean);
     }
-    if (c.grad_initial_R) put_matrix(c.grad_initial_R + head * d * d, G, d, D);
-    if (c.grad_initial_y)
-      for (idx i = 0; i < d; ++i) c.grad_initial_y[head * d + i] = carried[i];
+    put_matrix(c.grad_initial_R + head * d * d, G, d, D);
+    for (idx i = 0; i < d; ++i) c.grad_initial_y[head * d + i] = carried[i];
   }
 };
 
@@ -421,9 +420,8 @@ template <class T> struct RecurrentNet : Recurrent<T> {
       feed_back(df, dparts, A, D, N);
       for (idx i = 0; i < d; ++i) carried[i] = (pad ? carried[i] : T(0)) + df[i] * (1 - f[i] * f[i]);
     }
-    if (c.grad_initial_R) Base::put_matrix(c.grad_initial_R + head * d * d, G, d, D);
-    if (c.grad_initial_y)
-      for (idx i = 0; i < d; ++i) c.grad_initial_y[head * d + i] = carried[i];
+    Base::put_matrix(c.grad_initial_R + head * d * d, G, d, D);
+    for (idx i = 0; i < d; ++i) c.grad_initial_y[head * d + i] = carried[i];
   }
 };
 

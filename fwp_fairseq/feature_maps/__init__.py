@@ -10,10 +10,11 @@ from .identity import Identity
 from .poly import Poly
 from .relu import Relu
 from .rfa import Rfa
+from .slots import Slots
 from .t2r import T2r
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, Rfa, Identity)
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, Slots, Rfa, Identity)
 }
 
 # The parameters that set the width of a map (nu, m, ...), with their help texts.
@@ -26,6 +27,7 @@ __all__ = [
     "PARAMETERS",
     "FeatureMap",
     "KernelOptions",
+    "Slots",
     "build_feature_map",
     "parameter_for",
     "width_for",

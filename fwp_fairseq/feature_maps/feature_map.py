@@ -20,6 +20,11 @@ class KernelOptions(NamedTuple):
     input_scale: float = 1.0
 
 
+def widened(x: Tensor) -> Tensor:
+    """x in float32 if it is of half precision, else as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 class FeatureMap(nn.Module):
     """Maps the last dimension of a tensor, ``(..., d_key) -> (..., d_dot)``; the same function for queries and keys.
 
@@ -93,7 +98,7 @@ class FeatureMap(nn.Module):
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
         with torch.autocast(x.device.type, enabled=False):
-            return self.features(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x)
+            return self.features(widened(x))
 
     def extra_repr(self) -> str:
         return f"d_key={self.d_key}, d_dot={self.d_dot}"

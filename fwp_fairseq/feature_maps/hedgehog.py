@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, widened
 from .identity import Identity
 from .learned import LearnedMap
 
@@ -38,9 +38,8 @@ class Hedgehog(LearnedMap):
         return torch.cat(blocks)
 
     def prepare(self, x: Tensor) -> Tensor:
-        y = self.project(x)
-        dtype = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        return torch.cat([y.softmax(-1, dtype=dtype), (-y).softmax(-1, dtype=dtype)], dim=-1)
+        y = widened(self.project(x))
+        return torch.cat([y.softmax(-1), (-y).softmax(-1)], dim=-1)
 
     def make_rest(self) -> FeatureMap:
         return Identity(self.d_dot)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from .. import ops
 from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import divide, state_type
+from . import slot_memory
 from .decay import Decay
 from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
@@ -111,7 +112,7 @@ class Heads(nn.Module):
         if self.fast_net is not None:
             return ops.FastWeights(like.new_zeros(*shape[:2], self.fast_net.state_size, 1, dtype=kind), None)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
-        return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
+        return ops.FastWeights(like.new_zeros(*shape, self.config.d_written(self.head_dim), dtype=kind), z)
 
     @staticmethod
     def _batch_first(x: Tensor) -> Tensor:
@@ -145,9 +146,11 @@ class Heads(nn.Module):
         return k if self.feature_normalizer is None else self.feature_normalizer.keys(k, key_padding_mask)
 
     def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
-        """From projected to what the operator's map takes, or to finished features; (B, L, H, width)."""
+        """From projected to what the operator's map or slots take, or to finished features; (B, L, H, width)."""
         if self.qk_norm is not None:
             x = self.qk_norm(x)
+        if self.config.has_slots:
+            return x
         x = x.transpose(1, 2)
         return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
 
@@ -173,6 +176,10 @@ class Heads(nn.Module):
         return self.out_proj(self.dropout_module(out))
 
     def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
+        if self.config.has_slots:
+            return slot_memory.attend(
+                self.feature_map, q, k, v, key_padding_mask, backend=self.config.backend, **state_options
+            )
         operator = getattr(ops, f"{self.config.update_rule}_rule")
         return operator(
             q,
@@ -232,7 +239,13 @@ class Heads(nn.Module):
         return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
 
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
-        """The products phi(q).phi(k), normalised over the sources: (H, B, T, S), or (B, T, S) averaged over heads."""
+        """What each query reads of each source, in shares of 1: (H, B, T, S), or (B, T, S) averaged over heads.
+
+        These are the products phi(q).phi(k), divided by their sum over the sources, or what slots give.
+        """
+        if self.config.has_slots:
+            weights = slot_memory.weights(self.feature_map, q, k, key_padding_mask)
+            return weights if per_head else weights.mean(0)
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
             gram = (phi_q @ phi_k.mT).transpose(0, 1)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map, width_for
+from ..feature_maps import FEATURE_MAPS, FeatureMap, Slots, build_feature_map, width_for
 from ..ops.call import CORRECTING
 
 QK_NORMS = ("none", "l2")
@@ -79,6 +79,15 @@ class SiteConfig(NamedTuple):
         return self.fast_net != "linear" or self.recurrent != "none"
 
     @property
+    def has_slots(self) -> bool:
+        """Whether keys and values go into slots, which a softmax reads (:mod:`.slot_memory`)."""
+        return self.feature_map == Slots.name
+
+    def d_written(self, head_dim: int) -> int:
+        """How many numbers a head writes with each feature."""
+        return 2 * head_dim if self.has_slots else head_dim
+
+    @property
     def is_softmax(self) -> bool:
         return self.feature_map == "softmax"
 
@@ -100,6 +109,8 @@ class SiteConfig(NamedTuple):
 
     def contradiction(self, causal: bool) -> Contradiction | None:
         """Finds a norm or normaliser that would have no effect, or that cannot work with the other options."""
+        if self.has_slots and (found := self._slot_contradiction(causal)):
+            return found
         phi, normalizer = FEATURE_MAPS[self.feature_map], self.chosen_normalizer
         if self.qk_norm != "none" and phi.homogeneity is not None:
             why = "this map is homogeneous, so the learned scale multiplies all features alike"
@@ -123,6 +134,24 @@ class SiteConfig(NamedTuple):
             why = "only a rule that takes away what the key held can take away more than that"
             return Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
         return self._fast_net_contradiction(causal)
+
+    def _slot_contradiction(self, causal: bool) -> Contradiction | None:
+        if causal:
+            why = (
+                "in causal attention, as the decoder's self-attention is, a position must not know how many follow it, "
+                "and its slot depends on that"
+            )
+            return Contradiction(("feature_map",), why, "another map")
+        if self.update_rule != "sum":
+            why = "a slot holds means of keys and values, which are added up"
+            return Contradiction(("update_rule", "feature_map"), why, "sum")
+        if self.output_norm != "none":
+            why = "what is read from slots is a mean of values"
+            return Contradiction(("output_norm", "feature_map"), why, "none")
+        if self.chosen_normalizer != "attention":
+            why = "a slot holds means of keys and values, so it counts what is in it"
+            return Contradiction(("normalizer", "feature_map"), why, "auto or attention")
+        return None
 
     def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:
         option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")

@@ -24,8 +24,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
     afterwards.
 
     Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only, and
-    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference`` or
-    a fast net; with these, every step goes on from the state of each hypothesis instead.
+    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference``,
+    slots or a fast net; with these, every step goes on from the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -61,7 +61,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         )
         self.site = site
         self.decoding = None
-        if config.backend != "reference" and self.fast_net is None:
+        if config.backend != "reference" and self.fast_net is None and not config.has_slots:
             known = None if self.operator_map.kernel is None else self.operator_map
             self.decoding = ops.Decoding(config.update_rule, known, *config.normalizes, eps=EPS, backend=config.backend)
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj):

@@ -7,7 +7,7 @@ from .. import _extension
 from .call import Call
 from .constant import constant
 
-RULES = ("sum", "delta", "gated")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h
+RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 

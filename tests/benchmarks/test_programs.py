@@ -32,6 +32,7 @@ from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
 from scripts.results import records
 from scripts.results.tables import TABLES
+from tests.tolerances import TOLERANCES
 
 pytestmark = pytest.mark.slow
 
@@ -345,8 +346,11 @@ def test_carried_precision(tmp_path):
     ]
     for record in records.read(tmp_path):
         assert [point["positions"] for point in record["points"]] == [1000, 3000]
-        limit = {"float32": 1e-5, "bfloat16": 1e-2}[record["dtype"]]
-        assert all(0 < point["out"] < limit and 0 < point["W"] < 1e-5 for point in record["points"])
+        half = record["dtype"] == "bfloat16"
+        # Tiles round the features of keys before a state is made of them; the gated rule has no kernel with tiles.
+        rounds = half and record["rule"] != "gated" and torch.ops.fwp.cpu_capability() == "amx_bf16"
+        out, W = 1e-2 if half else 1e-5, TOLERANCES["bfloat16_features"] if rounds else 1e-5
+        assert all(0 < point["out"] < out and 0 < point["W"] < W for point in record["points"])
 
 
 @pytest.mark.needs("native")

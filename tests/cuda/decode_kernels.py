@@ -25,7 +25,7 @@ class _Call(ctypes.Structure):
         ("eps", c_float),
         *((name, c_int) for name in ("rows", "heads", "tokens", "stored", "states", "count")),
         *((name, c_int) for name in ("d_key", "d_value", "d_dot", "d_cached", "token")),
-        *((name, Rows) for name in ("q", "k", "v", "beta", "key_padding_mask", "out")),
+        *((name, Rows) for name in ("q", "k", "v", "beta", "alpha", "key_padding_mask", "out")),
         *((name, c_void_p) for name in ("keys", "written", "strengths")),
         ("aligned", c_int),
         ("ancestors", c_void_p),
@@ -79,11 +79,10 @@ class Shim:
         return x.dtype
 
     def decode(self, decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
-        assert alpha is None
         call = _call(decoding, cache, q.shape[3])
         out = empty_rows(q, call.d_value)
         call.tokens = q.shape[1]
-        given = {"q": q, "k": k, "v": v, "beta": beta, "key_padding_mask": key_padding_mask, "out": out}
+        given = {"q": q, "k": k, "v": v, "beta": beta, "alpha": alpha, "key_padding_mask": key_padding_mask, "out": out}
         for name, x in given.items():
             setattr(call, name, Rows.of(x))
         checked(kernels().fwp_shim_decode(ctypes.byref(call), self.schedule))

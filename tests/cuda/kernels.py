@@ -30,8 +30,8 @@ class _Rows(ctypes.Structure):
         return cls(x.data_ptr(), *strides, int(whole and x.data_ptr() % 16 == 0))
 
 
-_ROWS = ("q", "k", "v", "beta", "key_padding_mask")
-_GRADIENTS = ("grad_q", "grad_k", "grad_v", "grad_beta")
+_ROWS = ("q", "k", "v", "beta", "alpha", "key_padding_mask")
+_GRADIENTS = ("grad_q", "grad_k", "grad_v", "grad_beta", "grad_alpha")
 
 
 class _Call(ctypes.Structure):
@@ -90,13 +90,13 @@ def _pointer(x: Tensor | None) -> int | None:
 
 
 def make_call(
-    q, k, v, beta=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6,
+    q, k, v, beta=None, alpha=None, *, rule, feature_map, causal, normalize_features, normalize_output, eps=1e-6,
     key_padding_mask=None, W=None, z=None,
 ):  # fmt: skip
     """Makes a call without outputs; ``feature_map`` is None or the package's. The caller keeps the tensors alive."""
     name = "identity" if feature_map is None else feature_map.name
     d_dot = q.shape[-1] if feature_map is None else feature_map.d_dot
-    assert beta is None or beta.dtype == torch.float32
+    assert all(x is None or x.dtype == torch.float32 for x in (beta, alpha))
     return _Pieces(
         rule=RULES.index(rule), map=MAPS.index(name), type=TYPES.index(q.dtype), nu=getattr(feature_map, "nu", 0),
         m=getattr(feature_map, "m", 0),
@@ -105,7 +105,8 @@ def make_call(
         causal=causal, normalize_features=normalize_features, normalize_output=normalize_output, eps=eps,
         batch=k.shape[0], heads=k.shape[2], targets=q.shape[1], sources=k.shape[1], d_key=k.shape[3],
         d_value=v.shape[3], d_dot=d_dot, q=_Rows.of(q), k=_Rows.of(k), v=_Rows.of(v), beta=_Rows.of(beta),
-        key_padding_mask=_Rows.of(key_padding_mask), initial_W=_pointer(W), initial_z=_pointer(z),
+        alpha=_Rows.of(alpha), key_padding_mask=_Rows.of(key_padding_mask), initial_W=_pointer(W),
+        initial_z=_pointer(z),
     )  # fmt: skip
 
 
@@ -161,9 +162,9 @@ def empty_rows(x: Tensor, width: int) -> Tensor:
 
 
 def forward(
-    q, k, v, beta=None, *, return_state=True, schedule=0, limit=SHARED_MEMORY, **options
+    q, k, v, beta=None, alpha=None, *, return_state=True, schedule=0, limit=SHARED_MEMORY, **options
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    call = make_call(q, k, v, beta, **options)
+    call = make_call(q, k, v, beta, alpha, **options)
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
@@ -175,20 +176,19 @@ def forward(
 
 
 def backward(
-    grad_out, q, k, v, beta=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY, W=None, z=None,
-    group=None, **options,
+    grad_out, q, k, v, beta=None, alpha=None, *, grad_W=None, grad_z=None, schedule=0, limit=SHARED_MEMORY,
+    W=None, z=None, group=None, **options,
 ) -> dict:  # fmt: skip
     """Returns the gradients of the given inputs, by name. ``group``: how many segments a group has, if not its own."""
-    call = make_call(q, k, v, beta, W=W, z=z, **options)
+    call = make_call(q, k, v, beta, alpha, W=W, z=z, **options)
     found = {name: empty_rows(x, x.shape[3]) for name, x in {"q": q, "k": k, "v": v}.items()}
-    if beta is not None:
-        found["beta"] = empty_rows(beta, 1).squeeze(3)
+    found |= {name: empty_rows(x, 1).squeeze(3) for name, x in {"beta": beta, "alpha": alpha}.items() if x is not None}
     for name, x in {"W": W, "z": z}.items():
         if x is not None:
             found[name] = torch.full_like(x, float("nan"))
     call.grad_out, call.grad_W, call.grad_z = _Rows.of(grad_out), _pointer(grad_W), _pointer(grad_z)
     call.grad_q, call.grad_k, call.grad_v = (_Rows.of(found[name]) for name in ("q", "k", "v"))
-    call.grad_beta = _Rows.of(found.get("beta"))
+    call.grad_beta, call.grad_alpha = (_Rows.of(found.get(name)) for name in ("beta", "alpha"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
     workspace = torch.empty(0)
     if _segmented(call, backward=True, limit=limit):

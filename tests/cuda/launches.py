@@ -6,27 +6,28 @@ import sys
 import torch
 
 from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda import kernels, shim
 
 PAGE = shim.CUDA / "README.md"
 BEGIN, END = "<!-- launches: python -m tests.cuda.launches -->\n", "<!-- /launches -->"
-RULES = ("sum", "delta", "gated")
+RULES = ("sum", "delta", "gated", "gated_delta")
 LENGTH, WIDTH = 1024, 64
 
 
 def count(rule: str, direction: str) -> list[shim.Launch]:
     """One head of LENGTH positions in bfloat16, DPFP of WIDTH inputs to 256 features, normalised, causal."""
     q, k, v, grad = (torch.randn(1, LENGTH, 1, WIDTH).bfloat16() for _ in range(4))
-    beta = () if rule == "sum" else (torch.rand(1, LENGTH, 1),)
+    strengths = [torch.rand(1, LENGTH, 1) for _ in STRENGTHS[rule]]
     options = dict(
         rule=rule, feature_map=build_feature_map("dpfp", WIDTH, nu=2), causal=True, normalize_features=True,
         normalize_output=False,
     )  # fmt: skip
     with shim.counted(kernels.kernels()) as launches:
         if direction == "forward":
-            kernels.forward(q, k, v, *beta, return_state=False, **options)
+            kernels.forward(q, k, v, *strengths, return_state=False, **options)
         else:
-            kernels.backward(grad, q, k, v, *beta, **options)
+            kernels.backward(grad, q, k, v, *strengths, **options)
     return launches
 
 

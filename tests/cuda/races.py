@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fwp_fairseq.ops import decoding as decoding_module
-from tests.cuda import decode_kernels, kernels
+from fwp_fairseq.ops.call import DECAYING
+from tests.cuda import decode_kernels, kernels, recurrence_kernels, test_recurrence_kernels
 from tests.cuda.test_decode_kernels import Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
 from tests.cuda.test_kernels import DPFP, make
@@ -41,14 +42,17 @@ SHAPES = {
 # Of decoding: d_key, d_value, feature map. Features and values in several slabs and blocks of columns.
 DECODED = {"dpfp": (80, 70, DPFP), "favor": (20, 70, ("favor", {"m": 70}))}
 
+# Of recurrences: their name and d. Rows in one round and in two.
+RECURRENCES = {f"{name}, {d}": (name, d) for name in ("recur", "recur_net") for d in (20, 40)}
+
 
 def libraries() -> tuple[ctypes.CDLL, ...]:
-    return kernels.kernels(), decode_kernels.kernels()
+    return kernels.kernels(), decode_kernels.kernels(), recurrence_kernels.kernels()
 
 
 @dataclass(frozen=True)
 class Case:
-    """One direction of a call of the operator, or steps of decoding."""
+    """One direction of a call of the operator, steps of decoding, or a recurrence with its backward."""
 
     direction: str
     shape: str
@@ -67,14 +71,14 @@ class Case:
         if self.direction not in DIRECTIONS:
             return self.direction
         kind = self.shape.split()[0].rstrip(",")
-        single, gated = self.dtype == torch.float32, self.rule == "gated"
+        single, decays = self.dtype == torch.float32, self.rule in DECAYING
         # Kinds that limits.h does not have for this rule and type are served by the general kernels.
-        if (kind == "favor" and (single or gated)) or (kind == "plain" and single and gated):
+        if (kind == "favor" and (single or decays)) or (kind == "plain" and single and decays):
             kind = "general"
         return f"{self.direction} {kind}"
 
     def run(self) -> None:
-        (self._call if self.direction in DIRECTIONS else self._decode)()
+        {"decode": self._decode, "recurrence": self._recur}.get(self.direction, self._call)()
 
     def _call(self) -> None:
         options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | SHAPES[self.shape]
@@ -106,12 +110,20 @@ class Case:
             site.steps(sentence, rows, together=5)
         site.read(torch.randn(1, 2, HEADS, d_key), self.dtype)
 
+    def _recur(self) -> None:
+        """With pads, initial states and gradients of the last state."""
+        name, d = RECURRENCES[self.shape]
+        net = name == "recur_net"
+        arguments, cotangents = test_recurrence_kernels.case(net, d, mask=True, state=True)
+        test_recurrence_kernels.run(recurrence_kernels, name, arguments, cotangents, net)
+
 
 def cases() -> list[Case]:
     """Every direction, shape, rule, type and order."""
     calls = itertools.product(DIRECTIONS, SHAPES, kernels.RULES, DTYPES, (True, False))
     steps = itertools.product(("decode",), DECODED, kernels.RULES, DTYPES)
-    return [Case(*given) for given in (*calls, *steps)]
+    recurrences = itertools.product(("recurrence",), RECURRENCES, ("delta",), (torch.float32,))
+    return [Case(*given) for given in (*calls, *steps, *recurrences)]
 
 
 def fewer_cases() -> list[Case]:

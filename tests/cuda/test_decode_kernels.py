@@ -12,6 +12,7 @@ from benchmarks.gate import CUDA
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
+from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda.decode_kernels import Shim
 from tests.maps import MAPS
 from tests.ops.cases import OPCHECKS
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 RULES = ("sum", "delta")
-ALL_RULES = (*RULES, "gated")
+ALL_RULES = (*RULES, "gated", "gated_delta")
 
 # Root of the mean square error relative to that of the output. bfloat16: keys, vectors and outputs are rounded to 8
 # bits; what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3
@@ -39,8 +40,8 @@ class Sentence(Stream):
         super().__init__(decoding, tokens, d_key, d_value, seed=seed)
         self.dtype = dtype
         self.q, self.k, self.v = (x.to(dtype).double() for x in (self.q, self.k, self.v))
-        if self.beta is not None:
-            self.beta = self.beta.float().double()
+        for name in STRENGTHS[decoding.rule]:
+            setattr(self, name, getattr(self, name).float().double())
 
     def given(self, rows: Tensor, device: str) -> tuple[Tensor, ...]:
         given = self.inputs(rows)
@@ -105,7 +106,11 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("rule, dtype", [*itertools.product(RULES, LIMITS), ("gated", torch.float32)], ids=str)
+@pytest.mark.parametrize(
+    "rule, dtype",
+    [*itertools.product(RULES, LIMITS), ("gated", torch.float32), ("gated_delta", torch.float32)],
+    ids=str,
+)
 def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
     """0 to 129 positions before the token, none of them folded: more than a block has."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 256)
@@ -167,7 +172,13 @@ def test_widths(d_key, d_value, feature_map, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "rule, dtype", [*itertools.product(RULES, (torch.bfloat16, torch.float32)), ("gated", torch.bfloat16)], ids=str
+    "rule, dtype",
+    [
+        *itertools.product(RULES, (torch.bfloat16, torch.float32)),
+        ("gated", torch.bfloat16),
+        ("gated_delta", torch.bfloat16),
+    ],
+    ids=str,
 )
 def test_any_reordering(rule, dtype, device):
     """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
@@ -224,7 +235,7 @@ def test_pads_write_nothing(rule, together, feature_map, device):
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
     mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(3)) < 0.4
     mask[0, :3] = True
-    for x in (sentence.k, sentence.v, *(() if sentence.beta is None else (sentence.beta,))):
+    for x in (sentence.k, sentence.v, *(getattr(sentence, name) for name in STRENGTHS[rule])):
         x[rows[mask]] = float("nan")
     found = Site(decoding, device).steps(sentence, rows, mask, together)
     assert_near(found, sentence.expected(rows, mask), torch.bfloat16, looser=1.5)
@@ -261,7 +272,9 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
 
 
 @pytest.mark.parametrize(
-    "rule, dtype", [("sum", torch.bfloat16), ("delta", torch.float32), ("gated", torch.bfloat16)], ids=str
+    "rule, dtype",
+    [("sum", torch.bfloat16), ("delta", torch.float32), ("gated", torch.bfloat16), ("gated_delta", torch.float32)],
+    ids=str,
 )
 def test_the_order_of_threads_does_not_matter(rule, dtype):
     """A missing barrier makes the two orders differ."""
@@ -307,7 +320,7 @@ def test_storage_that_is_not_aligned():
 
 def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict[str, object]:
     """Arguments of ``fwp::decode`` on a GPU."""
-    states = ("beta", "strengths", "W", "z", "projection")
+    states = ("beta", "alpha", "strengths", "W", "z", "projection")
 
     def moved(name, x):
         if not isinstance(x, Tensor):

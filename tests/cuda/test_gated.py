@@ -1,4 +1,4 @@
-"""The gated rule's CUDA kernels against the reference in float64, with gradients: on the shim, and on a GPU if any.
+"""The CUDA kernels of rules that decay against the reference in float64, with gradients: on the shim, or a GPU if any.
 
 What it shares with the other rules, the types, maps and layouts of inputs, is tested there.
 """
@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fwp_fairseq.ops.call import CORRECTING, DECAYING, STRENGTHS
 from tests.cuda import kernels
 from tests.cuda.test_kernels import DEVICES, DPFP, LIMITS, NORMALIZERS, compare, make, same_in_both_orders
 from tests.cuda.test_segments import mask
@@ -14,18 +15,23 @@ from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
 
+RULES = DECAYING
 LENGTHS = [13, 32, 50, 71, 130, 200]  # each block of tokens; several segments
 FEATURE_MAPS = [DPFP, ("favor", {"m": 20}), ("elu", {}), None]
 
 
-def hostile(beta: Tensor) -> None:
-    """Nothing written; all else forgotten, exactly and almost; 1 - beta that is 1 in float32; a sign that changes.
+def hostile(x: dict[str, Tensor], divides: bool) -> None:
+    """Nothing forgotten, or all else, exactly and almost; a share left that is 1 in float32; a sign that changes.
 
     What is forgotten lies well before the end: with one key left, the gradient of q is a difference of equal numbers.
+    If ``divides``, keys divide what they read by what is left, which then is never almost nothing and keeps its sign.
     """
-    length = beta.shape[1]
+    forgotten = 1 - x["alpha"] if "alpha" in x else x["beta"]
+    length = forgotten.shape[1]
     for start, step, value in ((0, 5, 0.0), (4, 29, 1.0), (20, 37, 1 - 1e-6), (3, 7, 1e-9), (25, 41, 1.5)):
-        beta[:, start:length:step] = value
+        forgotten[:, start:length:step] = 0.5 if divides and value > 0.5 else value
+    if "alpha" in x:
+        x["alpha"] = 1 - forgotten
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -37,44 +43,50 @@ def hostile(beta: Tensor) -> None:
     ),
     ids=str,
 )  # fmt: skip
-def test_values_and_gradients(length, dtype, normalizer, state, causal, feature_map, masked, extreme, device):
+@pytest.mark.parametrize("rule", RULES)
+def test_values_and_gradients(rule, length, dtype, normalizer, state, causal, feature_map, masked, extreme, device):
     """Every length with every type and so on; pads hold NaN, and W and z have gradients on both ends."""
     features, output = normalizer
-    x, phi = make("gated", length, length, dtype=dtype, H=1, feature_map=feature_map, state=state == "in and out")
+    if rule == "gated_delta" and not (features or output):  # else it diverges
+        features = True
+    x, phi = make(rule, length, length, dtype=dtype, H=1, feature_map=feature_map, state=state == "in and out")
     if extreme:
-        hostile(x["beta"])
+        hostile(x, divides=rule in CORRECTING and output)
     pads = mask(2, length)[:1] if masked else None
     if masked:
-        for name in ("k", "v", "beta"):
+        for name in ("k", "v", *STRENGTHS[rule]):
             x[name].masked_fill_(pads.view(1, length, *[1] * (x[name].dim() - 2)), float("nan"))
     compare(
-        device, "gated", x, phi, causal=causal, normalize_features=features, normalize_output=output,
+        device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
         key_padding_mask=pads, return_state=state != "none", looser=2,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("T, S, dtype", [(20, 9, torch.float16), (7, 60, torch.float32), (70, 140, torch.bfloat16)])
-def test_cross_attention(T, S, dtype, device):
+def test_cross_attention(T, S, dtype, rule, device):
     for state in (False, True):
-        x, phi = make("gated", T, S, dtype=dtype, H=1, state=state)
-        compare(device, "gated", x, phi, causal=False, normalize_output=state, return_state=state, looser=2)
+        x, phi = make(rule, T, S, dtype=dtype, H=1, state=state)
+        compare(device, rule, x, phi, causal=False, normalize_output=state, return_state=state, looser=2)
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("length, limit, dtype", [(80, kernels.SHARED_MEMORY, torch.float16), (140, 0, torch.float32)])
-def test_states_in_many_columns(length, limit, dtype, device):
+def test_states_in_many_columns(length, limit, dtype, rule, device):
     """Blocks that share a head, with odd columns; and where shared memory has no room, states in memory."""
-    x, phi = make("gated", length, length, dtype=dtype, H=1, d_value=67, state=True)
-    compare(device, "gated", x, phi, normalize_output=True, return_state=True, limit=limit, looser=2)
+    x, phi = make(rule, length, length, dtype=dtype, H=1, d_value=67, state=True)
+    compare(device, rule, x, phi, normalize_output=True, return_state=True, limit=limit, looser=2)
 
 
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_the_order_of_threads_does_not_matter(dtype):
+def test_the_order_of_threads_does_not_matter(dtype, rule):
     for length, state, causal, feature_map in (
         (40, False, True, DPFP),
         (140, True, True, DPFP),
         (70, True, False, FEATURE_MAPS[1]),
     ):
-        x, phi = make("gated", length, length, dtype=dtype, H=1, feature_map=feature_map, state=state)
-        same_in_both_orders("gated", x, phi, causal=causal, key_padding_mask=None, return_state=state)
+        x, phi = make(rule, length, length, dtype=dtype, H=1, feature_map=feature_map, state=state)
+        same_in_both_orders(rule, x, phi, causal=causal, key_padding_mask=None, return_state=state)

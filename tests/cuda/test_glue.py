@@ -18,7 +18,7 @@ from tests.pairs import covering
 pytestmark = pytest.mark.needs("native", "cuda")
 emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
 
-RULES = ["sum", "delta", "gated"]
+RULES = ["sum", "delta", "gated", "gated_delta"]
 HALF = torch.bfloat16
 
 
@@ -46,7 +46,7 @@ def results(rule, x, phi, pads, *, backend, device, dtype=None, layout=Tensor.co
     """Outputs, and the gradients of a fixed function of them; all that goes in has the layout, cotangents too."""
     x = {name: layout(y.to(device, dtype or y.dtype)).requires_grad_() for name, y in x.items()}
     out, state = getattr(ops, f"{rule}_rule")(
-        *(x[name] for name in ("q", "k", "v", "beta") if name in x), feature_map=phi, normalize_output=True,
+        *(x[name] for name in ("q", "k", "v", "beta", "alpha") if name in x), feature_map=phi, normalize_output=True,
         key_padding_mask=layout(pads.to(device)), initial_state=(x["W"], x["z"]), backend=backend, **options,
     )  # fmt: skip
     found = {"out": out, "W": state.W, "z": state.z}
@@ -132,8 +132,9 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     x, _ = make(rule, 5, 5, dtype=dtype, B=2, d_key=7, d_value=5, state=state)
     x = {name: y.cuda().requires_grad_(gradient) for name, y in x.items()}
     arguments = dict(
-        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), alpha=None, key_padding_mask=None, W=x.get("W"), z=x.get("z"),
-        projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, features=True, output=state, eps=1e-6,
+        q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), alpha=x.get("alpha"), key_padding_mask=None,
+        W=x.get("W"), z=x.get("z"), projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0,
+        causal=True, features=True, output=state, eps=1e-6,
         return_state=True,
     )  # fmt: skip
     assert changes.keys() <= arguments.keys()
@@ -155,10 +156,7 @@ def test_opcheck(rule, state, dtype, check):
     "changes, message",
     [
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
-        (
-            {"rule": "gated_delta", "alpha": torch.ones(2, 5, 2)},
-            "the CUDA kernels do not know the gated_delta rule",
-        ),
+        ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),

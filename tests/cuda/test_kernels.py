@@ -61,6 +61,8 @@ def make(
         x["beta"] = torch.rand(S, B, H).transpose(0, 1)
     if rule == "gated":
         x["beta"] **= 16  # from almost 0 to almost 1, and small enough that writes outlive tiles and segments
+    if rule == "gated_delta":
+        x["alpha"] = 1 - torch.rand(S, B, H).transpose(0, 1) ** 16
     phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
     if state:
         d_dot = d_key if phi is None else phi.d_dot
@@ -79,7 +81,7 @@ def by_autograd(
     x = {n: y.to(device, y.dtype if dtype is None else dtype).requires_grad_() for n, y in x.items()}
     if not options["normalize_output"]:
         x.pop("z", None)
-    names = ("q", "k", "v", "beta")
+    names = ("q", "k", "v", "beta", "alpha")
     initial = (x["W"], x.get("z")) if "W" in x else None
     key_padding_mask = None if key_padding_mask is None else key_padding_mask.to(device)
     out, final = getattr(ops, f"{rule}_rule")(

@@ -76,7 +76,7 @@ def test_many_pieces(rule, device):
 @pytest.mark.parametrize(
     "rule, dtype, group, site, output, states, limit",
     covering(
-        [*RULES, "gated"],
+        [*RULES, "gated", "gated_delta"],
         [torch.float16, torch.float32],
         [1, 2, 3],
         [(True, 200, 200), (False, 200, 140), (False, 20, 260)],

@@ -20,9 +20,8 @@ BY_FLAGS = {
     "decoder_qk_norm": "l2",
     "decoder_update_rule": "gated_delta",
     "decoder_beta_range": "0-2",
-    "cross_feature_map": "exp",
-    "cross_d_dot": 32,
-    "cross_normalizer": "positions",
+    "cross_feature_map": "slots",
+    "cross_d_dot": 5,
 }
 BY_YAML = {
     "feature_map": "dpfp",
@@ -83,7 +82,7 @@ def test_trained_and_decoded_with(tools, train, capsys):
     }
     new = {name: x for name, x in new.items() if not name.endswith(("seed", "projection"))}
     assert {name.split(".")[-1] for name in new} == (
-        {"weight", "bias", "scale", "log_rate"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
+        {"weight", "bias", "scale", "log_rate", "sharpness"} if chosen is BY_FLAGS else {"weight", "scale", "sigma"}
     )
     assert all(len(x.unique()) > 1 for x in new.values())
 

@@ -22,6 +22,7 @@ BUILT = {
     "poly": {"degree": 2},
     "t2r": {"n": 7, "heads": 1},
     "hedgehog": {"n": 8, "heads": 1},
+    "slots": {"slots": 5, "heads": 1},
     "rfa": {"m": 5, "heads": 1},
 }
 VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
@@ -98,6 +99,7 @@ def test_what_is_promised():
         "poly": (None, False, None),
         "t2r": (None, True, None),
         "hedgehog": (None, True, None),
+        "slots": (None, True, None),
         "rfa": (0, False, None),
         "identity": (1, False, "identity"),
     }

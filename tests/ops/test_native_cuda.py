@@ -23,9 +23,10 @@ def test_reasons(monkeypatch):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
     monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: "")
     assert native_cuda.unsupported_reasons(call(), "identity") == []
-    assert native_cuda.unsupported_reasons(call("gated"), "identity") == []
+    assert all(native_cuda.unsupported_reasons(call(rule), "identity") == [] for rule in STRENGTHS)
     assert "torch.float64" in native_cuda.unsupported_reasons(call(dtype=torch.float64), "identity")[0]
     assert native_cuda.unsupported_reasons(call(length=5000), "identity") == []
+    monkeypatch.setattr(native_cuda, "RULES", ("sum",))
     unknown = ["the CUDA kernels do not know the gated_delta rule"]
     assert native_cuda.unsupported_reasons(call("gated_delta"), "identity") == unknown
 
@@ -39,6 +40,7 @@ def test_decoding_unsupported_reasons(monkeypatch):
 
     assert reasons(torch.bfloat16) == reasons(torch.float32) == []
     assert reasons(torch.float64) == ["the CUDA kernels do not compute in torch.float64"]
+    monkeypatch.setattr(native_cuda, "RULES", ("sum",))
     assert reasons(torch.float32, "gated_delta") == ["the CUDA kernels do not know the gated_delta rule"]
 
 

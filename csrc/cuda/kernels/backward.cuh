@@ -10,8 +10,8 @@
 //     dQ = dP K + dN W0^T + dden z0^T,  dK = dP^T Q + (dKK + dKK^T) K + beta E dW^T + dz - rate Z W0^T + dseen z0^T
 //     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
-// Under the gated rule P, and all that has to do with W0, z0, dW or dz, is multiplied by what decay.cuh leaves; beta Z is
-// the gradient of V, and decay_gradient.cuh makes that of beta.
+// Under rules that decay, P, K K^T, and all that has to do with W0, z0, dW or dz, are multiplied by what decay.cuh leaves, and
+// decay_gradient.cuh makes the gradient of beta (gated) or alpha; gated: beta Z is the gradient of V.
 //
 // How gradients of features become those of the inputs: gradients.cuh.
 #pragma once
@@ -23,12 +23,12 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGradient<P, LT, K>> {
-  using Base = Triangle<DecayGradient<P, LT, K>>;
+template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGradient<P, LT, RULE, K>> {
+  using Base = Triangle<DecayGradient<P, LT, RULE, K>>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::value_tiles, Base::states, Base::several, Base::w;
-  static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
-  static_assert(RULE == Rule::sum || DELTA || GATED);
+  static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
+  static_assert(serves(RULE));
   using typename Base::Element, typename Base::Pair, typename Base::Strip, typename Base::Values,
       typename Base::Tile, typename Base::Operands;
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
@@ -45,7 +45,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         first_k(w >= keys ? queries : call.causal ? w : 0) {}
 
   FWP_DEVICE void run() {
-    if (GATED) Base::find_decay(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
     {
       Strip A;
       KeyStrip B;
@@ -60,13 +60,14 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
       read(A);
       pull(B);
     }
+    if constexpr (DELTA && DECAYS) read_key_state();
     sync_block();
     store_query_gradient();
     store_key_gradient();
-    if constexpr (GATED) {
+    if constexpr (DECAYS) {
       Base::take_state();
       sync_block();
-      Base::store_beta_gradient(keys, queries);
+      Base::store_strength_gradient(keys, queries);
     }
     if (states && here.gradient_before.W) write_state_gradient();
   }
@@ -94,8 +95,12 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
   FWP_DEVICE void solve_for_E(KeyStrip& B) {
     const bool state = states && here.before.W && keys;
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
-    float seen[2] = {}, rate[2] = {1, 1};
+    float seen[2] = {}, rate[2] = {1, 1}, share[2] = {scale[0], scale[1]};  // share: of products with the state
     if constexpr (DELTA) {
+      if constexpr (DECAYS) {
+        Base::weigh_pairs(B, keys);
+        FWP_UNROLL for (int r = 0; r < 2; ++r) share[r] *= Base::left_of_state(row + g + 8 * r, true);
+      }
       Base::for_strip([&](int n, int i, int j) {
         const int k = Base::row_of(i);
         B[n][i] = j == k ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
@@ -117,11 +122,11 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
           Base::clear(old);
           add_from_state(old, from_z, s.keys, here.before, first);
           if (first == 0) {
-            FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + scale[r] * from_z[r] + c.eps);
+            FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(seen[r] + share[r] * from_z[r] + c.eps);
             prepare(B, rate);
           }
           FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
-            FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * scale[i >> 1] * old[n][i];
+            FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * share[i >> 1] * old[n][i];
         }
         if (w >= keys) Base::share_values(s.E, first, x);
         FWP_ROLLED for (int m = 0; m < keys; ++m) {
@@ -158,12 +163,12 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     const bool state = states && here.before.W && queries;
     float den[2] = {}, dot[2] = {}, by[2], left[2] = {1, 1}, from_z[2] = {}, from_state[2] = {};
-    Base::template for_decay<GATED, false>(0, early ? last_q : tiles, [&](int n, int i, int j, float left) {
+    Base::template for_decay<DECAYS, false>(0, early ? last_q : tiles, [&](int n, int i, int j, float left) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
       A[n][i] = x * (left * s.beta[j]);
-      den[i >> 1] += GATED ? A[n][i] : x;
+      den[i >> 1] += GATED ? A[n][i] : x * left;
     });
-    if (GATED && state)
+    if (DECAYS && state)
       FWP_UNROLL for (int r = 0; r < 2; ++r) left[r] = Base::left_of_state(row + g + 8 * r);
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       den[r] = Base::quad_sum(den[r]);
@@ -172,12 +177,13 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       typename Base::Given gradient;
-      if (early) Base::load_values(c.grad_out, false, first, gradient);
+      constexpr bool before_use = early || DECAYS;  // else there are registers for it only after add_read
+      if (before_use) Base::load_values(c.grad_out, false, first, gradient);
       Base::clear(x);
       if (state) {
         add_from_state(x, from_z, s.queries, here.before, first);
         FWP_UNROLL for (int r = 0; r < 2; ++r) by[r] = Base::rate_of(den[r] + left[r] * scale[r] * from_z[r] + c.eps);
-        if constexpr (GATED)
+        if constexpr (DECAYS)
           Base::for_values(gradient, [&](int n, int r, Float2 y) {
             from_state[r] += by[r] * scale[r] * (y.x * x[n][2 * r] + y.y * x[n][2 * r + 1]);
           });
@@ -185,7 +191,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
           FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] *= left[i >> 1] * scale[i >> 1];
       }
       Base::add_read(x, A, s.E, 0, last_q, first);
-      if (!early) Base::load_values(c.grad_out, false, first, gradient);
+      if (!before_use) Base::load_values(c.grad_out, false, first, gradient);
       Base::for_values(gradient, [&](int n, int r, Float2 y) {
         y = {by[r] * y.x, by[r] * y.y};
         dot[r] += y.x * x[n][2 * r] + y.y * x[n][2 * r + 1];
@@ -200,7 +206,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         s.shift_q[row + g + 8 * r] = c.normalize_output ? dot[r] * by[r] * c.eps : dot[r];
         s.gradient_den[row + g + 8 * r] = c.normalize_output ? -dot[r] * by[r] : 0.f;
       }
-      if constexpr (GATED) {
+      if constexpr (DECAYS) {
         from_state[r] = Base::quad_sum(from_state[r]);
         if (t == 0)
           Base::of_state[row + g + 8 * r] =
@@ -219,9 +225,9 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
     float from_den[2] = {}, from_dz[2] = {}, ZE[2] = {}, x[2] = {}, after[2] = {}, at_end[2] = {1, 1};
-    if (GATED)
+    if (DECAYS)
       FWP_UNROLL for (int r = 0; r < 2; ++r) at_end[r] = Base::at_end(row + g + 8 * r);
-    Base::template for_decay<GATED, true>(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j, float left) {
+    Base::template for_decay<DECAYS, true>(early ? first_k : 0, early ? queries : tiles, [&](int n, int i, int j, float left) {
       A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]) * left;
       from_den[i >> 1] += A[n][i] * s.gradient_den[j];
     });
@@ -242,7 +248,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
           FWP_UNROLL for (int r = 0; r < 2; ++r) {
             float *z = Z[n] + 2 * r;
             z[0] *= scale[r], z[1] *= scale[r];
-            if constexpr (GATED) {
+            if constexpr (DECAYS) {
               const Float2 V = Single::load_pair(Type::float32, own_E + 8 * r * stride, 8 * n);
               after[r] += z[0] * V.x + z[1] * V.y;
               z[0] *= at_end[r], z[1] *= at_end[r];
@@ -281,7 +287,32 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         if (t == 0) Base::end[i] = after[r], Base::own[i] = ZE[r], s.shift_k[i] = beta[r] * ZE[r];
       }
     } else {
+      if constexpr (DECAYS)
+        FWP_UNROLL for (int r = 0; r < 2; ++r) {
+          after[r] = beta[r] * Base::quad_sum(after[r]) + from_dz[r];
+          if (t == 0) Base::end[row + g + 8 * r] = after[r];
+          from_dz[r] *= at_end[r];
+        }
       finish_keys(B, beta, ZE, x, from_dz);
+    }
+  }
+  // gated_delta: stores own keys' gradients of their shares of the state. Reads it again, because in solve_for_E, where it is
+  // read first, Z is not known yet.
+  FWP_DEVICE void read_key_state() {
+    float found[2] = {}, from_z[2] = {};
+    if (states && here.before.W && keys)
+      FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
+        Values old;
+        Base::clear(old);
+        add_from_state(old, from_z, s.keys, here.before, first);
+        const float* Z = s.Z + (row + g) * stride + first + 2 * t;
+        FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) found[i >> 1] += Z[8 * (i >> 1) * stride + 8 * n + (i & 1)] * old[n][i];
+      }
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      found[r] = s.gradient_seen[i] * from_z[r] - Base::quad_sum(found[r]);
+      if (t == 0) Base::of_key_state[i] = s.beta[i] * s.read_rate[i] * s.scale_k[i] * found[r];
     }
   }
   // Gradients of beta and of seen, and shift_k. ZE and x come in as this lane's parts of Z.E and Z.(V - E).
@@ -316,16 +347,18 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     Operands a;
     float back[2], left[2] = {1, 1};
     const float dden[2] = {s.gradient_den[row + g], s.gradient_den[row + g + 8]};
-    if (GATED && states)
+    if (DECAYS && states)
       FWP_UNROLL for (int r = 0; r < 2; ++r) left[r] = Base::left_of_state(row + g + 8 * r);
     {
       Strip dP;
       Base::clear(dP);
       Base::add_pairs(dP, s.dN, s.E, 0, last_q);
-      if constexpr (GATED) Base::take_rows(dP, dden, last_q);
-      Base::template for_decay<GATED, false>(0, tiles, [&](int n, int i, int j, float left) {
+      if constexpr (DECAYS)
+        Base::template take_rows<false>(
+            last_q, [&](int n, int i, int j) { return (GATED ? 1.f : s.beta[j]) * dP[n][i] + dden[i >> 1]; });
+      Base::template for_decay<DECAYS, false>(0, tiles, [&](int n, int i, int j, float left) {
         const bool in = n < 2 * last_q && !(c.causal && j > Base::row_of(i));
-        const float gradient = GATED ? (dP[n][i] + dden[i >> 1]) * (left * s.beta[j]) : s.beta[j] * dP[n][i] + dden[i >> 1];
+        const float gradient = GATED ? (dP[n][i] + dden[i >> 1]) * (left * s.beta[j]) : (s.beta[j] * dP[n][i] + dden[i >> 1]) * left;
         dP[n][i] = in ? gradient * s.scale_k[j] : 0.f;
       });
       Base::powers(back, dP);
@@ -348,21 +381,26 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     Operands from_queries, from_keys;
     float back[2];
     float beta[2], rate[2], dseen[2], for_W[2], for_z[2] = {1, 1};  // for_W, for_z: of what was written into the state
+    float found[2] = {1, 1};  // the share of the state that the key finds
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r;
       beta[r] = for_W[r] = s.beta[i];
       if (GATED && states) for_z[r] = for_W[r] *= Base::at_end(i);
+      if (DELTA && DECAYS && states) {
+        for_W[r] *= for_z[r] = Base::at_end(i);
+        found[r] = Base::left_of_state(i, true);
+      }
       rate[r] = DELTA ? beta[r] * s.read_rate[i] : 0.f;
-      dseen[r] = rate[r] * s.gradient_seen[i];
+      dseen[r] = found[r] * (rate[r] * s.gradient_seen[i]);
     }
     {
       Strip dP;
       Base::clear(dP);
       Base::add_pairs(dP, s.E, s.dN, first_k, queries);
-      Base::template for_decay<GATED, true>(0, tiles, [&](int n, int i, int j, float left) {
+      Base::template for_decay<DECAYS, true>(0, tiles, [&](int n, int i, int j, float left) {
         const bool in = n >= 2 * first_k && n < 2 * queries && !(c.causal && j < Base::row_of(i));
         const float by = beta[i >> 1];
-        const float gradient = GATED ? (dP[n][i] + s.gradient_den[j]) * (left * by) : by * dP[n][i] + s.gradient_den[j];
+        const float gradient = GATED ? (dP[n][i] + s.gradient_den[j]) * (left * by) : (by * dP[n][i] + s.gradient_den[j]) * left;
         dP[n][i] = in ? gradient * s.scale_q[j] : 0.f;
       });
       Base::powers(back, dP);
@@ -382,7 +420,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
             if (here.gradient_after.z) Base::add_state_z(x, for_z, here.gradient_after.z, slab, first, shift);
           }
           if (DELTA && here.before.W) {
-            const float minus[2] = {-rate[0], -rate[1]};
+            const float minus[2] = {-rate[0] * found[0], -rate[1] * found[1]};
             Base::add_state_rows(x, s.Z, minus, here.before.W, slab, first, shift);
             if (c.normalize_output) Base::add_state_z(x, dseen, here.before.z, slab, first, shift);
           }
@@ -392,11 +430,16 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
   // The gradient of K K^T as operands. Products with both operands are added up in the same accumulators, so
   // `from_queries` is brought to the same power of two.
   FWP_DEVICE void key_operands(Operands& from_keys, Operands& from_queries, float (&back)[2], const float (&beta)[2],
-                               const float (&rate)[2]) const {
+                               const float (&rate)[2]) {
     Strip dKK;
     Base::clear(dKK);
     Base::add_pairs(dKK, s.Z, s.E, 0, w < keys ? w + 1 : 0);  // left of the diagonal
     Base::add_pairs(dKK, s.E, s.Z, w + 1, keys);              // right of it
+    if constexpr (DECAYS)
+      Base::template take_rows<true>(w < keys ? w + 1 : 0, [&](int n, int i, int j) {
+        const int k = Base::row_of(i);
+        return j < k ? rate[i >> 1] * (s.gradient_seen[k] - s.beta[j] * dKK[n][i]) : 0.f;
+      });
     Tile above;
     Base::clear(above);
     if (w < keys) Base::add_own_pairs(above, s.E, s.Z);
@@ -411,6 +454,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
                                     : 0.f;
             dKK[2 * m + n][i] = x * s.scale_k[j];
           }
+    if constexpr (DECAYS) Base::weigh_pairs(dKK, keys);
     float own[2], before[2] = {back[0], back[1]};
     Base::powers(own, dKK);
     FWP_UNROLL for (int r = 0; r < 2; ++r) back[r] = larger(back[r], own[r]);
@@ -432,7 +476,9 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
       by_dN[token] = Base::left_of_state(token) * s.scale_q[token];
       by_den[token] = s.gradient_den[token] * by_dN[token];
     } else if (token < LT) {
-      const float rate = DELTA ? s.beta[token] * s.read_rate[token] : 0.f;
+      const float found = DECAYS ? Base::left_of_state(token, true) : 1.f;
+      const float rate = DELTA ? s.beta[token] * s.read_rate[token] * found : 0.f;
+      if (DECAYS) s.scale_q[token] *= Base::left_of_state(token);
       by_Z[token] = -rate * s.scale_k[token];
       by_den[token] = s.gradient_den[token] * s.scale_q[token];
       by_seen[token] = rate * s.gradient_seen[token] * s.scale_k[token];
@@ -445,7 +491,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
           Values x[1];
           float xz[1][4];
           Base::load_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_after, here.head, 0, c.d_value));
-          if (GATED) Base::scale_outer(x, xz, Base::across(0, tiles));
+          if (DECAYS) Base::scale_outer(x, xz, Base::across(0, tiles));
           Base::add_outer(x, xz, s.queries, tile, s.dN, first, by_dN, by_den, queries);
           if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.Z, first, by_Z, by_seen, keys);
           Base::store_outer(x, xz, slab, tile, first, columns_of(c, here.gradient_before, here.head, 0, c.d_value));

@@ -1,7 +1,7 @@
 // For how many tokens a call has blocks, and how much shared memory a block needs.
 #pragma once
 
-#include "head.cuh"
+#include "decay.cuh"
 
 namespace fwp::gpu {
 
@@ -21,7 +21,7 @@ template <class F> auto with_tokens(const Call& c, F f) {
 template <class P> int bytes_of(const Call& c, bool backward) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    const auto bytes = [&](auto shared) { return shared.lay(nullptr, c, backward); };
+    const auto bytes = [&](auto shared) { return shared.lay(nullptr, c, backward) + decay_bytes<LT>(c.rule, backward); };
     switch (kind_of(c)) {
       case Kind::plain: return bytes(Shared<P, LT, Kind::plain>());
       case Kind::favor: return bytes(Shared<P, LT, Kind::favor>());

@@ -10,7 +10,7 @@ namespace fwp::gpu {
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
 
 // The rules of common/maps.h that have kernels here, as RULES of fwp_fairseq/ops/native_cuda.py.
-#define FWP_CUDA_RULES(EACH) EACH(sum) EACH(delta) EACH(gated)
+#define FWP_CUDA_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
 #define FWP_OR_RULE(name) || rule == Rule::name
 constexpr bool serves(Rule rule) { return false FWP_CUDA_RULES(FWP_OR_RULE); }
 #undef FWP_OR_RULE
@@ -54,7 +54,7 @@ struct Call {
   int resident;  // forward: the state is in shared memory, see state.cuh; 0: no room, so it is in W
 
   Rows<const void> q, k, v;
-  Rows<const float> beta;
+  Rows<const float> beta, alpha;
   Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
 
@@ -68,7 +68,7 @@ struct Call {
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;
   Rows<void> grad_q, grad_k, grad_v;
-  Rows<float> grad_beta;
+  Rows<float> grad_beta, grad_alpha;
   float *grad_initial_W, *grad_initial_z;
 };
 

@@ -7,7 +7,9 @@
 //     out = N + (q.k) u_t,  divided by  den + q.k + eps  where normalised;     k_t, u_t are appended to the cache
 //
 // Under the gated rule a_j is multiplied by beta_j and all later 1 - beta, W and z by the product of every 1 - beta of the
-// block, then N and den by 1 - beta, and q.k by beta, which is appended too.
+// block, then N and den by 1 - beta, and q.k by beta, which is appended too. Under the gated delta rule a_j and b_j are
+// multiplied by all later alpha, W and z by the product of every alpha, then N, den, O and seen (but for eps) by alpha, which is
+// appended.
 //
 // Without k and v, out = N or N / (den + eps), and all tokens are served by one launch.
 //
@@ -65,11 +67,12 @@ FWP_DEVICE uint32_t rolled(uint32_t before, uint32_t pair) { return before >> 16
 FWP_DEVICE Float2 rolled(Float2 before, Float2 pair) { return {before.y, pair.x}; }
 
 // RULE: of steps. Reading alone is the same under the sum and the delta rule, and done by the sum rule's kernel. N queries
-// read the positions together: 2 in the delta rule's steps (query and key), else 1.
+// read the positions together: 2 in the steps of rules that correct (query and key), else 1. Reading alone under the gated
+// delta rule takes its steps' kernel, with a key that is padding.
 template <class P, Rule RULE> struct Decoder {
-  static constexpr int N = RULE == Rule::delta ? 2 : 1;
-  static constexpr bool gated = RULE == Rule::gated;
-  static_assert(RULE == Rule::sum || RULE == Rule::delta || gated);
+  static constexpr int N = corrects(RULE) ? 2 : 1;
+  static constexpr bool gated = RULE == Rule::gated, decaying = decays(RULE), reads_with_key = N == 2 && decaying;
+  static_assert(serves(RULE));
   using Element = typename P::Element;
   using Pair = typename P::Pair;
   static constexpr int octets = (fetched + 15) / 16;  // eights of a position for each of its two lanes
@@ -88,7 +91,7 @@ template <class P, Rule RULE> struct Decoder {
 
   float gathered[N][columns], denominator[N], factor[2];
   float product;  // q.k
-  float* weights;  // gated: of each position, behind them that of the state; where the numerators come later
+  float* weights;  // decaying: of each position, behind them that of the state; where the numerators come later
   static_assert(most_weighed < decode_warps * 2 * column_block);
 
   FWP_DEVICE explicit Decoder(const DecodeCall& call)
@@ -123,7 +126,7 @@ template <class P, Rule RULE> struct Decoder {
     const int positions = writes() ? c.count + token : c.count, tiles = (positions + 15) / 16;
     fetch_keys(16 * warp, 0, positions);
     fetch_written(16 * warp, positions);
-    if (gated && warp == 0) weigh(positions);
+    if (decaying && warp == 0) weigh(positions);
     load_features(positions);
     clear();
     FWP_ROLLED for (int tile = warp; tile < tiles; tile += decode_warps) {
@@ -136,16 +139,17 @@ template <class P, Rule RULE> struct Decoder {
         multiply(p, slab, unit);
         sync_warp();
       }
-      if constexpr (gated)
+      if constexpr (decaying)
         FWP_UNROLL for (int n = 0; n < 2; ++n) {
           const int position = 16 * tile + g + 8 * n;
-          p[2 * n] *= position < positions ? weights[position] : 0.f;
+          const float weight = position < positions ? weights[position] : 0.f;
+          FWP_UNROLL for (int e = 0; e < N; ++e) p[2 * n + e] *= weight;
         }
       gather(p);
       fetch_written(16 * (tile + decode_warps), positions);
     }
-    if (c.W) read_state(gated ? weights[positions] : 1.f);
-    if (gated) sync_block();  // until then other warps read weights
+    if (c.W) read_state(decaying ? weights[positions] : 1.f);
+    if (decaying) sync_block();  // until then other warps read weights
     finish(positions);
   }
 
@@ -154,14 +158,15 @@ template <class P, Rule RULE> struct Decoder {
     float later = 1;
     FWP_ROLLED for (int first = (positions - 1) / 32 * 32; first >= 0 && positions; first -= 32) {
       const int p = first + lane;
-      const float beta = p < positions ? c.strengths[place_of(c, row, h, p)] : 0.f;
-      float left = 1 - beta;  // of all positions from this lane's to the 32nd
+      const float strength = p < positions ? c.strengths[place_of(c, row, h, p)] : gated ? 0.f : 1.f;
+      const float own = gated ? strength : 1.f;
+      float left = gated ? 1 - strength : strength;  // of all positions from this lane's to the 32nd
       FWP_UNROLL for (int d = 1; d < 32; d *= 2) {
         const float next = shuffle(left, lane + d < 32 ? lane + d : lane);
         if (lane + d < 32) left *= next;
       }
       const float next = shuffle(left, lane < 31 ? lane + 1 : lane);
-      if (p < positions) weights[p] = beta * (lane < 31 ? next * later : later);
+      if (p < positions) weights[p] = own * (lane < 31 ? next * later : later);
       later *= shuffle(left, 0);
     }
     if (lane == 0) weights[positions] = later;
@@ -204,8 +209,8 @@ template <class P, Rule RULE> struct Decoder {
   }
   // Sets s.phi, s.operand, factor and product, and writes the key to its position in storage.
   FWP_DEVICE void load_features(int position) {
-    const bool pad = writes() && is_pad();
-    const int inputs = writes() ? 2 : 1;
+    const bool pad = writes() ? is_pad() : reads_with_key;
+    const int inputs = writes() || reads_with_key ? 2 : 1;
     for (int i = thread; i < inputs * c.d_key; i += decode_threads) {
       const bool is_key = i >= c.d_key;
       const Rows<const void>& from = is_key ? c.k : c.q;
@@ -217,7 +222,7 @@ template <class P, Rule RULE> struct Decoder {
     float sums[5] = {};  // sums of q, k and q k; the largest |q| and |k|
     for_own_features([&](int feature, int) {
       if (feature < 0) return;
-      const float q = s.phi[feature], k = writes() ? s.phi[c.d_dot + feature] : 0.f;
+      const float q = s.phi[feature], k = inputs == 2 ? s.phi[c.d_dot + feature] : 0.f;
       sums[0] += q;
       sums[1] += k;
       sums[2] += q * k;
@@ -239,7 +244,7 @@ template <class P, Rule RULE> struct Decoder {
           const float phi = feature < 0 ? 0.f : s.phi[n * c.d_dot + feature] * scale[n];
           if (feature >= 0) s.phi[n * c.d_dot + feature] = phi;
           s.operand[n * offsets * features + at] = P::element(phi * by[n]);
-          if (n == 1 && feature >= 0 && !rolls()) keep(position, feature, phi);
+          if (n == 1 && feature >= 0 && !rolls() && (!reads_with_key || writes())) keep(position, feature, phi);
         }
     });
     if (writes() && rolls()) {
@@ -405,7 +410,7 @@ template <class P, Rule RULE> struct Decoder {
 
   // ---- the state ----
 
-  static FWP_DEVICE float weigh_feature(float phi, float weight) { return gated ? phi * weight : phi; }
+  static FWP_DEVICE float weigh_feature(float phi, float weight) { return decaying ? phi * weight : phi; }
   FWP_DEVICE void read_state(float weight) {
     const int64_t head = state_of(c, row, h);
     const float* W = c.W + head * c.d_dot * c.d_value + column;
@@ -465,6 +470,10 @@ template <class P, Rule RULE> struct Decoder {
           sum[0] *= 1 - beta;
           total[0] *= 1 - beta;
           by *= beta;
+        } else if constexpr (decaying) {
+          const float alpha = is_pad() ? 1.f : c.alpha.data[offset(c.alpha)];
+          if (at == 0) c.strengths[place_of(c, row, h, position)] = alpha;
+          FWP_UNROLL for (int n = 0; n < N; ++n) sum[n] *= alpha, total[n] *= alpha;
         }
         if (!is_pad()) {
           u = P::load(c.type, c.v.data, offset(c.v) + at);

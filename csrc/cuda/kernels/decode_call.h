@@ -6,7 +6,7 @@
 namespace fwp::gpu {
 
 constexpr int most_offsets = 56;     // the most that decode has room for
-constexpr int most_weighed = 511;    // positions of a block under the gated rule
+constexpr int most_weighed = 511;    // positions of a block under rules that decay
 
 // Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
@@ -24,12 +24,12 @@ struct DecodeCall {
   int token;  // the one that a launch writes, set by launch_decode
 
   Rows<const void> q, k, v;  // k, v: null where nothing is written
-  Rows<const float> beta;
+  Rows<const float> beta, alpha;
   Rows<const unsigned char> key_padding_mask;  // (R, T) with head stride 0, nonzero at pads
   Rows<void> out;
 
   void *keys, *written;
-  float* strengths;  // under the gated rule
+  float* strengths;  // under rules that decay
   int aligned;  // rows of keys and written begin at multiples of 16 bytes and are whole multiples of 8 numbers
   int* ancestors;  // null: position j of row r lies in row state_rows[r]
   int64_t ancestors_ld;

@@ -96,6 +96,7 @@ FWP_DEVICE float power_of_two(float x) {  // within two units of the last place,
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+FWP_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
 FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float quotient(float x, float y) {  // within two units of the last place
   float z;

@@ -1,6 +1,6 @@
 // The state of each row after the positions of the block: W = W0 + sum_j phi(k_j) u_j^T, z = z0 + sum_j phi(k_j), with
 // W0, z0 of the row that the table names. Under the gated rule k_j is multiplied by beta_j and all later 1 - beta, W0 and
-// z0 by the product of every 1 - beta. A block of threads computes 64 features x 64 columns of a (row, head), a
+// z0 by the product of every 1 - beta; under the gated delta rule these are all later alpha, and every alpha. A block of threads computes 64 features x 64 columns of a (row, head), a
 // thread 4 x 8 of them, from 16 positions at a time in shared memory. Sums are in float.
 #pragma once
 
@@ -14,7 +14,7 @@ constexpr int fold_features = 64, fold_positions = 16;
 
 struct FoldShared {
   float phi[fold_positions][fold_features], u[fold_positions][column_block];
-  float left[fold_positions + 1];  // gated: what is left of each position after the last of them, and of what was before
+  float left[fold_positions + 1];  // decaying: what is left of each position after the last of them, and of what was before
 };
 
 template <class P> struct Folder {
@@ -71,12 +71,15 @@ template <class P> struct Folder {
     }
   }
 
-  FWP_DEVICE float strength(int p) const { return p < c.count ? c.strengths[place_of(c, row, h, p)] : 0.f; }
+  FWP_DEVICE float strength(int p) const { return c.strengths[place_of(c, row, h, p)]; }
+  // What a position adds, and what it leaves of earlier ones.
+  FWP_DEVICE float added(int p) const { return p >= c.count ? 0.f : c.rule == Rule::gated ? strength(p) : 1.f; }
+  FWP_DEVICE float keep(int p) const { return p >= c.count ? 1.f : c.rule == Rule::gated ? 1 - strength(p) : strength(p); }
   FWP_DEVICE void load(int first) const {
     if (c.strengths && thread <= fold_positions) {
       const bool before = thread == fold_positions;
-      float left = before ? 1.f : strength(first + thread);
-      FWP_ROLLED for (int p = before ? 0 : thread + 1; p < fold_positions; ++p) left *= 1 - strength(first + p);
+      float left = before ? 1.f : added(first + thread);
+      FWP_ROLLED for (int p = before ? 0 : thread + 1; p < fold_positions; ++p) left *= keep(first + p);
       s.left[thread] = left;
     }
     const int width = base_width(c);

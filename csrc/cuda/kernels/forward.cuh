@@ -6,8 +6,9 @@
 //     N = P beta E + Q W0,  den = P 1 + Q z0 + eps;  out = N, or N / den
 //     W = W0 + K^T beta E,  z = z0 + K^T 1
 //
-// Under the gated rule E = V, and with the D of decay.cuh P = D o (Q K^T), den = P beta + .., and W and z sum K^T beta times
-// what the segment's end finds. Products with W0 and z0, and both in W and z, are multiplied by what is left of the state.
+// Under rules that decay, P and KK are multiplied by the D of decay.cuh, W and z sum what the segment's end finds, and products
+// with W0 and z0, and both in W and z, are multiplied by what is left of the state. Under the gated rule E = V, and beta counts
+// in den and z as in N and W.
 //
 // It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
 // triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
@@ -15,20 +16,21 @@
 #pragma once
 
 #include "block.cuh"
+#include "decay.cuh"
 #include "stateful.cuh"
 
 namespace fwp::gpu {
 
 template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
           int TEAMS = 1>
-struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS> {
+struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS>, LT, RULE> {
   static constexpr int columns = has_states<K> ? slice_columns : value_block;
-  using Base = Stateful<P, LT, K, columns, TEAMS>;
+  using Base = Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
-  static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
-  static_assert(RULE == Rule::sum || DELTA || GATED);
+  static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
+  static_assert(serves(RULE));
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
   // A block with a state serves `columns` columns of values from `column` on, any other all of them.
@@ -62,7 +64,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     typename Base::Rows16 rows;
     Base::clear(A);
     Base::clear(B);
-    if (GATED) Base::find_decay(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
     constexpr int together = states || (P::scaled && tiles > 1) ? 2 : 1;  // as in products.cuh
     Base::template grams<DELTA, together>(
         A, B, sum_q, sum_k, last_q, last_k,
@@ -139,7 +141,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     Read read{};
     Values x;
     float sum[4] = {}, rate[2];
-    if (GATED) Base::find_decay(thread_index() - 2 * LT);
+    if (DECAYS) Base::find_decay(thread_index() - 2 * LT);
     products(B, sum, read, s.keys, last_k, last_k);
     Base::load_values(c.v, true, column, x);
     Base::finish_scale(true, sum);
@@ -173,17 +175,19 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     if (t == 0)
       FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const int i = row + g + 8 * r;
-        s.written[i] = s.scale_k[i] * s.beta[i] * (GATED ? Base::at_end(i) : 1.f);
+        const float left = s.scale_k[i] * (DECAYS ? Base::at_end(i) : 1.f);
+        s.written[i] = left * s.beta[i];
+        if (DELTA && DECAYS) s.read_rate[i] = left;
       }
   }
   // Turns A from products of stored features into P beta. by: what outputs are multiplied by.
   FWP_DEVICE void weigh_queries(Strip& A, const Read& read, float (&by)[2]) const {
     const float scale[2] = {s.scale_q[row + g], s.scale_q[row + g + 8]};
     float den[2] = {}, zx[2] = {};
-    Base::template for_decay<GATED, false>(0, last_q, [&](int n, int i, int j, float left) {
+    Base::template for_decay<DECAYS, false>(0, last_q, [&](int n, int i, int j, float left) {
       const float x = c.causal && j > Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_k[j]);
       A[n][i] = x * (left * s.beta[j]);
-      den[i >> 1] += GATED ? A[n][i] : x;
+      den[i >> 1] += GATED ? A[n][i] : x * left;
     });
     if (state()) Base::first_column(zx, read.z);
     FWP_UNROLL for (int r = 0; r < 2; ++r)
@@ -195,13 +199,13 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
     if constexpr (DELTA) {
       const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
       float seen[2] = {}, zx[2] = {};
-      Base::for_strip(0, last_k, [&](int n, int i, int j) {
-        const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]);
+      Base::template for_decay<DECAYS, false>(true, 0, last_k, [&](int n, int i, int j, float left) {
+        const float y = j >= Base::row_of(i) ? 0.f : B[n][i] * (scale[i >> 1] * s.scale_k[j]) * left;
         seen[i >> 1] += y;
         B[n][i] = y * s.beta[j];
       });
       if (state()) Base::first_column(zx, read.z);
-      FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + scale[r] * zx[r] + c.eps);
+      FWP_UNROLL for (int r = 0; r < 2; ++r) rate[r] = Base::rate_of(Base::quad_sum(seen[r]) + key_share(row + g + 8 * r) * zx[r] + c.eps);
       if (!last_k) return;
       float* block = s.square + row / 16 * 16 * 17;
       Base::for_strip(0, last_k, [&](int n, int i, int j) {
@@ -212,8 +216,9 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       Base::invert(block);
     }
   }
-  // What a query's products with the state before the segment are multiplied by.
-  FWP_DEVICE float share(int query) const { return s.scale_q[query] * (GATED && state() ? Base::left_of_state(query) : 1.f); }
+  // What a query's and a key's products with the state before the segment are multiplied by.
+  FWP_DEVICE float share(int query) const { return s.scale_q[query] * (DECAYS && state() ? Base::left_of_state(query) : 1.f); }
+  FWP_DEVICE float key_share(int key) const { return s.scale_k[key] * (DECAYS && state() ? Base::left_of_state(key, true) : 1.f); }
   FWP_DEVICE void begin_outputs(Values& out, const Read& read) const {
     Base::clear(out);
     if (!state()) return;
@@ -222,9 +227,11 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
       FWP_UNROLL for (int i = 0; i < 4; ++i) out[n][i] = by[i >> 1] * read.W[n][i];
   }
   FWP_DEVICE void begin_values(Values& x, const Read& read, const float (&rate)[2]) const {
-    if (state())
+    if (state()) {
+      const float by[2] = {key_share(row + g), key_share(row + g + 8)};
       FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
-        FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * s.scale_k[Base::row_of(i)] * read.W[n][i];
+        FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] -= rate[i >> 1] * by[i >> 1] * read.W[n][i];
+    }
   }
   FWP_DEVICE void finish_outputs(Values& out, const float (&by)[2], int first) const {
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
@@ -264,6 +271,7 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
 
   FWP_DEVICE void write_state() {
     constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features that share one read of E
+    const float* weights_z = GATED ? s.written : DECAYS ? s.read_rate : s.scale_k;
     Base::for_slabs([&](int slab) {
       FWP_ROLLED for (int first = team * tiles + row / 16; first < Base::feature_tiles(); first += count * warps) {
         typename Base::Tile16 tile[count] = {};
@@ -274,8 +282,8 @@ struct Forward : Stateful<P, LT, K, has_states<K> ? slice_columns : value_block,
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, before);
-        if (GATED) Base::scale_outer(x, xz, Base::across(0, tiles));
-        Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, GATED ? s.written : s.scale_k, Base::source_tiles);
+        if (DECAYS) Base::scale_outer(x, xz, Base::across(0, tiles));
+        Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, weights_z, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
       }
     });
@@ -341,7 +349,7 @@ FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, RULE, K>)) forward_
   if constexpr (!has_states<K>) {
     Forward<P, LT, RULE, K>(c, whole(c, block_index()), 0, {}, {}).run();
   } else {
-    const int used = Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
+    const int used = Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false) + decay_bytes<LT>(RULE, false);
     char* room = shared_memory(used + state_bytes(c)) + used;
     SegmentLoop<P, LT, RULE, K> loop{c, block_index() / slices(c), block_index() % slices(c) * slice_columns};
     if (K == Kind::state || c.resident) loop.resident(room);

@@ -5,13 +5,14 @@
 //     Z = (I + diag(rate) stril(K K^T))^-T (P^T dN + K dW);  dseen = rate Z.(V - E)
 //     dW0 = dW + Q^T dN - K^T rate Z,  dz0 = dz + Q^T dden + K^T dseen
 //
-// and for the others dW + Q^T dN and dz + Q^T dden, under the gated rule with what decay.cuh leaves. dseen sums over all
+// and for the others dW + Q^T dN and dz + Q^T dden, under rules that decay with what decay.cuh leaves. dseen sums over all
 // columns of values: each block adds its own part to its own dz. What does not depend on dW comes from preparation.cuh.
 //
 // Of two teams of warps one stages the queries, the other the keys and finds Z.
 #pragma once
 
 #include "block.cuh"
+#include "decay.cuh"
 #include "pieces.cuh"
 #include "triangle.cuh"
 
@@ -19,12 +20,12 @@ namespace fwp::gpu {
 
 // After and Before: where the gradient comes from and goes to, Resident or Columns.
 template <class P, int LT, Rule RULE, Kind K, class After, class Before, int TEAMS>
-struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
-  using Base = Triangle<Stateful<P, LT, K, slice_columns, TEAMS>>;
+struct GradientStep : Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>> {
+  using Base = Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::team, Base::value_tiles;
   using typename Base::Element, typename Base::Pair, typename Base::Values;
-  static constexpr bool DELTA = RULE == Rule::delta, GATED = RULE == Rule::gated;
-  static_assert(RULE == Rule::sum || DELTA || GATED);
+  static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
+  static_assert(serves(RULE));
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
   const Note<LT> note;
@@ -43,7 +44,7 @@ struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
         dN(reinterpret_cast<float*>(room)), by_den(dN + LT * stride), by_seen(by_den + LT) {}
 
   FWP_DEVICE void run() {
-    if (GATED) Base::find_decay(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
     load_note();
     Values x;
     if constexpr (DELTA) {
@@ -65,7 +66,7 @@ struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
       sync_block();
     }
     const int token = thread_index();
-    if (GATED && token < LT) {
+    if (DECAYS && token < LT) {
       s.scale_q[token] *= Base::left_of_state(token);
       by_den[token] *= Base::left_of_state(token);
     }
@@ -104,17 +105,19 @@ struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
   // Turns B into the transposed system's matrix, as in backward.cuh, and x into its right side.
   FWP_DEVICE void weigh(KeyStrip& B, Values& x) const {
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
-    Base::for_strip(w, keys, [&](int n, int i, int j) {
+    Base::template for_decay<DECAYS, true>(true, w, keys, [&](int n, int i, int j, float left) {
       const float by = j > Base::row_of(i) ? -s.beta[j] * s.read_rate[j] : 0.f;
-      B[n][i] *= by * (scale[i >> 1] * s.scale_k[j]);
+      B[n][i] *= by * (scale[i >> 1] * s.scale_k[j]) * left;
     });
+    const float at_end[2] = {DECAYS ? scale[0] * Base::at_end(row + g) : scale[0],
+                             DECAYS ? scale[1] * Base::at_end(row + g + 8) : scale[1]};
     Base::share_block(B, s.square, true);
     const float* read = note.read + (row + g) * note_columns + column + 2 * t;
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       FWP_UNROLL for (int r = 0; r < 2; ++r) {
         const Float2 y = Single::load_pair(Type::float32, read + 8 * r * note_columns, 8 * n);
-        x[n][2 * r] = scale[r] * x[n][2 * r] + y.x;
-        x[n][2 * r + 1] = scale[r] * x[n][2 * r + 1] + y.y;
+        x[n][2 * r] = at_end[r] * x[n][2 * r] + y.x;
+        x[n][2 * r + 1] = at_end[r] * x[n][2 * r + 1] + y.y;
       }
   }
   // The weights of own keys in dW and dz; x comes in as Z.
@@ -130,7 +133,8 @@ struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
     }
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r;
-      const float rate = s.beta[i] * s.read_rate[i] * s.scale_k[i];
+      const float found = DECAYS ? Base::left_of_state(i, true) : 1.f;
+      const float rate = s.beta[i] * s.read_rate[i] * s.scale_k[i] * found;
       dseen[r] = Base::quad_sum(dseen[r]);
       if (t == 0) s.written[i] = -rate, by_seen[i] = rate * dseen[r];
     }
@@ -148,7 +152,7 @@ struct GradientStep : Triangle<Stateful<P, LT, K, slice_columns, TEAMS>> {
         Values x[count];
         float xz[count][4];
         Base::load_outer(x, xz, slab, tile, 0, after);
-        if (GATED) Base::scale_outer(x, xz, Base::across(0, tiles));
+        if (DECAYS) Base::scale_outer(x, xz, Base::across(0, tiles));
         Base::add_outer(x, xz, s.queries, tile, dN, 0, s.scale_q, by_den, queries);
         if (DELTA) Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, by_seen, keys);
         Base::store_outer(x, xz, slab, tile, 0, before);
@@ -216,7 +220,7 @@ template <class P, int LT, Kind K> FWP_BOTH int walk_room(const Call& c) {
 template <class P, int LT, Rule RULE, Kind K>
 FWP_KERNEL(2 * LT * forward_teams<K>, 1) walk_kernel(FWP_CONSTANT Pieces c) {
   constexpr int step = step_bytes<LT>;
-  const int used = walk_room<P, LT, K>(c);
+  const int used = walk_room<P, LT, K>(c) + decay_bytes<LT>(RULE, false);
   char* room = shared_memory(used + step + state_bytes(c)) + used;
   GradientWalk<P, LT, RULE, K> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns, room};
   if (K == Kind::state || c.resident) walk.resident(room + step);
@@ -226,7 +230,7 @@ FWP_KERNEL(2 * LT * forward_teams<K>, 1) walk_kernel(FWP_CONSTANT Pieces c) {
 template <class P> int walk_bytes_of(const Call& c) {
   constexpr int LT = short_segment;
   const int used = kind_of(c) == Kind::state ? walk_room<P, LT, Kind::state>(c) : walk_room<P, LT, Kind::general>(c);
-  return used + step_bytes<LT> + state_bytes(c);
+  return used + decay_bytes<LT>(c.rule, false) + step_bytes<LT> + state_bytes(c);
 }
 
 template <class P, Rule RULE, Kind K> const char* launch_walk(const Pieces& c, void* stream) {

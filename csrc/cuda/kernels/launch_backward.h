@@ -58,7 +58,7 @@ inline int64_t floats_of_W(const Call& call) { return heads_of(call) * call.d_do
 inline int64_t floats_of_z(const Call& call) { return call.normalize_output ? heads_of(call) * call.d_dot : 0; }
 inline void set_notes(Pieces& call) {
   call.note_columns = slices_of(call) * slice_columns;
-  call.note_blocks = call.rule != Rule::delta ? 1 : call.normalize_output ? 3 : 2;
+  call.note_blocks = !corrects(call.rule) ? 1 : call.normalize_output ? 3 : 2;
 }
 inline int64_t floats_of_notes(const Pieces& call) {
   return heads_of(call) * short_segment * (call.note_blocks * call.note_columns + 4);
@@ -137,8 +137,8 @@ inline void take_keys(Pieces& call, int first, int most) {
   const int size = call.type == Type::float32 ? 4 : 2;
   for (auto* rows : {&call.k, &call.v}) advance(*rows, first, size);
   for (auto* rows : {&call.grad_k, &call.grad_v}) advance(*rows, first, size);
-  advance(call.beta, first, sizeof(float));
-  advance(call.grad_beta, first, sizeof(float));
+  for (auto* rows : {&call.beta, &call.alpha}) advance(*rows, first, sizeof(float));
+  for (auto* rows : {&call.grad_beta, &call.grad_alpha}) advance(*rows, first, sizeof(float));
   advance(call.key_padding_mask, first, 1);
   call.sources = std::max(0, std::min(call.sources - first, most));
 }
@@ -196,8 +196,8 @@ inline const char* pieces_walk(const Pieces& call, void* stream) {
 inline const char* group_backward(const Pieces& given, void* stream) {
   const Pieces call = piecewise(given);
   if (is_segmented(call)) {
-    // Keys alone tell the sum and the gated rule nothing about the gradient of a state.
-    if (call.targets || call.rule == Rule::delta)
+    // Keys alone tell a rule that does not correct nothing about the gradient of a state.
+    if (call.targets || corrects(call.rule))
       if (const char* error = pieces_prepare(call, stream)) return error;
     if (const char* error = pieces_walk(walk_of(call), stream)) return error;
   }

@@ -34,10 +34,10 @@ inline void lay_features(Call& c, bool backward) {
 enum class Kind { plain, favor, state, general };
 constexpr bool serves_states(Kind kind) { return kind == Kind::state || kind == Kind::general; }
 template <Kind K> constexpr bool has_states = serves_states(K);
-// The gated rule has fewer instances, so as to have less to compile: where one is missing, `general` serves.
+// Rules that decay have fewer instances, so as to have less to compile: where one is missing, `general` serves.
 constexpr bool has_instance(Rule rule, Kind kind, bool single) {
-  if (kind == Kind::favor) return rule != Rule::gated && !single;  // float operands never stand together, see fit
-  return rule != Rule::gated || !single || serves_states(kind);
+  if (kind == Kind::favor) return !decays(rule) && !single;  // float operands never stand together, see fit
+  return !decays(rule) || !single || serves_states(kind);
 }
 inline Kind kind_of(const Call& c) {
   const bool states = c.initial_W || c.W || c.grad_W || is_segmented(c);

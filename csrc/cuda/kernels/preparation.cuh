@@ -11,12 +11,12 @@ template <class P, int LT, Rule RULE, Kind K> struct Preparation : Backward<P, L
   using Base = Backward<P, LT, RULE, K>;
   using Base::Base;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::w, Base::row, Base::stride, Base::keys, Base::queries,
-      Base::last_q, Base::first_k, Base::value_tiles, Base::DELTA, Base::GATED;
+      Base::last_q, Base::first_k, Base::value_tiles, Base::DELTA, Base::DECAYS;
   using typename Base::Strip, typename Base::KeyStrip, typename Base::Values;
 
   FWP_DEVICE void run(const Note<LT>& to, int columns) {
     const bool normalized = c.normalize_output;  // else dN is the gradient of out, and E is not needed
-    if (GATED) Base::find_decay(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
     {
       Strip A;
       KeyStrip B;
@@ -70,8 +70,8 @@ template <class P, int LT, Rule RULE, Kind K> struct Preparation : Backward<P, L
     Base::clear(A);
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
-    Base::for_strip([&](int n, int i, int j) {
-      A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]);
+    Base::template for_decay<DECAYS, true>(0, Base::tiles, [&](int n, int i, int j, float left) {
+      A[n][i] = c.causal && j < Base::row_of(i) ? 0.f : A[n][i] * (scale[i >> 1] * s.scale_q[j]) * left;
     });
     FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values x;

@@ -5,13 +5,13 @@
 // matrix ever goes to memory.
 #pragma once
 
-#include "decay.cuh"
+#include "head.cuh"
 
 namespace fwp::gpu {
 
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
-struct Products : Decay<P, LT, K, COLUMNS, TEAMS> {
-  using Base = Decay<P, LT, K, COLUMNS, TEAMS>;
+struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
+  using Base = Head<P, LT, K, COLUMNS, TEAMS>;
   using Base::a_down, Base::b_down, Base::base_rows, Base::c, Base::clear, Base::for_features, Base::for_slabs,
       Base::for_strip, Base::g, Base::is_favor, Base::with_phi, Base::key_there, Base::lane, Base::ld, Base::load,
       Base::modulus, Base::offset, Base::query_there, Base::quad_sum, Base::row, Base::row_of, Base::s, Base::several, Base::states, Base::store,
@@ -258,7 +258,7 @@ struct Products : Decay<P, LT, K, COLUMNS, TEAMS> {
     constexpr int ld = 17;
     const int i = lane >> 2, j = 2 * (lane & 3);  // the place of this lane's two numbers in a quarter
     float *left = block, *below = block + 8 * ld, *above = block + 8, *right = below + 8;
-    float x[8];
+    float x[8] = {};  // defined in all lanes: undefined numbers would keep registers from one call to the next
     float* own = lane < 8 ? left : right;  // each lane inverts one column of L or R
     if (lane < 16)
       FWP_UNROLL for (int r = 0; r < 8; ++r) {

@@ -32,9 +32,9 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   static constexpr int ld = LT + P::padding, raw_ld = inputs_at_once + P::padding;  // of base rows; of inputs
   typename P::Element *queries, *keys;        // [-nu .. base_end][ld]
   float *E, *Z, *dN;                           // [LT][value_stride]; Z, dN: backward only. E: see lay
-  float* square;                              // [LT / 16][16][17]: diagonal blocks, gated: of decay.cuh
+  float* square;                              // [LT / 16][16][17]: diagonal blocks: of the system, or of decay.cuh
   float *unit_q, *unit_k, *scale_q, *scale_k;  // [LT] each, as all that follow
-  float *beta, *read_rate, *written;          // see forward.cuh
+  float *beta, *read_rate, *written;          // see forward.cuh; read_rate there: decaying keys' weights in z
   float *gradient_den, *gradient_seen, *shift_q, *shift_k;  // backward only
   int* last_key;                              // [LT / 16]
   int* present;                               // [LT]: keys that are not padding

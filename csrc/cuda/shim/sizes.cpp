@@ -1,11 +1,14 @@
 // Prints threads and shared memory of a block of every kernel, for the table in docs/kernels.md, with d_key = d_value =
-// 64, d_dot = 256 and DPFP; favor and general kernels are given FAVOR+, the general ones also a state. Each kernel has
-// one line: its name as the compiler writes it, threads, bytes.
+// 64, d_dot = 256 and DPFP; favor and general kernels are given FAVOR+, the general ones also a state. The recurrences'
+// kernels are given the largest d that they serve. Each kernel has one line: its name as the compiler writes it, threads,
+// bytes.
 #include <cstdio>
 
 #include "../kernels/decode.cuh"
 #include "../kernels/fold.cuh"
 #include "../kernels/gradient_walk.cuh"
+#include "../kernels/recurrence.cuh"
+#include "../kernels/recurrent_net.cuh"
 
 using namespace fwp::gpu;
 using fwp::Map;
@@ -27,9 +30,10 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
   if (!exists<LT, K>) return;
   constexpr const char* names[] = {"plain", "favor", "state", "general"};
   for (bool backward : {false, true})
-    for (const char* rule : rule_names) {
+    for (const char* const& rule : rule_names) {
       Call c = call<Call>();
       float state = 0;
+      c.rule = static_cast<fwp::Rule>(&rule - rule_names);  // a place in FWP_CUDA_RULES is a number
       c.targets = c.sources = c.segment = LT;
       c.resident = 1;
       if (has_states<K>) c.W = &state;
@@ -64,7 +68,22 @@ template <class P> void print(const char* operands) {
   std::printf("fold_kernel<%s>\t%d\t%d\n", operands, decode_threads, int(sizeof(FoldShared)));
 }
 
+template <int N> void print_recurrences() {
+  RecurrenceCall c{};
+  c.d = RecurrentBlock<N>::rows;
+  const auto print = [&](const char* name, int bytes) {
+    std::printf("%s_kernel<%d>\t%d\t%d\n", name, N, 32 * recurrent_warps(c), bytes);
+  };
+  print("recur", Recurrence<N>::forward_bytes(c));
+  print("recur_backward", Recurrence<N>::backward_bytes(c));
+  print("recur_net", RecurrentNet<N>::forward_bytes(c));
+  print("recur_net_backward", RecurrentNet<N>::backward_bytes(c));
+}
+
 int main() {
   print<Half>("Half");
   print<Single>("Single");
+  print_recurrences<1>();
+  print_recurrences<2>();
+  print_recurrences<4>();
 }

@@ -1,0 +1,2 @@
+#include "../backward.cuh"
+FWP_INSTANCE_OF_BACKWARD(Single, gated_delta, state)

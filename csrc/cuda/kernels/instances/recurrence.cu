@@ -1,0 +1,29 @@
+#include "../recurrence.cuh"
+#include "../recurrent_net.cuh"
+
+namespace fwp::gpu {
+namespace {
+
+template <int N> const char* launch_rows(RecurrenceKernel kernel, const RecurrenceCall& c, void* stream) {
+  const int blocks = int(c.batch * c.heads), threads = 32 * recurrent_warps(c);
+  const auto start = [&](void (*kernel)(RecurrenceCall), int bytes) {
+    return launch(kernel, blocks, threads, bytes, static_cast<Stream>(stream), c);
+  };
+  switch (kernel) {
+    case RecurrenceKernel::forward: return start(recur_kernel<N>, Recurrence<N>::forward_bytes(c));
+    case RecurrenceKernel::backward: return start(recur_backward_kernel<N>, Recurrence<N>::backward_bytes(c));
+    case RecurrenceKernel::net_forward: return start(recur_net_kernel<N>, RecurrentNet<N>::forward_bytes(c));
+    default: return start(recur_net_backward_kernel<N>, RecurrentNet<N>::backward_bytes(c));
+  }
+}
+
+}  // namespace
+
+const char* launch_recurrence(RecurrenceKernel kernel, const RecurrenceCall& c, void* stream) {
+  if (c.d > widest_recurrence) return "d is larger than the registers of a block have room for";
+  if (c.d <= 32) return launch_rows<1>(kernel, c, stream);
+  if (c.d <= 64) return launch_rows<2>(kernel, c, stream);
+  return launch_rows<4>(kernel, c, stream);
+}
+
+}  // namespace fwp::gpu

@@ -1,0 +1,112 @@
+"""Calls the recurrences' kernels of csrc/cuda on the CPU shim with tensors."""
+
+import ctypes
+from ctypes import c_char_p, c_float, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from tests.cuda.kernels import _checked as checked
+from tests.cuda.kernels import _Rows as Rows
+from tests.cuda.kernels import empty_rows
+from tests.cuda.shim import CUDA, INSTANCES, library
+
+KERNELS = ("forward", "backward", "net_forward", "net_backward")  # in the order of their numbers in C++
+
+
+class _Call(ctypes.Structure):
+    """The struct of csrc/common/recurrence_call.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("batch", "heads", "length", "d")),
+        *((name, Rows) for name in ("z", "k", "v", "beta", "key_padding_mask")),
+        *((name, c_void_p) for name in ("initial_R", "initial_y")),
+        *((name, Rows) for name in ("out", "written")),
+        *((name, c_void_p) for name in ("R", "y")),
+        *((name, Rows) for name in ("found", "found_written", "grad_out")),
+        *((name, c_void_p) for name in ("last_R", "grad_R", "grad_y")),
+        *((name, Rows) for name in ("grad_z", "grad_k", "grad_v", "grad_beta")),
+        *((name, c_void_p) for name in ("grad_initial_R", "grad_initial_y")),
+        *((name, Rows) for name in ("parts", "found_parts")),
+        ("weight", c_void_p),
+        *((name, c_float) for name in ("largest", "eps")),
+        *((name, Rows) for name in ("fed_parts", "grad_parts")),
+    )
+
+
+def kernels() -> ctypes.CDLL:
+    loaded = library(CUDA / "shim" / "recurrence_library.cpp", INSTANCES / "recurrence.cu")
+    loaded.fwp_shim_recurrence.restype = c_char_p
+    assert loaded.fwp_shim_recurrence_call_size() == ctypes.sizeof(_Call)
+    return loaded
+
+
+def _run(kernel: str, like: Tensor, d: int, schedule: int, **given) -> None:
+    """``like`` is of the call's batch, length and heads; rows have three dimensions or more and a stride of 1 last."""
+    call = _Call(batch=like.shape[0], length=like.shape[1], heads=like.shape[2], d=d)
+    rows = {name for name, kind in _Call._fields_ if kind is Rows}
+    for name, x in given.items():
+        if name in rows:
+            setattr(call, name, Rows.of(x))
+        elif isinstance(x, Tensor):
+            assert x.is_contiguous()
+            setattr(call, name, x.data_ptr())
+        elif x is not None:
+            setattr(call, name, x)
+    checked(kernels().fwp_shim_recurrence(KERNELS.index(kernel), ctypes.byref(call), schedule))
+
+
+def _states(x: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    batch, _, heads = x.shape[:3]
+    return torch.full((batch, heads, d, d), float("nan")), torch.full((batch, heads, d), float("nan"))
+
+
+def recur(z, k, v, beta, pads=None, R=None, y=None, *, schedule=0) -> tuple[Tensor, ...]:
+    """As ``torch.ops.fwp.recur``."""
+    d, out, written = k.shape[3], empty_rows(k, k.shape[3]), empty_rows(k, k.shape[3])
+    last_R, last_y = _states(k, d)
+    _run(
+        "forward", k, d, schedule, z=z, k=k, v=v, beta=beta, key_padding_mask=pads, initial_R=R, initial_y=y, out=out,
+        written=written, R=last_R, y=last_y,
+    )  # fmt: skip
+    return out, last_R, last_y, written
+
+
+def recur_backward(grad_out, grad_R, grad_y, found, last_R, written, k, v, beta, pads=None, y=None, *, schedule=0):
+    """As ``torch.ops.fwp.recur_backward``."""
+    d = k.shape[3]
+    gradients = {f"grad_{name}": empty_rows(k, d) for name in "zkv"} | {"grad_beta": empty_rows(beta, 1).squeeze(3)}
+    R, of_y = _states(k, d)
+    _run(
+        "backward", k, d, schedule, k=k, v=v, beta=beta, key_padding_mask=pads, initial_y=y, found=found,
+        found_written=written, grad_out=grad_out, last_R=last_R, grad_R=grad_R, grad_y=grad_y, grad_initial_R=R,
+        grad_initial_y=of_y, **gradients,
+    )  # fmt: skip
+    return *gradients.values(), R, of_y
+
+
+def recur_net(parts, weight, pads, W, y, largest, eps, *, schedule=0) -> tuple[Tensor, ...]:
+    """As ``torch.ops.fwp.recur_net``."""
+    d = weight.shape[1]
+    out, written, fed = empty_rows(parts, d), empty_rows(parts, d), empty_rows(parts, parts.shape[3])
+    last_W, last_y = _states(parts, d)
+    _run(
+        "net_forward", parts, d, schedule, parts=parts, weight=weight.transpose(1, 2).contiguous(),
+        key_padding_mask=pads, initial_R=W, initial_y=y, largest=largest, eps=eps, out=out, written=written, R=last_W,
+        y=last_y, fed_parts=fed,
+    )  # fmt: skip
+    return out, last_W, last_y, written, fed
+
+
+def recur_net_backward(
+    grad_out, grad_W, grad_y, found, last_W, written, fed, weight, pads, y, largest, eps, *, schedule=0
+):
+    """As ``torch.ops.fwp.recur_net_backward``."""
+    d, grad_parts = weight.shape[1], empty_rows(fed, fed.shape[3])
+    W, of_y = _states(fed, d)
+    _run(
+        "net_backward", fed, d, schedule, weight=weight.transpose(1, 2).contiguous(), key_padding_mask=pads,
+        initial_y=y, largest=largest, eps=eps, found=found, found_written=written, found_parts=fed, grad_out=grad_out,
+        last_R=last_W, grad_R=grad_W, grad_y=grad_y, grad_parts=grad_parts, grad_initial_R=W, grad_initial_y=of_y,
+    )  # fmt: skip
+    return grad_parts, W, of_y
