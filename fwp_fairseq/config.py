@@ -33,6 +33,7 @@ _OPTIONS = {
     "fast_net_depth": "blocks of the fast net mlp",
     "recurrent": "feedback of the output",
     "beta_range": "range of beta",
+    "window": "window read by softmax",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -119,6 +120,13 @@ class _CommonConfig(FairseqDataclass):
         metadata={
             "help": "write strengths of the delta and gated_delta rules: 0-1, or 0-2, where a write above 1 gives what "
             "the key held the opposite sign; meant for keys of length 1 (--fwp-normalizer l2)"
+        },
+    )
+    fwp_window: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "the latest N positions are read by a softmax, only those before through fast weights; for the "
+            "decoder's self-attention, with the sum rule (default: none)"
         },
     )
     fwp_backend: BackendChoice = field(

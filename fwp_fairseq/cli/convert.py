@@ -33,7 +33,7 @@ _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_at
 # What fast weights add to it: of the feature map, of a fast net, and in all.
 _MAP = re.compile(r"(?!.*\.fast_net\.).*\.(feature_map|query_map)\..*")
 _NET = re.compile(r".*\.fast_net\..*")
-_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map)\..*")
+_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map|window)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",

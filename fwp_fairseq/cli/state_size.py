@@ -79,9 +79,13 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
             size = FAST_NETS[config.fast_net](config, width, heads, d_value, d_dot, 1.0).state_size
         net = f"{config.fast_net}, d_dot {d_dot}, d_value {d_value}"
         return [Part(site, f"fast net {net}: {layers} layers x {heads} heads x {size}", layers * heads * size)]
+    found = []
+    if config.window is not None:
+        near = f"window: {layers} layers x {heads} heads x {config.window} positions x 2 x {d_value}"
+        found.append(Part(site, near, layers * heads * config.window * 2 * d_value))
     rows = layers * heads * d_dot
     weights = f"fast weights W: {layers} layers x {heads} heads x d_dot {d_dot} x d_value {d_value}"
-    found = [Part(site, weights, rows * d_value)]
+    found.append(Part(site, weights, rows * d_value))
     if config.normalizes[1]:
         found.append(Part(site, f"accumulated keys z: {layers} layers x {heads} heads x d_dot {d_dot}", rows, False))
     return found

@@ -47,6 +47,8 @@ class FastWeightAttention(Heads):
         recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
         beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
             length 1 (``normalizer="l2"``).
+        window: the latest so many positions are read by a softmax, and only those before them through W; causal, with
+            the rule sum.
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
         backend: auto, native (compiled), chunked (matrix products in PyTorch) or reference (time loops).
@@ -78,13 +80,14 @@ class FastWeightAttention(Heads):
         fast_net_depth: int | None = None,
         recurrent: Literal["none", "tanh", "softmax"] = "none",
         beta_range: Literal["0-1", "0-2"] = "0-1",
+        window: int | None = None,
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
         config = SiteConfig(
             feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
-            fast_net_depth, recurrent,
+            fast_net_depth, recurrent, window,
         )  # fmt: skip
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:

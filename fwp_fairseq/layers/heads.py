@@ -15,6 +15,7 @@ from .feature_normalizers import FEATURE_NORMALIZERS
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
 from .site_config import BETA_RANGES, EPS, SiteConfig
+from .window import Window
 
 
 class Heads(nn.Module):
@@ -25,7 +26,7 @@ class Heads(nn.Module):
     input of the keys; the gated delta rule adds ``decay``, which computes alpha (:class:`.decay.Decay`). ``qk_norm``
     adds one scale per head. Learned maps have their parameters in ``feature_map`` and, if queries have a map of their
     own, in ``query_map``. ``output_norm`` adds one weight per value. ``fast_net`` has the parameters of a fast net
-    other than one matrix, and of feedback. Queries are not scaled by d_key^-1/2.
+    other than one matrix, and of feedback, ``window`` those of a window. Queries are not scaled by d_key^-1/2.
 
     Args:
         embed_dim: width of queries and output.
@@ -82,6 +83,7 @@ class Heads(nn.Module):
             self.fast_net = FAST_NETS[config.fast_net](
                 config, embed_dim, num_heads, self.head_dim, self.feature_map.d_dot, self.gain
             )
+        self.window = None if config.window is None else Window(config.window, num_heads, self.head_dim)
         self.dropout_module = dropout
         self.reset_parameters()
 
@@ -109,8 +111,10 @@ class Heads(nn.Module):
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
-        if self.fast_net is not None:
-            return ops.FastWeights(like.new_zeros(*shape[:2], self.fast_net.state_size, 1, dtype=kind), None)
+        packed = None if self.fast_net is None else self.fast_net.state_size
+        packed = packed if self.window is None else self.window.state_size(shape[2])
+        if packed is not None:
+            return ops.FastWeights(like.new_zeros(*shape[:2], packed, 1, dtype=kind), None)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
         return ops.FastWeights(like.new_zeros(*shape, self.config.d_written(self.head_dim), dtype=kind), z)
 
@@ -146,13 +150,18 @@ class Heads(nn.Module):
         return k if self.feature_normalizer is None else self.feature_normalizer.keys(k, key_padding_mask)
 
     def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
-        """From projected to what the operator's map or slots take, or to finished features; (B, L, H, width)."""
+        """From projected to what the operator's map, slots or a window take, or to features; (B, L, H, width)."""
         if self.qk_norm is not None:
             x = self.qk_norm(x)
-        if self.config.has_slots:
-            return x
+        return x if self.config.reads_by_softmax else self._mapped(x, feature_map)
+
+    def _mapped(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
         x = x.transpose(1, 2)
         return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
+
+    def _mapped_both(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """What the operator's map takes, from projected queries and keys."""
+        return self._mapped(q, self.query_map or self.feature_map), self._mapped(k, self.feature_map)
 
     def _strengths(self, key: Tensor) -> dict[str, Tensor]:
         found = {}
@@ -180,6 +189,8 @@ class Heads(nn.Module):
             return slot_memory.attend(
                 self.feature_map, q, k, v, key_padding_mask, backend=self.config.backend, **state_options
             )
+        if self.window is not None:
+            return self._operate_with_window(q, k, v, key_padding_mask, **state_options)
         operator = getattr(ops, f"{self.config.update_rule}_rule")
         return operator(
             q,
@@ -195,6 +206,17 @@ class Heads(nn.Module):
             backend=self.config.backend,
             **state_options,
         )
+
+    def _operate_with_window(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
+        def write_far(q, k, v, key_padding_mask, state):
+            return ops.sum_rule(
+                *self._mapped_both(q, k), v, feature_map=self.operator_map, key_padding_mask=key_padding_mask,
+                normalize_output=False, initial_state=state, return_state=return_state, backend=self.config.backend,
+            )  # fmt: skip
+
+        held = None if initial_state is None else self.window.unpacked(initial_state, self.feature_map.d_dot)
+        out, held = self.window.advance(write_far, q, k, v, key_padding_mask, held)
+        return out, self.window.packed(held) if return_state else None
 
     def _run_fast_net(
         self, x: Tensor, key_padding_mask: Tensor | None, state: ops.FastWeights | None, return_state: bool
@@ -247,8 +269,12 @@ class Heads(nn.Module):
             weights = slot_memory.weights(self.feature_map, q, k, key_padding_mask)
             return weights if per_head else weights.mean(0)
         with torch.autocast(q.device.type, enabled=False):
-            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
+            mapped = (q, k) if self.window is None else self._mapped_both(q, k)
+            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in mapped)
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
+            if self.window is not None:
+                weights = self.window.weights(q, k, gram, key_padding_mask)
+                return weights if per_head else weights.mean(0)
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
             if self.causal:

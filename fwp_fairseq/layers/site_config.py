@@ -38,7 +38,7 @@ FAST_NETS = {
 # What goes back into the slow net: nothing, or what was read at the previous position, through this function.
 RECURRENT = ("none", "tanh", "softmax")
 # Options that a site's description holds where they differ from the default.
-NAMED_IF_CHOSEN = ("qk_norm", "output_norm", "beta_range", "fast_net", "fast_net_depth", "recurrent")
+NAMED_IF_CHOSEN = ("qk_norm", "output_norm", "beta_range", "fast_net", "fast_net_depth", "recurrent", "window")
 # Added to every denominator.
 EPS = 1e-6
 _SUMS_FEATURES = ("sum", "both", "positions")
@@ -72,6 +72,7 @@ class SiteConfig(NamedTuple):
     fast_net: str = "linear"
     fast_net_depth: int | None = None
     recurrent: str = "none"
+    window: int | None = None
 
     @property
     def has_fast_net(self) -> bool:
@@ -82,6 +83,11 @@ class SiteConfig(NamedTuple):
     def has_slots(self) -> bool:
         """Whether keys and values go into slots, which a softmax reads (:mod:`.slot_memory`)."""
         return self.feature_map == Slots.name
+
+    @property
+    def reads_by_softmax(self) -> bool:
+        """Whether a softmax reads keys as they are projected: of slots, or of a window (:mod:`.window`)."""
+        return self.has_slots or self.window is not None
 
     def d_written(self, head_dim: int) -> int:
         """How many numbers a head writes with each feature."""
@@ -110,6 +116,8 @@ class SiteConfig(NamedTuple):
     def contradiction(self, causal: bool) -> Contradiction | None:
         """Finds a norm or normaliser that would have no effect, or that cannot work with the other options."""
         if self.has_slots and (found := self._slot_contradiction(causal)):
+            return found
+        if self.window is not None and (found := self._window_contradiction(causal)):
             return found
         phi, normalizer = FEATURE_MAPS[self.feature_map], self.chosen_normalizer
         if self.qk_norm != "none" and phi.homogeneity is not None:
@@ -151,6 +159,23 @@ class SiteConfig(NamedTuple):
         if self.chosen_normalizer != "attention":
             why = "a slot holds means of keys and values, so it counts what is in it"
             return Contradiction(("normalizer", "feature_map"), why, "auto or attention")
+        return None
+
+    def _window_contradiction(self, causal: bool) -> Contradiction | None:
+        if self.window < 1:
+            return Contradiction(("window",), "a position reads at least itself", "1 or more")
+        if not causal:
+            why = "the window is of the latest positions, which only the decoder's self-attention has"
+            return Contradiction(("window",), why, "nothing")
+        if self.has_fast_net:
+            option = "fast_net" if self.fast_net != "linear" else "recurrent"
+            return Contradiction(("window", option), "this net is read at every position", "nothing")
+        if self.update_rule != "sum":
+            why = "what is read in the window and before it is added up"
+            return Contradiction(("window", "update_rule"), why, "nothing, or the rule sum")
+        if self.chosen_normalizer != "attention":
+            why = "what is read in the window and before it is divided by the sum of both weights"
+            return Contradiction(("window", "normalizer"), why, "nothing, or the normaliser auto or attention")
         return None
 
     def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:

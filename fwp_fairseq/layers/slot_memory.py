@@ -19,6 +19,7 @@ m (2 d_key + 1) numbers per head, however long the source.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -84,6 +85,74 @@ def attend(
         W, z = state = ops.FastWeights(*initial_state)
         out = torch.einsum("bhtm,bhmd->bthd", _attention(q, W, z), W[..., q.shape[-1] :])
     return out.to(v.dtype), state if return_state else None
+
+
+@dataclass
+class Cache:
+    """The slots of N sources, from which R rows (hypotheses) read.
+
+    Attributes:
+        keys: (N, H, d_key, m), the means K_s over sqrt(d_key).
+        held: (N, H, 1, m), log z_s.
+        values: (N, H, m, d_key), the means V_s.
+        rows: (R,), the number of the source that each row reads; fastest if those of a source are next to each other.
+        sources: (N,), the numbers of the sources.
+        places: (R,), where the source of each row is among them.
+        together: how many rows in a row read each source, where that is the same number for all; else None.
+    """
+
+    keys: Tensor
+    held: Tensor
+    values: Tensor
+    rows: Tensor
+
+    def __post_init__(self):
+        self.sources = torch.arange(len(self.keys), dtype=self.rows.dtype, device=self.rows.device)
+        self._group()
+
+    def reorder(self, order: Tensor) -> None:
+        """Makes row i the old row order[i]; ``order`` may have any length."""
+        self.rows = self.rows.index_select(0, order)
+        self._group()
+
+    def _group(self) -> None:
+        """Keeps only sources that rows still read: sentences whose search has ended go in this way."""
+        read, self.places, counts = torch.unique_consecutive(self.rows, return_inverse=True, return_counts=True)
+        if not torch.equal(read, self.sources):
+            kept = (read[:, None] == self.sources).int().argmax(1)
+            self.keys, self.held, self.values = (x.index_select(0, kept) for x in (self.keys, self.held, self.values))
+            self.sources = read
+        self.together = len(self.rows) // len(read) if len(read) and (counts == counts[0]).all() else None
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Decodes from slots that the hypotheses of a sentence share; has the interface of :class:`ops.Decoding`."""
+
+    feature_map: Slots
+    backend: str
+
+    def write(self, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None, rows: Tensor) -> Cache:
+        """Writes whole sources k, v (N, S, H, d_key); row r will read source ``rows[r]`` (R,)."""
+        W, z = _write(self.feature_map, k, v, key_padding_mask, None, self.backend)
+        held = z.clamp(min=_SMALLEST)
+        means = W / held.unsqueeze(-1)
+        d_key = k.shape[-1]
+        keys = (means[..., :d_key] / math.sqrt(d_key)).mT.contiguous()
+        return Cache(keys, held.log().unsqueeze(-2), means[..., d_key:].contiguous(), rows)
+
+    def read(self, cache: Cache, q: Tensor) -> Tensor:
+        """Reads with q (R, T, H, d_key); returns (R, T, H, d_key) in q's type.
+
+        Cost per position, row and head: 2 m d_key products; a source is fetched once for all rows that read it.
+        """
+        keys, held, values, together = cache.keys, cache.held, cache.values, cache.together
+        if together is None:
+            keys, held, values = (x.index_select(0, cache.places) for x in (keys, held, values))
+            together = 1
+        queries = q.to(keys.dtype).unflatten(0, (-1, together)).flatten(1, 2).transpose(1, 2)
+        out = (queries @ keys + held).softmax(-1) @ values
+        return out.transpose(1, 2).reshape(q.shape).to(q.dtype)
 
 
 def weights(phi: Slots, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:

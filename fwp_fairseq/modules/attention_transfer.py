@@ -75,9 +75,9 @@ class AttentionTransfer:
             _refuse(attention)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What learns: what softmax attention does not have, which are feature maps and scales of queries and keys."""
+        """What learns: what softmax attention does not have, feature maps, scales of queries and keys, windows."""
         for attention in self.attentions:
-            for module in (attention.feature_map, attention.query_map, attention.qk_norm):
+            for module in (attention.feature_map, attention.query_map, attention.qk_norm, attention.window):
                 if module is not None:
                     yield from module.parameters()
 

@@ -1,5 +1,6 @@
 """One attention module for every combination of feature map, update rule, normaliser and site."""
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -9,6 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
 from .. import ops
+from ..layers import slot_memory, window
 from ..layers.heads import EPS, Heads
 from ..layers.site_config import SiteConfig
 from . import incremental_state as states
@@ -24,8 +26,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
     afterwards.
 
     Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only, and
-    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference``,
-    slots or a fast net; with these, every step goes on from the state of each hypothesis instead.
+    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference``
+    or a fast net; with these, every step goes on from the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -60,10 +62,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             source_dim=source_dim,
         )
         self.site = site
-        self.decoding = None
-        if config.backend != "reference" and self.fast_net is None and not config.has_slots:
-            known = None if self.operator_map.kernel is None else self.operator_map
-            self.decoding = ops.Decoding(config.update_rule, known, *config.normalizes, eps=EPS, backend=config.backend)
+        self.decoding = None if config.backend == "reference" or self.fast_net is not None else self._make_decoding()
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj):
             quant_noise(projection, q_noise, qn_block_size)
         if self.fast_net is not None and self.fast_net.slow is not None:
@@ -71,6 +70,17 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         self.need_weights_at_inference = True
         # A function that computes the output (T, B, C) in place of fast weights; see attention_transfer.py.
         self.substitute: Callable[[FastWeightAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
+
+    def _make_decoding(self) -> ops.Decoding | slot_memory.Decoding | window.Decoding:
+        config, phi = self.config, self.operator_map
+        if config.has_slots:
+            return slot_memory.Decoding(self.feature_map, config.backend)
+        known = None if phi.kernel is None else phi
+        usual = ops.Decoding(config.update_rule, known, *config.normalizes, eps=EPS, backend=config.backend)
+        if self.window is None:
+            return usual
+        far = dataclasses.replace(usual, normalize_output=False)
+        return window.Decoding(self.window, self.feature_map, self.query_map or self.feature_map, far)
 
     def forward(
         self,

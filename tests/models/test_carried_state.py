@@ -51,8 +51,9 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_update_rule": "delta", "fwp_fast_net": "rnn"},
         {"fwp_update_rule": "delta", "fwp_fast_net": "mlp", "fwp_fast_net_depth": 2, "fwp_recurrent": "tanh"},
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
+        {"fwp_feature_map": "hedgehog", "fwp_window": 5},
     ],
-    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta"],
+    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window"],
 )
 def test_segments_with_learned_maps_norms_and_fast_nets(flags):
     model, text = tiny(**flags), prefixes(3, LENGTH)

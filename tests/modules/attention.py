@@ -16,11 +16,22 @@ NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, T
 
 def build(
     site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", qk_norm="none",
-    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", **options,
+    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", window=None,
+    **options,
 ):  # fmt: skip
     """In float64 and evaluation mode; what starts alike in all heads is different in each."""
     config = SiteConfig(
-        feature_map, d_dot, rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net, recurrent=recurrent
+        feature_map,
+        d_dot,
+        rule,
+        normalizer,
+        backend,
+        qk_norm,
+        output_norm,
+        beta_range,
+        fast_net,
+        recurrent=recurrent,
+        window=window,
     )
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:

@@ -1,0 +1,216 @@
+"""The latest positions of causal attention, read by a softmax beside the fast weights of all earlier ones.
+
+With a window of w positions, a query at position t reads positions t - w + 1 .. t as softmax attention does, and those
+before them through features phi, whose products are weighed by a learned gain:
+
+    y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
+    e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(u . q_t + b)
+
+This is the hybrid of Zhang et al. 2025 ("LoLCATs"), whose gain does not depend on the query. The far sums are a matrix
+W and a vector z, as without a window, into which a position is written when it leaves the window.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import ops
+from ..feature_maps import FeatureMap
+from ..ops.call import FastWeights, state_type
+
+
+class Recent(NamedTuple):
+    """The last w positions: k (B, H, w, d_key), v (B, H, w, d_value), and absent (B, w), True where there is none."""
+
+    k: Tensor
+    v: Tensor
+    absent: Tensor
+
+
+# (q, k, v, key_padding_mask, far) -> (out, far): applies phi to q and k, and the sum rule without any normalisation;
+# far is what has left the window, in a form of the operator's own, and None before anything has.
+Operator = Callable[[Tensor, Tensor, Tensor, Tensor, Any], tuple[Tensor, Any]]
+
+
+class Window(nn.Module):
+    """The window of one site.
+
+    Parameters: ``weight`` (heads, d_key), u, and ``bias`` (heads,), b, which start as 0.
+
+    Args:
+        size: w, positions in the window, the query's own included.
+        heads: number of heads.
+        d_key: width of queries, keys and values.
+
+    Cost per position and head: 4 w d_key multiplications in addition to those of the fast weights. A state holds
+    w (2 d_key + 1) numbers more per head.
+    """
+
+    def __init__(self, size: int, heads: int, d_key: int):
+        super().__init__()
+        self.size = size
+        self.weight = nn.Parameter(torch.zeros(heads, d_key))
+        self.bias = nn.Parameter(torch.zeros(heads))
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}"
+
+    def state_size(self, d_dot: int) -> int:
+        """How many numbers a head carries from one position to the next."""
+        d_key = self.weight.shape[1]
+        return d_dot * (d_key + 1) + self.size * (2 * d_key + 1)
+
+    def advance(
+        self, operator: Operator, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, held: "Held | None"
+    ) -> tuple[Tensor, "Held"]:
+        """Writes and reads at every position.
+
+        Args:
+            q, k, v: (B, L, H, d_key).
+            key_padding_mask: (B, L), True at pads, which count as positions of the window and are not read.
+            held: what was there before; None for nothing.
+
+        Returns:
+            ``(out, held)``: out (B, L, H, d_key) in the type of v, and what there is afterwards.
+        """
+        length = q.shape[1]
+        recent, far = (self._nothing(k, v), None) if held is None else (held.recent, held.far)
+        with torch.autocast(q.device.type, enabled=False):
+            if key_padding_mask is None:
+                key_padding_mask = torch.zeros(k.shape[:2], dtype=torch.bool, device=k.device)
+            k, v = (
+                torch.cat([past.to(now.dtype), now.transpose(1, 2)], 2)
+                for past, now in zip(recent[:2], (k, v), strict=True)
+            )
+            absent = torch.cat([recent.absent, key_padding_mask], 1)
+            # A column of ones beside the values, so that the denominator is read with them.
+            ones = F.pad(v[:, :, :length], (0, 1), value=1.0)
+            sums, far = operator(q, k[:, :, :length].transpose(1, 2), ones.transpose(1, 2), absent[:, :length], far)
+            out = self._read(q, k, v, absent, sums.to(state_type(q.dtype)))
+        return out.to(v.dtype), Held(Recent(k[:, :, length:], v[:, :, length:], absent[:, length:]), far)
+
+    def weights(self, q: Tensor, k: Tensor, gram: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """How much of each position's value every query reads, (H, B, L, L); they sum to 1.
+
+        Args:
+            q, k: (B, L, H, d_key).
+            gram: (H, B, L, L), the products of their features.
+        """
+        scores = torch.einsum("bthd,bshd->hbts", self._scaled(q), k.to(state_type(k.dtype)))
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+        hidden = hidden.triu(1) | hidden.tril(-self.size)
+        far = gram * hidden.tril()
+        if key_padding_mask is not None:
+            hidden, far = hidden | key_padding_mask[:, None], far.masked_fill(key_padding_mask[:, None], 0)
+        read = self._exponentials(scores, hidden) + self._gain(q).permute(2, 0, 1, 3) * far
+        return read / read.sum(-1, keepdim=True)
+
+    def _read(self, q: Tensor, k: Tensor, v: Tensor, absent: Tensor, sums: Tensor) -> Tensor:
+        """y of q (B, L, H, d), for k and v (B, H, w + L, d) of the positions from w before the first of q on.
+
+        Queries are taken in blocks, each with the positions that any of its queries reads.
+        """
+        length, w = q.shape[1], self.size
+        block = max(min(w, length), 1)
+        added = -length % block
+        queries = F.pad(self._scaled(q).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
+        k, v = (
+            F.pad(x.to(sums.dtype), (0, 0, 0, added)).unfold(2, w + block, block) for x in (k, v)
+        )  # (B, H, blocks, d, w + block)
+        hidden = F.pad(absent, (0, added), value=True).unfold(1, w + block, block)[:, None, :, None]
+        outside = torch.ones(block, w + block, dtype=torch.bool, device=q.device)
+        outside = outside.triu(w + 1) | outside.tril()  # query i of a block reads positions i + 1 .. i + w of it
+        e = self._exponentials(queries @ k, hidden | outside)
+        near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
+        gain = self._gain(q)
+        return (near + gain * sums[..., :-1]) / (total + gain * sums[..., -1:])
+
+    @staticmethod
+    def _exponentials(scores: Tensor, hidden: Tensor) -> Tensor:
+        """exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return (scores - scores.amax(-1, keepdim=True)).exp()
+
+    @staticmethod
+    def _scaled(q: Tensor) -> Tensor:
+        return q.to(state_type(q.dtype)) / math.sqrt(q.shape[-1])
+
+    def _gain(self, q: Tensor) -> Tensor:
+        """g, (B, L, H, 1)."""
+        kind = state_type(q.dtype)
+        logits = torch.einsum("bthd,hd->bth", q.to(kind), self.weight.to(kind)) + self.bias.to(kind)
+        return logits.exp().unsqueeze(-1)
+
+    def _nothing(self, k: Tensor, v: Tensor) -> Recent:
+        def none(x: Tensor) -> Tensor:
+            return x.new_zeros(x.shape[0], x.shape[2], self.size, x.shape[3])
+
+        return Recent(none(k), none(v), torch.ones(k.shape[0], self.size, dtype=torch.bool, device=k.device))
+
+    def packed(self, held: "Held") -> FastWeights:
+        """W (B, H, N, 1), N of :meth:`state_size`, in place of recent positions and the W of all earlier ones."""
+        (k, v, absent), W = held.recent, held.far.W
+        present = absent.logical_not().to(W.dtype)[:, None].expand(-1, W.shape[1], -1)
+        near = (x.to(W.dtype).flatten(2) for x in (k, v))
+        return FastWeights(torch.cat([W.flatten(2), *near, present], -1).unsqueeze(-1), None)
+
+    def unpacked(self, state: FastWeights, d_dot: int) -> "Held":
+        """The parts of what :meth:`packed` made, with features d_dot wide; zeros are the state of nothing written."""
+        d_key = self.weight.shape[1]
+        sizes = (d_dot * (d_key + 1), self.size * d_key, self.size * d_key, self.size)
+        W, k, v, present = state[0].squeeze(-1).split(sizes, -1)
+        k, v = (x.unflatten(-1, (self.size, d_key)) for x in (k, v))
+        W = W.unflatten(-1, (d_dot, d_key + 1))
+        return Held(Recent(k, v, present[:, 0] == 0), FastWeights(W, None))
+
+
+@dataclass
+class Held:
+    """What causal attention with a window carries: recent positions, and what the operator made of earlier ones."""
+
+    recent: Recent
+    far: Any
+
+    def reorder(self, order: Tensor) -> None:
+        """Makes row i the old row order[i]; ``order`` may have any length."""
+        self.recent = Recent(*(x.index_select(0, order) for x in self.recent))
+        self.far.reorder(order)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Decodes with a window, lazily before it; has the interface of :class:`ops.Decoding`.
+
+    Attributes:
+        window: the site's.
+        feature_map: phi of keys.
+        query_map: phi of queries.
+        far: decodes what has left the window, with the sum rule and without normalisation.
+    """
+
+    window: Window
+    feature_map: FeatureMap
+    query_map: FeatureMap
+    far: ops.Decoding
+
+    def step(self, cache: Held | None, q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None):
+        """Writes the T positions of k, v (R, T, H, d_key), and reads with q after each: out, and the cache."""
+        out, held = self.window.advance(self._far, q, k, v, key_padding_mask, cache)
+        if cache is None:
+            return out, held
+        cache.recent, cache.far = held.recent, held.far
+        return out, cache
+
+    def _far(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor, cache: ops.Cache | None):
+        q, k = self._prepared(q, self.query_map), self._prepared(k, self.feature_map)
+        return self.far.step(cache, q, k, v, key_padding_mask=key_padding_mask)
+
+    def _prepared(self, x: Tensor, phi: FeatureMap) -> Tensor:
+        """Finished features of a map that the kernels do not know, else what its part in the operator takes."""
+        x = x.transpose(1, 2)
+        return (phi(x) if self.far.feature_map is None else phi.prepare(x)).transpose(1, 2)
