@@ -13,10 +13,14 @@ KINDS = {
     "dpfp": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"},
     "delta": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "delta", "normalizer": "sum"},
     "hedgehog": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
+    "slots": {"feature-map": "slots", "d-dot": 64, "update-rule": "sum", "normalizer": "attention"},
+    "window": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention", "window": 8},
     "poly": {"feature-map": "poly", "d-dot": 495, "update-rule": "sum", "normalizer": "attention"},
 }
 # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
 HEADS = {"poly": 16}
+# Kinds that not every site can have; their rows are listed.
+_OF_SOME_SITES = ("slots", "window")
 
 
 @dataclass(frozen=True)
@@ -63,4 +67,9 @@ def _family(kind: str) -> tuple[SiteRow, ...]:
     return (softmax, *others)
 
 
-ROWS = tuple(dict.fromkeys(row for kind in list(KINDS)[1:] for row in _family(kind)))
+ROWS = (
+    *dict.fromkeys(row for kind in list(KINDS)[1:] if kind not in _OF_SOME_SITES for row in _family(kind)),
+    SiteRow("slots", "window", "slots"),
+    SiteRow("softmax", "window", "slots"),
+    SiteRow("softmax", "window", "softmax"),
+)

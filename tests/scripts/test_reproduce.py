@@ -84,11 +84,12 @@ def test_rows_by_site_have_their_kinds_where_they_say():
         cfg = argparse.Namespace(**{**vars(FastWeightConfig()), **flags})
         return [site_config(cfg, site, 128 // row.heads) for site in site_rows.SITES]
 
-    alone = {kind: found(site_rows.SiteRow(kind, kind, kind, site_rows.HEADS.get(kind, 2))) for kind in site_rows.KINDS}
+    softmax = dict.fromkeys(site_rows.SITES, "softmax")
     for row in presets.SITES.rows:
         for number, (kind, config) in enumerate(zip(row.sites.values(), found(row), strict=True)):
             assert config.is_softmax == (kind == "softmax")
-            assert config == alone[kind][number]
+            alone = softmax | {site_rows.SITES[number]: kind}
+            assert config == found(site_rows.SiteRow(**alone, heads=site_rows.HEADS.get(kind, 2)))[number]
     assert len({row.name for row in presets.SITES.rows}) == len(presets.SITES.rows)
 
 
