@@ -57,8 +57,8 @@ class Slots(FeatureMap):
         with torch.autocast(k.device.type, enabled=False):
             k = widened(k)
             logits = torch.einsum("...lhd,hmd->...lhm", k, self.weight.to(k.dtype))
-            own = nn.functional.one_hot(self._slot(k, key_padding_mask), self.d_dot).unsqueeze(-2)
-            return (logits + own * self.sharpness.to(k.dtype).unsqueeze(-1)).softmax(-1)
+            own = self._slot(k, key_padding_mask)[..., None, None] == torch.arange(self.d_dot, device=k.device)
+            return torch.where(own, logits + self.sharpness.to(k.dtype).unsqueeze(-1), logits).softmax(-1)
 
     def _slot(self, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """slot(j): (L,), or (B, L) with a mask."""

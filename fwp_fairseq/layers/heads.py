@@ -214,9 +214,18 @@ class Heads(nn.Module):
                 normalize_output=False, initial_state=state, return_state=return_state, backend=self.config.backend,
             )  # fmt: skip
 
+        if initial_state is None and not return_state and self.window.takes_pairs(q, self.config.backend):
+            weights = self._window_weights(q, k, key_padding_mask)
+            return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
         held = None if initial_state is None else self.window.unpacked(initial_state, self.feature_map.d_dot)
         out, held = self.window.advance(write_far, q, k, v, key_padding_mask, held)
         return out, self.window.packed(held) if return_state else None
+
+    def _window_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """What each query reads of each position, in shares of 1: (B, H, L, L)."""
+        with torch.autocast(q.device.type, enabled=False):
+            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in self._mapped_both(q, k))
+            return self.window.weights(q, k, phi_q @ phi_k.mT, key_padding_mask)
 
     def _run_fast_net(
         self, x: Tensor, key_padding_mask: Tensor | None, state: ops.FastWeights | None, return_state: bool
@@ -266,15 +275,14 @@ class Heads(nn.Module):
         These are the products phi(q).phi(k), divided by their sum over the sources, or what slots give.
         """
         if self.config.has_slots:
-            weights = slot_memory.weights(self.feature_map, q, k, key_padding_mask)
+            weights = slot_memory.pair_weights(self.feature_map, q, k, key_padding_mask).transpose(0, 1)
+            return weights if per_head else weights.mean(0)
+        if self.window is not None:
+            weights = self._window_weights(q, k, key_padding_mask).transpose(0, 1)
             return weights if per_head else weights.mean(0)
         with torch.autocast(q.device.type, enabled=False):
-            mapped = (q, k) if self.window is None else self._mapped_both(q, k)
-            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in mapped)
+            phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
-            if self.window is not None:
-                weights = self.window.weights(q, k, gram, key_padding_mask)
-                return weights if per_head else weights.mean(0)
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
             if self.causal:

@@ -50,11 +50,12 @@ def _write(
     return written
 
 
-def _attention(q: Tensor, W: Tensor, z: Tensor) -> Tensor:
-    """a_s / z_s, (B, H, T, m): the weights of the sums of values in the slots."""
-    sums = torch.einsum("bthd,bhmd->bhtm", q.to(W.dtype), W[..., : q.shape[-1]])
-    held = z.clamp(min=_SMALLEST).unsqueeze(-2)
-    return (sums / (held * math.sqrt(q.shape[-1])) + held.log()).softmax(-1) / held
+def _read(q: Tensor, W: Tensor, z: Tensor) -> Tensor:
+    """What queries (B, T, H, d_key) read: (B, T, H, d_key)."""
+    held = z.clamp(min=_SMALLEST).unsqueeze(-1)
+    keys, values = (W / held).split(q.shape[-1], -1)
+    q = q.transpose(1, 2).to(W.dtype) / math.sqrt(q.shape[-1])
+    return ((q @ keys.mT + held.mT.log()).softmax(-1) @ values).transpose(1, 2)
 
 
 def attend(
@@ -80,11 +81,20 @@ def attend(
         ``(out, state)``, out (B, T, H, d_key) in the type of v; the state if it is wanted, else None.
     """
     with torch.autocast(q.device.type, enabled=False):
+        if initial_state is None and not return_state and _pairs_are_cheaper(phi, q, k, backend):
+            weights_of = pair_weights(phi, q, k, key_padding_mask)
+            return (weights_of @ v.transpose(1, 2).to(weights_of.dtype)).transpose(1, 2).to(v.dtype), None
         if k.shape[1] or initial_state is None:
             initial_state = _write(phi, k, v, key_padding_mask, initial_state, backend)
-        W, z = state = ops.FastWeights(*initial_state)
-        out = torch.einsum("bhtm,bhmd->bthd", _attention(q, W, z), W[..., q.shape[-1] :])
+        state = ops.FastWeights(*initial_state)
+        out = _read(q, *state)
     return out.to(v.dtype), state if return_state else None
+
+
+def _pairs_are_cheaper(phi: Slots, q: Tensor, k: Tensor, backend: str) -> bool:
+    """Whether the weights of all pairs of positions cost fewer products than writing and reading slots."""
+    queries, sources, m, d_key = q.shape[1], k.shape[1], phi.d_dot, q.shape[-1]
+    return backend in ("auto", "chunked") and queries * sources * (m + d_key) < (queries + sources) * m * d_key
 
 
 @dataclass
@@ -155,11 +165,13 @@ class Decoding:
         return out.transpose(1, 2).reshape(q.shape).to(q.dtype)
 
 
-def weights(phi: Slots, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """How much of each position's value every query reads, (H, B, T, S); they sum to 1."""
+def pair_weights(phi: Slots, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """How much of each position's value every query reads, (B, H, T, S), in float32 or wider; they sum to 1."""
     with torch.autocast(q.device.type, enabled=False):
-        shares = phi.shares(k, key_padding_mask)
+        shares = phi.shares(k, key_padding_mask).transpose(1, 2)
         if key_padding_mask is not None:
-            shares = shares.masked_fill(key_padding_mask[:, :, None, None], 0)
-        W, z = torch.einsum("bshm,bshd->bhmd", shares, k.to(shares.dtype)), shares.sum(1)
-        return torch.einsum("bhtm,bshm->hbts", _attention(q, W, z), shares)
+            shares = shares.masked_fill(key_padding_mask[:, None, :, None], 0)
+        held = shares.sum(2, keepdim=True).clamp(min=_SMALLEST)
+        means = shares / held  # (B, H, S, m), the weights with which a slot's means are made of the positions
+        q, k = (x.transpose(1, 2).to(shares.dtype) for x in (q / math.sqrt(q.shape[-1]), k))
+        return (q @ k.mT @ means + held.log()).softmax(-1) @ means.mT

@@ -23,6 +23,9 @@ from .. import ops
 from ..feature_maps import FeatureMap
 from ..ops.call import FastWeights, state_type
 
+# Up to so many positions the weights of all pairs are computed in training, as the operator does without a window.
+_ALL_PAIRS = 128
+
 
 class Recent(NamedTuple):
     """The last w positions: k (B, H, w, d_key), v (B, H, w, d_value), and absent (B, w), True where there is none."""
@@ -94,20 +97,26 @@ class Window(nn.Module):
             out = self._read(q, k, v, absent, sums.to(state_type(q.dtype)))
         return out.to(v.dtype), Held(Recent(k[:, :, length:], v[:, :, length:], absent[:, length:]), far)
 
+    @staticmethod
+    def takes_pairs(q: Tensor, backend: str) -> bool:
+        """Whether the weights of all pairs of positions of q (B, L, H, d_key) are cheaper than :meth:`advance`."""
+        return backend in ("auto", "chunked") and q.shape[1] <= _ALL_PAIRS
+
     def weights(self, q: Tensor, k: Tensor, gram: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """How much of each position's value every query reads, (H, B, L, L); they sum to 1.
+        """How much of each position's value every query reads, (B, H, L, L); they sum to 1.
 
         Args:
             q, k: (B, L, H, d_key).
-            gram: (H, B, L, L), the products of their features.
+            gram: (B, H, L, L), the products of their features.
         """
-        scores = torch.einsum("bthd,bshd->hbts", self._scaled(q), k.to(state_type(k.dtype)))
+        scores = self._scaled(q).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(state_type(k.dtype))
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
-        hidden = hidden.triu(1) | hidden.tril(-self.size)
-        far = gram * hidden.tril()
+        near, far = hidden.triu(1) | hidden.tril(-self.size), hidden.triu(1 - self.size)
         if key_padding_mask is not None:
-            hidden, far = hidden | key_padding_mask[:, None], far.masked_fill(key_padding_mask[:, None], 0)
-        read = self._exponentials(scores, hidden) + self._gain(q).permute(2, 0, 1, 3) * far
+            pads = key_padding_mask[:, None, None]
+            near, far = near | pads, far | pads
+        e = self._exponentials(scores, near)
+        read = e + self._gain(q).transpose(1, 2) * gram.masked_fill(far, 0)
         return read / read.sum(-1, keepdim=True)
 
     def _read(self, q: Tensor, k: Tensor, v: Tensor, absent: Tensor, sums: Tensor) -> Tensor:
