@@ -30,16 +30,16 @@ def transfer(tools, words, save_dir, *more, updates=UPDATES):
 
 
 def parameters(tools, path):
-    """Those of feature maps, and all others."""
+    """Those of feature maps and windows, and all others."""
     model = tools.load(path)["model"]
-    maps = {name for name in model if "_map." in name}
+    maps = {name for name in model if "_map." in name or ".window." in name}
     return {name: model[name] for name in maps}, {name: x for name, x in model.items() if name not in maps}
 
 
 @pytest.fixture(scope="module")
 def words(tools):
     tools.train("softmax", *SOFTMAX, "--max-update", 60, "--no-epoch-checkpoints").ok()
-    return convert(tools, "softmax/checkpoint_last.pt", "hedgehog.pt", *HEDGEHOG)
+    return convert(tools, "softmax/checkpoint_last.pt", "hedgehog.pt", *HEDGEHOG, "--fwp-decoder-window", 3)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_the_loss_falls_and_nothing_but_maps_changes(tools, transferred):
     assert validated[-1] < validated[0]
     maps, others = parameters(tools, "transferred/checkpoint_last.pt")
     maps_before, others_before = parameters(tools, "hedgehog.pt")
-    assert len(maps) == 12 and maps.keys() == maps_before.keys() and others.keys() == others_before.keys()
+    assert len(maps) == 16 and maps.keys() == maps_before.keys() and others.keys() == others_before.keys()
     assert not any(torch.equal(x, maps_before[name]) for name, x in maps.items())
     assert all(torch.equal(x, others_before[name]) for name, x in others.items())
     state = tools.load("transferred/checkpoint_last.pt")["last_optimizer_state"]["state"]
@@ -67,7 +67,11 @@ def test_the_loss_falls_and_nothing_but_maps_changes(tools, transferred):
 
 def test_the_result_decodes_and_is_fine_tuned(tools, words, transferred):
     path = "transferred/checkpoint_last.pt"
-    assert len(tools.generate(path, "--beam", 1, "--max-len-b", 10).ok().translations()) == 40
+    lazy, defined = (
+        tools.generate(path, "--beam", 3, "--max-len-b", 10, *more).ok().translations()
+        for more in ((), ("--model-overrides", "{'fwp_backend': 'reference'}"))
+    )
+    assert lazy == defined and len(lazy) == 40
     words = [path if word == "hedgehog.pt" else word for word in words]
     usual = tools.training[tools.training.index("--task") :]
     more = ("--save-dir", "after-transfer", "--max-update", 3)
