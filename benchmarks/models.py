@@ -41,6 +41,11 @@ ATTENTION: dict[str, tuple] = {
     "elu": ("elu", "sum", None, "auto"),
     "favor256": ("favor", "sum", 256, "auto"),
     "dpfp384": ("dpfp", "sum", 384, "auto"),
+    "slots64": ("slots", "sum", 64, "auto"),
+}
+# Flags that a row has besides: the decoder of slots, which are for known sources, has a learned map and a window.
+_FURTHER = {
+    "slots64": ["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-d-dot", 128, "--fwp-decoder-window", 8],
 }
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
@@ -82,7 +87,7 @@ def attention_flags(row: str, d_key: int) -> list[object]:
         return []
     width = possible_d_dot(row, d_key)
     flags = ["--fwp-feature-map", feature_map, "--fwp-update-rule", rule, "--fwp-backend", backend]
-    return flags + ([] if width is None else ["--fwp-d-dot", width])
+    return [*flags, *([] if width is None else ["--fwp-d-dot", width]), *_FURTHER.get(row, [])]
 
 
 def d_dot(size: str, row: str) -> int | None:
