@@ -30,7 +30,7 @@ TORCH_LIBRARY(fwp, m) {
   m.def(
       "fold(Tensor keys, Tensor written, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_output) -> (Tensor W, Tensor z)");
-  // The recurrence of the Delta RNN, see fwp_fairseq/ops/recurrence.py; on the CPU. `written` and the last R are what the
+  // The recurrence of the Delta RNN, see fwp_fairseq/ops/recurrence.py. `written` and the last R are what the
   // backward goes back from; it returns the gradients of z, k, v, beta, R and y.
   m.def(
       "recur(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? y) "
