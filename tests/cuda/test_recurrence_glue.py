@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.gate import CUDA
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import FastWeights, backends, recurrence
+from fwp_fairseq.ops import FastWeights, backends, recur_lstm, recurrence
 from tests.cuda.test_glue import LAYOUTS
 from tests.cuda.test_recurrence_kernels import assert_near
 from tests.ops.cases import OPCHECKS
@@ -294,3 +294,13 @@ def test_an_old_device_is_refused(device):
     out, state = chosen(torch.randn(2, 3, 16).cuda(), state=FastWeights(torch.randn(2, 2, 72, 1).cuda(), None))
     assert out.isfinite().all() and state.W.isfinite().all()
     assert backends.served.get(("native", "cuda"), 0) == counted.get(("native", "cuda"), 0)
+
+
+def test_the_delta_lstm_is_a_loop_on_cuda():
+    z, k, v = (torch.randn(2, 3, 6, 4).cuda() for _ in range(3))
+    beta = torch.rand(2, 3, 6).cuda()
+    with pytest.raises(NotImplementedError, match="no recurrence of the Delta LSTM for cuda tensors"):
+        recur_lstm(z, k, v, beta, backend="native")
+    out, *_ = recur_lstm(z, k, v, beta)
+    expected, *_ = recur_lstm(z.cpu(), k.cpu(), v.cpu(), beta.cpu(), backend="reference")
+    torch.testing.assert_close(out.cpu(), expected)
