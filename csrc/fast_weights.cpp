@@ -30,7 +30,7 @@ TORCH_LIBRARY(fwp, m) {
   m.def(
       "fold(Tensor keys, Tensor written, Tensor? strengths, Tensor ancestors, Tensor rows, Tensor? W, Tensor? z, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, bool normalize_output) -> (Tensor W, Tensor z)");
-  // The recurrence of the Delta RNN, see fwp_fairseq/ops/recurrence.py; on the CPU. `written` and the last R are what the
+  // The recurrence of the Delta RNN, see fwp_fairseq/ops/recurrence.py. `written` and the last R are what the
   // backward goes back from; it returns the gradients of z, k, v, beta, R and y.
   m.def(
       "recur(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? y) "
@@ -48,6 +48,16 @@ TORCH_LIBRARY(fwp, m) {
       "recur_net_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_y, Tensor found, Tensor last_W, Tensor written, "
       "Tensor fed, Tensor weight, Tensor? key_padding_mask, Tensor? y, float largest, float eps) "
       "-> (Tensor grad_parts, Tensor grad_W, Tensor grad_y)");
+  // The recurrence of the Delta LSTM, see fwp_fairseq/ops/lstm_recurrence.py. cells, gates, `written` and the last R are what
+  // the backward goes back from; it returns the gradients of z, k, v, beta, R, h and c.
+  m.def(
+      "recur_lstm(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? h, Tensor? c) "
+      "-> (Tensor out, Tensor R, Tensor h, Tensor c, Tensor cells, Tensor gates, Tensor written)");
+  m.def(
+      "recur_lstm_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_h, Tensor? grad_c, Tensor found, Tensor cells, "
+      "Tensor gates, Tensor last_R, Tensor written, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? h, "
+      "Tensor? c) -> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_h, "
+      "Tensor grad_c)");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -4,7 +4,8 @@
 //     Guard                             made of the inputs' device, lives as long as the operator runs
 //     check(op, name, type)             fails for what the device does not serve; `name` is the tensor of this type
 //     layout(weight)                    the net's weight (H, d, 3 d + 1) as the kernels read it, contiguous
-//     run(op, kernel, type, describe)   runs the kernel with the device's call, whose fields describe(call) fills
+//     run(op, kernel, x, describe)      runs the kernel with the device's call, whose fields describe(call) fills; of x are
+//                                       the type and the device of all tensors
 #pragma once
 
 #include <tuple>
@@ -17,7 +18,7 @@ namespace fwp {
 template <class Device, class Describe>
 void run_recurrence(const char* op, RecurrenceKernel kernel, const RecurrentInputs& in, const Describe& describe) {
   if (in.batch() == 0 || in.heads() == 0) return;  // then d may be of any size, also one that no kernel has room for
-  Device::run(op, kernel, in.x.scalar_type(), describe);
+  Device::run(op, kernel, in.x, describe);
 }
 
 template <class Device>

@@ -31,6 +31,7 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "simd.h"
 #ifdef FWP_RECURRENCE
 #include "recurrence.h"
+#include "lstm.h"
 #else
 #include "product.h"
 #define FWP_FUNCTION FWP_INLINE

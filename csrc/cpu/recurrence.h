@@ -187,10 +187,10 @@ template <class T> struct Recurrent {
     });
   }
 
-  // At a pad: df_i = R_i.e and G_i += f_i e.
+  // At a pad: df_i = R_i.e and G_i += f_i e. df starts as 0.
   static void only_read(const T* R, T* G, const T* e, const T* f, T* df, idx d, idx D) {
     for (idx i = 0; i < d; ++i) {
-      df[i] = dot(R + i * D, e, D);
+      df[i] += dot(R + i * D, e, D);
       for (idx j = 0; j < D; j += W) store<T>(G + i * D + j, load(G + i * D + j) + splat(f[i]) * load(e + j));
     }
   }
@@ -424,7 +424,3 @@ template <class T> struct RecurrentNet : Recurrent<T> {
     for (idx i = 0; i < d; ++i) c.grad_initial_y[head * d + i] = carried[i];
   }
 };
-
-template <class T>
-constexpr RecurrenceKernels<T> recurrence_kernels{RecurrentNet<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward,
-                                                  RecurrentNet<T>::forward, RecurrentNet<T>::backward};

@@ -26,8 +26,8 @@ struct Recurrences : Cpu {
   }
 
   template <class Describe>
-  static void run(const char*, RecurrenceKernel kernel, at::ScalarType type, const Describe& describe) {
-    AT_DISPATCH_FLOATING_TYPES(type, "fwp::recur", [&] {
+  static void run(const char*, RecurrenceKernel kernel, const Tensor& x, const Describe& describe) {
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "fwp::recur", [&] {
       RecurrenceCall<scalar_t> c{};
       describe(c);
       const auto head = choose<scalar_t>(kernel);

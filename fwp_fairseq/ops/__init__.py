@@ -1,8 +1,9 @@
-"""The fast-weight operators: update rules, decoding with them step by step, and the recurrence of the Delta RNN."""
+"""The fast-weight operators: update rules, decoding with them step by step, and recurrences of the fast nets."""
 
 from .call import RULES, STRENGTHS, FastWeights
 from .decoding import Cache, Decoding
 from .fast_weights import delta_rule, gated_delta_rule, gated_rule, sum_rule
+from .lstm_recurrence import recur_lstm
 from .recurrence import recur
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "gated_delta_rule",
     "gated_rule",
     "recur",
+    "recur_lstm",
     "sum_rule",
 ]

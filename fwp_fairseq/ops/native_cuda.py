@@ -22,11 +22,21 @@ def _refusal(operator: str, *sizes) -> str:
     return getattr(torch.ops.fwp, operator)(*sizes)
 
 
+@constant
+def _has(operator: str) -> bool:
+    return hasattr(torch.ops.fwp, operator)
+
+
+def _missing() -> list[str]:
+    """Says, as a reason, that there is no CUDA library."""
+    status = _extension.status()
+    return [] if status.cuda else [f"CUDA kernels {status.reasons['cuda']}"]
+
+
 def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
     """The reasons against a call that apply to the operators and to decoding alike."""
-    status = _extension.status()
-    if not status.cuda:
-        return [f"CUDA kernels {status.reasons['cuda']}"]
+    if missing := _missing():
+        return missing
     reasons = [] if rule in RULES else [f"the CUDA kernels do not know the {rule} rule"]
     return reasons if dtype in _TYPES else [*reasons, f"the CUDA kernels do not compute in {dtype}"]
 
@@ -58,3 +68,17 @@ def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: 
         refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
         reasons += [refusal] if refusal else []
     return reasons
+
+
+def recurrence_unsupported_reasons(x: Tensor) -> list[str]:
+    """The same of the recurrences with rows like x, (B, L, H, d)."""
+    if missing := _missing():
+        return missing
+    if not _has("cuda_recurrence_refusal"):
+        return ["the CUDA library was built before it had a recurrence: build it again"]
+    if x.dtype != torch.float32:  # half precision has become float32
+        return [f"the CUDA kernels of the recurrence do not compute in {x.dtype}"]
+    if not torch.cuda.is_available():
+        return []
+    refusal = _refusal("cuda_recurrence_refusal", _index(x.device), x.shape[-1])
+    return [refusal] if refusal else []

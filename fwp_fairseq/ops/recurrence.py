@@ -10,24 +10,29 @@ A pad writes nothing and is not fed back: R and the y that the next position see
 is z_t + R softmax(y).
 
 There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
-gradients by autograd keep one R for each position. ``native`` is the compiled loop for CPUs: it keeps what each
-position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and the last R, from which the backward goes back by
-R_{t-1} = R_t - u_t k_t^T, so that one R is enough. Neither can be computed for several positions at a time.
+gradients by autograd keep one R for each position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
+up to 128, for CUDA: it keeps what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and the last R, from which the
+backward goes back by R_{t-1} = R_t - u_t k_t^T, so that one R is enough. Neither can be computed for several positions
+at a time.
 
-:func:`recur_net` is a whole Recurrent Delta Net, compiled for CPUs in the same way, for the map exp divided by its sum.
-Other maps go through the loop of ``fwp_fairseq/layers/fast_nets``, which defines what it computes.
+:func:`recur_net` is a whole Recurrent Delta Net, compiled in the same way and for the same devices, for the map exp
+divided by its sum. Other maps go through the loop of ``fwp_fairseq/layers/fast_nets``, which defines what it computes.
 """
 
+import logging
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _extension
-from . import transforms
+from . import native_cuda, transforms
 from .backends import choose, count
 from .call import state_type
+from .constant import constant
 from .native import new_rows
+
+logger = logging.getLogger(__name__)
 
 
 class Recurrence(NamedTuple):
@@ -110,6 +115,9 @@ def recur_net(
     Returns:
         ``(out, W, y)`` as :func:`recur` does. The backward keeps the last W and, for each position, 5 d + 1 numbers.
 
+    Raises:
+        ValueError: the operator cannot serve these inputs; :func:`serves_net` tells before.
+
     Cost: 6 d^2 multiplications per position and head for W, and 6 d^2 for what is fed back.
     """
     count("native", parts)
@@ -157,17 +165,32 @@ def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
 
 
 def compiled_reasons(x: Tensor) -> list[str]:
-    """Why the compiled loops cannot serve inputs like x; empty when they can."""
+    """Why the compiled loops cannot serve rows like x, (B, L, H, d); empty when they can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
     if not _COMPILED:
         return ["the compiled library was built before there was a recurrence: build it again"]
-    reasons = transforms.unsupported_reasons()
-    if x.device.type != "cpu":
-        reasons.append(f"the compiled library has no recurrence for {x.device.type} tensors")
+    reasons, device = transforms.unsupported_reasons(), x.device.type
+    if device not in ("cpu", "cuda"):
+        reasons.append(f"the compiled library has no recurrence for {device} tensors")
     if x.dtype not in (torch.float32, torch.float64):
         reasons.append(f"the compiled library has no recurrence for {x.dtype}")
+    if device == "cuda" and not reasons:
+        reasons = native_cuda.recurrence_unsupported_reasons(x)
     return reasons
+
+
+def serves_net(x: Tensor) -> bool:
+    """Whether :func:`recur_net` serves a net whose rows are like x, (B, L, H, d); if not, the log says why, once."""
+    reasons = compiled_reasons(x)
+    if reasons:
+        _log_loop(tuple(reasons))
+    return not reasons
+
+
+@constant
+def _log_loop(reasons: tuple[str, ...]) -> None:
+    logger.info("fast weights: the Recurrent Delta Net is a loop in PyTorch: %s", "; ".join(reasons))
 
 
 class _Native:

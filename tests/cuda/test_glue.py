@@ -1,7 +1,6 @@
 """From torch's tensors to the CUDA kernels and back: layouts, empty sizes, types, fake kernels, and what is refused."""
 
 import re
-import sys
 
 import pytest
 import torch
@@ -9,14 +8,12 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.ops import native_cuda
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
 from tests.cuda.test_segments import mask
 from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")
-emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
 
 RULES = ["sum", "delta", "gated", "gated_delta"]
 HALF = torch.bfloat16
@@ -196,17 +193,6 @@ def test_the_operator_names_what_is_wrong(changes, message):
 def test_double_is_refused():
     with pytest.raises(ValueError, match="q is of type Double, expected Half, BFloat16 or Float on CUDA"):
         torch.ops.fwp.fast_weights(*raw("delta", torch.float64).values())
-
-
-@pytest.fixture
-def device():
-    """Changes what the device says of itself."""
-    if emulated is None:
-        pytest.skip("only an emulated device can change what it is")
-    native_cuda._refusal.cache_clear()
-    yield emulated.set_device
-    emulated.set_device()
-    native_cuda._refusal.cache_clear()
 
 
 def test_an_old_device_is_refused(device):

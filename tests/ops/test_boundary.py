@@ -187,6 +187,36 @@ def of_gradients_of_a_recurrent_net(draw) -> dict:
     return of_a_recurrence_back(draw, "W", fed[..., :d]) | {"fed": fed} | x
 
 
+def of_a_recurrent_lstm(draw) -> dict:
+    """The arguments of fwp::recur_lstm."""
+    B, L, H, d = (draw(SIZES) for _ in range(4))
+    taken, state = draw(st.sampled_from([torch.float32, torch.float64])), draw(st.booleans())
+    return {
+        **{name: positions(draw, B, L, 3 * H, d, dtype=taken) for name in ("z", "k", "v")},
+        "beta": positions(draw, B, L, 3 * H, dtype=taken),
+        "key_padding_mask": torch.rand(B, L) > 0.5 if draw(st.booleans()) else None,
+        "R": torch.rand(B, 3 * H, d, d, dtype=taken) if state else None,
+        "h": torch.rand(B, H, d, dtype=taken) if state else None,
+        "c": torch.rand(B, H, d, dtype=taken) if state else None,
+    }
+
+
+def of_gradients_of_a_recurrent_lstm(draw) -> dict:
+    x = of_a_recurrent_lstm(draw)
+    del x["z"], x["R"]
+    (B, L, heads, d), taken, state = x["k"].shape, x["k"].dtype, draw(st.booleans())
+    carried = {name: torch.rand(B, heads // 3, d, dtype=taken) if state else None for name in ("grad_h", "grad_c")}
+    return {
+        "grad_out": positions(draw, B, L, heads // 3, d, dtype=taken),
+        "grad_R": torch.rand(B, heads, d, d, dtype=taken) if state else None,
+        **carried,
+        **{name: positions(draw, B, L, heads // 3, d, dtype=taken) for name in ("found", "cells")},
+        "gates": positions(draw, B, L, heads, d, dtype=taken),
+        "last_R": torch.rand(B, heads, d, d, dtype=taken),
+        "written": positions(draw, B, L, heads, d, dtype=taken),
+    } | x
+
+
 def resized(draw, x, others):
     shape, size = list(x.shape), draw(st.sampled_from(WRONG_SIZES))
     if not shape:
@@ -326,6 +356,17 @@ def shapes_of_gradients_of_a_recurrent_net(x):
     return [tuple(x["fed"].shape), (B, H, d, d), (B, H, d)]
 
 
+def shapes_of_a_recurrent_lstm(x):
+    B, L, heads, d = x["k"].shape
+    read, carried, rows = (B, L, heads // 3, d), (B, heads // 3, d), (B, L, heads, d)
+    return [read, (B, heads, d, d), carried, carried, read, rows, rows]
+
+
+def shapes_of_gradients_of_a_recurrent_lstm(x):
+    _, matrix, carried, _, _, rows, _ = shapes_of_a_recurrent_lstm(x)
+    return [rows, rows, rows, rows[:3], matrix, carried, carried]
+
+
 OPERATORS = {
     "fast_weights": (of_whole_sequences, shapes_of_whole_sequences),
     "fast_weights_backward": (of_gradients, shapes_of_gradients),
@@ -335,6 +376,8 @@ OPERATORS = {
     "recur_backward": (of_recurrent_gradients, shapes_of_recurrent_gradients),
     "recur_net": (of_a_recurrent_net, shapes_of_a_recurrent_net),
     "recur_net_backward": (of_gradients_of_a_recurrent_net, shapes_of_gradients_of_a_recurrent_net),
+    "recur_lstm": (of_a_recurrent_lstm, shapes_of_a_recurrent_lstm),
+    "recur_lstm_backward": (of_gradients_of_a_recurrent_lstm, shapes_of_gradients_of_a_recurrent_lstm),
 }
 
 

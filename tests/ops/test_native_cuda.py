@@ -44,6 +44,25 @@ def test_decoding_unsupported_reasons(monkeypatch):
     assert reasons(torch.float32, "gated_delta") == ["the CUDA kernels do not know the gated_delta rule"]
 
 
+def test_recurrence_unsupported_reasons(monkeypatch):
+    asked, known = [], []
+    monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": CUDA}, {}))
+    monkeypatch.setattr(native_cuda, "_has", lambda operator: operator in known)
+    monkeypatch.setattr(native_cuda, "_refusal", lambda *sizes: asked.append(sizes) or "too wide")
+    monkeypatch.setattr(native_cuda, "_index", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    single = call(dtype=torch.float32).v
+    older = ["the CUDA library was built before it had a recurrence: build it again"]
+    assert native_cuda.recurrence_unsupported_reasons(single) == older
+    known.append("cuda_recurrence_refusal")
+    assert native_cuda.recurrence_unsupported_reasons(single) == ["too wide"]
+    assert asked == [("cuda_recurrence_refusal", 0, 4)]
+    wrong = ["the CUDA kernels of the recurrence do not compute in torch.float64"]
+    assert native_cuda.recurrence_unsupported_reasons(call(dtype=torch.float64).v) == wrong
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert native_cuda.recurrence_unsupported_reasons(single) == []
+
+
 @pytest.mark.parametrize("device, dtype", [("cpu", torch.float32), ("cuda", torch.bfloat16)])
 def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dtype):
     with FakeTensorMode():
@@ -57,6 +76,7 @@ def test_a_missing_library_is_the_reason():
     for reasons in (
         native_cuda.unsupported_reasons(call(), "identity"),
         native_cuda.decoding_unsupported_reasons("delta", call().k, "identity", 4),
+        native_cuda.recurrence_unsupported_reasons(call(dtype=torch.float32).v),
     ):
         (reason,) = reasons
         assert reason.startswith("CUDA kernels not built") or reason.startswith("CUDA kernels not loaded")

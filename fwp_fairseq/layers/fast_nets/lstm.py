@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ...ops.recurrence import delta, keep, read
+from ...ops.lstm_recurrence import recur_lstm
 from .fast_net import FastNet, Parts, Run, State
 
-GATES = ("i", "o")
+GATES = ("u", "i", "o")
 
 
 class Lstm(FastNet):
@@ -26,7 +26,7 @@ class Lstm(FastNet):
 
     def parts(self) -> dict[str, int]:
         found = {}
-        for gate in ("u", *GATES):
+        for gate in GATES:
             if gate != "u":
                 found |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
             found |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
@@ -36,26 +36,21 @@ class Lstm(FastNet):
         return [(self.d_dot, self.d_key)] * 3 + [(self.d_key, self.d_key)] * 3 + [(self.d_key,)] * 2
 
     def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
-        from_input, written, W, R = [], [], list(state[:3]), list(state[3:6])
-        for number, gate in enumerate(("u", *GATES)):
+        from_input, W = [], list(state[:3])
+        for number, gate in enumerate(GATES):
             own = "" if gate == "u" else f"_{gate}"
             q, k, v, beta = (parts[f"{part}{own}"] for part in ("q", "k", "v", "beta"))
             z, W[number] = run.remember(q, k, v, beta.sigmoid(), W[number], run)
             from_input.append(z)
-            k, v, beta = (parts[f"{part}_r{gate}"] for part in ("k", "v", "beta"))
-            beta = beta.squeeze(-1).sigmoid()
-            written.append((k.softmax(-1), v, beta if run.pads is None else beta.masked_fill(run.pads[..., None], 0)))
-        batch, length, heads, d = z.shape
-        R = [z.new_zeros(batch, heads, d, d) if matrix is None else matrix for matrix in R]
-        h, c = (z.new_zeros(batch, heads, d) if x is None else x for x in state[6:])
-        outputs = []
-        for t in range(length):
-            fed = h.softmax(-1)
-            R = [delta(matrix, *(x[:, t] for x in parts)) for matrix, parts in zip(R, written, strict=True)]
-            u, i, o = (z[:, t] + read(matrix, fed) for z, matrix in zip(from_input, R, strict=True))
-            i = i.sigmoid()
-            after = i * u + (1 - i) * c
-            out = o.sigmoid() * after
-            h, c = keep(run.pads, t, h, out), keep(run.pads, t, c, after)
-            outputs.append(out)
-        return torch.stack(outputs, 1) if outputs else z, [*W, *R, h, c]
+        z, (k, v, beta) = torch.cat(from_input, 2), (self._of_all_gates(parts, part) for part in ("k", "v", "beta"))
+        R, h, c = None if state[3] is None else torch.cat(state[3:6], 1), *state[6:]
+        out, R, h, c = recur_lstm(
+            z, k.softmax(-1), v, beta.squeeze(-1).sigmoid(), key_padding_mask=run.pads, R=R, h=h, c=c,
+            backend=self.config.backend,
+        )  # fmt: skip
+        return out, [*W, *R.chunk(3, 1), h, c]
+
+    @staticmethod
+    def _of_all_gates(parts: Parts, part: str) -> Tensor:
+        """A part of the recurrent matrices, one gate's heads after the other's."""
+        return torch.cat([parts[f"{part}_r{gate}"] for gate in GATES], 2)

@@ -1,0 +1,176 @@
+// The recurrence of the Delta LSTM for one head. With f = softmax of the h before, for the gates g = u, i, o, at each position
+// t that is no pad
+//
+//     w^g = beta^g (v^g - R^g k^g),  R^g <- R^g + w^g k^g^T,  x^g = z^g + R^g f
+//     i = sigmoid(x^i),  o = sigmoid(x^o),  c <- i * x^u + (1 - i) * c,  h <- o * c
+//
+// At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every position and
+// the last R; the backward goes from the last position to the first and takes w k^T away again, as that of Recurrent does.
+// Included by instruction_set.h.
+
+template <class T> struct Lstm : Recurrent<T> {
+  typedef Recurrent<T> Base;
+  typedef LstmCall<T> Call;
+  static constexpr idx W = width<T>;
+  static constexpr int gates = 3;
+
+  // R and G of each gate, and at most 24 vectors.
+  static std::size_t scratch(const Call& c) {
+    const idx D = Base::padded(c);
+    return 2 * gates * D * D + 24 * D;
+  }
+
+  static FWP_INLINE Vec<T> sigmoid(Vec<T> x) {
+    const Vec<T> one = splat(T(1)), e = exponential<T>(x < Vec<T>{} ? x : -x);
+    return (x < Vec<T>{} ? e : one) / (one + e);
+  }
+
+  // Where the numbers of a head and of its gates are.
+  struct Place {
+    const Call& c;
+    idx b, h;
+    idx of_gate(int g) const { return g * c.heads + h; }
+    idx matrix(int g) const { return (b * gates * c.heads + of_gate(g)) * c.d * c.d; }
+    idx carried() const { return (b * c.heads + h) * c.d; }
+    // The last position before t that is no pad; below 0: none.
+    idx before(idx t) const {
+      do --t;
+      while (t >= 0 && Base::is_pad(c, b, t));
+      return t;
+    }
+  };
+
+  static void fetch_matrices(T* to, const T* from, const Place& at, idx d, idx D) {
+    for (int g = 0; g < gates; ++g) Base::fetch_matrix(to + g * D * D, from ? from + at.matrix(g) : nullptr, d, D);
+  }
+  static void put_matrices(T* to, const T* from, const Place& at, idx d, idx D) {
+    for (int g = 0; g < gates; ++g) Base::put_matrix(to + at.matrix(g), from + g * D * D, d, D);
+  }
+  static void fetch_carried(T* to, const T* from, const Place& at, idx d, idx D) {
+    Base::fetch(to, from ? from + at.carried() : nullptr, d, D);
+  }
+  static void put(T* to, const T* from, idx d) {
+    for (idx i = 0; i < d; ++i) to[i] = from[i];
+  }
+
+  static void forward(const Call& c, idx b, idx head, T* own) {
+    const Place at{c, b, head};
+    const idx d = c.d, D = Base::padded(c);
+    T *R = own, *h = R + gates * D * D, *cell = h + D, *next_h = cell + D, *next_cell = next_h + D, *f = next_cell + D;
+    T *k = f + D, *u = k + D, *x = u + D;  // x: of each gate
+    fetch_matrices(R, c.initial_R, at, d, D);
+    fetch_carried(h, c.initial_y, at, d, D);
+    fetch_carried(cell, c.initial_c, at, d, D);
+    for (idx t = 0; t < c.length; ++t) {
+      const bool pad = Base::is_pad(c, b, t);
+      Base::softmax(f, h, d, D);
+      for (int g = 0; g < gates; ++g) {
+        const idx own_head = at.of_gate(g);
+        T *own_R = R + g * D * D, *own_x = x + g * D, *written = c.written.at(b, t, own_head);
+        if (pad) {
+          Base::read(own_R, f, own_x, d, D);
+          for (idx i = 0; i < d; ++i) written[i] = 0;
+        } else {
+          const T beta = *c.beta.at(b, t, own_head), *v = c.v.at(b, t, own_head);
+          Base::fetch(k, c.k.at(b, t, own_head), d, D);
+          Base::read(own_R, k, u, d, D);
+          for (idx i = 0; i < d; ++i) written[i] = u[i] = beta * (v[i] - u[i]);
+          Base::write_and_read(own_R, k, u, f, own_x, d, D);
+        }
+        const T* z = c.z.at(b, t, own_head);
+        for (idx i = 0; i < d; ++i) own_x[i] += z[i];
+      }
+      for (idx j = 0; j < D; j += W) {
+        const Vec<T> in = sigmoid(load(x + D + j)), out = sigmoid(load(x + 2 * D + j));
+        const Vec<T> now = in * load(x + j) + (splat(T(1)) - in) * load(cell + j);
+        store<T>(x + D + j, in);
+        store<T>(x + 2 * D + j, out);
+        store<T>(next_cell + j, now);
+        store<T>(next_h + j, out * now);
+      }
+      for (int g = 0; g < gates; ++g) put(c.gates.at(b, t, at.of_gate(g)), x + g * D, d);
+      put(c.cells.at(b, t, head), next_cell, d);
+      put(c.out.at(b, t, head), next_h, d);
+      if (pad) continue;
+      T *const last_h = h, *const last_cell = cell;
+      h = next_h, next_h = last_h;
+      cell = next_cell, next_cell = last_cell;
+    }
+    put_matrices(c.R, R, at, d, D);
+    put(c.y + at.carried(), h, d);
+    put(c.c + at.carried(), cell, d);
+  }
+
+  static void backward(const Call& c, idx b, idx head, T* own) {
+    const Place at{c, b, head};
+    const idx d = c.d, D = Base::padded(c);
+    T *R = own, *G = R + gates * D * D, *y = G + gates * D * D, *f = y + D, *k = f + D, *u = k + D, *df = u + D, *g = df + D;
+    T *old = g + D, *dk = old + D, *s = dk + D, *carried_h = s + D, *carried_c = carried_h + D, *cell = carried_c + D;
+    T* e = cell + D;  // the gradients of x of each gate
+    fetch_matrices(R, c.last_R, at, d, D);
+    fetch_matrices(G, c.grad_R, at, d, D);
+    fetch_carried(carried_h, c.grad_y, at, d, D);
+    fetch_carried(carried_c, c.grad_c, at, d, D);
+    for (idx i = 0; i < gates * D; ++i) e[i] = 0;
+    for (idx t = c.length - 1; t >= 0; --t) {
+      const bool pad = Base::is_pad(c, b, t);
+      const idx before = at.before(t);
+      if (before < 0) {
+        fetch_carried(y, c.initial_y, at, d, D);
+        fetch_carried(cell, c.initial_c, at, d, D);
+      } else {
+        Base::fetch(y, c.found.at(b, before, head), d, D);
+        Base::fetch(cell, c.found_cells.at(b, before, head), d, D);
+      }
+      Base::softmax(f, y, d, D);
+      const T *dout = c.grad_out.at(b, t, head), *now = c.found_cells.at(b, t, head);
+      const T *x = c.found_gates.at(b, t, at.of_gate(0)), *in = c.found_gates.at(b, t, at.of_gate(1));
+      const T* out = c.found_gates.at(b, t, at.of_gate(2));
+      for (idx i = 0; i < d; ++i) {
+        const T dh = dout[i] + (pad ? T(0) : carried_h[i]);
+        const T dc = dh * out[i] + (pad ? T(0) : carried_c[i]);
+        e[i] = dc * in[i];
+        e[D + i] = dc * (x[i] - cell[i]) * in[i] * (1 - in[i]);
+        e[2 * D + i] = dh * now[i] * out[i] * (1 - out[i]);
+        carried_c[i] = (pad ? carried_c[i] : T(0)) + dc * (1 - in[i]);
+      }
+      for (idx i = 0; i < D; ++i) df[i] = 0;
+      for (int gate = 0; gate < gates; ++gate) {
+        const idx own_head = at.of_gate(gate);
+        T *own_R = R + gate * D * D, *own_G = G + gate * D * D, *own_e = e + gate * D;
+        T *to_k = c.grad_k.at(b, t, own_head), *dv = c.grad_v.at(b, t, own_head), *dbeta = c.grad_beta.at(b, t, own_head);
+        put(c.grad_z.at(b, t, own_head), own_e, d);
+        if (pad) {
+          Base::only_read(own_R, own_G, own_e, f, df, d, D);
+          *dbeta = 0;
+          for (idx i = 0; i < d; ++i) to_k[i] = dv[i] = 0;
+          continue;
+        }
+        const T beta = *c.beta.at(b, t, own_head), *v = c.v.at(b, t, own_head);
+        Base::fetch(k, c.k.at(b, t, own_head), d, D);
+        Base::fetch(u, c.found_written.at(b, t, own_head), d, D);
+        Base::undo(own_R, own_G, own_e, f, k, u, df, g, old, D);
+        for (idx j = 0; j < D; j += W) store<T>(s + j, load(g + j) * splat(beta));
+        for (idx i = 0; i < D; ++i) dk[i] = 0;
+        Base::grad_of_key(own_R, own_G, k, u, s, dk, D);
+        T total = 0;
+        for (idx i = 0; i < d; ++i) {
+          to_k[i] = dk[i];
+          dv[i] = s[i];
+          total += g[i] * (v[i] - old[i]);
+        }
+        *dbeta = total;
+      }
+      const T mean = Base::dot(f, df, D);
+      for (idx i = 0; i < d; ++i) carried_h[i] = (pad ? carried_h[i] : T(0)) + f[i] * (df[i] - mean);
+    }
+    put_matrices(c.grad_initial_R, G, at, d, D);
+    put(c.grad_initial_y + at.carried(), carried_h, d);
+    put(c.grad_initial_c + at.carried(), carried_c, d);
+  }
+};
+
+template <class T>
+constexpr RecurrenceKernels<T> recurrence_kernels{
+    RecurrentNet<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward, RecurrentNet<T>::forward,
+    RecurrentNet<T>::backward, Lstm<T>::scratch,     Lstm<T>::forward,       Lstm<T>::backward};
