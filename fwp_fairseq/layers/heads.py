@@ -219,7 +219,7 @@ class Heads(nn.Module):
             return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
         held = None if initial_state is None else self.window.unpacked(initial_state, self.feature_map.d_dot)
         out, held = self.window.advance(write_far, q, k, v, key_padding_mask, held)
-        return out, self.window.packed(held) if return_state else None
+        return out, self.window.packed(held, self.feature_map.d_dot) if return_state else None
 
     def _window_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """What each query reads of each position, in shares of 1: (B, H, L, L)."""

@@ -28,11 +28,15 @@ _ALL_PAIRS = 128
 
 
 class Recent(NamedTuple):
-    """The last w positions: k (B, H, w, d_key), v (B, H, w, d_value), and absent (B, w), True where there is none."""
+    """The n latest positions, w of them or all that there are.
 
-    k: Tensor
-    v: Tensor
-    absent: Tensor
+    Attributes:
+        kv: (B, H, n, 2 d_key), their keys and values side by side.
+        absent: (B, n), True at those that are not to be read, pads for one; None if all are.
+    """
+
+    kv: Tensor
+    absent: Tensor | None
 
 
 # (q, k, v, key_padding_mask, far) -> (out, far): applies phi to q and k, and the sum rule without any normalisation;
@@ -82,20 +86,40 @@ class Window(nn.Module):
             ``(out, held)``: out (B, L, H, d_key) in the type of v, and what there is afterwards.
         """
         length = q.shape[1]
-        recent, far = (self._nothing(k, v), None) if held is None else (held.recent, held.far)
         with torch.autocast(q.device.type, enabled=False):
-            if key_padding_mask is None:
-                key_padding_mask = torch.zeros(k.shape[:2], dtype=torch.bool, device=k.device)
-            k, v = (
-                torch.cat([past.to(now.dtype), now.transpose(1, 2)], 2)
-                for past, now in zip(recent[:2], (k, v), strict=True)
-            )
-            absent = torch.cat([recent.absent, key_padding_mask], 1)
-            # A column of ones beside the values, so that the denominator is read with them.
-            ones = F.pad(v[:, :, :length], (0, 1), value=1.0)
-            sums, far = operator(q, k[:, :, :length].transpose(1, 2), ones.transpose(1, 2), absent[:, :length], far)
-            out = self._read(q, k, v, absent, sums.to(state_type(q.dtype)))
-        return out.to(v.dtype), Held(Recent(k[:, :, length:], v[:, :, length:], absent[:, length:]), far)
+            now = torch.cat([k, v.to(k.dtype)], -1).transpose(1, 2)
+            if held is None:
+                held = Held(Recent(now[:, :, :0], None), None)
+            before, far = held.recent.kv.shape[2], held.far
+            kv = torch.cat([held.recent.kv.to(now.dtype), now], 2)
+            absent = self._joined(held.recent.absent, key_padding_mask, before, length, q.device)
+            # Of the query at t position before + t - w has left the window; in the first calls there is none.
+            sums, leaving = None, max(before + length - self.size, 0)
+            # With gradients the operator gets nothing to write then, but phi, u and b are part of the graph in every
+            # batch, which distributed training relies on.
+            if leaving or torch.is_grad_enabled():
+                k, v = kv[:, :, :leaving].chunk(2, -1)
+                # A column of ones beside the values, so that the denominator is read with them.
+                written = (x.transpose(1, 2) for x in (k, F.pad(v, (0, 1), value=1.0)))
+                pads = None if absent is None else absent[:, :leaving]
+                sums, far = operator(q[:, length - leaving :], *written, pads, far)
+                sums = F.pad(sums.to(state_type(q.dtype)), (0, 0, 0, 0, length - leaving, 0))
+            out = self._read(q, kv, absent, sums)
+        recent = Recent(kv[:, :, leaving:], None if absent is None else absent[:, leaving:])
+        return out.to(v.dtype), Held(recent, far)
+
+    @staticmethod
+    def _joined(first: Tensor | None, second: Tensor | None, *lengths_and_device) -> Tensor | None:
+        """Two masks one after the other; None is one without True."""
+        *lengths, device = lengths_and_device
+        if first is second is None:
+            return None
+        batch = (second if first is None else first).shape[0]
+        masks = (
+            torch.zeros(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+            for mask, length in zip((first, second), lengths, strict=True)
+        )
+        return torch.cat([*masks], 1)
 
     @staticmethod
     def takes_pairs(q: Tensor, backend: str) -> bool:
@@ -119,30 +143,42 @@ class Window(nn.Module):
         read = e + self._gain(q).transpose(1, 2) * gram.masked_fill(far, 0)
         return read / read.sum(-1, keepdim=True)
 
-    def _read(self, q: Tensor, k: Tensor, v: Tensor, absent: Tensor, sums: Tensor) -> Tensor:
-        """y of q (B, L, H, d), for k and v (B, H, w + L, d) of the positions from w before the first of q on.
+    def _read(self, q: Tensor, kv: Tensor, absent: Tensor | None, sums: Tensor | None) -> Tensor:
+        """y of q (B, L, H, d), the last L positions of kv (B, H, n + L, 2 d).
 
-        Queries are taken in blocks, each with the positions that any of its queries reads.
+        Queries are taken in blocks, each with the positions that any of its queries reads. ``sums`` are the far ones,
+        (B, L, H, d + 1), None if there are none yet.
         """
         length, w = q.shape[1], self.size
         block = max(min(w, length), 1)
-        added = -length % block
+        span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
+        if length == 1 and missing > 0:  # a step reads what there is
+            span, missing = kv.shape[2], 0
         queries = F.pad(self._scaled(q).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
-        k, v = (
-            F.pad(x.to(sums.dtype), (0, 0, 0, added)).unfold(2, w + block, block) for x in (k, v)
-        )  # (B, H, blocks, d, w + block)
-        hidden = F.pad(absent, (0, added), value=True).unfold(1, w + block, block)[:, None, :, None]
-        outside = torch.ones(block, w + block, dtype=torch.bool, device=q.device)
-        outside = outside.triu(w + 1) | outside.tril()  # query i of a block reads positions i + 1 .. i + w of it
-        e = self._exponentials(queries @ k, hidden | outside)
+        if missing > 0 and absent is None:
+            absent = torch.zeros(kv.shape[0], kv.shape[2], dtype=torch.bool, device=kv.device)
+        kv = F.pad(kv[:, :, max(-missing, 0) :].to(queries.dtype), (0, 0, max(missing, 0), added))
+        k, v = kv.unfold(2, span, block).chunk(2, 3)  # (B, H, blocks, d, span)
+        hidden = None
+        if absent is not None:
+            hidden = F.pad(absent[:, max(-missing, 0) :], (max(missing, 0), added), value=True)
+            hidden = hidden.unfold(1, span, block)[:, None, :, None]
+        if block > 1:  # query i of a block reads positions i .. i + w - 1 of its span
+            outside = torch.ones(block, span, dtype=torch.bool, device=q.device)
+            outside = outside.triu(w) | outside.tril(-1)
+            hidden = outside if hidden is None else hidden | outside
+        e = self._exponentials(queries @ k, hidden)
         near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
+        if sums is None:
+            return near / total
         gain = self._gain(q)
         return (near + gain * sums[..., :-1]) / (total + gain * sums[..., -1:])
 
     @staticmethod
-    def _exponentials(scores: Tensor, hidden: Tensor) -> Tensor:
+    def _exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
         """exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
-        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         return (scores - scores.amax(-1, keepdim=True)).exp()
 
     @staticmethod
@@ -155,40 +191,46 @@ class Window(nn.Module):
         logits = torch.einsum("bthd,hd->bth", q.to(kind), self.weight.to(kind)) + self.bias.to(kind)
         return logits.exp().unsqueeze(-1)
 
-    def _nothing(self, k: Tensor, v: Tensor) -> Recent:
-        def none(x: Tensor) -> Tensor:
-            return x.new_zeros(x.shape[0], x.shape[2], self.size, x.shape[3])
-
-        return Recent(none(k), none(v), torch.ones(k.shape[0], self.size, dtype=torch.bool, device=k.device))
-
-    def packed(self, held: "Held") -> FastWeights:
+    def packed(self, held: "Held", d_dot: int) -> FastWeights:
         """W (B, H, N, 1), N of :meth:`state_size`, in place of recent positions and the W of all earlier ones."""
-        (k, v, absent), W = held.recent, held.far.W
-        present = absent.logical_not().to(W.dtype)[:, None].expand(-1, W.shape[1], -1)
-        near = (x.to(W.dtype).flatten(2) for x in (k, v))
-        return FastWeights(torch.cat([W.flatten(2), *near, present], -1).unsqueeze(-1), None)
+        kv, absent = held.recent
+        batch, heads, count, width = kv.shape
+        kind = state_type(kv.dtype)
+        if held.far is None:
+            W = kv.new_zeros(batch, heads, d_dot * (width // 2 + 1), dtype=kind)
+        else:
+            W = held.far.W.flatten(2)
+        present = kv.new_ones(batch, count, dtype=kind) if absent is None else absent.logical_not().to(kind)
+        near = torch.cat([kv.to(kind), present[:, None, :, None].expand(-1, heads, -1, -1)], -1)
+        near = F.pad(near, (0, 0, self.size - count, 0))
+        return FastWeights(torch.cat([W, near.flatten(2)], -1).unsqueeze(-1), None)
 
     def unpacked(self, state: FastWeights, d_dot: int) -> "Held":
         """The parts of what :meth:`packed` made, with features d_dot wide; zeros are the state of nothing written."""
         d_key = self.weight.shape[1]
-        sizes = (d_dot * (d_key + 1), self.size * d_key, self.size * d_key, self.size)
-        W, k, v, present = state[0].squeeze(-1).split(sizes, -1)
-        k, v = (x.unflatten(-1, (self.size, d_key)) for x in (k, v))
-        W = W.unflatten(-1, (d_dot, d_key + 1))
-        return Held(Recent(k, v, present[:, 0] == 0), FastWeights(W, None))
+        W, near = state[0].squeeze(-1).split((d_dot * (d_key + 1), self.size * (2 * d_key + 1)), -1)
+        near = near.unflatten(-1, (self.size, 2 * d_key + 1))
+        recent = Recent(near[..., :-1], near[:, 0, :, -1] == 0)
+        return Held(recent, FastWeights(W.unflatten(-1, (d_dot, d_key + 1)), None))
 
 
 @dataclass
 class Held:
-    """What causal attention with a window carries: recent positions, and what the operator made of earlier ones."""
+    """What causal attention with a window carries.
+
+    Attributes:
+        recent: the positions in the window.
+        far: what the operator made of earlier ones; None if there are none.
+    """
 
     recent: Recent
     far: Any
 
     def reorder(self, order: Tensor) -> None:
         """Makes row i the old row order[i]; ``order`` may have any length."""
-        self.recent = Recent(*(x.index_select(0, order) for x in self.recent))
-        self.far.reorder(order)
+        self.recent = Recent(*(None if x is None else x.index_select(0, order) for x in self.recent))
+        if self.far is not None:
+            self.far.reorder(order)
 
 
 @dataclass(frozen=True)
