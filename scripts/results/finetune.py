@@ -57,6 +57,7 @@ def _note(rows: list[dict]) -> str:
 def _stages(records: list[dict]) -> dict:
     """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
     row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_TITLES)
+    row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
     for stage in _TITLES:
         if found := [record for record in records if record["stage"] == stage]:
             mean = over_seeds("bleu")(found)
@@ -93,10 +94,12 @@ TABLES = {
     # A row for each conversion of other checkpoints.
     "finetune-by-site": Table(
         columns={
-            "converted": _conversion,
+            "attention": _conversion,
             "updates of the maps": number("transfer", ","),
+            "of everything": number("updates", ","),
             "learning rate then": lambda r: f"{_lr(r):g}",
             "softmax before": number("softmax", ".2f"),
+            "converted": number("converted", ".2f"),
             "maps trained": number("transferred", ".2f"),
             "then everything": number("finetuned", ".2f"),
             "softmax, trained on": number("continued", ".2f"),
