@@ -19,7 +19,7 @@ BEGIN, END = "<!-- barriers: python -m tests.cuda.barriers -->\n", "<!-- /barrie
 NOTICED, NOT_NOTICED, NOT_THERE = "yes", "no", ""
 # Why a barrier has no effect where leaving it out is not noticed.
 WHY = {
-    ("backward.cuh", "backward_kernel", 1): "`Head` has barriers of the block before a gradient of z is read",
+    ("backward_kernel.cuh", "backward_kernel", 1): "`Head` has barriers of the block before a gradient of z is read",
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
     ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
     ("gradient_walk.cuh", "run", 1): "features in slabs: `restage` has barriers of the block before (`products`)",
@@ -51,7 +51,8 @@ def in_sources() -> dict[str, Barrier]:
             defined = re.search(r"FWP_(?:DEVICE|CALLED|KERNEL)\b.*?(\w+)\((?:[^()]|\([^()]*\))*\)?[^;]*$", text)
             if defined and "operator" not in text:
                 function, number = defined[1], 0
-            if re.search(r"\b(sync_block|sync_warp|meet)\(\)", text) and not (defined and ";" not in text):
+            barrier = re.search(r"\b(sync_block|sync_warp|meet|meet_keys|meet_other)\(\)", text)
+            if barrier and not (defined and ";" not in text):
                 number += 1
                 found[f"{file.name}:{line}"] = Barrier(file.name, function, number)
     return found

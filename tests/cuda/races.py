@@ -75,6 +75,8 @@ class Case:
         # Kinds that limits.h does not have for this rule and type are served by the general kernels.
         if (kind == "favor" and (single or decays)) or (kind == "plain" and single and decays):
             kind = "general"
+        elif self.shape == "plain 128" and self.rule == "gated_delta" and self.direction == "backward":
+            kind = "state"  # of two segments
         return f"{self.direction} {kind}"
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks.gate import CUDA
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from tests.cuda import kernels
+from tests.cuda import kernels, shim
 from tests.maps import MAPS
 
 pytestmark = pytest.mark.slow
@@ -163,6 +163,22 @@ def test_every_instance(block, rule, dtype, device):
         for state in (False, True) if block in (64, 128) else (False,):
             x, phi = make(rule, length, length, dtype=dtype, state=state, H=1, feature_map=feature_map)
             compare(device, rule, x, phi, normalize_output=state, return_state=state)
+
+
+@pytest.mark.parametrize("rule, longest", [("sum", 64), ("delta", 32), ("gated", 32), ("gated_delta", 0)])
+def test_short_backwards_have_a_team_for_queries_and_one_for_keys(rule, longest):
+    """Twice the warps of a block of one team, each of which makes at most four fifths of the products."""
+    for length in (16, 32, 64, 128):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
+        options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=False)
+        with shim.counted(kernels.kernels()) as launches:
+            kernels.backward(torch.randn(1, length, 1, 64).bfloat16(), **x, **options)
+        last, tiles = launches[-1], min(length, 64 if len(launches) > 1 else 128) // 16
+        assert (len(launches) > 1) == (length > 64 and rule == "gated_delta")
+        teams = 2 if length <= longest else 1
+        assert last.threads == 32 * tiles * teams
+        share = last.most_products * tiles * last.blocks / last.products  # of one team's average
+        assert share <= 0.8 if teams == 2 else share >= 1
 
 
 @pytest.mark.parametrize("device", ["shim"])
