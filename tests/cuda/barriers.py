@@ -127,7 +127,7 @@ def main() -> int:
         for number, (barrier, kernels) in enumerate(reached.items(), 1):
             found[barrier] = {kernel: noticed[barrier, kernel].result() for kernel in kernels}
             print(f"{number} of {len(reached)}: {' '.join(barrier)}", file=sys.stderr, flush=True)
-    after = table(found, list(dict.fromkeys(case.kernel for case in cases)))
+    after = table(found, list(races.KERNELS))
     if arguments.print:
         print(after, end="")
         return 0
