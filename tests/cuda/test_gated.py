@@ -105,6 +105,7 @@ def test_states_in_many_columns(length, limit, dtype, rule, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_the_order_of_threads_does_not_matter(dtype, rule):
     for length, state, causal, feature_map in (
+        (30, False, True, DPFP),
         (40, False, True, DPFP),
         (140, True, True, DPFP),
         (70, True, False, FEATURE_MAPS[1]),

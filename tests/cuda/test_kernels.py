@@ -12,6 +12,7 @@ from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels, shim
 from tests.maps import MAPS
+from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +180,26 @@ def test_short_backwards_have_a_team_for_queries_and_one_for_keys(rule, longest)
         assert last.threads == 32 * tiles * teams
         share = last.most_products * tiles * last.blocks / last.products  # of one team's average
         assert share <= 0.8 if teams == 2 else share >= 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "rule, length, dtype, causal, normalizer, rounding",
+    covering(["sum", "delta", "gated"], [9, 16, 17, 32, 49, 64], LIMITS, [True, False], NORMALIZERS, shim.ROUNDINGS),
+    ids=str,
+)
+def test_short_backwards(rule, length, dtype, causal, normalizer, rounding, device):
+    """By two teams of warps where they have them: pads, more queries than keys and fewer, several blocks of columns."""
+    features, output = normalizer
+    for T, S in ((length, length),) if causal else ((length, length), (length, 7), (7, length)):
+        x, phi = make(rule, T, S, dtype=dtype, d_value=70)
+        pads = torch.zeros(1, S, dtype=torch.bool)
+        pads[0, :2] = pads[0, -2:] = True
+        with shim.rounding(kernels.kernels(), rounding):
+            compare(
+                device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
+                key_padding_mask=pads, looser=2,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["shim"])
@@ -353,10 +374,11 @@ def test_zero_denominators_and_beta(dtype, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_the_order_of_threads_does_not_matter(rule, dtype):
-    pads = torch.zeros(1, 40, dtype=torch.bool)
-    pads[0, 30:] = True
-    for state, feature_map in ((False, DPFP), (True, DPFP), (True, ("favor", {"m": 70}))):
-        x, phi = make(rule, 40, 40, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
+    calls = ((30, False, DPFP), (40, False, DPFP), (40, True, DPFP), (40, True, ("favor", {"m": 70})))
+    for length, state, feature_map in calls:
+        pads = torch.zeros(1, length, dtype=torch.bool)
+        pads[0, length - 10 :] = True
+        x, phi = make(rule, length, length, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
         same_in_both_orders(rule, x, phi, causal=True, key_padding_mask=pads, return_state=state)
 
 
