@@ -23,6 +23,7 @@ WHY = {
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
     ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
     ("gradient_walk.cuh", "run", 1): "features in slabs: `restage` has barriers of the block before (`products`)",
+    ("head.cuh", "Head", 1): "features in slabs: `restage` begins with a barrier of the block",
     ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
 }
 
