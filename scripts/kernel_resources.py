@@ -36,7 +36,6 @@ SPILLS = {
     "decode_kernel<Half, delta>": 272,
     "decode_kernel<Half, gated>": 52,
     "decode_kernel<Half, gated_delta>": 212,
-    "backward_kernel<Half, 128, gated_delta, plain>": 1056,
 }
 
 

@@ -19,10 +19,11 @@ BEGIN, END = "<!-- barriers: python -m tests.cuda.barriers -->\n", "<!-- /barrie
 NOTICED, NOT_NOTICED, NOT_THERE = "yes", "no", ""
 # Why a barrier has no effect where leaving it out is not noticed.
 WHY = {
-    ("backward.cuh", "backward_kernel", 1): "`Head` has barriers of the block before a gradient of z is read",
+    ("backward_kernel.cuh", "backward_kernel", 1): "`Head` has barriers of the block before a gradient of z is read",
     ("favor_staging.cuh", "stage_favor", 1): "a barrier of the block follows (`Head`, `restage`)",
     ("forward.cuh", "run", 2): "the backward's forward serves one block of columns, so no E was there before",
     ("gradient_walk.cuh", "run", 1): "features in slabs: `restage` has barriers of the block before (`products`)",
+    ("head.cuh", "Head", 1): "features in slabs: `restage` begins with a barrier of the block",
     ("products.cuh", "invert", 5): "another barrier of the warp stands before each use (`substitute`, `solve_block`)",
 }
 
@@ -51,7 +52,8 @@ def in_sources() -> dict[str, Barrier]:
             defined = re.search(r"FWP_(?:DEVICE|CALLED|KERNEL)\b.*?(\w+)\((?:[^()]|\([^()]*\))*\)?[^;]*$", text)
             if defined and "operator" not in text:
                 function, number = defined[1], 0
-            if re.search(r"\b(sync_block|sync_warp|meet)\(\)", text) and not (defined and ";" not in text):
+            barrier = re.search(r"\b(sync_block|sync_warp|meet|meet_keys|meet_other)\(\)", text)
+            if barrier and not (defined and ";" not in text):
                 number += 1
                 found[f"{file.name}:{line}"] = Barrier(file.name, function, number)
     return found
@@ -126,7 +128,7 @@ def main() -> int:
         for number, (barrier, kernels) in enumerate(reached.items(), 1):
             found[barrier] = {kernel: noticed[barrier, kernel].result() for kernel in kernels}
             print(f"{number} of {len(reached)}: {' '.join(barrier)}", file=sys.stderr, flush=True)
-    after = table(found, list(dict.fromkeys(case.kernel for case in cases)))
+    after = table(found, list(races.KERNELS))
     if arguments.print:
         print(after, end="")
         return 0

@@ -126,7 +126,7 @@ def _fit(call: _Pieces, *, backward: bool, limit: int) -> None:
     (loaded.fwp_shim_fit_backward if backward else loaded.fwp_shim_fit)(ctypes.byref(call), limit)
 
 
-def _segmented(call: _Pieces, *, backward: bool, limit: int) -> bool:
+def segmented(call: _Pieces, *, backward: bool, limit: int) -> bool:
     """Does the same as :func:`_fit`, and returns whether the call has several segments."""
     _fit(call, backward=backward, limit=limit)
     return bool(kernels().fwp_shim_segmented(ctypes.byref(call)))
@@ -168,7 +168,7 @@ def forward(
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
     call.out, call.W, call.z = _Rows.of(out), _pointer(W), _pointer(z)
-    if _segmented(call, backward=False, limit=limit) and not (return_state or call.resident):
+    if segmented(call, backward=False, limit=limit) and not (return_state or call.resident):
         between = _states(call)
         call.W, call.z = map(_pointer, between)
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
@@ -191,7 +191,7 @@ def backward(
     call.grad_beta, call.grad_alpha = (_Rows.of(found.get(name)) for name in ("beta", "alpha"))
     call.grad_initial_W, call.grad_initial_z = _pointer(found.get("W")), _pointer(found.get("z"))
     workspace = torch.empty(0)
-    if _segmented(call, backward=True, limit=limit):
+    if segmented(call, backward=True, limit=limit):
         workspace = torch.full((workspace_of(call, group) + 1000,), float("nan"))
         call.workspace = workspace.data_ptr()
     _checked(kernels().fwp_shim_backward(ctypes.byref(call), schedule))

@@ -1,6 +1,7 @@
-"""Counts what the launches of a long call do, on the shim, and writes the table of it into csrc/cuda/README.md."""
+"""Counts what the launches of short and long calls do, on the shim, and writes a table into csrc/cuda/README.md."""
 
 import argparse
+import itertools
 import sys
 
 import torch
@@ -12,13 +13,13 @@ from tests.cuda import kernels, shim
 PAGE = shim.CUDA / "README.md"
 BEGIN, END = "<!-- launches: python -m tests.cuda.launches -->\n", "<!-- /launches -->"
 RULES = ("sum", "delta", "gated", "gated_delta")
-LENGTH, WIDTH = 1024, 64
+LENGTHS, WIDTH = (32, 64, 1024), 64
 
 
-def count(rule: str, direction: str) -> list[shim.Launch]:
-    """One head of LENGTH positions in bfloat16, DPFP of WIDTH inputs to 256 features, normalised, causal."""
-    q, k, v, grad = (torch.randn(1, LENGTH, 1, WIDTH).bfloat16() for _ in range(4))
-    strengths = [torch.rand(1, LENGTH, 1) for _ in STRENGTHS[rule]]
+def count(rule: str, direction: str, length: int) -> list[shim.Launch]:
+    """One head of so many positions in bfloat16, DPFP of WIDTH inputs to 256 features, normalised, causal."""
+    q, k, v, grad = (torch.randn(1, length, 1, WIDTH).bfloat16() for _ in range(4))
+    strengths = [torch.rand(1, length, 1) for _ in STRENGTHS[rule]]
     options = dict(
         rule=rule, feature_map=build_feature_map("dpfp", WIDTH, nu=2), causal=True, normalize_features=True,
         normalize_output=False,
@@ -31,19 +32,23 @@ def count(rule: str, direction: str) -> list[shim.Launch]:
     return launches
 
 
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.2f}" if count < 1e5 else f"{count / 1e6:.1f}"
+
+
 def table() -> str:
     """In Markdown: a line for each launch, and for each direction the longest chain of products and all of them."""
-    head = ["rule", "direction", "kernel", "blocks a head", "products of a warp", "of all warps", "MB of global memory"]
+    head = ["positions", "rule", "direction", "kernel", "blocks a head", "warps a block", "products of a warp"]
+    head += ["of all warps", "MB of global memory"]
     lines = [head, ["---"] * len(head)]
-    for rule in RULES:
-        for direction in ("forward", "backward"):
-            launches = count(rule, direction)
-            for one in launches:
-                name, numbers = one.kernel.removesuffix("_kernel"), (one.most_products, one.products)
-                lines.append([rule, direction, name, one.blocks, *numbers, f"{one.bytes / 1e6:.1f}"])
-            if len(launches) > 1:
-                sums = [sum(one[i] for one in launches) for i in (3, 4, 5)]
-                lines.append([rule, direction, "all", "", *sums[:2], f"{sums[2] / 1e6:.1f}"])
+    for length, rule, direction in itertools.product(LENGTHS, RULES, ("forward", "backward")):
+        launches, given = count(rule, direction, length), [length, rule, direction]
+        for one in launches:
+            name, numbers = one.kernel.removesuffix("_kernel"), (one.most_products, one.products)
+            lines.append([*given, name, one.blocks, one.threads // 32, *numbers, megabytes(one.bytes)])
+        if len(launches) > 1:
+            most, products, size = (sum(one[i] for one in launches) for i in (3, 4, 5))
+            lines.append([*given, "all", "", "", most, products, megabytes(size)])
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 

@@ -102,6 +102,24 @@ template <bool stray> FWP_KERNEL(64, 1) teams_kernel(FWP_CONSTANT Call c) {
   }
   c.out[thread_index()] = shared[63 - thread_index()];
 }
+// Two teams of two warps; the second meets twice as often as the first, and the whole block once at the end.
+FWP_KERNEL(128, 1) own_team_kernel(FWP_CONSTANT Call c) {
+  float* shared = reinterpret_cast<float*>(shared_memory(128 * 4));
+  const int team = thread_index() / 64, i = thread_index() % 64;
+  float* own = shared + 64 * team;
+  own[i] = float(thread_index());
+  if (team) {
+    sync_team(1, 64);
+    const float other = own[63 - i];
+    sync_team(1, 64);
+    own[i] = -other;
+  } else {
+    sync_team(0, 64);
+    c.out[i] = own[63 - i];
+  }
+  sync_teams(128);
+  if (!team) c.out[64 + i] = shared[64 + i];
+}
 FWP_KERNEL(32, 1) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
 FWP_KERNEL(32, 1) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
 FWP_KERNEL(32, 1) crooked_kernel(FWP_CONSTANT Call) {
@@ -119,7 +137,7 @@ const Entry entries[] = {
     {neighbour_kernel<false>, 64, 256}, {divergent_kernel, 32, 0},   {early_end_kernel, 64, 0},
     {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
     {teams_kernel<false>, 64, 256},    {teams_kernel<true>, 64, 256},
-    {again_kernel, 64, 256},
+    {again_kernel, 64, 256},           {own_team_kernel, 128, 512},
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ DTYPES = (torch.float16, torch.float32)
 # What leads to each kind of kernel (csrc/cuda/kernels/limits.h), and to its parts: several blocks of columns of values,
 # portions of inputs, slabs of features, segments.
 DIRECTIONS = ("forward", "backward")
+KINDS = ("plain", "general", "favor", "state")
+KERNELS = (*(f"{direction} {kind}" for direction in DIRECTIONS for kind in KINDS), "decode", "recurrence")
 SHAPES = {
     "plain 16": dict(T=13, d_value=9, d_key=72),
     "plain 32": dict(T=32, d_value=70),
@@ -72,8 +74,12 @@ class Case:
             return self.direction
         kind = self.shape.split()[0].rstrip(",")
         single, decays = self.dtype == torch.float32, self.rule in DECAYING
-        # Kinds that limits.h does not have for this rule and type are served by the general kernels.
-        if (kind == "favor" and (single or decays)) or (kind == "plain" and single and decays):
+        # Kinds that limits.h does not have for this rule and type are served by the general kernels, long blocks by
+        # segments.
+        short = (single and decays) or (self.rule == "gated_delta" and self.direction == "backward")
+        if self.shape == "plain 128" and short:
+            kind = "state"
+        elif (kind == "favor" and (single or decays)) or (kind == "plain" and single and decays):
             kind = "general"
         return f"{self.direction} {kind}"
 

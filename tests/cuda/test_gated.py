@@ -63,6 +63,27 @@ def test_values_and_gradients(rule, length, dtype, normalizer, state, causal, fe
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "length, dtype, normalizer, causal, masked",
+    covering([64, 65, 80, 96, 127, 128, 129, 200], LIMITS, NORMALIZERS[:3], [True, False], [False, True]),
+    ids=str,
+)
+def test_the_backward_of_the_gated_delta_rule_takes_segments_from_65_tokens_on(
+    length, dtype, normalizer, causal, masked, device
+):
+    """There the forward is one segment, of half operands, up to 128 tokens."""
+    features, output = normalizer
+    options = dict(causal=causal, normalize_features=features, normalize_output=output)
+    x, phi = make("gated_delta", length, length, dtype=dtype, H=1)
+    call = kernels.make_call(**x, rule="gated_delta", feature_map=phi, **options)
+    assert kernels.segmented(call, backward=True, limit=kernels.SHARED_MEMORY) == (length > 64)
+    longest = 64 if dtype == torch.float32 else 128
+    assert kernels.segmented(call, backward=False, limit=kernels.SHARED_MEMORY) == (length > longest)
+    pads = mask(2, length)[:1] if masked else None
+    compare(device, "gated_delta", x, phi, key_padding_mask=pads, looser=2, **options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("T, S, dtype", [(20, 9, torch.float16), (7, 60, torch.float32), (70, 140, torch.bfloat16)])
 def test_cross_attention(T, S, dtype, rule, device):
@@ -84,6 +105,7 @@ def test_states_in_many_columns(length, limit, dtype, rule, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_the_order_of_threads_does_not_matter(dtype, rule):
     for length, state, causal, feature_map in (
+        (30, False, True, DPFP),
         (40, False, True, DPFP),
         (140, True, True, DPFP),
         (70, True, False, FEATURE_MAPS[1]),

@@ -10,8 +10,9 @@ from torch import Tensor
 from benchmarks.gate import CUDA
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from tests.cuda import kernels
+from tests.cuda import kernels, shim
 from tests.maps import MAPS
+from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +164,42 @@ def test_every_instance(block, rule, dtype, device):
         for state in (False, True) if block in (64, 128) else (False,):
             x, phi = make(rule, length, length, dtype=dtype, state=state, H=1, feature_map=feature_map)
             compare(device, rule, x, phi, normalize_output=state, return_state=state)
+
+
+@pytest.mark.parametrize("rule, longest", [("sum", 64), ("delta", 32), ("gated", 32), ("gated_delta", 0)])
+def test_short_backwards_have_a_team_for_queries_and_one_for_keys(rule, longest):
+    """Twice the warps of a block of one team, each of which makes at most four fifths of the products."""
+    for length in (16, 32, 64, 128):
+        x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=64, d_value=64)
+        options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=False)
+        with shim.counted(kernels.kernels()) as launches:
+            kernels.backward(torch.randn(1, length, 1, 64).bfloat16(), **x, **options)
+        last, tiles = launches[-1], min(length, 64 if len(launches) > 1 else 128) // 16
+        assert (len(launches) > 1) == (length > 64 and rule == "gated_delta")
+        teams = 2 if length <= longest else 1
+        assert last.threads == 32 * tiles * teams
+        share = last.most_products * tiles * last.blocks / last.products  # of one team's average
+        assert share <= 0.8 if teams == 2 else share >= 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "rule, length, dtype, causal, normalizer, rounding",
+    covering(["sum", "delta", "gated"], [9, 16, 17, 32, 49, 64], LIMITS, [True, False], NORMALIZERS, shim.ROUNDINGS),
+    ids=str,
+)
+def test_short_backwards(rule, length, dtype, causal, normalizer, rounding, device):
+    """By two teams of warps where they have them: pads, more queries than keys and fewer, several blocks of columns."""
+    features, output = normalizer
+    for T, S in ((length, length),) if causal else ((length, length), (length, 7), (7, length)):
+        x, phi = make(rule, T, S, dtype=dtype, d_value=70)
+        pads = torch.zeros(1, S, dtype=torch.bool)
+        pads[0, :2] = pads[0, -2:] = True
+        with shim.rounding(kernels.kernels(), rounding):
+            compare(
+                device, rule, x, phi, causal=causal, normalize_features=features, normalize_output=output,
+                key_padding_mask=pads, looser=2,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["shim"])
@@ -337,10 +374,11 @@ def test_zero_denominators_and_beta(dtype, device):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_the_order_of_threads_does_not_matter(rule, dtype):
-    pads = torch.zeros(1, 40, dtype=torch.bool)
-    pads[0, 30:] = True
-    for state, feature_map in ((False, DPFP), (True, DPFP), (True, ("favor", {"m": 70}))):
-        x, phi = make(rule, 40, 40, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
+    calls = ((30, False, DPFP), (40, False, DPFP), (40, True, DPFP), (40, True, ("favor", {"m": 70})))
+    for length, state, feature_map in calls:
+        pads = torch.zeros(1, length, dtype=torch.bool)
+        pads[0, length - 10 :] = True
+        x, phi = make(rule, length, length, dtype=dtype, H=1, feature_map=feature_map, state=state, d_value=70)
         same_in_both_orders(rule, x, phi, causal=True, key_padding_mask=pads, return_state=state)
 
 

@@ -12,7 +12,7 @@ from tests.cuda import shim
 NAMES = (
     "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
     "divergent", "early_end", "overrun", "greedy", "crooked", "teams", "stray",
-    "again",
+    "again", "own_team",
 )  # fmt: skip
 
 
@@ -112,6 +112,8 @@ def test_barriers():
         np.testing.assert_array_equal(run("neighbour", schedule=schedule), expected)
         np.testing.assert_array_equal(run("teams", schedule=schedule), expected)
         assert np.isnan(run("neighbour_without_barrier", schedule=schedule)).any()
+        found = run("own_team", count=128, schedule=schedule)
+        np.testing.assert_array_equal(found, np.concatenate([expected, np.arange(64) - 127]))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,8 @@ def test_broken_kernels_are_found(name, message):
         ("teams", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),  # both teams' places
         ("again", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
         ("again", 1, "32 reads byte 124 of shared memory, which was written by thread 31"),
+        ("own_team", 0, "96 writes byte 384 of shared memory, which was read by thread 95"),
+        ("own_team", 1, "96 reads byte 380 of shared memory, which was written by thread 95"),
         ("multiply_halves", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
     ],
 )

@@ -1,7 +1,8 @@
-// Backward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens. In calls
-// of several segments a block has one of them, once their states and the gradients of these are there (pieces.h). It
-// recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh, dN the gradient of
-// N, dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final state:
+// Backward of one (batch row, head), up to LT queries and keys: one launch, one block a head, a warp for 16 tokens, or two
+// (backward_teams.cuh). In calls of several segments a block has one of them, once their states and the gradients of these
+// are there (pieces.h). It recomputes everything from q, k, v, beta and the gradient of out. With the names of forward.cuh,
+// dN the gradient of N, dden and dseen those of den and seen, rate = beta read_rate, dW and dz the gradients of the final
+// state:
 //
 //     dN = dout / den, dden = -dN.N / den
 //     Z = (I + diag(rate) stril(K K^T))^-T (P^T dN + K dW);  x = Z.(V - E), dseen = rate x
@@ -23,8 +24,9 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGradient<P, LT, RULE, K>> {
-  using Base = Triangle<DecayGradient<P, LT, RULE, K>>;
+template <class P, int LT, Rule RULE, Kind K, int TEAMS = 1>
+struct Backward : Triangle<DecayGradient<P, LT, RULE, K, TEAMS>> {
+  using Base = Triangle<DecayGradient<P, LT, RULE, K, TEAMS>>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::value_tiles, Base::states, Base::several, Base::w;
   static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
@@ -70,6 +72,20 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
       Base::store_strength_gradient(keys, queries);
     }
     if (states && here.gradient_before.W) write_state_gradient();
+  }
+
+  // Barriers: of all warps; of the warps that have keys; of both teams where one waits for what the other leaves, while a
+  // single team had its barrier when it left that.
+  static FWP_DEVICE void meet(Site site = Site::here()) {
+    if constexpr (TEAMS > 1) sync_teams(2 * LT * TEAMS, site);
+    else sync_block(site);
+  }
+  static FWP_DEVICE void meet_keys(Site site = Site::here()) {
+    if constexpr (TEAMS > 1) sync_team(1, 2 * LT, site);
+    else sync_block(site);
+  }
+  static FWP_DEVICE void meet_other(Site site = Site::here()) {
+    if constexpr (TEAMS > 1) sync_teams(2 * LT * TEAMS, site);
   }
 
   // x += (stored features of own tokens) W, in the columns from `first` on; zx = features . z for tokens g and g + 8.
@@ -131,7 +147,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         if (w >= keys) Base::share_values(s.E, first, x);
         FWP_ROLLED for (int m = 0; m < keys; ++m) {
           if (w == m) Base::solve_block(x, s.E, first, false);
-          sync_block();
+          meet_keys();
           if (w > m) {
             Float2 a[4];
             Base::operand_at(a, B, m);
@@ -142,14 +158,14 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         Base::share_values(s.E, first, x);
       }
     }
-    sync_block();
+    meet();
   }
 
   // Multiplies B, K K^T on entry, by these rates. Stores read rates and the inverse of the own diagonal block.
   FWP_DEVICE void prepare(KeyStrip& B, const float (&rate)[2]) {
     if constexpr (DELTA) {
       if (t == 0) s.read_rate[row + g] = rate[0], s.read_rate[row + g + 8] = rate[1];
-      sync_block();
+      meet_keys();
       Base::for_strip([&](int n, int i, int j) {
         B[n][i] *= j < Base::row_of(i) ? -rate[i >> 1] * s.beta[j] : -s.beta[j] * s.read_rate[j];
       });
@@ -174,6 +190,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
       den[r] = Base::quad_sum(den[r]);
       by[r] = Base::rate_of(den[r] + c.eps);
     }
+    meet_other();
     FWP_ROLLED for (int first = 0; first < c.d_value; first += value_block) {
       Values x;
       typename Base::Given gradient;
@@ -213,7 +230,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
               from_state[r] + (c.normalize_output ? -dot[r] * by[r] * scale[r] * from_z[r] : 0.f);
       }
     }
-    sync_block();
+    meet();
   }
 
   // Stores Z, x and shift_k (df.f) of own keys in shared memory, and writes the gradients of v and beta.
@@ -222,6 +239,11 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
     Strip A;
     Base::clear(A);
     Base::add_gram(A, s.keys, s.queries, first_k, queries);
+    pull(A, B);
+  }
+  // A: the products of stored keys with queries.
+  FWP_DEVICE void pull(Strip& A, const KeyStrip& B) {
+    meet_other();
     const float scale[2] = {s.scale_k[row + g], s.scale_k[row + g + 8]};
     const float beta[2] = {s.beta[row + g], s.beta[row + g + 8]};
     float from_den[2] = {}, from_dz[2] = {}, ZE[2] = {}, x[2] = {}, after[2] = {}, at_end[2] = {1, 1};
@@ -260,7 +282,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
         if (w >= keys) Base::share_values(s.Z, first, Z);
         FWP_ROLLED for (int m = keys - 1; m >= 0; --m) {
           if (w == m) Base::solve_block(Z, s.Z, first, true);
-          sync_block();
+          meet_keys();
           if (w < m) {
             Float2 a[4];
             Base::operand_at(a, B, m);
@@ -329,7 +351,7 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
       shift[r] = beta[r] * ZE[r] + from_dz[r];
     }
     if constexpr (DELTA) {
-      sync_block();
+      meet_keys();
       float from_seen[2] = {};
       Base::for_strip([&](int n, int i, int j) {
         if (j > Base::row_of(i)) from_seen[i >> 1] -= B[n][i] * s.gradient_seen[j];
@@ -500,33 +522,4 @@ template <class P, int LT, Rule RULE, Kind K> struct Backward : Triangle<DecayGr
   }
 };
 
-template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) backward_kernel(FWP_CONSTANT Pieces c) {
-  if constexpr (has_states<K>) {
-    const int count = pieces_of(c, LT), head = block_index() / count, n = block_index() % count;
-    add_up_z(c, LT, head, n, 2 * LT);
-    sync_block();
-    Backward<P, LT, RULE, K>(c, piece(c, LT, head, n)).run();
-  } else {
-    Backward<P, LT, RULE, K>(c, whole(c, block_index())).run();
-  }
-}
-
-template <class P, Rule RULE, Kind K> const char* launch_backward(const Pieces& c, void* stream) {
-  return with_tokens(c, [&](auto tokens) {
-    constexpr int LT = decltype(tokens)::count;
-    if constexpr (!exists<LT, K>) {
-      return "no instance";  // with_tokens never asks for it
-    } else {
-      const auto kernel = backward_kernel<P, LT, RULE, K>;
-      const int blocks = c.batch * c.heads * (has_states<K> ? pieces_of(c, LT) : 1);
-      return launch(kernel, blocks, 2 * LT, bytes_of<P>(c, true), static_cast<Stream>(stream), c);
-    }
-  });
-}
-
 }  // namespace fwp::gpu
-
-// Used by the sources in instances/.
-#define FWP_INSTANCE_OF_BACKWARD(P, RULE, KIND)                                                        \
-  template const char* fwp::gpu::launch_backward<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>( \
-      const fwp::gpu::Pieces&, void*);

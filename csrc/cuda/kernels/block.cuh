@@ -23,7 +23,9 @@ template <class P> int bytes_of(const Call& c, bool backward) {
     constexpr int LT = decltype(tokens)::count;
     const auto bytes = [&](auto shared) { return shared.lay(nullptr, c, backward) + decay_bytes<LT>(c.rule, backward); };
     switch (kind_of(c)) {
-      case Kind::plain: return bytes(Shared<P, LT, Kind::plain>());
+      case Kind::plain:
+        if (backward && backward_teams_of(LT, c.rule, Kind::plain) == 2) return bytes(Shared<P, LT, Kind::plain, value_block, 2>());
+        return bytes(Shared<P, LT, Kind::plain>());
       case Kind::favor: return bytes(Shared<P, LT, Kind::favor>());
       case Kind::state:
         if (backward) return bytes(Shared<P, LT, Kind::state>());

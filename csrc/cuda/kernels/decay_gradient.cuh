@@ -24,8 +24,9 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, Rule RULE, Kind K> struct DecayGradient : Decay<Gradients<P, LT, K>, LT, RULE> {
-  using Base = Decay<Gradients<P, LT, K>, LT, RULE>;
+template <class P, int LT, Rule RULE, Kind K, int TEAMS = 1>
+struct DecayGradient : Decay<Gradients<P, LT, K, TEAMS>, LT, RULE> {
+  using Base = Decay<Gradients<P, LT, K, TEAMS>, LT, RULE>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::tiles, Base::lane;
   using typename Base::Strip;
 
@@ -102,13 +103,13 @@ template <class P, int LT, Rule RULE, Kind K> struct DecayGradient : Decay<Gradi
   // What D multiplies of a key's write.
   FWP_DEVICE float written(int key) const { return GATED ? s.beta[key] : 1.f; }
 
-  // Takes the gradient of what the segment leaves of the state.
+  // Takes the gradient of what the segment leaves of the state; all threads of the team that has the keys.
   FWP_DEVICE void take_state() {
     const auto product = [&](const float* x, const float* y, int count) {
       float sum = 0;
       const int64_t first = int64_t(here.head) * count;
 #pragma unroll 4
-      for (int i = thread_index(); i < count; i += 2 * LT) sum += x[first + i] * y[first + i];
+      for (int i = thread_index() % (2 * LT); i < count; i += 2 * LT) sum += x[first + i] * y[first + i];
       return sum;
     };
     float sum = 0;

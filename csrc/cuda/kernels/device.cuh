@@ -51,6 +51,10 @@ struct Site {
 FWP_DEVICE void sync_block(Site = {}) { __syncthreads(); }  // all threads, at the same place of the kernel
 // The first `threads` threads of the block, which may come from different places: teams that do different things.
 FWP_DEVICE void sync_teams(int threads, Site = {}) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+// The `threads` threads of team 0 or 1 alone.
+FWP_DEVICE void sync_team(int team, int threads, Site = {}) {
+  asm volatile("bar.sync %0, %1;" ::"r"(2 + team), "r"(threads) : "memory");
+}
 FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }

@@ -360,7 +360,7 @@ FWP_KERNEL(2 * LT * forward_teams<K>, (blocks_at_once<P, LT, RULE, K>)) forward_
 template <class P, Rule RULE, Kind K> const char* launch_forward(const Call& c, void* stream) {
   return with_tokens(c, [&](auto tokens) {
     constexpr int LT = decltype(tokens)::count;
-    if constexpr (!exists<LT, K>) {
+    if constexpr (!exists(LT, RULE, K, false)) {
       return "no instance";  // with_tokens never asks for it
     } else {
       const auto kernel = forward_kernel<P, LT, RULE, K>;

@@ -8,8 +8,8 @@
 
 namespace fwp::gpu {
 
-template <class P, int LT, Kind K> struct Gradients : Stateful<P, LT, K> {
-  using Base = Stateful<P, LT, K>;
+template <class P, int LT, Kind K, int TEAMS = 1> struct Gradients : Stateful<P, LT, K, value_block, TEAMS> {
+  using Base = Stateful<P, LT, K, value_block, TEAMS>;
   using Base::Base;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::lane,
       Base::value_tiles, Base::states, Base::several;

@@ -66,7 +66,7 @@ inline const char* forward(const Call& call, void* stream) {
 // Sets what depends on the device, the members `segment` to `resident`, for blocks with at most `limit` bytes of shared
 // memory. The pointers to the states that the caller wants must already be set.
 inline void fit(Call& call, bool backward, int limit) {
-  call.segment = longest_segment;
+  call.segment = longest_block(call.rule, backward);
   call.together = call.type != Type::float32;
   call.resident = 1;
   lay_features(call, backward);

@@ -25,7 +25,7 @@ inline Pieces walk_of(Pieces call) {
 
 inline void fit(Pieces& call, int limit) {
   fit(call, true, limit);
-  if (call.segment != short_segment) return;
+  if (!is_segmented(call)) return;
   call.resident = bytes(writing_of(call), false) <= limit;
   call.resident_walk = 1;
   call.resident_walk = walk_bytes(walk_of(call)) <= limit;

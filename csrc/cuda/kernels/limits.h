@@ -5,9 +5,13 @@
 
 namespace fwp::gpu {
 
-// Queries or keys that a block holds at a time. A call of up to longest_segment of them is one segment if a block has the
+// Queries or keys that a block holds at a time. A call of up to longest_block of them is one segment if a block has the
 // shared memory for it; any other is divided into segments of short_segment, which a block takes one after the other.
 constexpr int longest_segment = 128, short_segment = 64;
+// The backward of the gated delta rule keeps so much that with longest_segment tokens it would spill registers.
+constexpr int longest_block(Rule rule, bool backward) {
+  return backward && rule == Rule::gated_delta ? short_segment : longest_segment;
+}
 inline bool is_segmented(const Call& c) { return c.targets > c.segment || c.sources > c.segment; }
 
 // Columns of values that a block of the forward holds of a state: d_value / slice_columns blocks share a head.
@@ -45,8 +49,18 @@ inline Kind kind_of(const Call& c) {
   const Kind kind = general ? Kind::general : states ? Kind::state : c.m ? Kind::favor : Kind::plain;
   return has_instance(c.rule, kind, c.type == Type::float32) ? kind : Kind::general;
 }
-template <int LT, Kind K> constexpr bool exists = !has_states<K> || LT == short_segment;
+// Whether there is a kernel for blocks of LT tokens.
+constexpr bool exists(int LT, Rule rule, Kind kind, bool backward) {
+  return serves_states(kind) ? LT == short_segment : LT <= longest_block(rule, backward);
+}
 // A forward with states has few blocks, so each has twice the warps: one team for the queries, one for the keys.
 template <Kind K> constexpr int forward_teams = K == Kind::state ? 2 : 1;
+// So has a short backward, whose shared memory lets few blocks live on a multiprocessor, as long as 128 registers a thread
+// suffice. The gated delta rule's teams would add to the same sums.
+constexpr int backward_teams_of(int LT, Rule rule, Kind kind) {
+  const bool two = kind == Kind::plain && rule != Rule::gated_delta && LT <= (rule == Rule::sum ? 64 : 32);
+  return two ? 2 : 1;
+}
+template <int LT, Rule RULE, Kind K> constexpr int backward_teams = backward_teams_of(LT, RULE, K);
 
 }  // namespace fwp::gpu

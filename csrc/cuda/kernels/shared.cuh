@@ -40,8 +40,9 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
   int* present;                               // [LT]: keys that are not padding
   typename P::Element* raw;                   // [TEAMS][LT][raw_ld]: inputs on their way to base rows. See lay
 
-  // Divides the memory at `base` and returns the bytes used. What is never needed together shares a place: inputs being
-  // loaded and the diagonal blocks, if features are staged only once; features and E, in a forward without a state.
+  // Divides the memory at `base` and returns the bytes used. What is never needed together shares a place: if features are
+  // staged only once, inputs being loaded and in a forward the diagonal blocks, in a backward E, Z and dN; features and E, in
+  // a forward without a state.
   FWP_BOTH int lay(char* base, const Call& c, bool backward) {
     int used = 0, end = 0;
     const auto take = [&](auto*& pointer, int count) {
@@ -50,9 +51,12 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     };
     // Arrays of the same size in every call come first: their addresses are constants and take no registers.
     take(square, LT / 16 * 16 * 17);
-    if (K != Kind::general) end = used, used = 0;
-    take(raw, TEAMS * LT * raw_ld);
-    if (end > used) used = end;
+    const bool raw_is_late = backward && K != Kind::general;
+    if (!raw_is_late) {
+      if (K != Kind::general) end = used, used = 0;
+      take(raw, TEAMS * LT * raw_ld);
+      if (end > used) used = end;
+    }
     for (float** each : {&unit_q, &unit_k, &scale_q, &scale_k, &beta, &read_rate, &written}) take(*each, LT);
     take(last_key, LT / 16);
     take(present, LT);
@@ -65,6 +69,11 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     }
     end = used;
     if (!has_states<K> && !backward) used = features;
+    if (raw_is_late) {
+      const int first = used;
+      take(raw, TEAMS * LT * raw_ld);
+      end = used, used = first;
+    }
     for (float** each : {&E, &Z, &dN})
       if (backward || each == &E) take(*each, LT * value_stride<COLUMNS>(c, backward));
     return end > used ? end : used;

@@ -259,7 +259,7 @@ void run_warp(int first) {
 bool release_barriers() {
   Machine& m = machine();
   bool released = false;
-  for (int barrier : {0, 1}) {
+  for (int barrier : {0, 1, 2, 3}) {
     const auto waits = [&](int i) { return m.threads[i].state == State::at_barrier && m.threads[i].barrier == barrier; };
     int waiting = 0, needed = 0;
     for (int i = 0; i < m.thread_count; ++i)

@@ -78,6 +78,7 @@ inline char* shared_memory(int bytes) { return shim::shared(bytes); }
 using Site = shim::Site;
 inline void sync_block(Site site = Site::here()) { shim::meet_block(0, 0, site); }
 inline void sync_teams(int threads, Site site = Site::here()) { shim::meet_block(1, threads, site); }
+inline void sync_team(int team, int threads, Site site = Site::here()) { shim::meet_block(2 + team, threads, site); }
 inline void sync_warp(Site site = Site::here()) { shim::meet_warp(site); }
 inline float shuffle_xor(float x, int mask) {
   shim::Lane& own = shim::lane();

@@ -27,13 +27,13 @@ template <class C> C call() {
 }
 
 template <class P, int LT, Kind K> void print_kernels(const char* operands) {
-  if (!exists<LT, K>) return;
   constexpr const char* names[] = {"plain", "favor", "state", "general"};
   for (bool backward : {false, true})
     for (const char* const& rule : rule_names) {
       Call c = call<Call>();
       float state = 0;
       c.rule = static_cast<fwp::Rule>(&rule - rule_names);  // a place in FWP_CUDA_RULES is a number
+      if (!exists(LT, c.rule, K, backward)) continue;
       c.targets = c.sources = c.segment = LT;
       c.resident = 1;
       if (has_states<K>) c.W = &state;
@@ -42,7 +42,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       if (c.map == Map::favor) c.nu = 0, c.m = c.d_dot / 2;
       lay_features(c, backward);
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", backward ? "backward" : "forward", operands, LT,
-                  rule, names[int(K)], 2 * LT * (backward ? 1 : forward_teams<K>),
+                  rule, names[int(K)], 2 * LT * (backward ? backward_teams_of(LT, c.rule, K) : forward_teams<K>),
                   bytes_of<P>(c, backward));
       if (!has_states<K>) continue;
       const char* kernel = backward ? "preparation" : "walk";

@@ -1,2 +1,2 @@
-#include "../backward.cuh"
+#include "../backward_kernel.cuh"
 FWP_INSTANCE_OF_BACKWARD(Single, delta, plain)
