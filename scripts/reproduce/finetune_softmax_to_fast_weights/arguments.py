@@ -33,8 +33,9 @@ before and after, on the test set and with long outputs.
   run.sh --name delta -- --fwp-feature-map dpfp --fwp-d-dot 96 --fwp-update-rule delta
 
 The flags after -- are passed to fwp convert instead of
-{" ".join(CONVERSION)}. The softmax model is --checkpoint, or that of scripts/quickstart.sh --baseline, which is trained first if there is none (16 minutes on 2 CPU
-cores). The same command continues after an interruption."""
+{" ".join(CONVERSION)}.
+The softmax model is --checkpoint, or that of scripts/quickstart.sh --baseline, which is trained first if there is none
+(16 minutes on 2 CPU cores). The same command continues after an interruption."""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -64,7 +65,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     options, options.conversion = parser.split(argv)
     if options.name is None:
-        if options.conversion or [options.checkpoint, options.transfer, options.updates, options.lr] != [None, 0, None, None]:
+        if options.conversion or options.transfer or [options.checkpoint, options.updates, options.lr] != [None] * 3:
             parser.error(
                 "--checkpoint, --transfer, --updates, --lr and flags after -- make another variant: give it a --name"
             )
