@@ -126,7 +126,8 @@ class _CommonConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "the latest N positions are read by a softmax, only those before through fast weights; for the "
-            "decoder's self-attention, with the sum rule (default: none)"
+            "decoder's self-attention, with the sum rule; --fwp-decoder-window if other sites have fast weights too "
+            "(default: none)"
         },
     )
     fwp_backend: BackendChoice = field(

@@ -64,10 +64,9 @@ class Slots(FeatureMap):
         """slot(j): (L,), or (B, L) with a mask."""
         if key_padding_mask is None:
             n = k.shape[-3]
-            position, counted = torch.arange(n, device=k.device), torch.tensor(n, device=k.device)
-        else:
-            tokens = key_padding_mask.logical_not()
-            position, counted = (tokens.cumsum(-1) - 1).clamp(min=0), tokens.sum(-1, keepdim=True)
+            return torch.arange(n, device=k.device) * self.d_dot // max(n, self.d_dot)
+        tokens = key_padding_mask.logical_not()
+        position, counted = (tokens.cumsum(-1) - 1).clamp(min=0), tokens.sum(-1, keepdim=True)
         return position * self.d_dot // counted.clamp(min=self.d_dot)
 
     @classmethod

@@ -117,8 +117,8 @@ class FastWeightAttention(Heads):
 
         Returns:
             ``(out, state)``, out (B, T, embed_dim), and the state after the last write:
-            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. A fast net's is
-            W (B, H, N, 1), all that it carries.
+            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. With slots W has 2 d_value
+            columns. That of a fast net or a window is W (B, H, N, 1), all that is carried.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")

@@ -150,6 +150,11 @@ class SiteConfig(NamedTuple):
                 "and its slot depends on that"
             )
             return Contradiction(("feature_map",), why, "another map")
+        if self.has_fast_net:
+            option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+            return Contradiction(
+                (option, "feature_map"), "slots are read through a softmax, and by no other net", usual
+            )
         if self.update_rule != "sum":
             why = "a slot holds means of keys and values, which are added up"
             return Contradiction(("update_rule", "feature_map"), why, "sum")
@@ -166,7 +171,7 @@ class SiteConfig(NamedTuple):
             return Contradiction(("window",), "a position reads at least itself", "1 or more")
         if not causal:
             why = "the window is of the latest positions, which only the decoder's self-attention has"
-            return Contradiction(("window",), why, "nothing")
+            return Contradiction(("window",), why, "nothing: the decoder has an option of its own")
         if self.has_fast_net:
             option = "fast_net" if self.fast_net != "linear" else "recurrent"
             return Contradiction(("window", option), "this net is read at every position", "nothing")

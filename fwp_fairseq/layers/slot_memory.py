@@ -128,7 +128,7 @@ class Cache:
     def _group(self) -> None:
         """Keeps only sources that rows still read: sentences whose search has ended go in this way."""
         read, self.places, counts = torch.unique_consecutive(self.rows, return_inverse=True, return_counts=True)
-        if not torch.equal(read, self.sources):
+        if len(read) != len(self.sources) or not torch.equal(read, self.sources):
             kept = (read[:, None] == self.sources).int().argmax(1)
             self.keys, self.held, self.values = (x.index_select(0, kept) for x in (self.keys, self.held, self.values))
             self.sources = read
@@ -173,5 +173,5 @@ def pair_weights(phi: Slots, q: Tensor, k: Tensor, key_padding_mask: Tensor | No
             shares = shares.masked_fill(key_padding_mask[:, None, :, None], 0)
         held = shares.sum(2, keepdim=True).clamp(min=_SMALLEST)
         means = shares / held  # (B, H, S, m), the weights with which a slot's means are made of the positions
-        q, k = (x.transpose(1, 2).to(shares.dtype) for x in (q / math.sqrt(q.shape[-1]), k))
-        return (q @ k.mT @ means + held.log()).softmax(-1) @ means.mT
+        q, k = (x.transpose(1, 2).to(shares.dtype) for x in (q, k))
+        return (q / math.sqrt(q.shape[-1]) @ k.mT @ means + held.log()).softmax(-1) @ means.mT

@@ -54,7 +54,8 @@ class Window(nn.Module):
         heads: number of heads.
         d_key: width of queries, keys and values.
 
-    Cost per position and head: 4 w d_key multiplications in addition to those of the fast weights. A state holds
+    Cost per position and head: 4 w d_key multiplications in addition to those of the fast weights; in training on up to
+    128 positions the products of all pairs instead, with features and without. A state holds
     w (2 d_key + 1) numbers more per head.
     """
 
@@ -86,40 +87,37 @@ class Window(nn.Module):
             ``(out, held)``: out (B, L, H, d_key) in the type of v, and what there is afterwards.
         """
         length = q.shape[1]
+        if not length:
+            return v, held or Held(Recent(torch.cat([k, v], -1).transpose(1, 2), None), None)
         with torch.autocast(q.device.type, enabled=False):
             now = torch.cat([k, v.to(k.dtype)], -1).transpose(1, 2)
             if held is None:
                 held = Held(Recent(now[:, :, :0], None), None)
             before, far = held.recent.kv.shape[2], held.far
             kv = torch.cat([held.recent.kv.to(now.dtype), now], 2)
-            absent = self._joined(held.recent.absent, key_padding_mask, before, length, q.device)
+            absent = held.recent.absent
+            if absent is not None or key_padding_mask is not None:
+                absent = kv.new_zeros(len(kv), before, dtype=torch.bool) if absent is None else absent
+                pads = key_padding_mask
+                absent = torch.cat(
+                    [absent, kv.new_zeros(len(kv), length, dtype=torch.bool) if pads is None else pads], 1
+                )
             # Of the query at t position before + t - w has left the window; in the first calls there is none.
             sums, leaving = None, max(before + length - self.size, 0)
             # With gradients the operator gets nothing to write then, but phi, u and b are part of the graph in every
             # batch, which distributed training relies on.
             if leaving or torch.is_grad_enabled():
-                k, v = kv[:, :, :leaving].chunk(2, -1)
-                # A column of ones beside the values, so that the denominator is read with them.
-                written = (x.transpose(1, 2) for x in (k, F.pad(v, (0, 1), value=1.0)))
+                old_k, old_v = kv[:, :, :leaving].chunk(2, -1)
+                # A column of ones beside the values, so that the denominator is read with them. The sums have the
+                # values' type; not divided yet, they grow with the text, so half precision has no room for them.
+                ones = F.pad(old_v.to(state_type(v.dtype)), (0, 1), value=1.0)
                 pads = None if absent is None else absent[:, :leaving]
-                sums, far = operator(q[:, length - leaving :], *written, pads, far)
-                sums = F.pad(sums.to(state_type(q.dtype)), (0, 0, 0, 0, length - leaving, 0))
+                written = (old_k.transpose(1, 2), ones.transpose(1, 2), pads)
+                sums, far = operator(q[:, length - leaving :], *written, far)
+                sums = F.pad(sums, (0, 0, 0, 0, length - leaving, 0))
             out = self._read(q, kv, absent, sums)
         recent = Recent(kv[:, :, leaving:], None if absent is None else absent[:, leaving:])
         return out.to(v.dtype), Held(recent, far)
-
-    @staticmethod
-    def _joined(first: Tensor | None, second: Tensor | None, *lengths_and_device) -> Tensor | None:
-        """Two masks one after the other; None is one without True."""
-        *lengths, device = lengths_and_device
-        if first is second is None:
-            return None
-        batch = (second if first is None else first).shape[0]
-        masks = (
-            torch.zeros(batch, length, dtype=torch.bool, device=device) if mask is None else mask
-            for mask, length in zip((first, second), lengths, strict=True)
-        )
-        return torch.cat([*masks], 1)
 
     @staticmethod
     def takes_pairs(q: Tensor, backend: str) -> bool:

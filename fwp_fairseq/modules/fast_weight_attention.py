@@ -25,9 +25,10 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
     causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
     afterwards.
 
-    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only, and
-    hypotheses of one sentence share its source. The lazy form does not support autograd, the backend ``reference``
-    or a fast net; with these, every step goes on from the state of each hypothesis instead.
+    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only (and
+    the positions in a window), and hypotheses of one sentence share its source. The lazy form does not support
+    autograd, the backend ``reference`` or a fast net; with these, every step goes on from the state of each hypothesis
+    instead.
 
     Args:
         embed_dim: width of queries and output.
@@ -104,8 +105,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
-                phi(q).phi(k). They are computed in evaluation only, and not by a decoder that decodes step by step,
-                because it keeps no keys, or that has a fast net.
+                phi(q).phi(k), or with slots and a window what values are weighed with. They are computed in evaluation
+                only, and not by a decoder that decodes step by step, because it keeps no keys, or that has a fast net.
             static_kv: whether the keys never change (cross-attention).
             attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.
             need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).

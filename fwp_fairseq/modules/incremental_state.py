@@ -1,26 +1,29 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
-A module's buffer is a flat dict in one of two forms. In lazy decoding it holds ``cache``, an :class:`ops.Cache`. With
-``--fwp-backend reference`` or under autograd it holds ``W`` and ``z``, a row for each hypothesis. Cross-attention that
-has to report weights adds ``k`` and ``key_padding_mask``, the raw keys of the sources and their mask; in lazy decoding
-``cache.rows`` tells which hypothesis reads which source.
+A module's buffer is a flat dict in one of two forms. In lazy decoding it holds ``cache``, an object that reorders
+itself: an :class:`ops.Cache`, or what slots or a window decode from. With ``--fwp-backend reference`` or under autograd
+it holds ``W`` and ``z``, a row for each hypothesis. Cross-attention that has to report weights adds ``k`` and
+``key_padding_mask``, the raw keys of the sources and their mask; in lazy decoding ``cache.rows`` tells which hypothesis
+reads which source.
 """
 
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
+from ..layers import slot_memory, window
 from ..ops import Cache
 
 _KEY = "attn_state"
+Buffer = dict[str, Tensor | Cache | slot_memory.Cache | window.Held]
 
 
-def load(module: FairseqIncrementalState, incremental_state: dict | None) -> dict[str, Tensor | Cache]:
+def load(module: FairseqIncrementalState, incremental_state: dict | None) -> Buffer:
     """Returns the module's buffer, which is empty before the first step."""
     return module.get_incremental_state(incremental_state, _KEY) or {}
 
 
-def store(module: FairseqIncrementalState, incremental_state: dict, buffer: dict[str, Tensor | Cache]) -> dict:
+def store(module: FairseqIncrementalState, incremental_state: dict, buffer: Buffer) -> dict:
     return module.set_incremental_state(incremental_state, _KEY, buffer)
 
 

@@ -24,7 +24,7 @@ def _attention(record: dict) -> str:
     for text in record["attention"].split("; "):
         site, _, choices = text.partition(": ")
         words = [word for word in choices.split() if word not in _USUAL]
-        name = " ".join(words).replace("feature-map=", "").replace(" d-dot=", ", d_dot ")
+        name = ", ".join(words).replace("feature-map=", "").replace("d-dot=", "d_dot ").replace("=", " ")
         sites.setdefault(name, []).append(site)
     return "; ".join(
         f"{name}: {'all sites' if len(where) == 3 else ', '.join(where)}" if name else where[0]

@@ -196,6 +196,8 @@ def test_attention_transfer(site):
         (False, {"update_rule": "delta"}, ("update_rule", "feature_map")),
         (False, {"normalizer": "l2"}, ("normalizer", "feature_map")),
         (False, {"output_norm": "rms"}, ("output_norm", "feature_map")),
+        (False, {"update_rule": "delta", "fast_net": "rnn"}, ("fast_net", "feature_map")),
+        (False, {"update_rule": "delta", "recurrent": "tanh"}, ("recurrent", "feature_map")),
     ],
 )
 def test_what_slots_contradict(causal, options, named):

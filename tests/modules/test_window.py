@@ -75,9 +75,10 @@ def test_computes_what_is_documented(feature_map, window, pads, backend):
     assert_close(weights[~arbitrary], wanted_weights[~arbitrary], "operator")
 
 
+@pytest.mark.parametrize("backend", ["auto", "reference"], ids=["pairs", "blocks"])
 @pytest.mark.parametrize("window", [2, 5])
-def test_gradients(window):
-    module, x, mask = windowed(window), random(7), ragged()
+def test_gradients(window, backend):
+    module, x, mask = windowed(window, backend=backend), random(7), ragged()
     parameters = {name: x for name, x in module.named_parameters() if x.is_floating_point()}
 
     def out(x, *values):
@@ -180,6 +181,30 @@ def test_half_precision(dtype):
     for t in range(LENGTH):
         out, _ = call(narrow, x[t : t + 1].to(dtype), incremental_state=state)
         assert_close(out.double(), wanted[t : t + 1], str(dtype).removeprefix("torch."))
+
+
+@torch.no_grad()
+def test_sums_over_a_long_text_are_more_than_float16_can_hold():
+    wide, x = build("decoder", "elu", window=4), 2.5 * random(3000, batch=1)
+    wanted = call(wide, x)[0]
+    narrow = build("decoder", "elu", window=4)
+    narrow.load_state_dict(wide.state_dict())
+    narrow, state = narrow.half(), {}
+    assert_close(call(narrow, x.half())[0].double(), wanted, "float16")
+    for t in range(0, 3000, 500):
+        out, _ = call(narrow, x[t : t + 500].half(), incremental_state=state)
+        assert_close(out.double(), wanted[t : t + 500], "float16")
+
+
+@torch.no_grad()
+def test_no_position_at_all():
+    layer = FastWeightAttention(EMBED, HEADS, feature_map="hedgehog", d_dot=8, window=3)
+    out, state = layer(torch.zeros(2, 0, EMBED))
+    assert out.shape == (2, 0, EMBED)
+    x = torch.randn(2, 5, EMBED)
+    wanted, last = layer(x)
+    _, again = layer(x[:, :0], state=last)
+    assert torch.equal(layer(x, state=state)[0], wanted) and torch.equal(again.W, last.W)
 
 
 def test_attention_transfer_trains_the_window_too():
