@@ -4,7 +4,7 @@ With a window of w positions, a query at position t reads positions t - w + 1 ..
 before them through features phi, whose products are weighed by a learned gain:
 
     y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
-    e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(u . q_t + b)
+    e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(min(u . q_t + b, 30))
 
 This is the hybrid of Zhang et al. 2025 ("LoLCATs"), whose gain does not depend on the query. The far sums are a matrix
 W and a vector z, as without a window, into which a position is written when it leaves the window.
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..feature_maps import FeatureMap
+from ..feature_maps.favor import LARGEST_EXPONENT
 from ..ops.call import FastWeights, state_type
 
 # Up to so many positions the weights of all pairs are computed in training, as the operator does without a window.
@@ -187,7 +188,7 @@ class Window(nn.Module):
         """g, (B, L, H, 1)."""
         kind = state_type(q.dtype)
         logits = torch.einsum("bthd,hd->bth", q.to(kind), self.weight.to(kind)) + self.bias.to(kind)
-        return logits.exp().unsqueeze(-1)
+        return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
     def packed(self, held: "Held", d_dot: int) -> FastWeights:
         """W (B, H, N, 1), N of :meth:`state_size`, in place of recent positions and the W of all earlier ones."""

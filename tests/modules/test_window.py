@@ -196,6 +196,14 @@ def test_sums_over_a_long_text_are_more_than_float16_can_hold():
         assert_close(out.double(), wanted[t : t + 500], "float16")
 
 
+@pytest.mark.parametrize("backend", ["auto", "reference"], ids=["pairs", "blocks"])
+@torch.no_grad()
+def test_a_gain_without_bounds_is_bounded(backend):
+    module, x = windowed(3, backend=backend), random(LENGTH)
+    module.window.bias.fill_(1e4)
+    assert call(module, x)[0].isfinite().all() and call(module.float(), x.float())[0].isfinite().all()
+
+
 @torch.no_grad()
 def test_no_position_at_all():
     layer = FastWeightAttention(EMBED, HEADS, feature_map="hedgehog", d_dot=8, window=3)
