@@ -1,8 +1,9 @@
-// recur, recur_net and their backwards on CUDA: what a device can serve, how the weight is laid out, and the launch.
+// recur, recur_net, recur_lstm and their backwards on CUDA: what a device can serve, how the weight is laid out, and the launch.
 #include <torch/library.h>
 
 #include <string>
 
+#include "../common/lstm_operators.h"
 #include "../common/recurrence_operators.h"
 #include "glue.h"
 #include "kernels/recurrence_launch.h"
@@ -27,11 +28,21 @@ struct Recurrences : Cuda {
 
   template <class Describe>
   static void run(const char* op, RecurrenceKernel kernel, const Tensor& x, const Describe& describe) {
-    RecurrenceCall call{};
+    start(op, launch_recurrence, kernel, x, describe);
+  }
+  template <class Describe>
+  static void run(const char* op, LstmKernel kernel, const Tensor& x, const Describe& describe) {
+    start(op, launch_lstm, kernel, x, describe);
+  }
+
+  template <class Kernel, class Call, class Describe>
+  static void start(const char* op, const char* (*kernels)(Kernel, const Call&, void*), Kernel kernel, const Tensor& x,
+                    const Describe& describe) {
+    Call call{};
     describe(call);
     const std::string reason = refusal_of(op, x.get_device(), call.d);
     TORCH_CHECK_VALUE(reason.empty(), op, ": ", reason);
-    const char* error = launch_recurrence(kernel, call, c10::cuda::getCurrentCUDAStream().stream());
+    const char* error = kernels(kernel, call, c10::cuda::getCurrentCUDAStream().stream());
     TORCH_CHECK(error == nullptr, op, ": ", error);
   }
 };
@@ -50,6 +61,8 @@ TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
   m.impl("recur_backward", &recur_backward<Recurrences>);
   m.impl("recur_net", &recur_net<Recurrences>);
   m.impl("recur_net_backward", &recur_net_backward<Recurrences>);
+  m.impl("recur_lstm", &recur_lstm<Recurrences>);
+  m.impl("recur_lstm_backward", &recur_lstm_backward<Recurrences>);
 }
 
 }  // namespace fwp::gpu

@@ -13,9 +13,9 @@ and then
 A pad writes nothing: R, h and c stay as they are for the next position; what is read there is h of these equations.
 
 There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
-gradients by autograd keep three R for each position. ``native`` is the compiled loop for CPUs: it keeps what each
-position wrote, x^u, both gates and c, and the last three R, from which the backward goes back by taking each write away
-again.
+gradients by autograd keep three R for each position. ``native`` is the compiled loop, for CPUs and, in float32 and for
+d up to 128, for CUDA: it keeps what each position wrote, x^u, both gates and c, and the last three R, from which the
+backward goes back by taking each write away again.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import recurrence, transforms
+from . import native_cuda, recurrence, transforms
 from .backends import choose, count
 from .call import state_type
 from .native import new_rows
@@ -120,13 +120,13 @@ class _Reference:
 class _Native:
     @staticmethod
     def unsupported_reasons(call: LstmRecurrence) -> list[str]:
-        device = call.z.device.type
-        reasons = recurrence.compiled_reasons(call.z) if device == "cpu" else transforms.unsupported_reasons()
-        if device != "cpu":
-            reasons.append(f"the compiled library has no recurrence of the Delta LSTM for {device} tensors")
-        elif not reasons and not _COMPILED:
-            reasons.append("the compiled library was built before it had the Delta LSTM: build it again")
-        return reasons
+        if reasons := recurrence.compiled_reasons(call.z):
+            return reasons
+        if not _COMPILED:
+            return ["the compiled library was built before it had the Delta LSTM: build it again"]
+        if call.z.device.type == "cuda":
+            return native_cuda.missing_kernel("recur_lstm", "the recurrence of the Delta LSTM")
+        return []
 
     @staticmethod
     def run(call: LstmRecurrence) -> tuple[Tensor, Tensor, Tensor, Tensor]:

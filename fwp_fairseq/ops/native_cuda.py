@@ -27,6 +27,11 @@ def _has(operator: str) -> bool:
     return hasattr(torch.ops.fwp, operator)
 
 
+@constant
+def _has_kernel(operator: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"fwp::{operator}", "CUDA")
+
+
 def _missing() -> list[str]:
     """Says, as a reason, that there is no CUDA library."""
     status = _extension.status()
@@ -82,3 +87,8 @@ def recurrence_unsupported_reasons(x: Tensor) -> list[str]:
         return []
     refusal = _refusal("cuda_recurrence_refusal", _index(x.device), x.shape[-1])
     return [refusal] if refusal else []
+
+
+def missing_kernel(operator: str, what: str) -> list[str]:
+    """Says, as a reason, that a CUDA library that has a recurrence is older than the kernels of this operator."""
+    return [] if _has_kernel(operator) else [f"the CUDA library was built before it had {what}: build it again"]

@@ -45,7 +45,8 @@ SHAPES = {
 DECODED = {"dpfp": (80, 70, DPFP), "favor": (20, 70, ("favor", {"m": 70}))}
 
 # Of recurrences: their name and d. Rows in one round and in two.
-RECURRENCES = {f"{name}, {d}": (name, d) for name in ("recur", "recur_net") for d in (20, 40)}
+RECURRENCES = {f"{name}, {d}": (name, d) for name in ("recur", "recur_net", "recur_lstm") for d in (20, 40)}
+RECURRENCES["recur_lstm, 66"] = ("recur_lstm", 66)  # columns in two parts
 
 
 def libraries() -> tuple[ctypes.CDLL, ...]:
@@ -119,9 +120,8 @@ class Case:
     def _recur(self) -> None:
         """With pads, initial states and gradients of the last state."""
         name, d = RECURRENCES[self.shape]
-        net = name == "recur_net"
-        arguments, cotangents = test_recurrence_kernels.case(net, d, mask=True, state=True)
-        test_recurrence_kernels.run(recurrence_kernels, name, arguments, cotangents, net)
+        arguments, cotangents = test_recurrence_kernels.case(name, d, mask=True, state=True)
+        test_recurrence_kernels.run(recurrence_kernels, name, arguments, cotangents)
 
 
 def cases() -> list[Case]:

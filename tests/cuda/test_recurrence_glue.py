@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.gate import CUDA
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import FastWeights, backends, recur_lstm, recurrence
+from fwp_fairseq.ops import FastWeights, backends, lstm_recurrence, native_cuda, recur_lstm, recurrence
 from tests.cuda.test_glue import LAYOUTS
 from tests.cuda.test_recurrence_kernels import assert_near
 from tests.ops.cases import OPCHECKS
@@ -20,21 +20,25 @@ pytestmark = pytest.mark.needs("native", "cuda")
 PADS = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
 BATCH, LENGTH = PADS.shape
 NUMBERS = {"largest": 1.0, "eps": 1e-6}  # so small that exp is clipped somewhere
-NETS = pytest.mark.parametrize("net", [False, True], ids=["recur", "recur_net"])
+STATES = {"recur": ("R", "y"), "recur_net": ("W", "y"), "recur_lstm": ("R", "h", "c")}  # of each operator
+OPERATORS = {"recur": recurrence.recur, "recur_lstm": recur_lstm}  # those with a choice of backends
+NAMES = pytest.mark.parametrize("name", STATES)
 
 
-def make(net: bool, d=5, batch=BATCH, length=LENGTH, heads=3, state=True) -> dict[str, Tensor]:
-    """The tensors of a call, by name; exact in float32."""
+def make(name: str, d=5, batch=BATCH, length=LENGTH, heads=3, state=True) -> dict[str, Tensor]:
+    """The tensors of a call, by name; exact in float32. The Delta LSTM has three gates' heads for each head."""
+    gates = 3 * heads if name == "recur_lstm" else heads
 
     def random(*shape):
         return torch.randn(*shape)
 
-    if net:
+    if name == "recur_net":
         x = {"parts": random(batch, length, heads, 3 * d + 1), "weight": random(heads, d, 3 * d + 1) / d**0.5}
     else:
-        x = {name: random(batch, length, heads, d) for name in "zkv"} | {"beta": torch.rand(batch, length, heads)}
+        x = {row: random(batch, length, gates, d) for row in "zkv"} | {"beta": torch.rand(batch, length, gates)}
         x["k"] = x["k"].softmax(-1)
-    states = {"W" if net else "R": random(batch, heads, d, d), "y": random(batch, heads, d)}
+    matrix, *vectors = STATES[name]
+    states = {matrix: random(batch, gates, d, d)} | {vector: random(batch, heads, d) for vector in vectors}
     return x | (states if state else {})
 
 
@@ -61,122 +65,124 @@ def loop(parts, weight, key_padding_mask, W, y, largest, eps) -> tuple[Tensor, T
     return torch.cat(outputs, 1), W, y
 
 
-def call(net: bool, x: dict[str, Tensor], pads: Tensor | None, backend: str) -> tuple[Tensor, Tensor, Tensor]:
-    if not net:
-        return recurrence.recur(**x, key_padding_mask=pads, backend=backend)
+def call(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str) -> tuple[Tensor, ...]:
+    if name != "recur_net":
+        return OPERATORS[name](**x, key_padding_mask=pads, backend=backend)
     given = {"W": None, "y": None, "key_padding_mask": pads} | x | NUMBERS
     return (loop if backend == "reference" else recurrence.recur_net)(**given)
 
 
-def raw(net: bool, x: dict[str, Tensor], pads: Tensor | None = None) -> tuple:
+def raw(name: str, x: dict[str, Tensor], pads: Tensor | None = None) -> tuple:
     """The operator, and its arguments in the order of its schema."""
-    names = ("parts", "weight") if net else ("z", "k", "v", "beta")
-    states = x.get("W" if net else "R"), x.get("y")
-    given = [*(x[name] for name in names), pads, *states, *(NUMBERS.values() if net else ())]
-    return getattr(torch.ops.fwp, "recur_net" if net else "recur").default, given
+    rows, numbers = (("parts", "weight"), NUMBERS.values()) if name == "recur_net" else (("z", "k", "v", "beta"), ())
+    given = [*(x[row] for row in rows), pads, *(x.get(state) for state in STATES[name]), *numbers]
+    return getattr(torch.ops.fwp, name).default, given
 
 
-def in_pieces(net: bool, x: dict[str, Tensor], pads: Tensor | None, backend: str, cuts: list[int]) -> tuple:
+def in_pieces(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str, cuts: list[int]) -> tuple:
     """A call for the positions between any two cuts, from the state after the one before."""
     outputs = []
     for first, last in itertools.pairwise(cuts):
-        piece = {name: y[:, first:last] if name in ("parts", *"zkv", "beta") else y for name, y in x.items()}
-        out, matrix, y = call(net, piece, None if pads is None else pads[:, first:last], backend)
+        piece = {key: y[:, first:last] if key in ("parts", *"zkv", "beta") else y for key, y in x.items()}
+        out, *states = call(name, piece, None if pads is None else pads[:, first:last], backend)
         outputs.append(out)
-        x = x | {"W" if net else "R": matrix, "y": y}
-    return torch.cat(outputs, 1), matrix, y
+        x = x | dict(zip(STATES[name], states, strict=True))
+    return torch.cat(outputs, 1), *states
 
 
 def results(
-    net: bool, x, pads, backend, *, cuda=True, states=True, layout=Tensor.contiguous, cuts=(0, LENGTH)
+    name: str, x, pads, backend, *, cuda=True, states=True, layout=Tensor.contiguous, cuts=(0, LENGTH)
 ) -> tuple[dict, dict]:
     """Values and gradients by name. ``states``: whether the loss depends on the last state too."""
     dtype, device = (None, "cuda") if cuda else (torch.float64, "cpu")
-    given = {name: layout(y.to(device, dtype or y.dtype)).requires_grad_() for name, y in x.items()}
+    given = {key: layout(y.to(device, dtype or y.dtype)).requires_grad_() for key, y in x.items()}
     pads = None if pads is None else layout(pads.to(device))
-    values = dict(zip(("out", "last R", "last y"), in_pieces(net, given, pads, backend, cuts), strict=True))
+    names = ("out", *(f"last {state}" for state in STATES[name]))
+    values = dict(zip(names, in_pieces(name, given, pads, backend, cuts), strict=True))
     generator = torch.Generator().manual_seed(1)
     cotangents = [torch.randn(y.shape, generator=generator) for y in values.values()]
     cotangents = [layout(g.to(device, y.dtype)) for g, y in zip(cotangents, values.values(), strict=True)]
-    count = 3 if states else 1
+    count = len(values) if states else 1
     found = torch.autograd.grad(
         list(values.values())[:count], list(given.values()), cotangents[:count], materialize_grads=True
     )
     gradients = dict(zip(given, found, strict=True))
-    for name, gradient in gradients.items():
-        assert gradient.dtype == given[name].dtype and gradient.shape == given[name].shape, name
-    return tuple({name: y.detach().cpu() for name, y in part.items()} for part in (values, gradients))
+    for key, gradient in gradients.items():
+        assert gradient.dtype == given[key].dtype and gradient.shape == given[key].shape, key
+    return tuple({key: y.detach().cpu() for key, y in part.items()} for part in (values, gradients))
 
 
-def assert_agree(net: bool, x, pads=None, *, looser=1, **options) -> None:
-    cut = {name: options.pop(name) for name in ("layout", "cuts") if name in options}
-    expected = results(net, x, pads, "reference", cuda=False, **options)
+def assert_agree(name: str, x, pads=None, *, looser=1, **options) -> None:
+    cut = {option: options.pop(option) for option in ("layout", "cuts") if option in options}
+    expected = results(name, x, pads, "reference", cuda=False, **options)
     counted = backends.served.get(("native", "cuda"), 0)
-    found = results(net, x, pads, "native", **options, **cut)
+    found = results(name, x, pads, "native", **options, **cut)
     assert backends.served["native", "cuda"] > counted
     for mine, theirs, limit in zip(found, expected, CUDA["float32"], strict=True):
         assert_near(mine, theirs, looser * limit)
 
 
-@NETS
-@pytest.mark.parametrize("d, mask, state", [(1, True, True), (20, False, False), (64, True, False), (128, False, True)])
-def test_values_and_gradients(net, d, mask, state):
+@NAMES
+@pytest.mark.parametrize("d, mask, state", [(1, True, True), (3, True, True), (16, True, True), (20, False, False),
+                                            (64, True, False), (128, False, True)])  # fmt: skip
+def test_values_and_gradients(name, d, mask, state):
     """With masks, initial states and gradients of the last state, and without."""
-    assert_agree(net, make(net, d, heads=2, state=state), PADS if mask else None, states=state)
+    assert_agree(name, make(name, d, heads=2, state=state), PADS if mask else None, states=state)
 
 
-@NETS
+@NAMES
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts(net, layout):
+def test_layouts(name, layout):
     """Of every input, state and mask, and of what comes in for the backward."""
-    assert_agree(net, make(net, 20), PADS, layout=LAYOUTS[layout])
+    assert_agree(name, make(name, 20), PADS, layout=LAYOUTS[layout])
 
 
-@NETS
-def test_states_are_carried_from_call_to_call(net):
+@NAMES
+def test_states_are_carried_from_call_to_call(name):
     """With gradients, through calls of no, some and one position."""
-    assert_agree(net, make(net), PADS, cuts=[0, 0, 3, 6, 7], looser=2)
+    assert_agree(name, make(name), PADS, cuts=[0, 0, 3, 6, 7], looser=2)
 
 
-@NETS
+@NAMES
 @pytest.mark.parametrize("sizes", [(0, 7, 3, 5), (2, 0, 3, 5), (2, 7, 0, 5), (0, 7, 3, 200)], ids=str)
-def test_nothing_to_write(net, sizes):
+def test_nothing_to_write(name, sizes):
     """Where there is no head of any row, any d is served."""
     batch, length, heads, d = sizes
-    x = make(net, d, batch, length, heads)
-    operator, given = raw(net, {name: y.cuda() for name, y in x.items()})
-    out, last, y, *_ = operator(*given)
-    assert (
-        out.shape == (batch, length, heads, d) and last.shape == (batch, heads, d, d) and y.shape == (batch, heads, d)
-    )
+    x = make(name, d, batch, length, heads)
+    operator, given = raw(name, {key: y.cuda() for key, y in x.items()})
+    out, *states = operator(*given)[: 1 + len(STATES[name])]
+    assert out.shape == (batch, length, heads, d)
+    for key, state in zip(STATES[name], states, strict=True):
+        assert state.shape == x[key].shape
+        assert length or torch.equal(state.cpu(), x[key])
     if length == 0:
-        assert torch.equal(last.cpu(), x["W" if net else "R"]) and torch.equal(y.cpu(), x["y"])
-        _, gradients = results(net, x, None, "native", cuts=[0, 0])
+        _, gradients = results(name, x, None, "native", cuts=[0, 0])
         assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-@NETS
+@NAMES
 @pytest.mark.parametrize("time_first", [False, True])
-def test_outputs_have_the_order_of_dimensions_of_their_inputs(net, time_first):
+def test_outputs_have_the_order_of_dimensions_of_their_inputs(name, time_first):
     """fairseq's (T, B, C) goes on as a view, gradients too."""
-    x = {name: y.cuda() for name, y in make(net).items()}
-    rows = ("parts",) if net else (*"zkv", "beta")
+    x = {key: y.cuda() for key, y in make(name).items()}
+    rows = ("parts",) if name == "recur_net" else (*"zkv", "beta")
     if time_first:
-        x |= {name: x[name].transpose(0, 1).contiguous().transpose(0, 1) for name in rows}
-    x = {name: y.requires_grad_() for name, y in x.items()}
-    out, *_ = call(net, x, None, "native")
-    gradients = torch.autograd.grad(out.square().sum(), [x[name] for name in rows])
+        x |= {row: x[row].transpose(0, 1).contiguous().transpose(0, 1) for row in rows}
+    x = {key: y.requires_grad_() for key, y in x.items()}
+    out, *_ = call(name, x, None, "native")
+    gradients = torch.autograd.grad(out.square().sum(), [x[row] for row in rows])
     for a, b in zip(gradients, rows, strict=True):
         assert a.stride() == x[b].stride()
     assert (out.stride(1) > out.stride(0)) == time_first
 
 
+@pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_becomes_float32(dtype):
-    x = {name: y.to(dtype) for name, y in make(False).items()}
-    expected = recurrence.recur(**{name: y.double() for name, y in x.items()}, key_padding_mask=PADS)
-    x = {name: y.cuda().requires_grad_() for name, y in x.items()}
-    found = recurrence.recur(**x, key_padding_mask=PADS.cuda(), backend="native")
+def test_half_precision_becomes_float32(dtype, name):
+    x = {key: y.to(dtype) for key, y in make(name).items()}
+    expected = OPERATORS[name](**{key: y.double() for key, y in x.items()}, key_padding_mask=PADS)
+    x = {key: y.cuda().requires_grad_() for key, y in x.items()}
+    found = OPERATORS[name](**x, key_padding_mask=PADS.cuda(), backend="native")
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == torch.float32
         torch.testing.assert_close(mine.detach().cpu().double(), theirs, rtol=1e-5, atol=1e-6)
@@ -185,14 +191,15 @@ def test_half_precision_becomes_float32(dtype):
 
 
 def layer(kind: str, **options) -> FastWeightAttention:
-    nets = {"rnn": {"fast_net": "rnn", "feature_map": "elu"}, "net": {"recurrent": "tanh", "feature_map": "exp"}}
+    nets = {net: {"fast_net": net, "feature_map": "elu"} for net in ("rnn", "lstm")}
+    nets["net"] = {"recurrent": "tanh", "feature_map": "exp"}
     torch.manual_seed(0)
     made = FastWeightAttention(16, 2, update_rule="delta", **nets[kind], **options)
     torch.nn.init.normal_(made.beta_proj.weight)
     return made
 
 
-@pytest.mark.parametrize("kind", ["rnn", "net"])
+@pytest.mark.parametrize("kind", ["rnn", "net", "lstm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_layers_choose_the_compiled_loop(kind, dtype):
     """Two calls, a state between them; in half precision too."""
@@ -202,7 +209,7 @@ def test_layers_choose_the_compiled_loop(kind, dtype):
     found, state = chosen(x[:, :4].cuda(), key_padding_mask=PADS[:, :4].cuda())
     after, state = chosen(x[:, 4:].cuda(), key_padding_mask=PADS[:, 4:].cuda(), state=state)
     served = {key: calls - counted.get(key, 0) for key, calls in backends.served.items() if calls > counted.get(key, 0)}
-    assert served == {("native", "cuda"): 4 if kind == "rnn" else 2}  # of the Delta RNN, the delta rule as well
+    assert served == {("native", "cuda"): {"net": 2, "rnn": 4, "lstm": 8}[kind]}  # with the delta rule, once or a gate
     expected, last = reference(x.double(), key_padding_mask=PADS)
     limit = {torch.float32: 1e-5, torch.bfloat16: 4e-2}[dtype]
     out = torch.cat([found, after], 1).detach().cpu().double()
@@ -210,18 +217,22 @@ def test_layers_choose_the_compiled_loop(kind, dtype):
     assert ((state.W.detach().cpu().double() - last.W).norm() / last.W.norm()).item() < limit
 
 
-@NETS
+@NAMES
 @pytest.mark.parametrize("state, check", covering([False, True], OPCHECKS))
-def test_opcheck(net, state, check):
-    x = {name: y.cuda() for name, y in make(net, 4, state=state).items()}
-    operator, given = raw(net, {name: y.requires_grad_() for name, y in x.items()}, PADS.cuda() if state else None)
+def test_opcheck(name, state, check):
+    x = {key: y.cuda() for key, y in make(name, 4, state=state).items()}
+    operator, given = raw(name, {key: y.requires_grad_() for key, y in x.items()}, PADS.cuda() if state else None)
     torch.library.opcheck(operator, tuple(given), test_utils=check)
     given = [y.detach() if isinstance(y, Tensor) else y for y in given]
-    out, last, _, written, *fed = operator(*given)
-    rows, (pads, matrix, y, *numbers) = ([*fed, given[1]], given[2:]) if net else (given[1:4], given[4:])
-    gradients = [torch.ones_like(out), *(None if x is None else torch.ones_like(x) for x in (matrix, y))]
-    backward = getattr(torch.ops.fwp, f"recur{'_net' if net else ''}_backward").default
-    torch.library.opcheck(backward, (*gradients, out, last, written, *rows, pads, y, *numbers), test_utils=check)
+    out, last, *found = operator(*given)
+    rows, (pads, *states) = (given[1:2], given[2:]) if name == "recur_net" else (given[1:4], given[4:])
+    numbers, states = states[len(STATES[name]) :], states[: len(STATES[name])]
+    gradients = [torch.ones_like(out), *(None if x is None else torch.ones_like(x) for x in states)]
+    *kept, written = found[len(states) - 1 :] if name == "recur_lstm" else found[1:2]  # cells and gates
+    fed = found[2:] if name == "recur_net" else ()
+    backward = getattr(torch.ops.fwp, f"{name}_backward").default
+    given = (*gradients, out, *kept, last, written, *fed, *rows, pads, *states[1:], *numbers)
+    torch.library.opcheck(backward, given, test_utils=check)
 
 
 @pytest.mark.parametrize(
@@ -245,62 +256,66 @@ def test_the_operator_names_what_is_wrong(changes, message):
     here = changes.get("here")
     changes = {name: y.cuda() if isinstance(y, Tensor) and name != here else y for name, y in changes.items()}
     changes.pop("here", None)
-    operator, given = raw(False, {name: y.cuda() for name, y in make(False).items()})
+    operator, given = raw("recur", {name: y.cuda() for name, y in make("recur").items()})
     given = dict(zip(("z", "k", "v", "beta", "pads", "R", "y"), given, strict=True)) | changes
     with pytest.raises(ValueError, match=f"fwp::recur: .*{message}"):
         operator(*given.values())
 
 
-@NETS
-def test_types_and_widths_that_the_kernels_do_not_have(net, caplog):
+@NAMES
+def test_types_and_widths_that_the_kernels_do_not_have(name, caplog):
     """The operator refuses them, so does the backend, and ``auto`` takes the loop and says so."""
     wide = r"d is 129, expected at most 128 on CUDA"
     for x, message, reason in (
-        (make(net, 129, 1, 2, 1), wide, wide),
+        (make(name, 129, 1, 2, 1), wide, wide),
         (
-            {name: y.double() for name, y in make(net).items()},
+            {key: y.double() for key, y in make(name).items()},
             "is of type Double, expected Float on CUDA",
             "the CUDA kernels of the recurrence do not compute in torch.float64",
         ),
     ):
-        x = {name: y.cuda() for name, y in x.items()}
-        operator, given = raw(net, x)
+        x = {key: y.cuda() for key, y in x.items()}
+        operator, given = raw(name, x)
         with pytest.raises(ValueError, match=f"{operator.name()}: .*{message}"):
             operator(*given)
-        if net:
+        if name == "recur_net":
             recurrence._log_loop.cache_clear()
             with caplog.at_level(logging.INFO):
                 assert not recurrence.serves_net(x["weight"].new_empty(1, 1, 1, x["y"].shape[2]))
             assert reason in caplog.text
             continue
-        with pytest.raises(NotImplementedError, match=f"backend='native' cannot serve the recurrence: .*{reason}"):
-            recurrence.recur(**x, backend="native")
-        assert recurrence.recur(**x)[0].isfinite().all()
+        with pytest.raises(NotImplementedError, match=f"backend='native' cannot serve the recurrence.*: .*{reason}"):
+            OPERATORS[name](**x, backend="native")
+        assert OPERATORS[name](**x)[0].isfinite().all()
 
 
 def test_an_old_device_is_refused(device):
     device(7, 5)
     message = r"the CUDA kernels need compute capability 8.0 \(Ampere\), this device has 7.5"
-    for net in (False, True):
-        x = {name: y.cuda() for name, y in make(net).items()}
-        operator, given = raw(net, x)
+    for name in STATES:
+        x = {key: y.cuda() for key, y in make(name).items()}
+        operator, given = raw(name, x)
         with pytest.raises(ValueError, match=f"{operator.name()}: {message}"):
             operator(*given)
-        if not net:
+        if name in OPERATORS:
             with pytest.raises(NotImplementedError, match=message):
-                recurrence.recur(**x, backend="native")
-            assert recurrence.recur(**x)[0].isfinite().all()
+                OPERATORS[name](**x, backend="native")
+            assert OPERATORS[name](**x)[0].isfinite().all()
     chosen, counted = layer("net").cuda(), dict(backends.served)
     out, state = chosen(torch.randn(2, 3, 16).cuda(), state=FastWeights(torch.randn(2, 2, 72, 1).cuda(), None))
     assert out.isfinite().all() and state.W.isfinite().all()
     assert backends.served.get(("native", "cuda"), 0) == counted.get(("native", "cuda"), 0)
 
 
-def test_the_delta_lstm_is_a_loop_on_cuda():
-    z, k, v = (torch.randn(2, 3, 6, 4).cuda() for _ in range(3))
-    beta = torch.rand(2, 3, 6).cuda()
-    with pytest.raises(NotImplementedError, match="no recurrence of the Delta LSTM for cuda tensors"):
-        recur_lstm(z, k, v, beta, backend="native")
-    out, *_ = recur_lstm(z, k, v, beta)
-    expected, *_ = recur_lstm(z.cpu(), k.cpu(), v.cpu(), beta.cpu(), backend="reference")
-    torch.testing.assert_close(out.cpu(), expected)
+def test_a_library_older_than_the_delta_lstm(monkeypatch):
+    """The reason is named, and the loop serves."""
+    x = {key: y.cuda() for key, y in make("recur_lstm").items()}
+    call = lstm_recurrence.LstmRecurrence(*(x[row] for row in ("z", "k", "v", "beta")), None, x["R"], x["h"], x["c"])
+    assert lstm_recurrence._Native.unsupported_reasons(call) == []
+    monkeypatch.setattr(native_cuda, "_has_kernel", lambda operator: operator != "recur_lstm")
+    older = "the CUDA library was built before it had the recurrence of the Delta LSTM: build it again"
+    with pytest.raises(NotImplementedError, match=older):
+        recur_lstm(**x, backend="native")
+    counted = backends.served.get(("reference", "cuda"), 0)
+    out, *_ = recur_lstm(**x)
+    assert out.isfinite().all() and backends.served["reference", "cuda"] == counted + 1

@@ -19,37 +19,46 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], limit: fl
         assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
 
 
-def run(operators, name: str, arguments: list, cotangents: list, net: bool, **options) -> tuple[dict, dict]:
+def run(operators, name: str, arguments: list, cotangents: list, **options) -> tuple[dict, dict]:
     """Results and gradients by name, of an operator and of its backward given these results."""
     found = getattr(operators, name)(*arguments, **options)
-    out, last, _, written, *fed = found
-    if net:
-        _, weight, pads, _, first_y, *numbers = arguments
-        inputs = (*fed, weight, pads, first_y, *numbers)
+    if name == "recur_lstm":
+        names = ("out", "R", "h", "c", "cells", "gates", "written")
+        out, last, _, _, cells, gates, written = found
+        _, k, v, beta, pads, _, first_h, first_c = arguments
+        kept = (out, cells, gates, last, written, k, v, beta, pads, first_h, first_c)
     else:
-        _, k, v, beta, pads, _, first_y = arguments
-        inputs = (k, v, beta, pads, first_y)
-    gradients = getattr(operators, f"{name}_backward")(*cotangents, out, last, written, *inputs, **options)
-    values = dict(zip(("out", "R", "y", "written", "fed"), found, strict=False))
-    return values, {str(number): x for number, x in enumerate(gradients)}
+        names = ("out", "R", "y", "written", "fed")
+        out, last, _, written, *fed = found
+        if name == "recur_net":
+            _, weight, pads, _, first_y, *numbers = arguments
+            inputs = (*fed, weight, pads, first_y, *numbers)
+        else:
+            _, k, v, beta, pads, _, first_y = arguments
+            inputs = (k, v, beta, pads, first_y)
+        kept = (out, last, written, *inputs)
+    gradients = getattr(operators, f"{name}_backward")(*cotangents, *kept, **options)
+    return dict(zip(names, found, strict=False)), {str(number): x for number, x in enumerate(gradients)}
 
 
-def case(net: bool, d: int, mask: bool, state: bool) -> tuple[list, list]:
+def case(name: str, d: int, mask: bool, state: bool) -> tuple[list, list]:
     """Arguments and cotangents, exact in float32; the first rows in fairseq's order, time first."""
     B, L, H = 2, 7, 2
+    heads = 3 * H if name == "recur_lstm" else H
 
     def random(*shape):
         return torch.randn(*shape)
 
-    first = random(L, B, H, 3 * d + 1 if net else d).transpose(0, 1)
+    first = random(L, B, heads, 3 * d + 1 if name == "recur_net" else d).transpose(0, 1)
     pads = torch.tensor(PADS) if mask else None
-    states = [random(B, H, d, d) / d**0.5, random(B, H, d)] if state else [None, None]
-    if net:
+    matrix, *vectors = random(B, heads, d, d) / d**0.5, *(random(B, H, d) for _ in range(1 + (name == "recur_lstm")))
+    states = [matrix, *vectors] if state else [None] * (1 + len(vectors))
+    if name == "recur_net":
         arguments = [first, random(H, d, 3 * d + 1) / d**0.5, pads, *states, 30.0, 1e-6]
     else:
-        arguments = [first, random(B, L, H, d).softmax(-1), random(B, L, H, d), torch.rand(B, L, H), pads, *states]
-    cotangents = [random(B, L, H, d), *([random(B, H, d, d), random(B, H, d)] if state else [None, None])]
-    return arguments, cotangents
+        k, v, beta = random(B, L, heads, d).softmax(-1), random(B, L, heads, d), torch.rand(B, L, heads)
+        arguments = [first, k, v, beta, pads, *states]
+    return arguments, [random(B, L, H, d), *(None if x is None else torch.randn_like(x) for x in states)]
 
 
 def double(given: list) -> list:
@@ -57,20 +66,21 @@ def double(given: list) -> list:
 
 
 @pytest.mark.parametrize("schedule", [0, 1])
-@pytest.mark.parametrize("net", [False, True], ids=["recur", "recur_net"])
-@pytest.mark.parametrize("d, mask, state", [(1, False, True), (8, True, False), (20, True, True), (40, False, False),
-                                            (64, True, True), (100, True, True), (128, False, True)])  # fmt: skip
-def test_values_and_gradients(d, mask, state, net, schedule):
+@pytest.mark.parametrize("name", ["recur", "recur_net", "recur_lstm"])
+@pytest.mark.parametrize("d, mask, state", [(1, False, True), (3, True, True), (8, True, False), (16, True, True),
+                                            (20, True, True), (40, False, False), (64, True, True), (100, True, True),
+                                            (128, False, True)])  # fmt: skip
+def test_values_and_gradients(d, mask, state, name, schedule):
     """Widths at and beyond whole warps; with masks, initial states and gradients of the last state, and without."""
-    arguments, cotangents = case(net, d, mask, state)
-    name = "recur_net" if net else "recur"
-    expected = run(torch.ops.fwp, name, double(arguments), double(cotangents), net)
-    found = run(shim_operators, name, arguments, cotangents, net, schedule=schedule)
+    arguments, cotangents = case(name, d, mask, state)
+    expected = run(torch.ops.fwp, name, double(arguments), double(cotangents))
+    found = run(shim_operators, name, arguments, cotangents, schedule=schedule)
     for mine, theirs, limit in zip(found, expected, LIMIT, strict=True):
         assert_near(mine, theirs, limit)
 
 
-def test_wider_matrices_are_refused():
-    arguments, _ = case(False, 129, False, False)
+@pytest.mark.parametrize("name", ["recur", "recur_lstm"])
+def test_wider_matrices_are_refused(name):
+    arguments, _ = case(name, 129, False, False)
     with pytest.raises(RuntimeError, match="d is larger than the registers of a block have room for"):
-        shim_operators.recur(*arguments)
+        getattr(shim_operators, name)(*arguments)

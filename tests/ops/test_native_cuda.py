@@ -63,6 +63,18 @@ def test_recurrence_unsupported_reasons(monkeypatch):
     assert native_cuda.recurrence_unsupported_reasons(single) == []
 
 
+def test_a_library_without_the_kernels_of_an_operator():
+    """As the CUDA library before the Delta LSTM, which the CPU library has: the dispatcher knows the operator alone."""
+    definitions = torch.library.Library("fwp", "FRAGMENT")
+    definitions.define("only_defined(Tensor x) -> Tensor")
+    older = ["the CUDA library was built before it had what it lacks: build it again"]
+    native_cuda._has_kernel.cache_clear()
+    assert native_cuda.missing_kernel("only_defined", "what it lacks") == older
+    definitions.impl("only_defined", lambda x: x, "CUDA")
+    native_cuda._has_kernel.cache_clear()
+    assert native_cuda.missing_kernel("only_defined", "what it lacks") == []
+
+
 @pytest.mark.parametrize("device, dtype", [("cpu", torch.float32), ("cuda", torch.bfloat16)])
 def test_half_precision_is_cached_as_it_is_by_the_cuda_kernels_alone(device, dtype):
     with FakeTensorMode():

@@ -14,6 +14,8 @@ namespace fwp::gpu {
 
 constexpr int warp_columns = 8;
 
+FWP_DEVICE float sigmoid(float x) { return 1 / (1 + exponential(-x)); }
+
 FWP_BOTH int recurrent_warps(const RecurrenceCall& c) { return (int(c.d) + warp_columns - 1) / warp_columns; }
 // The most threads of a block with N rows a lane.
 template <int N> constexpr int recurrent_threads = 32 * (32 * N / warp_columns);
@@ -27,11 +29,15 @@ template <int N> struct RecurrentBlock {
   const int64_t b, matrix;  // matrix: where those of this head begin
 
   FWP_DEVICE explicit RecurrentBlock(const RecurrenceCall& call)
-      : c(call), lane(thread_index() % 32), warp(warp_index()), warps(recurrent_warps(call)), d(int(call.d)),
+      : RecurrentBlock(call, warp_index(), recurrent_warps(call)) {}
+  // Of a block with so many warps: as warp number `warp` sees it, which has the columns 8 warp, ...
+  FWP_DEVICE RecurrentBlock(const RecurrenceCall& call, int warp, int warps)
+      : c(call), lane(thread_index() % 32), warp(warp), warps(warps), d(int(call.d)),
         column(warp_columns * warp + lane % warp_columns), head(block_index() % int(call.heads)),
         b(block_index() / int(call.heads)), matrix(int64_t(block_index()) * d * d) {}
 
-  template <class V> FWP_DEVICE V* at(const Rows<V>& x, int64_t t) const {
+  template <class V> FWP_DEVICE V* at(const Rows<V>& x, int64_t t) const { return at(x, t, head); }
+  template <class V> FWP_DEVICE V* at(const Rows<V>& x, int64_t t, int head) const {
     return x.data + b * x.batch + t * x.time + head * x.head;
   }
   FWP_DEVICE bool is_pad(int64_t t) const { return c.key_padding_mask.data && *at(c.key_padding_mask, t); }
@@ -46,18 +52,23 @@ template <int N> struct RecurrentBlock {
     FWP_UNROLL for (int r = 0; r < N; ++r)
       if (lane + 32 * r < d) to[lane + 32 * r] = x[r];
   }
-  FWP_DEVICE void fetch_matrix(Matrix& R, const float* from) const {
+  FWP_DEVICE void fetch_matrix(Matrix& R, const float* from) const { fetch_matrix(R, from, matrix); }
+  FWP_DEVICE void fetch_matrix(Matrix& R, const float* from, int64_t matrix) const {
     FWP_UNROLL for (int r = 0; r < N; ++r)
       FWP_UNROLL for (int e = 0; e < warp_columns; ++e) {
         const int i = lane + 32 * r, j = warp_columns * warp + e;
         R[r][e] = from && i < d && j < d ? from[matrix + i * d + j] : 0.f;
       }
   }
-  FWP_DEVICE void put_matrix(float* to, const Matrix& R) const {
-    FWP_UNROLL for (int r = 0; r < N; ++r)
-      FWP_UNROLL for (int e = 0; e < warp_columns; ++e) {
-        const int i = lane + 32 * r, j = warp_columns * warp + e;
-        if (i < d && j < d) to[matrix + i * d + j] = R[r][e];
+  FWP_DEVICE void put_matrix(float* to, const Matrix& R) const { put_matrix(to, R, matrix); }
+  FWP_DEVICE void put_matrix(float* to, const Matrix& R, int64_t matrix) const {
+    // Places are made anew: those of fetch_matrix would take registers from one end of the kernel to the other.
+    const int first = kept(warp_columns * warp), left = d - first;
+    to += matrix + lane * d + first;
+    FWP_UNROLL for (int r = 0; r < N; ++r, to += 32 * d)
+      if (lane + 32 * r < d) {
+        FWP_UNROLL for (int e = 0; e < warp_columns; ++e)
+          if (e < left) to[e] = R[r][e];
       }
   }
 
@@ -129,16 +140,27 @@ template <int N> struct RecurrentBlock {
     }
     return column_sums(y);
   }
-  // R += u k^T with u = beta (v - R k), which is returned; v and u of this lane's column.
-  FWP_DEVICE float write(Matrix& R, const float (&k)[N], float v, float beta) const {
-    const float own = beta * (v - read(R, k));
+  // R += u k^T; u of this lane's column.
+  FWP_DEVICE void add(Matrix& R, const float (&k)[N], float own) const {
     float u[warp_columns];
     spread(u, own);
     FWP_UNROLL for (int r = 0; r < N; ++r)
       FWP_UNROLL for (int e = 0; e < warp_columns; ++e) R[r][e] += k[r] * u[e];
-    return own;
+  }
+  // R += u k^T with u = beta (v - R k), which is returned; v and u of this lane's column.
+  FWP_DEVICE float write(Matrix& R, const float (&k)[N], float v, float beta) const {
+    const float u = beta * (v - read(R, k));
+    add(R, k, u);
+    return u;
   }
 
+  // This warp's part of R^T g, added to `to`; g of this lane's column.
+  FWP_DEVICE void read_transposed(const Matrix& R, float own, float (&to)[N]) const {
+    float g[warp_columns];
+    spread(g, own);
+    FWP_UNROLL for (int r = 0; r < N; ++r)
+      FWP_UNROLL for (int e = 0; e < warp_columns; ++e) to[r] += R[r][e] * g[e];
+  }
   // Of y = R x: with g the gradient of y, G += g x^T, and this warp's part of dx = R^T g.
   FWP_DEVICE void read_back(const Matrix& R, Matrix& G, const float (&x)[N], const float (&g)[warp_columns], float (&dx)[N]) const {
     FWP_UNROLL for (int r = 0; r < N; ++r) {
@@ -196,12 +218,17 @@ template <int N> struct RecurrentBlock {
     FWP_ROLLED for (int w = 0; w < warps; ++w) total += parts[w];
     return total;
   }
+  // The last position before t that is no pad; below 0: none.
+  FWP_DEVICE int64_t before(int64_t t) const {
+    do --t;
+    while (t >= 0 && is_pad(t));
+    return t;
+  }
   // What was fed into t: read at the last position before it that is no pad, or else of the initial state.
   FWP_DEVICE void fetch_fed(float (&y)[N], int64_t t) const {
-    --t;
-    while (t >= 0 && is_pad(t)) --t;
+    const int64_t last = before(t);
     const float* const initial = c.initial_y ? c.initial_y + int64_t(block_index()) * d : nullptr;
-    fetch(y, t >= 0 ? at(c.found, t) : initial);
+    fetch(y, last >= 0 ? at(c.found, last) : initial);
   }
 };
 

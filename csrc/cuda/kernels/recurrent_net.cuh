@@ -43,7 +43,6 @@ template <int N> struct RecurrentNet : RecurrentBlock<N> {
   FWP_DEVICE void feed(float (&f)[N], const float (&y)[N]) const {
     FWP_UNROLL for (int r = 0; r < N; ++r) f[r] = hyperbolic_tangent(y[r]);
   }
-  static FWP_DEVICE float sigmoid(float x) { return 1 / (1 + exponential(-x)); }
 
   FWP_DEVICE void forward() const {
     float* const fed = reinterpret_cast<float*>(shared_memory(forward_bytes(c)));

@@ -7,6 +7,7 @@
 #include "../kernels/decode.cuh"
 #include "../kernels/fold.cuh"
 #include "../kernels/gradient_walk.cuh"
+#include "../kernels/lstm_gate.cuh"
 #include "../kernels/recurrence.cuh"
 #include "../kernels/recurrent_net.cuh"
 
@@ -71,13 +72,17 @@ template <class P> void print(const char* operands) {
 template <int N> void print_recurrences() {
   RecurrenceCall c{};
   c.d = RecurrentBlock<N>::rows;
-  const auto print = [&](const char* name, int bytes) {
-    std::printf("%s_kernel<%d>\t%d\t%d\n", name, N, 32 * recurrent_warps(c), bytes);
+  const auto print_of = [&](const char* name, int warps, int bytes) {
+    std::printf("%s_kernel<%d>\t%d\t%d\n", name, N, 32 * warps, bytes);
   };
+  const auto print = [&](const char* name, int bytes) { print_of(name, recurrent_warps(c), bytes); };
   print("recur", Recurrence<N>::forward_bytes(c));
   print("recur_backward", Recurrence<N>::backward_bytes(c));
   print("recur_net", RecurrentNet<N>::forward_bytes(c));
   print("recur_net_backward", RecurrentNet<N>::backward_bytes(c));
+  print_of("recur_lstm", lstm_warps<N>(c), Lstm<N>::forward_bytes(c));
+  print_of("recur_lstm_backward", lstm_warps<N>(c), Lstm<N>::backward_bytes(c));
+  print("recur_lstm_gate_backward", LstmGate<N>::backward_bytes(c));
 }
 
 int main() {
