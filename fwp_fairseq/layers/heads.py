@@ -111,9 +111,8 @@ class Heads(nn.Module):
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
-        packed = None if self.fast_net is None else self.fast_net.state_size
-        packed = packed if self.window is None else self.window.state_size(shape[2])
-        if packed is not None:
+        if self.fast_net is not None or self.window is not None:
+            packed = self.window.state_size(shape[2]) if self.fast_net is None else self.fast_net.state_size
             return ops.FastWeights(like.new_zeros(*shape[:2], packed, 1, dtype=kind), None)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
         return ops.FastWeights(like.new_zeros(*shape, self.config.d_written(self.head_dim), dtype=kind), z)
@@ -185,12 +184,8 @@ class Heads(nn.Module):
         return self.out_proj(self.dropout_module(out))
 
     def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
-        if self.config.has_slots:
-            return slot_memory.attend(
-                self.feature_map, q, k, v, key_padding_mask, backend=self.config.backend, **state_options
-            )
-        if self.window is not None:
-            return self._operate_with_window(q, k, v, key_padding_mask, **state_options)
+        if self.config.reads_by_softmax:
+            return self._operate_with_softmax(q, k, v, key_padding_mask, **state_options)
         operator = getattr(ops, f"{self.config.update_rule}_rule")
         return operator(
             q,
@@ -207,22 +202,39 @@ class Heads(nn.Module):
             **state_options,
         )
 
-    def _operate_with_window(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
+    def _operate_with_softmax(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
+        """With slots or a window: by the weights of all pairs where that is cheaper and no state is concerned."""
+        if initial_state is None and not return_state and self._takes_pairs(q, k):
+            weights = self._pair_weights(q, k, key_padding_mask)
+            return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
+        if self.window is not None:
+            return self._operate_with_window(q, k, v, key_padding_mask, initial_state, return_state)
+        return slot_memory.attend(
+            self.feature_map, q, k, v, key_padding_mask, backend=self.config.backend, initial_state=initial_state,
+            return_state=return_state,
+        )  # fmt: skip
+
+    def _operate_with_window(self, q, k, v, key_padding_mask, initial_state, return_state):
         def write_far(q, k, v, key_padding_mask, state):
             return ops.sum_rule(
                 *self._mapped_both(q, k), v, feature_map=self.operator_map, key_padding_mask=key_padding_mask,
                 normalize_output=False, initial_state=state, return_state=return_state, backend=self.config.backend,
             )  # fmt: skip
 
-        if initial_state is None and not return_state and self.window.takes_pairs(q, self.config.backend):
-            weights = self._window_weights(q, k, key_padding_mask)
-            return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
         held = None if initial_state is None else self.window.unpacked(initial_state, self.feature_map.d_dot)
         out, held = self.window.advance(write_far, q, k, v, key_padding_mask, held)
         return out, self.window.packed(held, self.feature_map.d_dot) if return_state else None
 
-    def _window_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """What each query reads of each position, in shares of 1: (B, H, L, L)."""
+    def _takes_pairs(self, q: Tensor, k: Tensor) -> bool:
+        """Whether a backend that may choose how it computes takes :meth:`_pair_weights`."""
+        if self.config.backend not in ("auto", "chunked"):
+            return False
+        return slot_memory.takes_pairs(self.feature_map, q, k) if self.window is None else self.window.takes_pairs(q)
+
+    def _pair_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """What each query reads of each position with slots or a window, in shares of 1: (B, H, T, S)."""
+        if self.window is None:
+            return slot_memory.pair_weights(self.feature_map, q, k, key_padding_mask)
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in self._mapped_both(q, k))
             return self.window.weights(q, k, phi_q @ phi_k.mT, key_padding_mask)
@@ -274,11 +286,8 @@ class Heads(nn.Module):
 
         These are the products phi(q).phi(k), divided by their sum over the sources, or what slots give.
         """
-        if self.config.has_slots:
-            weights = slot_memory.pair_weights(self.feature_map, q, k, key_padding_mask).transpose(0, 1)
-            return weights if per_head else weights.mean(0)
-        if self.window is not None:
-            weights = self._window_weights(q, k, key_padding_mask).transpose(0, 1)
+        if self.config.reads_by_softmax:
+            weights = self._pair_weights(q, k, key_padding_mask).transpose(0, 1)
             return weights if per_head else weights.mean(0)
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))

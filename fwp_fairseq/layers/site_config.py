@@ -80,6 +80,11 @@ class SiteConfig(NamedTuple):
         return self.fast_net != "linear" or self.recurrent != "none"
 
     @property
+    def _net_option(self) -> tuple[str, str]:
+        """The option that chooses a fast net or feedback, and its value without one."""
+        return ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+
+    @property
     def has_slots(self) -> bool:
         """Whether keys and values go into slots, which a softmax reads (:mod:`.slot_memory`)."""
         return self.feature_map == Slots.name
@@ -151,7 +156,7 @@ class SiteConfig(NamedTuple):
             )
             return Contradiction(("feature_map",), why, "another map")
         if self.has_fast_net:
-            option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+            option, usual = self._net_option
             return Contradiction(
                 (option, "feature_map"), "slots are read through a softmax, and by no other net", usual
             )
@@ -173,7 +178,7 @@ class SiteConfig(NamedTuple):
             why = "the window is of the latest positions, which only the decoder's self-attention has"
             return Contradiction(("window",), why, "nothing: the decoder has an option of its own")
         if self.has_fast_net:
-            option = "fast_net" if self.fast_net != "linear" else "recurrent"
+            option, _ = self._net_option
             return Contradiction(("window", option), "this net is read at every position", "nothing")
         if self.update_rule != "sum":
             why = "what is read in the window and before it is added up"
@@ -184,7 +189,7 @@ class SiteConfig(NamedTuple):
         return None
 
     def _fast_net_contradiction(self, causal: bool) -> Contradiction | None:
-        option, usual = ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
+        option, usual = self._net_option
         if self.fast_net_depth is not None and self.fast_net != "mlp":
             return Contradiction(
                 ("fast_net_depth", "fast_net"), "only the net mlp has blocks", "nothing, or the net mlp"

@@ -81,9 +81,6 @@ def attend(
         ``(out, state)``, out (B, T, H, d_key) in the type of v; the state if it is wanted, else None.
     """
     with torch.autocast(q.device.type, enabled=False):
-        if initial_state is None and not return_state and _pairs_are_cheaper(phi, q, k, backend):
-            weights_of = pair_weights(phi, q, k, key_padding_mask)
-            return (weights_of @ v.transpose(1, 2).to(weights_of.dtype)).transpose(1, 2).to(v.dtype), None
         if k.shape[1] or initial_state is None:
             initial_state = _write(phi, k, v, key_padding_mask, initial_state, backend)
         state = ops.FastWeights(*initial_state)
@@ -91,10 +88,10 @@ def attend(
     return out.to(v.dtype), state if return_state else None
 
 
-def _pairs_are_cheaper(phi: Slots, q: Tensor, k: Tensor, backend: str) -> bool:
-    """Whether the weights of all pairs of positions cost fewer products than writing and reading slots."""
+def takes_pairs(phi: Slots, q: Tensor, k: Tensor) -> bool:
+    """Whether :func:`pair_weights` cost fewer products than writing and reading slots."""
     queries, sources, m, d_key = q.shape[1], k.shape[1], phi.d_dot, q.shape[-1]
-    return backend in ("auto", "chunked") and queries * sources * (m + d_key) < (queries + sources) * m * d_key
+    return queries * sources * (m + d_key) < (queries + sources) * m * d_key
 
 
 @dataclass

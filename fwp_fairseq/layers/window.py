@@ -98,10 +98,9 @@ class Window(nn.Module):
             kv = torch.cat([held.recent.kv.to(now.dtype), now], 2)
             absent = held.recent.absent
             if absent is not None or key_padding_mask is not None:
-                absent = kv.new_zeros(len(kv), before, dtype=torch.bool) if absent is None else absent
-                pads = key_padding_mask
+                masks = ((absent, before), (key_padding_mask, length))
                 absent = torch.cat(
-                    [absent, kv.new_zeros(len(kv), length, dtype=torch.bool) if pads is None else pads], 1
+                    [kv.new_zeros(len(kv), n, dtype=torch.bool) if mask is None else mask for mask, n in masks], 1
                 )
             # Of the query at t position before + t - w has left the window; in the first calls there is none.
             sums, leaving = None, max(before + length - self.size, 0)
@@ -121,9 +120,9 @@ class Window(nn.Module):
         return out.to(v.dtype), Held(recent, far)
 
     @staticmethod
-    def takes_pairs(q: Tensor, backend: str) -> bool:
+    def takes_pairs(q: Tensor) -> bool:
         """Whether the weights of all pairs of positions of q (B, L, H, d_key) are cheaper than :meth:`advance`."""
-        return backend in ("auto", "chunked") and q.shape[1] <= _ALL_PAIRS
+        return q.shape[1] <= _ALL_PAIRS
 
     def weights(self, q: Tensor, k: Tensor, gram: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """How much of each position's value every query reads, (B, H, L, L); they sum to 1.
