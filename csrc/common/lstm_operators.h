@@ -6,6 +6,7 @@
 
 #include "lstm_call.h"
 #include "lstm_inputs.h"
+#include "recurrence_operators.h"
 
 namespace fwp {
 
@@ -22,12 +23,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm(
   const LstmResults found(op, in, R);
   const Tensor z = with_contiguous_rows(given_z);
   in.make_contiguous();
-  if (in.batch() && in.heads())
-    Device::run(op, LstmKernel::forward, in.x, [&](auto& call) {
-      in.describe(call);
-      point(call.z, z);
-      found.describe(call);
-    });
+  run_recurrence<Device>(op, LstmKernel::forward, in, [&](auto& call) {
+    in.describe(call);
+    point(call.z, z);
+    found.describe(call);
+  });
   return {found.out, found.last, found.h, found.c, found.cells, found.gates, found.written};
 }
 
@@ -44,11 +44,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm_ba
   LstmInputs in(op, k, v, beta, key_padding_mask, h, c);
   const LstmGradients back(op, in, grad_out, grad_R, grad_h, grad_c, found, cells, gates, last_R, written);
   in.make_contiguous();
-  if (in.batch() && in.heads())
-    Device::run(op, LstmKernel::backward, in.x, [&](auto& call) {
-      in.describe(call);
-      back.describe(call);
-    });
+  run_recurrence<Device>(op, LstmKernel::backward, in, [&](auto& call) {
+    in.describe(call);
+    back.describe(call);
+  });
   return {back.z, back.k, back.v, back.beta, back.initial, back.initial_h, back.initial_c};
 }
 

@@ -15,8 +15,8 @@
 
 namespace fwp {
 
-template <class Device, class Describe>
-void run_recurrence(const char* op, RecurrenceKernel kernel, const RecurrentInputs& in, const Describe& describe) {
+template <class Device, class Kernel, class Describe>
+void run_recurrence(const char* op, Kernel kernel, const RecurrentInputs& in, const Describe& describe) {
   if (in.batch() == 0 || in.heads() == 0) return;  // then d may be of any size, also one that no kernel has room for
   Device::run(op, kernel, in.x, describe);
 }

@@ -1,6 +1,7 @@
-// What the CPU's operators share: a Device of common/operators.h, and a thread's scratch.
+// What the CPU's operators share: a Device of common/operators.h, a thread's scratch, and a task for each head.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>
@@ -31,6 +32,14 @@ template <class T> T* scratch(std::size_t count) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
   return reinterpret_cast<T*>((address + alignment - 1) / alignment * alignment);
+}
+
+// Calls head(c, batch row, head, scratch of `size` numbers) for every head of every batch row.
+template <class T, class C, class Head> void for_each_head(const C& c, std::size_t size, Head head) {
+  at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
+    T* own = scratch<T>(size);
+    for (int64_t i = first; i < last; ++i) head(c, i / c.heads, i % c.heads, own);
+  });
 }
 
 }  // namespace fwp

@@ -2,7 +2,6 @@
 #include "../common/lstm_operators.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include "capability.h"
@@ -21,11 +20,7 @@ struct Lstms : Cpu {
       LstmCall<scalar_t> c{};
       describe(c);
       const auto head = kernel == LstmKernel::forward ? kernels.lstm_forward : kernels.lstm_backward;
-      const std::size_t size = kernels.lstm_scratch(c);
-      at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
-        scalar_t* own = scratch<scalar_t>(size);
-        for (int64_t i = first; i < last; ++i) head(c, i / c.heads, i % c.heads, own);
-      });
+      for_each_head<scalar_t>(c, kernels.lstm_scratch(c), head);
     });
   }
 };

@@ -18,14 +18,6 @@ template <class T, class In, class Out> Call<T, In> call_of(const Inputs& in, co
   return c;
 }
 
-template <class T>
-void run(const Call<T>& c, std::size_t scratch_size, void (*head)(const Call<T>&, std::ptrdiff_t, std::ptrdiff_t, T*)) {
-  at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
-    T* own = scratch<T>(scratch_size);
-    for (int64_t i = first; i < last; ++i) head(c, i / c.heads, i % c.heads, own);
-  });
-}
-
 // Returns whether the bfloat16 kernels serve the call; then they have run.
 bool run_bf16(const Call<float, Bf16>& c) {
   const KernelsBf16* kernels = chosen_bf16_kernels();
@@ -55,7 +47,7 @@ struct Operators : Cpu {
     AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights", [&] {
       const auto c = call_of<scalar_t, scalar_t>(in, results);
       const auto& kernels = chosen_kernels<scalar_t>();
-      run(c, kernels.forward_scratch(c), kernels.forward);
+      for_each_head<scalar_t>(c, kernels.forward_scratch(c), kernels.forward);
     });
   }
 
@@ -74,7 +66,7 @@ struct Operators : Cpu {
     AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights_backward", [&] {
       const auto c = call_of<scalar_t, scalar_t>(in, found);
       const auto& kernels = chosen_kernels<scalar_t>();
-      run(c, kernels.backward_scratch(c), kernels.backward);
+      for_each_head<scalar_t>(c, kernels.backward_scratch(c), kernels.backward);
     });
   }
 };

@@ -2,7 +2,6 @@
 #include "../common/recurrence_operators.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include "capability.h"
@@ -30,12 +29,7 @@ struct Recurrences : Cpu {
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "fwp::recur", [&] {
       RecurrenceCall<scalar_t> c{};
       describe(c);
-      const auto head = choose<scalar_t>(kernel);
-      const std::size_t size = chosen_recurrence_kernels<scalar_t>().scratch(c);
-      at::parallel_for(0, c.batch * c.heads, 1, [&](int64_t first, int64_t last) {
-        scalar_t* own = scratch<scalar_t>(size);
-        for (int64_t i = first; i < last; ++i) head(c, i / c.heads, i % c.heads, own);
-      });
+      for_each_head<scalar_t>(c, chosen_recurrence_kernels<scalar_t>().scratch(c), choose<scalar_t>(kernel));
     });
   }
 };
