@@ -14,32 +14,37 @@ count as much as they do in softmax attention (as in Bolya et al. 2023, "Token M
 every position has a slot for itself, y is what softmax attention computes. In other words, the fast net has two layers,
 of which the first is followed by a softmax.
 
-Cost per position and head: 2 m d_key multiplications for a write, and as many for a read. A state holds
-m (2 d_key + 1) numbers per head, however long the source.
+Cost per position and head: 2 m d_key multiplications for a write, and as many for a read; a source of n < m positions
+uses n slots. A state holds m (2 d_key + 1) numbers per head, however long the source.
 """
 
 import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
+from ..feature_maps.identity import Identity
 from ..feature_maps.slots import Slots
 
-# Keeps the logarithm of an empty slot finite, and so far below all others that nothing is read from it.
+# Slots that hold less count as this much, so that their means are finite.
 _SMALLEST = 1e-20
 
 
 def _write(
     phi: Slots, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, state: ops.FastWeights | None, backend: str
 ) -> ops.FastWeights:
+    """W and z of the slots that the source uses, or of all m slots if there is a state to write on top of."""
     shares = phi.shares(k, key_padding_mask)
+    if state is not None:
+        shares = F.pad(shares, (0, phi.d_dot - shares.shape[-1]))
     _, written = ops.sum_rule(
         shares[:, :0],
         shares,
         torch.cat([k, v], -1),
-        feature_map=phi.rest(),
+        feature_map=Identity(shares.shape[-1]),
         causal=False,
         key_padding_mask=key_padding_mask,
         normalize_output=True,
@@ -50,12 +55,18 @@ def _write(
     return written
 
 
+def _held(z: Tensor) -> tuple[Tensor, Tensor]:
+    """What sums over positions are divided by, to be means, and log z; nothing is read from a slot that holds 0."""
+    held = z.clamp(min=_SMALLEST)
+    return held, torch.where(z > 0, held.log(), torch.finfo(z.dtype).min / 4)
+
+
 def _read(q: Tensor, W: Tensor, z: Tensor) -> Tensor:
     """What queries (B, T, H, d_key) read: (B, T, H, d_key)."""
-    held = z.clamp(min=_SMALLEST).unsqueeze(-1)
-    keys, values = (W / held).split(q.shape[-1], -1)
+    held, logarithm = _held(z)
+    keys, values = (W / held.unsqueeze(-1)).split(q.shape[-1], -1)
     q = q.transpose(1, 2).to(W.dtype) / math.sqrt(q.shape[-1])
-    return ((q @ keys.mT + held.mT.log()).softmax(-1) @ values).transpose(1, 2)
+    return ((q @ keys.mT + logarithm.unsqueeze(-2)).softmax(-1) @ values).transpose(1, 2)
 
 
 def attend(
@@ -83,15 +94,19 @@ def attend(
     with torch.autocast(q.device.type, enabled=False):
         if k.shape[1] or initial_state is None:
             initial_state = _write(phi, k, v, key_padding_mask, initial_state, backend)
-        state = ops.FastWeights(*initial_state)
-        out = _read(q, *state)
-    return out.to(v.dtype), state if return_state else None
+        W, z = initial_state
+        out = _read(q, W, z)
+        if not return_state:
+            return out.to(v.dtype), None
+        unused = phi.d_dot - z.shape[-1]
+        return out.to(v.dtype), ops.FastWeights(F.pad(W, (0, 0, 0, unused)), F.pad(z, (0, unused)))
 
 
 def takes_pairs(phi: Slots, q: Tensor, k: Tensor) -> bool:
     """Whether :func:`pair_weights` cost fewer products than writing and reading slots."""
-    queries, sources, m, d_key = q.shape[1], k.shape[1], phi.d_dot, q.shape[-1]
-    return queries * sources * (m + d_key) < (queries + sources) * m * d_key
+    queries, sources, d_key = q.shape[1], k.shape[1], q.shape[-1]
+    used = min(phi.d_dot, sources)
+    return queries * sources * (used + d_key) <= (queries + sources) * used * d_key
 
 
 @dataclass
@@ -99,9 +114,9 @@ class Cache:
     """The slots of N sources, from which R rows (hypotheses) read.
 
     Attributes:
-        keys: (N, H, d_key, m), the means K_s over sqrt(d_key).
-        held: (N, H, 1, m), log z_s.
-        values: (N, H, m, d_key), the means V_s.
+        keys: (N, H, d_key, s), the means K_s over sqrt(d_key) of the s slots that the longest source uses.
+        held: (N, H, 1, s), log z_s.
+        values: (N, H, s, d_key), the means V_s.
         rows: (R,), the number of the source that each row reads; fastest if those of a source are next to each other.
         sources: (N,), the numbers of the sources.
         places: (R,), where the source of each row is among them.
@@ -142,11 +157,11 @@ class Decoding:
     def write(self, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None, rows: Tensor) -> Cache:
         """Writes whole sources k, v (N, S, H, d_key); row r will read source ``rows[r]`` (R,)."""
         W, z = _write(self.feature_map, k, v, key_padding_mask, None, self.backend)
-        held = z.clamp(min=_SMALLEST)
+        held, logarithm = _held(z)
         means = W / held.unsqueeze(-1)
         d_key = k.shape[-1]
         keys = (means[..., :d_key] / math.sqrt(d_key)).mT.contiguous()
-        return Cache(keys, held.log().unsqueeze(-2), means[..., d_key:].contiguous(), rows)
+        return Cache(keys, logarithm.unsqueeze(-2), means[..., d_key:].contiguous(), rows)
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
         """Reads with q (R, T, H, d_key); returns (R, T, H, d_key) in q's type.
@@ -168,7 +183,7 @@ def pair_weights(phi: Slots, q: Tensor, k: Tensor, key_padding_mask: Tensor | No
         shares = phi.shares(k, key_padding_mask).transpose(1, 2)
         if key_padding_mask is not None:
             shares = shares.masked_fill(key_padding_mask[:, None, :, None], 0)
-        held = shares.sum(2, keepdim=True).clamp(min=_SMALLEST)
-        means = shares / held  # (B, H, S, m), the weights with which a slot's means are made of the positions
+        held, logarithm = _held(shares.sum(2, keepdim=True))
+        means = shares / held  # (B, H, S, slots), the weights with which a slot's means are made of the positions
         q, k = (x.transpose(1, 2).to(shares.dtype) for x in (q, k))
-        return (q / math.sqrt(q.shape[-1]) @ k.mT @ means + held.log()).softmax(-1) @ means.mT
+        return (q / math.sqrt(q.shape[-1]) @ k.mT @ means + logarithm).softmax(-1) @ means.mT

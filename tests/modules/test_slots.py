@@ -1,5 +1,6 @@
 """Slots in attention: the function against loops in float64, gradients, decoding, padding, and what is refused."""
 
+import copy
 import math
 
 import numpy as np
@@ -40,20 +41,21 @@ def expected(module, query, key, mask):
     weights, out = np.zeros((HEADS, B, T, S)), np.zeros((T, B, HEADS, D_KEY))
     for h, b in np.ndindex(HEADS, B):
         tokens = [j for j in range(S) if not mask[b, j]]
+        slots = range(min(phi.d_dot, len(tokens)))
         W, c = phi.weight[h].numpy(), float(phi.sharpness[h])
         shares = {}
         for position, j in enumerate(tokens):
             own = position if len(tokens) <= phi.d_dot else position * phi.d_dot // len(tokens)
-            shares[j] = naive._softmax([float(np.dot(W[s], k[j, b, h])) + c * (s == own) for s in range(phi.d_dot)])
-        held = [sum(shares[j][s] for j in tokens) for s in range(phi.d_dot)]
-        means = [sum(shares[j][s] * k[j, b, h] for j in tokens) / held[s] for s in range(phi.d_dot)]
+            shares[j] = naive._softmax([float(np.dot(W[s], k[j, b, h])) + c * (s == own) for s in slots])
+        held = [sum(shares[j][s] for j in tokens) for s in slots]
+        means = [sum(shares[j][s] * k[j, b, h] for j in tokens) / held[s] for s in slots]
         for t in range(T):
             scores = [
                 np.dot(q[t, b, h], mean) / math.sqrt(D_KEY) + math.log(n) for mean, n in zip(means, held, strict=True)
             ]
             a = naive._softmax([float(score) for score in scores])
             for j in tokens:
-                weights[h, b, t, j] = sum(a[s] * shares[j][s] / held[s] for s in range(phi.d_dot))
+                weights[h, b, t, j] = sum(a[s] * shares[j][s] / held[s] for s in slots)
                 out[t, b, h] += weights[h, b, t, j] * v[j, b, h]
     return module.out_proj(torch.from_numpy(out).flatten(2)), torch.from_numpy(weights)
 
@@ -161,11 +163,10 @@ def test_layer_outside_of_fairseq():
 @pytest.mark.parametrize("site", SITES)
 @torch.no_grad()
 def test_half_precision(site, dtype):
-    wide, (query, key, mask) = build(site, "slots", d_dot=4), inputs(site)
-    wanted, _ = call(wide, query, key, mask)
-    narrow = build(site, "slots", d_dot=4)
-    narrow.load_state_dict(wide.state_dict())
-    out, _ = call(narrow.to(dtype), query.to(dtype), key.to(dtype), mask)
+    narrow, (query, key, mask) = build(site, "slots", d_dot=4).to(dtype), inputs(site)
+    query, key = query.to(dtype), key.to(dtype)
+    out, _ = call(narrow, query, key, mask)
+    wanted, _ = call(copy.deepcopy(narrow).double(), query.double(), key.double(), mask)
     assert out.dtype == dtype
     assert_close(out.double(), wanted, str(dtype).removeprefix("torch."))
 
