@@ -58,6 +58,25 @@ TORCH_LIBRARY(fwp, m) {
       "Tensor gates, Tensor last_R, Tensor written, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? h, "
       "Tensor? c) -> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_h, "
       "Tensor grad_c)");
+  // The latest positions of causal attention and sums of earlier ones, see fwp_fairseq/ops/window.py. With places, k and v
+  // are storage (P, 1, H, d), of which row r reads places[r]. The backward returns the gradients of the tensors in this order.
+  m.def(
+      "read_window(Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, Tensor? key_padding_mask, "
+      "Tensor? places, SymInt size) -> Tensor");
+  m.def(
+      "read_window_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, "
+      "Tensor? key_padding_mask, SymInt size) "
+      "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sums, Tensor grad_u, Tensor grad_bias)");
+  // Attention through slots, see fwp_fairseq/ops/slots.py. The backward returns the gradients of the tensors in this order.
+  m.def(
+      "read_slots(Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, Tensor? key_padding_mask) -> Tensor");
+  m.def(
+      "read_slots_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, "
+      "Tensor? key_padding_mask) "
+      "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_weight, Tensor grad_sharpness)");
+  // [softmax(y), softmax(-y)] of the last dimension, see fwp_fairseq/feature_maps/softmax_pair.py.
+  m.def("softmax_pair(Tensor y) -> Tensor");
+  m.def("softmax_pair_backward(Tensor grad_f, Tensor f) -> Tensor");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -16,14 +16,20 @@
 
 namespace fwp {
 
-#define FWP_DECLARE(name)                                         \
-  namespace name {                                                \
-  const Kernels<float>& kernels_of(float);                        \
-  const Kernels<double>& kernels_of(double);                      \
-  const DecodeKernels<float>& decode_kernels_of(float);           \
-  const DecodeKernels<double>& decode_kernels_of(double);         \
-  const RecurrenceKernels<float>& recurrence_kernels_of(float);   \
-  const RecurrenceKernels<double>& recurrence_kernels_of(double); \
+#define FWP_DECLARE(name)                                            \
+  namespace name {                                                   \
+  const Kernels<float>& kernels_of(float);                           \
+  const Kernels<double>& kernels_of(double);                         \
+  const DecodeKernels<float>& decode_kernels_of(float);              \
+  const DecodeKernels<double>& decode_kernels_of(double);            \
+  const RecurrenceKernels<float>& recurrence_kernels_of(float);      \
+  const RecurrenceKernels<double>& recurrence_kernels_of(double);    \
+  const WindowKernels<float>& window_kernels_of(float);              \
+  const WindowKernels<double>& window_kernels_of(double);            \
+  const SlotsKernels<float>& slots_kernels_of(float);                \
+  const SlotsKernels<double>& slots_kernels_of(double);              \
+  const SoftmaxPairKernels<float>& softmax_pair_kernels_of(float);   \
+  const SoftmaxPairKernels<double>& softmax_pair_kernels_of(double); \
   }
 FWP_DECLARE(capability_default)
 #if defined(__x86_64__)
@@ -101,6 +107,9 @@ void choose_capability(const std::string& name) { chosen() = named(name, "the in
 template <class T> const Kernels<T>& chosen_kernels() { FWP_CHOOSE(kernels_of) }
 template <class T> const DecodeKernels<T>& chosen_decode_kernels() { FWP_CHOOSE(decode_kernels_of) }
 template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels() { FWP_CHOOSE(recurrence_kernels_of) }
+template <class T> const WindowKernels<T>& chosen_window_kernels() { FWP_CHOOSE(window_kernels_of) }
+template <class T> const SlotsKernels<T>& chosen_slots_kernels() { FWP_CHOOSE(slots_kernels_of) }
+template <class T> const SoftmaxPairKernels<T>& chosen_softmax_pair_kernels() { FWP_CHOOSE(softmax_pair_kernels_of) }
 #undef FWP_CHOOSE
 template const Kernels<float>& chosen_kernels<float>();
 template const Kernels<double>& chosen_kernels<double>();
@@ -108,6 +117,12 @@ template const DecodeKernels<float>& chosen_decode_kernels<float>();
 template const DecodeKernels<double>& chosen_decode_kernels<double>();
 template const RecurrenceKernels<float>& chosen_recurrence_kernels<float>();
 template const RecurrenceKernels<double>& chosen_recurrence_kernels<double>();
+template const WindowKernels<float>& chosen_window_kernels<float>();
+template const WindowKernels<double>& chosen_window_kernels<double>();
+template const SlotsKernels<float>& chosen_slots_kernels<float>();
+template const SlotsKernels<double>& chosen_slots_kernels<double>();
+template const SoftmaxPairKernels<float>& chosen_softmax_pair_kernels<float>();
+template const SoftmaxPairKernels<double>& chosen_softmax_pair_kernels<double>();
 
 const KernelsBf16* chosen_bf16_kernels() {
 #if FWP_HAS_AMX_BF16

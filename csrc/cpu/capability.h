@@ -5,6 +5,9 @@
 
 #include "decode_call.h"
 #include "recurrence_call.h"
+#include "slots_call.h"
+#include "softmax_pair_call.h"
+#include "window_call.h"
 
 // Whether the compiler knows AMX and the system is Linux, which is asked for permission to use it.
 #if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
@@ -20,6 +23,9 @@ void choose_capability(const std::string& name);  // for the calls that follow; 
 template <class T> const Kernels<T>& chosen_kernels();
 template <class T> const DecodeKernels<T>& chosen_decode_kernels();
 template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels();
+template <class T> const WindowKernels<T>& chosen_window_kernels();
+template <class T> const SlotsKernels<T>& chosen_slots_kernels();
+template <class T> const SoftmaxPairKernels<T>& chosen_softmax_pair_kernels();
 const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

@@ -8,6 +8,9 @@
 
 #include "decode_call.h"
 #include "recurrence_call.h"
+#include "slots_call.h"
+#include "softmax_pair_call.h"
+#include "window_call.h"
 
 #define FWP_PRAGMA(text) _Pragma(#text)
 #if defined(FWP_TARGET) && defined(__clang__)
@@ -44,6 +47,10 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "kernels.h"
 #ifndef FWP_BF16
 #include "decode.h"
+#include "rows.h"
+#include "window.h"
+#include "slots.h"
+#include "softmax_pair.h"
 #else
 #include "tiles_bf16.h"
 #include "side_bf16.h"
@@ -67,6 +74,12 @@ const Kernels<float>& kernels_of(float) { return kernels<float>; }
 const Kernels<double>& kernels_of(double) { return kernels<double>; }
 const DecodeKernels<float>& decode_kernels_of(float) { return decode_kernels<float>; }
 const DecodeKernels<double>& decode_kernels_of(double) { return decode_kernels<double>; }
+const WindowKernels<float>& window_kernels_of(float) { return window_kernels<float>; }
+const WindowKernels<double>& window_kernels_of(double) { return window_kernels<double>; }
+const SlotsKernels<float>& slots_kernels_of(float) { return slots_kernels<float>; }
+const SlotsKernels<double>& slots_kernels_of(double) { return slots_kernels<double>; }
+const SoftmaxPairKernels<float>& softmax_pair_kernels_of(float) { return softmax_pair_kernels<float>; }
+const SoftmaxPairKernels<double>& softmax_pair_kernels_of(double) { return softmax_pair_kernels<double>; }
 #endif
 
 }  // namespace FWP_NAMESPACE

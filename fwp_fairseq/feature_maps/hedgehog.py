@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from .feature_map import FeatureMap, widened
 from .identity import Identity
 from .learned import LearnedMap
+from .softmax_pair import softmax_pair
 
 
 class Hedgehog(LearnedMap):
@@ -38,8 +39,7 @@ class Hedgehog(LearnedMap):
         return torch.cat(blocks)
 
     def prepare(self, x: Tensor) -> Tensor:
-        y = widened(self.project(x))
-        return torch.cat([y.softmax(-1), (-y).softmax(-1)], dim=-1)
+        return softmax_pair(widened(self.project(x)))
 
     def make_rest(self) -> FeatureMap:
         return Identity(self.d_dot)

@@ -83,7 +83,7 @@ class Heads(nn.Module):
             self.fast_net = FAST_NETS[config.fast_net](
                 config, embed_dim, num_heads, self.head_dim, self.feature_map.d_dot, self.gain
             )
-        self.window = None if config.window is None else Window(config.window, num_heads, self.head_dim)
+        self.window = None if config.window is None else Window(config.window, num_heads, self.head_dim, config.backend)
         self.dropout_module = dropout
         self.reset_parameters()
 
@@ -229,7 +229,9 @@ class Heads(nn.Module):
         """Whether a backend that may choose how it computes takes :meth:`_pair_weights`."""
         if self.config.backend not in ("auto", "chunked"):
             return False
-        return slot_memory.takes_pairs(self.feature_map, q, k) if self.window is None else self.window.takes_pairs(q)
+        if self.window is not None:
+            return self.window.takes_pairs(q)
+        return slot_memory.takes_pairs(self.feature_map, q, k, self.config.backend)
 
     def _pair_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """What each query reads of each position with slots or a window, in shares of 1: (B, H, T, S)."""

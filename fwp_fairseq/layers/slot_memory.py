@@ -28,6 +28,8 @@ from torch import Tensor
 from .. import ops
 from ..feature_maps.identity import Identity
 from ..feature_maps.slots import Slots
+from ..ops import slots
+from ..ops.call import state_type
 
 # Slots that hold less count as this much, so that their means are finite.
 _SMALLEST = 1e-20
@@ -92,6 +94,10 @@ def attend(
         ``(out, state)``, out (B, T, H, d_key) in the type of v; the state if it is wanted, else None.
     """
     with torch.autocast(q.device.type, enabled=False):
+        if initial_state is None and not return_state and _is_compiled(q, backend):
+            kind = state_type(q.dtype)
+            given = (x.to(kind) for x in (q, k, v, phi.weight, phi.sharpness))
+            return slots.read_slots(*given, key_padding_mask).to(v.dtype), None
         if k.shape[1] or initial_state is None:
             initial_state = _write(phi, k, v, key_padding_mask, initial_state, backend)
         W, z = initial_state
@@ -102,8 +108,14 @@ def attend(
         return out.to(v.dtype), ops.FastWeights(F.pad(W, (0, 0, 0, unused)), F.pad(z, (0, unused)))
 
 
-def takes_pairs(phi: Slots, q: Tensor, k: Tensor) -> bool:
-    """Whether :func:`pair_weights` cost fewer products than writing and reading slots."""
+def _is_compiled(q: Tensor, backend: str) -> bool:
+    return backend in ("auto", "native") and not slots.compiled_reasons(q.device, state_type(q.dtype))
+
+
+def takes_pairs(phi: Slots, q: Tensor, k: Tensor, backend: str) -> bool:
+    """Whether :func:`pair_weights` are cheaper than :func:`attend`."""
+    if _is_compiled(q, backend):
+        return False
     queries, sources, d_key = q.shape[1], k.shape[1], q.shape[-1]
     used = min(phi.d_dot, sources)
     return queries * sources * (used + d_key) <= (queries + sources) * used * d_key

@@ -8,20 +8,18 @@ before them through features phi, whose products are weighed by a learned gain:
 
 This is the hybrid of Zhang et al. 2025 ("LoLCATs"), whose gain does not depend on the query. The far sums are a matrix
 W and a vector z, as without a window, into which a position is written when it leaves the window.
+:mod:`fwp_fairseq.ops.window` reads both.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import ops
-from ..feature_maps import FeatureMap
-from ..feature_maps.favor import LARGEST_EXPONENT
+from ..ops import window as operator
 from ..ops.call import FastWeights, state_type
 
 # Up to so many positions the weights of all pairs are computed in training, as the operator does without a window.
@@ -32,17 +30,18 @@ class Recent(NamedTuple):
     """The n latest positions, w of them or all that there are.
 
     Attributes:
-        kv: (B, H, n, 2 d_key), their keys and values side by side.
+        k, v: (B, n, H, d_key).
         absent: (B, n), True at those that are not to be read, pads for one; None if all are.
     """
 
-    kv: Tensor
+    k: Tensor
+    v: Tensor
     absent: Tensor | None
 
 
 # (q, k, v, key_padding_mask, far) -> (out, far): applies phi to q and k, and the sum rule without any normalisation;
-# far is what has left the window, in a form of the operator's own, and None before anything has.
-Operator = Callable[[Tensor, Tensor, Tensor, Tensor, Any], tuple[Tensor, Any]]
+# far is what has left the window, in a form of the rule's own, and None before anything has.
+Rule = Callable[[Tensor, Tensor, Tensor, Tensor | None, Any], tuple[Tensor, Any]]
 
 
 class Window(nn.Module):
@@ -54,15 +53,16 @@ class Window(nn.Module):
         size: w, positions in the window, the query's own included.
         heads: number of heads.
         d_key: width of queries, keys and values.
+        backend: of the operator.
 
-    Cost per position and head: 4 w d_key multiplications in addition to those of the fast weights; in training on up to
-    128 positions the products of all pairs instead, with features and without. A state holds
-    w (2 d_key + 1) numbers more per head.
+    Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which positions
+    up to the w-th do not need. A state holds w (2 d_key + 1) numbers more per head.
     """
 
-    def __init__(self, size: int, heads: int, d_key: int):
+    def __init__(self, size: int, heads: int, d_key: int, backend: str = "auto"):
         super().__init__()
         self.size = size
+        self.backend = backend
         self.weight = nn.Parameter(torch.zeros(heads, d_key))
         self.bias = nn.Parameter(torch.zeros(heads))
 
@@ -75,7 +75,7 @@ class Window(nn.Module):
         return d_dot * (d_key + 1) + self.size * (2 * d_key + 1)
 
     def advance(
-        self, operator: Operator, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, held: "Held | None"
+        self, rule: Rule, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, held: "Held | None"
     ) -> tuple[Tensor, "Held"]:
         """Writes and reads at every position.
 
@@ -89,40 +89,35 @@ class Window(nn.Module):
         """
         length = q.shape[1]
         if not length:
-            return v, held or Held(Recent(torch.cat([k, v], -1).transpose(1, 2), None), None)
+            return v, held or Held(Recent(k, v, None), None)
         with torch.autocast(q.device.type, enabled=False):
-            now = torch.cat([k, v.to(k.dtype)], -1).transpose(1, 2)
-            if held is None:
-                held = Held(Recent(now[:, :, :0], None), None)
-            before, far = held.recent.kv.shape[2], held.far
-            kv = torch.cat([held.recent.kv.to(now.dtype), now], 2)
-            absent = held.recent.absent
-            if absent is not None or key_padding_mask is not None:
-                masks = ((absent, before), (key_padding_mask, length))
-                absent = torch.cat(
-                    [kv.new_zeros(len(kv), n, dtype=torch.bool) if mask is None else mask for mask, n in masks], 1
-                )
-            # Of the query at t position before + t - w has left the window; in the first calls there is none.
-            sums, leaving = None, max(before + length - self.size, 0)
-            # With gradients the operator gets nothing to write then, but phi, u and b are part of the graph in every
+            absent, far = key_padding_mask, None
+            if held is not None:
+                (before_k, before_v, before_absent), far = held
+                absent = _joined(before_absent, before_k.shape[1], key_padding_mask, k)
+                k, v = torch.cat([before_k.to(k.dtype), k], 1), torch.cat([before_v.to(v.dtype), v], 1)
+            # Of the query at t the position t - w has left the window; in the first calls there is none.
+            sums, leaving = None, max(k.shape[1] - self.size, 0)
+            # With gradients the rule gets nothing to write then, but phi, u and b are part of the graph in every
             # batch, which distributed training relies on.
             if leaving or torch.is_grad_enabled():
-                old_k, old_v = kv[:, :, :leaving].chunk(2, -1)
-                # A column of ones beside the values, so that the denominator is read with them. The sums have the
-                # values' type; not divided yet, they grow with the text, so half precision has no room for them.
-                ones = F.pad(old_v.to(state_type(v.dtype)), (0, 1), value=1.0)
                 pads = None if absent is None else absent[:, :leaving]
-                written = (old_k.transpose(1, 2), ones.transpose(1, 2), pads)
-                sums, far = operator(q[:, length - leaving :], *written, far)
-                sums = F.pad(sums, (0, 0, 0, 0, length - leaving, 0))
-            out = self._read(q, kv, absent, sums)
-        recent = Recent(kv[:, :, leaving:], None if absent is None else absent[:, leaving:])
+                old_k, old_v = k[:, :leaving], with_ones(v[:, :leaving])
+                sums, far = rule(q[:, length - leaving :], old_k, old_v, pads, far)
+            out = self.read(q, k, v, sums, key_padding_mask=absent)
+        recent = Recent(k[:, leaving:], v[:, leaving:], None if absent is None else absent[:, leaving:])
         return out.to(v.dtype), Held(recent, far)
 
-    @staticmethod
-    def takes_pairs(q: Tensor) -> bool:
+    def read(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
+        """y as :func:`fwp_fairseq.ops.window.read_window` computes it, in float32 or wider."""
+        kind = state_type(q.dtype)
+        given = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
+        return operator.read_window(*given, size=self.size, backend=self.backend, **options)
+
+    def takes_pairs(self, q: Tensor) -> bool:
         """Whether the weights of all pairs of positions of q (B, L, H, d_key) are cheaper than :meth:`advance`."""
-        return q.shape[1] <= _ALL_PAIRS
+        compiled = self.backend == "auto" and not operator.compiled_reasons(q.device, state_type(q.dtype))
+        return q.shape[1] <= _ALL_PAIRS and not compiled
 
     def weights(self, q: Tensor, k: Tensor, gram: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """How much of each position's value every query reads, (B, H, L, L); they sum to 1.
@@ -131,135 +126,63 @@ class Window(nn.Module):
             q, k: (B, L, H, d_key).
             gram: (B, H, L, L), the products of their features.
         """
-        scores = self._scaled(q).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(state_type(k.dtype))
+        kind = state_type(q.dtype)
+        q = q.to(kind)
+        scores = (q / math.sqrt(q.shape[-1])).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(kind)
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
         near, far = hidden.triu(1) | hidden.tril(-self.size), hidden.triu(1 - self.size)
         if key_padding_mask is not None:
             pads = key_padding_mask[:, None, None]
             near, far = near | pads, far | pads
-        e = self._exponentials(scores, near)
-        read = e + self._gain(q).transpose(1, 2) * gram.masked_fill(far, 0)
+        e = operator.exponentials(scores, near)
+        gain = operator.gain(q, self.weight.to(kind), self.bias.to(kind))
+        read = e + gain.transpose(1, 2) * gram.masked_fill(far, 0)
         return read / read.sum(-1, keepdim=True)
-
-    def _read(self, q: Tensor, kv: Tensor, absent: Tensor | None, sums: Tensor | None) -> Tensor:
-        """y of q (B, L, H, d), the last L positions of kv (B, H, n + L, 2 d).
-
-        Queries are taken in blocks, each with the positions that any of its queries reads. ``sums`` are the far ones,
-        (B, L, H, d + 1), None if there are none yet.
-        """
-        length, w = q.shape[1], self.size
-        block = max(min(w, length), 1)
-        span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
-        if length == 1 and missing > 0:  # a step reads what there is
-            span, missing = kv.shape[2], 0
-        queries = F.pad(self._scaled(q).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
-        if missing > 0 and absent is None:
-            absent = torch.zeros(kv.shape[0], kv.shape[2], dtype=torch.bool, device=kv.device)
-        kv = F.pad(kv[:, :, max(-missing, 0) :].to(queries.dtype), (0, 0, max(missing, 0), added))
-        k, v = kv.unfold(2, span, block).chunk(2, 3)  # (B, H, blocks, d, span)
-        hidden = None
-        if absent is not None:
-            hidden = F.pad(absent[:, max(-missing, 0) :], (max(missing, 0), added), value=True)
-            hidden = hidden.unfold(1, span, block)[:, None, :, None]
-        if block > 1:  # query i of a block reads positions i .. i + w - 1 of its span
-            outside = torch.ones(block, span, dtype=torch.bool, device=q.device)
-            outside = outside.triu(w) | outside.tril(-1)
-            hidden = outside if hidden is None else hidden | outside
-        e = self._exponentials(queries @ k, hidden)
-        near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
-        if sums is None:
-            return near / total
-        gain = self._gain(q)
-        return (near + gain * sums[..., :-1]) / (total + gain * sums[..., -1:])
-
-    @staticmethod
-    def _exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
-        """exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-        return (scores - scores.amax(-1, keepdim=True)).exp()
-
-    @staticmethod
-    def _scaled(q: Tensor) -> Tensor:
-        return q.to(state_type(q.dtype)) / math.sqrt(q.shape[-1])
-
-    def _gain(self, q: Tensor) -> Tensor:
-        """g, (B, L, H, 1)."""
-        kind = state_type(q.dtype)
-        logits = torch.einsum("bthd,hd->bth", q.to(kind), self.weight.to(kind)) + self.bias.to(kind)
-        return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
     def packed(self, held: "Held", d_dot: int) -> FastWeights:
         """W (B, H, N, 1), N of :meth:`state_size`, in place of recent positions and the W of all earlier ones."""
-        kv, absent = held.recent
-        batch, heads, count, width = kv.shape
-        kind = state_type(kv.dtype)
-        if held.far is None:
-            W = kv.new_zeros(batch, heads, d_dot * (width // 2 + 1), dtype=kind)
-        else:
-            W = held.far.W.flatten(2)
-        present = kv.new_ones(batch, count, dtype=kind) if absent is None else absent.logical_not().to(kind)
-        near = torch.cat([kv.to(kind), present[:, None, :, None].expand(-1, heads, -1, -1)], -1)
-        near = F.pad(near, (0, 0, self.size - count, 0))
+        k, v, absent = held.recent
+        batch, count, heads, d_key = k.shape
+        kind = state_type(k.dtype)
+        empty = k.new_zeros(batch, heads, d_dot * (d_key + 1), dtype=kind)
+        W = empty if held.far is None else held.far.W.flatten(2)
+        present = k.new_ones(batch, count, dtype=kind) if absent is None else absent.logical_not().to(kind)
+        near = torch.cat([k.to(kind), v.to(kind), present[:, :, None, None].expand(-1, -1, heads, -1)], -1)
+        near = F.pad(near, (0, 0, 0, 0, self.size - count, 0)).transpose(1, 2)
         return FastWeights(torch.cat([W, near.flatten(2)], -1).unsqueeze(-1), None)
 
     def unpacked(self, state: FastWeights, d_dot: int) -> "Held":
         """The parts of what :meth:`packed` made, with features d_dot wide; zeros are the state of nothing written."""
         d_key = self.weight.shape[1]
         W, near = state[0].squeeze(-1).split((d_dot * (d_key + 1), self.size * (2 * d_key + 1)), -1)
-        near = near.unflatten(-1, (self.size, 2 * d_key + 1))
-        recent = Recent(near[..., :-1], near[:, 0, :, -1] == 0)
+        near = near.unflatten(-1, (self.size, 2 * d_key + 1)).transpose(1, 2)
+        recent = Recent(near[..., :d_key], near[..., d_key:-1], near[:, :, 0, -1] == 0)
         return Held(recent, FastWeights(W.unflatten(-1, (d_dot, d_key + 1)), None))
 
 
-@dataclass
-class Held:
+class Held(NamedTuple):
     """What causal attention with a window carries.
 
     Attributes:
         recent: the positions in the window.
-        far: what the operator made of earlier ones; None if there are none.
+        far: what the rule made of earlier ones; None if there are none.
     """
 
     recent: Recent
     far: Any
 
-    def reorder(self, order: Tensor) -> None:
-        """Makes row i the old row order[i]; ``order`` may have any length."""
-        self.recent = Recent(*(None if x is None else x.index_select(0, order) for x in self.recent))
-        if self.far is not None:
-            self.far.reorder(order)
 
+def with_ones(v: Tensor) -> Tensor:
+    """v with a column of ones, so that the denominator is read with the values.
 
-@dataclass(frozen=True)
-class Decoding:
-    """Decodes with a window, lazily before it; has the interface of :class:`ops.Decoding`.
-
-    Attributes:
-        window: the site's.
-        feature_map: phi of keys.
-        query_map: phi of queries.
-        far: decodes what has left the window, with the sum rule and without normalisation.
+    The sums have this type; not divided yet, they grow with the text, so half precision has no room for them.
     """
+    return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
-    window: Window
-    feature_map: FeatureMap
-    query_map: FeatureMap
-    far: ops.Decoding
 
-    def step(self, cache: Held | None, q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None):
-        """Writes the T positions of k, v (R, T, H, d_key), and reads with q after each: out, and the cache."""
-        out, held = self.window.advance(self._far, q, k, v, key_padding_mask, cache)
-        if cache is None:
-            return out, held
-        cache.recent, cache.far = held.recent, held.far
-        return out, cache
-
-    def _far(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor, cache: ops.Cache | None):
-        q, k = self._prepared(q, self.query_map), self._prepared(k, self.feature_map)
-        return self.far.step(cache, q, k, v, key_padding_mask=key_padding_mask)
-
-    def _prepared(self, x: Tensor, phi: FeatureMap) -> Tensor:
-        """Finished features of a map that the kernels do not know, else what its part in the operator takes."""
-        x = x.transpose(1, 2)
-        return (phi(x) if self.far.feature_map is None else phi.prepare(x)).transpose(1, 2)
+def _joined(before: Tensor | None, count: int, after: Tensor | None, x: Tensor) -> Tensor | None:
+    """Two masks, side by side, the first of ``count`` positions and the second of those of x (B, L, ...)."""
+    if before is None and after is None:
+        return None
+    masks = ((before, count), (after, x.shape[1]))
+    return torch.cat([x.new_zeros(len(x), n, dtype=torch.bool) if mask is None else mask for mask, n in masks], 1)

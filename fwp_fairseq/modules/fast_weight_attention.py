@@ -10,7 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
 from .. import ops
-from ..layers import slot_memory, window
+from ..layers import slot_memory, window_decoding
 from ..layers.heads import EPS, Heads
 from ..layers.site_config import SiteConfig
 from . import incremental_state as states
@@ -72,7 +72,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         # A function that computes the output (T, B, C) in place of fast weights; see attention_transfer.py.
         self.substitute: Callable[[FastWeightAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
-    def _make_decoding(self) -> ops.Decoding | slot_memory.Decoding | window.Decoding:
+    def _make_decoding(self) -> ops.Decoding | slot_memory.Decoding | window_decoding.Decoding:
         config, phi = self.config, self.operator_map
         if config.has_slots:
             return slot_memory.Decoding(self.feature_map, config.backend)
@@ -81,7 +81,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         if self.window is None:
             return usual
         far = dataclasses.replace(usual, normalize_output=False)
-        return window.Decoding(self.window, self.feature_map, self.query_map or self.feature_map, far)
+        return window_decoding.Decoding(self.window, self.feature_map, self.query_map or self.feature_map, far)
 
     def forward(
         self,

@@ -11,11 +11,11 @@ import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..layers import slot_memory, window
+from ..layers import slot_memory, window_decoding
 from ..ops import Cache
 
 _KEY = "attn_state"
-Buffer = dict[str, Tensor | Cache | slot_memory.Cache | window.Held]
+Buffer = dict[str, Tensor | Cache | slot_memory.Cache | window_decoding.Cache]
 
 
 def load(module: FairseqIncrementalState, incremental_state: dict | None) -> Buffer:

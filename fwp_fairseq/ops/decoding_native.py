@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from .. import _extension
-from . import native_cuda, transforms
+from .. import _extension, _transforms
+from . import native_cuda
 from .call import state_type
 from .native import OLDER, kernel_of, kernel_options, new_rows, unknown
 
@@ -36,7 +36,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
         return [_STATUS.reasons["cpu"]]
     if OLDER:
         return OLDER
-    reasons, device = transforms.unsupported_reasons(), x.device.type
+    reasons, device = _transforms.unsupported_reasons(), x.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library does not decode {device} tensors")
     if x.dtype not in _TYPES:

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import native_cuda, recurrence, transforms
+from .. import _transforms
+from . import native_cuda, recurrence
 from .backends import choose, count
 from .call import state_type
 from .native import new_rows
@@ -162,7 +163,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_R, grad_h, grad_c, *_):
-    transforms.refuse_tangents("fwp::recur_lstm_backward", grad_out, grad_R, grad_h, grad_c)
+    _transforms.refuse_tangents("fwp::recur_lstm_backward", grad_out, grad_R, grad_h, grad_c)
     found = torch.ops.fwp.recur_lstm_backward(grad_out, grad_R, grad_h, grad_c, *ctx.saved_tensors)
     states = (x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
     return *found[:4], None, *states

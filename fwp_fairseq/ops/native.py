@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _extension
+from .. import _extension, _transforms
 from ..feature_maps import KernelOptions
-from . import native_cuda, transforms
+from . import native_cuda
 from .call import Call, FastWeights, state_type
 
 RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_RULES of csrc/common/maps.h
@@ -103,7 +103,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
-    transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
+    _transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
     if not options.return_state:
         grad_W = grad_z = None
@@ -146,13 +146,27 @@ if _STATUS.cpu and not OLDER:
     _register()
 
 
+def cpu_operator_reasons(operator: str, what: str, device: torch.device, dtype: torch.dtype) -> list[str]:
+    """Why an operator compiled for CPUs alone cannot serve tensors there and of this type; empty when it can."""
+    if not _STATUS.cpu:
+        return [_STATUS.reasons["cpu"]]
+    if not hasattr(torch.ops.fwp, operator):
+        return [f"the compiled library was built before it had {what}: build it again"]
+    reasons = _transforms.unsupported_reasons()
+    if device.type != "cpu":
+        reasons.append(f"the compiled library has no {what} for {device.type} tensors")
+    if dtype not in (torch.float32, torch.float64):
+        reasons.append(f"the compiled library has no {what} for {dtype}")
+    return reasons
+
+
 def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
     if not _STATUS.cpu:
         return [_STATUS.reasons["cpu"]]
     if OLDER:
         return OLDER
-    reasons, device = transforms.unsupported_reasons(), call.v.device.type
+    reasons, device = _transforms.unsupported_reasons(), call.v.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no kernel for {device} tensors")
     if call.v.dtype not in _FLOATING:

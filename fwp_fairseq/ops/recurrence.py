@@ -25,8 +25,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _extension
-from . import native_cuda, transforms
+from .. import _extension, _transforms
+from . import native_cuda
 from .backends import choose, count
 from .call import state_type
 from .constant import constant
@@ -170,7 +170,7 @@ def compiled_reasons(x: Tensor) -> list[str]:
         return [_STATUS.reasons["cpu"]]
     if not _COMPILED:
         return ["the compiled library was built before there was a recurrence: build it again"]
-    reasons, device = transforms.unsupported_reasons(), x.device.type
+    reasons, device = _transforms.unsupported_reasons(), x.device.type
     if device not in ("cpu", "cuda"):
         reasons.append(f"the compiled library has no recurrence for {device} tensors")
     if x.dtype not in (torch.float32, torch.float64):
@@ -233,7 +233,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_R, grad_y, _):
-    transforms.refuse_tangents("fwp::recur_backward", grad_out, grad_R, grad_y)
+    _transforms.refuse_tangents("fwp::recur_backward", grad_out, grad_R, grad_y)
     found, last_R, written, *others = ctx.saved_tensors
     *gradients, R, y = torch.ops.fwp.recur_backward(grad_out, grad_R, grad_y, found, last_R, written, *others)
     return *gradients, None, R if ctx.given[0] else None, y if ctx.given[1] else None
@@ -265,7 +265,7 @@ def _save_net(ctx, inputs, output):
 
 
 def _differentiate_net(ctx, grad_out, grad_W, grad_y, *_):
-    transforms.refuse_tangents("fwp::recur_net_backward", grad_out, grad_W, grad_y)
+    _transforms.refuse_tangents("fwp::recur_net_backward", grad_out, grad_W, grad_y)
     found, last_W, written, fed, weight, pads, y = ctx.saved_tensors
     gradients = torch.ops.fwp.recur_net_backward(
         grad_out, grad_W, grad_y, found, last_W, written, fed, weight, pads, y, *ctx.numbers

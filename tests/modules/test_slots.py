@@ -73,9 +73,10 @@ def test_computes_what_is_documented(site, d_dot, left, backend):
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), "rounding")
 
 
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
 @pytest.mark.parametrize("site", SITES)
-def test_gradients(site):
-    module, (query, key, mask) = build(site, "slots", d_dot=3), inputs(site)
+def test_gradients(site, backend):
+    module, (query, key, mask) = build(site, "slots", d_dot=3, backend=backend), inputs(site)
     parameters = {name: x for name, x in module.named_parameters() if x.is_floating_point()}
 
     def out(query, key, *values):

@@ -75,7 +75,7 @@ def test_computes_what_is_documented(feature_map, window, pads, backend):
     assert_close(weights[~arbitrary], wanted_weights[~arbitrary], "operator")
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"], ids=["pairs", "blocks"])
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"], ids=["compiled", "pairs", "blocks"])
 @pytest.mark.parametrize("window", [2, 5])
 def test_gradients(window, backend):
     module, x, mask = windowed(window, backend=backend), random(7), ragged()
@@ -196,7 +196,7 @@ def test_sums_over_a_long_text_are_more_than_float16_can_hold():
         assert_close(out.double(), wanted[t : t + 500], "float16")
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"], ids=["pairs", "blocks"])
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"], ids=["compiled", "pairs", "blocks"])
 @torch.no_grad()
 def test_a_gain_without_bounds_is_bounded(backend):
     module, x = windowed(3, backend=backend), random(LENGTH)

@@ -1,0 +1,72 @@
+// f = [softmax(y), softmax(-y)] of a row of n numbers, and back. Included by instruction_set.h.
+
+template <class T> struct SoftmaxPair {
+  static constexpr idx W = width<T>;
+
+  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector of a
+  // row reaches back, so that nothing beyond the row is read or written.
+  template <class F> static FWP_INLINE void for_vectors(idx n, F f) {
+    idx i = 0;
+    for (; i + W <= n; i += W) f(i, W);
+    if (i < n) f(n - W, n - i);
+  }
+  // The lanes not seen before, which are the last ones, and zeros.
+  static FWP_INLINE Vec<T> only_new(Vec<T> x, idx fresh) {
+    if (fresh == W) return x;
+    typedef typename Lanes<T>::ints ints;
+    const ints numbers = lane_numbers<T>();
+    return numbers >= ints{} + static_cast<decltype(numbers[0] + 0)>(W - fresh) ? x : Vec<T>{};
+  }
+
+  static void forward(const T* y, idx n, T* f) {
+    T most = y[0], least = y[0];
+    for (idx i = 1; i < n; ++i) {
+      most = y[i] > most ? y[i] : most;
+      least = y[i] < least ? y[i] : least;
+    }
+    if (n < W) {
+      T row[W] = {}, wide[2 * W];
+      for (idx i = 0; i < n; ++i) row[i] = y[i];
+      const Vec<T> x = load(row);
+      store<T>(wide, exponential<T>(x - splat(most)));
+      store<T>(wide + W, exponential<T>(splat(least) - x));
+      for (int half = 0; half < 2; ++half) {
+        T total = 0;
+        for (idx i = 0; i < n; ++i) total += wide[half * W + i];
+        for (idx i = 0; i < n; ++i) f[half * n + i] = wide[half * W + i] / total;
+      }
+      return;
+    }
+    Vec<T> up{}, down{};
+    for_vectors(n, [&](idx i, idx fresh) FWP_INLINE_LAMBDA {
+      const Vec<T> x = load(y + i);
+      const Vec<T> a = exponential<T>(x - splat(most)), b = exponential<T>(splat(least) - x);
+      store<T>(f + i, a);
+      store<T>(f + n + i, b);
+      up += only_new(a, fresh);
+      down += only_new(b, fresh);
+    });
+    const T share_up = 1 / sum_of_lanes<T>(up), share_down = 1 / sum_of_lanes<T>(down);
+    for (idx i = 0; i < n; ++i) {
+      f[i] *= share_up;
+      f[n + i] *= share_down;
+    }
+  }
+
+  // dy = f+ (df+ - f+.df+) - f- (df- - f-.df-)
+  static void backward(const T* f, const T* df, idx n, T* dy) {
+    T along[2];
+    for (int half = 0; half < 2; ++half) {
+      const T *x = f + half * n, *g = df + half * n;
+      Vec<T> sums{};
+      idx i = 0;
+      for (; i + W <= n; i += W) sums += load(x + i) * load(g + i);
+      along[half] = sum_of_lanes<T>(sums);
+      for (; i < n; ++i) along[half] += x[i] * g[i];
+    }
+    for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - along[0]) - f[n + i] * (df[n + i] - along[1]);
+  }
+};
+
+template <class T>
+constexpr SoftmaxPairKernels<T> softmax_pair_kernels{SoftmaxPair<T>::forward, SoftmaxPair<T>::backward};

@@ -1,0 +1,180 @@
+"""What a query reads of the latest positions by a softmax, beside sums over all earlier ones.
+
+With a window of w positions, the query at position p of a head reads, with e_j = exp(q_p . k_j / sqrt(d_key) - c) of
+the positions p - w < j <= p, c the largest such exponent,
+
+    y_p = (sum_j e_j v_j + g N_p) / (sum_j e_j + g n_p),  g = exp(min(u . q_p + b, 30))
+
+where N_p and n_p are what it reads of a matrix W and a vector z of positions before the window
+(:mod:`fwp_fairseq.layers.window`), if it reads any.
+
+There are two implementations. ``native`` is compiled for CPUs, in float32 and float64; it keeps nothing but its inputs
+for the backward, and finds keys and values where a decoder has put them. ``reference`` takes blocks of w queries with
+matrix products in PyTorch, in any type and on any device.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import _transforms
+from ..feature_maps.favor import LARGEST_EXPONENT
+from .backends import choose, count
+from .native import cpu_operator_reasons, new_rows
+
+
+class WindowRead(NamedTuple):
+    """The arguments of one call; shapes as for :func:`read_window`."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    sums: Tensor | None
+    u: Tensor
+    bias: Tensor
+    key_padding_mask: Tensor | None
+    places: Tensor | None
+    size: int
+
+
+def read_window(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sums: Tensor | None,
+    u: Tensor,
+    bias: Tensor,
+    *,
+    size: int,
+    key_padding_mask: Tensor | None = None,
+    places: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Computes y of the equation above, (B, T, H, d) in the type of q; all tensors are of one type.
+
+    Args:
+        q: (B, T, H, d), the queries of the last T of S positions.
+        k, v: (B, S, H, d); with ``places`` storage (P, 1, H, d).
+        sums: (B, F, H, d + 1), N and n of the last F queries; None if nothing has left the window.
+        u, bias: (H, d) and (H,), of the gain.
+        size: w.
+        key_padding_mask: (B, S), True at positions that are not read. A query that may read nothing gets any number.
+        places: (B, S) int32, where in storage position j of row b is; only without gradients.
+        backend: auto, native, or chunked and reference, which both are PyTorch.
+
+    Raises:
+        NotImplementedError: ``native`` cannot serve these inputs; the message lists every reason.
+
+    Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
+    """
+    call = WindowRead(q, k, v, sums, u, bias, key_padding_mask, places, size)
+    name = choose("a window", "reference" if backend == "chunked" else backend, _IMPLEMENTATIONS, call)
+    count(name, q)
+    with torch.autocast(q.device.type, enabled=False):
+        return _IMPLEMENTATIONS[name].run(call)
+
+
+def compiled_reasons(device: torch.device, dtype: torch.dtype) -> list[str]:
+    """Why the compiled operator cannot serve tensors there and of this type; empty when it can."""
+    return cpu_operator_reasons("read_window", "windows", device, dtype)
+
+
+class _Native:
+    @staticmethod
+    def unsupported_reasons(call: WindowRead) -> list[str]:
+        return compiled_reasons(call.q.device, call.q.dtype)
+
+    @staticmethod
+    def run(call: WindowRead) -> Tensor:
+        return torch.ops.fwp.read_window(*call)
+
+
+class _Reference:
+    @staticmethod
+    def unsupported_reasons(call: WindowRead) -> list[str]:
+        return []
+
+    @staticmethod
+    def run(call: WindowRead) -> Tensor:
+        q, k, v, sums, u, bias, absent, places, w = call
+        if places is not None:
+            k, v = (x.squeeze(1)[places.long()] for x in (k, v))
+        length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)
+        # Queries are taken in blocks, each with the positions that any of its queries reads.
+        block = max(min(w, length), 1)
+        span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
+        if length == 1 and missing > 0:  # a step reads what there is
+            span, missing = kv.shape[2], 0
+        queries = F.pad((q / math.sqrt(q.shape[-1])).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
+        if missing > 0 and absent is None:
+            absent = torch.zeros(kv.shape[0], kv.shape[2], dtype=torch.bool, device=kv.device)
+        kv = F.pad(kv[:, :, max(-missing, 0) :], (0, 0, max(missing, 0), added))
+        k, v = kv.unfold(2, span, block).chunk(2, 3)  # (B, H, blocks, d, span)
+        hidden = None
+        if absent is not None:
+            hidden = F.pad(absent[:, max(-missing, 0) :], (max(missing, 0), added), value=True)
+            hidden = hidden.unfold(1, span, block)[:, None, :, None]
+        if block > 1:  # query i of a block reads positions i .. i + w - 1 of its span
+            outside = torch.ones(block, span, dtype=torch.bool, device=q.device)
+            outside = outside.triu(w) | outside.tril(-1)
+            hidden = outside if hidden is None else hidden | outside
+        e = exponentials(queries @ k, hidden)
+        near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
+        if sums is None:
+            return near / total
+        sums = F.pad(sums, (0, 0, 0, 0, length - sums.shape[1], 0))
+        g = gain(q, u, bias)
+        return (near + g * sums[..., :-1]) / (total + g * sums[..., -1:])
+
+
+def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    """exp of scores less the largest of a query; a query that may read none, a pad, gets arbitrary ones."""
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    return (scores - scores.amax(-1, keepdim=True)).exp()
+
+
+def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
+    """g of queries (B, T, H, d): (B, T, H, 1)."""
+    logits = torch.einsum("bthd,hd->bth", q, u) + bias
+    return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
+
+
+_IMPLEMENTATIONS = {"native": _Native, "reference": _Reference}
+
+
+def _fake(q, *others):
+    return new_rows(q, q.shape[3])
+
+
+def _fake_backward(grad_out, q, k, v, sums, u, bias, *others):
+    rows = [new_rows(x, x.shape[3]) for x in (q, k, v)]
+    return *rows, q.new_empty(0) if sums is None else new_rows(sums, sums.shape[3]), torch.empty_like(u), bias.clone()
+
+
+def _save(ctx, inputs, output):
+    *tensors, ctx.size = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate(ctx, grad_out):
+    _transforms.refuse_tangents("fwp::read_window_backward", grad_out)
+    *tensors, places = ctx.saved_tensors
+    if places is not None:
+        raise NotImplementedError("fwp::read_window has no derivative with places, the storage of a decoder")
+    *rows, sums, u, bias = torch.ops.fwp.read_window_backward(grad_out, *tensors, ctx.size)
+    return *rows, None if tensors[3] is None else sums, u, bias, None, None, None
+
+
+def _refuse(ctx, *gradients):
+    raise NotImplementedError("fwp::read_window has no second derivative; the backend reference has every one")
+
+
+if not compiled_reasons(torch.device("cpu"), torch.float32):
+    torch.library.register_fake("fwp::read_window", _fake)
+    torch.library.register_fake("fwp::read_window_backward", _fake_backward)
+    torch.library.register_autograd("fwp::read_window", _differentiate, setup_context=_save)
+    torch.library.register_autograd("fwp::read_window_backward", _refuse)
