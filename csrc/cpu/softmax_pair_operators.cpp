@@ -30,7 +30,7 @@ struct RowPlaces {
 Tensor rows_like(const Tensor& x, int64_t width) {
   std::vector<int64_t> sizes = x.sizes().vec(), strides(x.dim(), 1), order(x.dim() - 1);
   sizes.back() = width;
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = x.dim() - 2 - static_cast<int64_t>(i);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return x.stride(a) < x.stride(b); });
   int64_t step = width;
   for (int64_t dim : order) {
@@ -52,7 +52,7 @@ Tensor softmax_pair(const Tensor& given) {
   check("fwp::softmax_pair", "y", given);
   const Tensor y = with_contiguous_rows(given);
   const int64_t n = y.size(-1);
-  const Tensor f = rows_like(y, 2 * n);
+  const Tensor f = rows_like(given, 2 * n);
   AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "fwp::softmax_pair", [&] {
     const auto run = chosen_softmax_pair_kernels<scalar_t>().forward;
     const scalar_t* from = y.const_data_ptr<scalar_t>();
@@ -73,7 +73,7 @@ Tensor softmax_pair_backward(const Tensor& given, const Tensor& found) {
   TORCH_CHECK_VALUE(found.size(-1) % 2 == 0, op, ": f is of width ", found.size(-1), ", expected an even one");
   const Tensor f = with_contiguous_rows(found), df = with_contiguous_rows(given);
   const int64_t n = f.size(-1) / 2;
-  const Tensor dy = rows_like(f, n);
+  const Tensor dy = rows_like(found, n);
   AT_DISPATCH_FLOATING_TYPES(f.scalar_type(), "fwp::softmax_pair", [&] {
     const auto run = chosen_softmax_pair_kernels<scalar_t>().backward;
     const scalar_t *from = f.const_data_ptr<scalar_t>(), *g = df.const_data_ptr<scalar_t>();

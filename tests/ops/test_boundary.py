@@ -217,6 +217,60 @@ def of_gradients_of_a_recurrent_lstm(draw) -> dict:
     } | x
 
 
+def of_a_window(draw) -> dict:
+    """The arguments of fwp::read_window."""
+    B, T, H, d, earlier = (draw(SIZES) for _ in range(5))
+    taken, far = draw(st.sampled_from([torch.float32, torch.float64])), draw(st.integers(0, T))
+    stored, S, rows = draw(st.booleans()), T + earlier, 7
+    return {
+        "q": positions(draw, B, T, H, d, dtype=taken),
+        **{name: positions(draw, *((rows, 1) if stored else (B, S)), H, d, dtype=taken) for name in ("k", "v")},
+        "sums": positions(draw, B, far, H, d + 1, dtype=taken) if draw(st.booleans()) else None,
+        "u": torch.rand(H, d, dtype=taken),
+        "bias": torch.rand(H, dtype=taken),
+        "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
+        "places": (torch.rand(B, S) * rows).int() if stored else None,
+        "size": draw(SIZES),
+    }
+
+
+def of_gradients_of_a_window(draw) -> dict:
+    x = of_a_window(draw)
+    (B, T, H, d), taken, earlier = x["q"].shape, x["q"].dtype, draw(SIZES)
+    if x.pop("places") is not None:
+        x |= {name: positions(draw, B, T + earlier, H, d, dtype=taken) for name in ("k", "v")}
+        x["key_padding_mask"] = None
+    return {"grad_out": positions(draw, B, T, H, d, dtype=taken)} | x
+
+
+def of_slots(draw) -> dict:
+    """The arguments of fwp::read_slots."""
+    B, T, S, H, d, m = (draw(SIZES) for _ in range(6))
+    taken = draw(st.sampled_from([torch.float32, torch.float64]))
+    return {
+        "q": positions(draw, B, T, H, d, dtype=taken),
+        **{name: positions(draw, B, S, H, d, dtype=taken) for name in ("k", "v")},
+        "weight": torch.rand(H, m, d, dtype=taken),
+        "sharpness": torch.rand(H, dtype=taken),
+        "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
+    }
+
+
+def of_gradients_of_slots(draw) -> dict:
+    x = of_slots(draw)
+    return {"grad_out": positions(draw, *x["q"].shape, dtype=x["q"].dtype)} | x
+
+
+def of_a_softmax_pair(draw) -> dict:
+    B, L, H, n = (draw(SIZES) for _ in range(4))
+    return {"y": positions(draw, B, L, H, n, dtype=draw(st.sampled_from([torch.float32, torch.float64])))}
+
+
+def of_gradients_of_a_softmax_pair(draw) -> dict:
+    y = of_a_softmax_pair(draw)["y"]
+    return {name: positions(draw, *y.shape[:3], 2 * y.shape[3], dtype=y.dtype) for name in ("grad_f", "f")}
+
+
 def resized(draw, x, others):
     shape, size = list(x.shape), draw(st.sampled_from(WRONG_SIZES))
     if not shape:
@@ -367,6 +421,20 @@ def shapes_of_gradients_of_a_recurrent_lstm(x):
     return [rows, rows, rows, rows[:3], matrix, carried, carried]
 
 
+def shapes_of_gradients_of_a_window(x):
+    sums = (0,) if x["sums"] is None else tuple(x["sums"].shape)
+    return [*(tuple(x[name].shape) for name in "qkv"), sums, tuple(x["u"].shape), tuple(x["bias"].shape)]
+
+
+def shapes_of_gradients_of_slots(x):
+    return [tuple(x[name].shape) for name in ("q", "k", "v", "weight", "sharpness")]
+
+
+def shapes_of_rows(name, factor=1.0):
+    """Those of one result, of the shape of an argument but for its width."""
+    return lambda x: [(*x[name].shape[:-1], int(factor * x[name].shape[-1]))]
+
+
 OPERATORS = {
     "fast_weights": (of_whole_sequences, shapes_of_whole_sequences),
     "fast_weights_backward": (of_gradients, shapes_of_gradients),
@@ -378,6 +446,12 @@ OPERATORS = {
     "recur_net_backward": (of_gradients_of_a_recurrent_net, shapes_of_gradients_of_a_recurrent_net),
     "recur_lstm": (of_a_recurrent_lstm, shapes_of_a_recurrent_lstm),
     "recur_lstm_backward": (of_gradients_of_a_recurrent_lstm, shapes_of_gradients_of_a_recurrent_lstm),
+    "read_window": (of_a_window, shapes_of_rows("q")),
+    "read_window_backward": (of_gradients_of_a_window, shapes_of_gradients_of_a_window),
+    "read_slots": (of_slots, shapes_of_rows("q")),
+    "read_slots_backward": (of_gradients_of_slots, shapes_of_gradients_of_slots),
+    "softmax_pair": (of_a_softmax_pair, shapes_of_rows("y", 2)),
+    "softmax_pair_backward": (of_gradients_of_a_softmax_pair, shapes_of_rows("f", 0.5)),
 }
 
 
