@@ -3,71 +3,49 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
-#include "../common/checks.h"
-#include "../common/tensors.h"
 #include "capability.h"
 #include "glue.h"
+#include "read_inputs.h"
 
 namespace fwp {
 namespace {
 
-// What both operators are given, checked; then copied where the kernels could not read it.
-struct SlotsInputs {
-  const char* op;
-  Tensor q, k, v, weight, sharpness;
-  OptionalTensor key_padding_mask;
+struct SlotsInputs : ReadInputs {
+  Tensor weight, sharpness;
 
   SlotsInputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& weight, const Tensor& sharpness,
               const OptionalTensor& key_padding_mask)
-      : op(op), q(q), k(k), v(v), weight(weight), sharpness(sharpness), key_padding_mask(key_padding_mask) {
-    check_rank(op, "q", q, 4);
-    check_rank(op, "k", k, 4);
+      : ReadInputs(op, q, k, v, key_padding_mask), weight(weight), sharpness(sharpness) {
+    check_written({batch(), sources(), heads(), d()});
     check_rank(op, "weight", weight, 3);
-    check_type(op, "q", q.scalar_type());
-    TORCH_CHECK_VALUE(d() >= 1, op, ": q is of width 0, expected 1 or more");
-    check("k", k, {batch(), sources(), heads(), d()});
-    check("v", v, k.sizes());
     check("weight", weight, {heads(), slots(), d()});
     TORCH_CHECK_VALUE(slots() >= 1, op, ": weight is of 0 slots, expected 1 or more");
     check("sharpness", sharpness, {heads()});
-    if (key_padding_mask) check_mask(op, "key_padding_mask", *key_padding_mask, {batch(), sources()}, q);
-  }
-  void check(const char* name, const Tensor& x, at::IntArrayRef shape) const {
-    check_shape(op, name, x, shape);
-    check_like(op, name, x, q);
+    check_pads(sources());
   }
   void make_contiguous() {
-    for (Tensor* x : {&q, &k, &v}) *x = with_contiguous_rows(*x);
+    ReadInputs::make_contiguous();
     weight = weight.contiguous();
     sharpness = sharpness.contiguous();
   }
 
-  int64_t batch() const { return q.size(0); }
-  int64_t heads() const { return q.size(2); }
   int64_t sources() const { return k.size(1); }
   int64_t slots() const { return weight.size(1); }
   int64_t used() const { return std::min(slots(), sources()); }
-  int64_t d() const { return q.size(3); }
 
-  // Runs the forward or the backward kernel for every head, with the call that `describe` completes.
-  template <class Describe> void run(bool forward, const Describe& describe) const {
+  // Runs the forward or the backward kernel for every head, with the call that `complete` completes.
+  template <class Complete> void run(bool forward, const Complete& complete) const {
     if (batch() == 0 || heads() == 0) return;
     AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "fwp::read_slots", [&] {
       const SlotsKernels<scalar_t>& kernels = chosen_slots_kernels<scalar_t>();
       SlotsCall<scalar_t> c{};
-      c.batch = batch(), c.heads = heads(), c.targets = q.size(1), c.sources = sources();
-      c.slots = slots(), c.used = used(), c.d = d();
-      c.scale = 1 / std::sqrt(static_cast<scalar_t>(d()));
-      point(c.q, q);
-      point(c.k, k);
-      point(c.v, v);
-      point(c.key_padding_mask, key_padding_mask);
+      describe(c);
+      c.sources = sources(), c.slots = slots(), c.used = used();
       point(c.weight, weight);
       point(c.sharpness, sharpness);
-      describe(c);
+      complete(c);
       for_each_head<scalar_t>(c, kernels.scratch(c), forward ? kernels.forward : kernels.backward);
     });
   }
