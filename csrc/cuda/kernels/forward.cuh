@@ -13,6 +13,9 @@
 // It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
 // triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
 // warp owns 16 queries and the keys of the same numbers; with two teams of warps, one owns queries, the other keys.
+//
+// In pieces (forward_pieces.cuh) several launches share this. Where outputs are not normalised, the system does not depend on
+// the state: with T = (I + KK beta)^-1, made before any state is known, E = T (V - K W0).
 #pragma once
 
 #include "block.cuh"
@@ -21,15 +24,22 @@
 
 namespace fwp::gpu {
 
+// What a launch does of it: all, or of a forward in pieces T of a segment, the walk that writes states (and E, where there is a
+// T), or the outputs of a segment.
+enum class Part { all, solving, writing, reading };
+template <int LT, Kind K, Part PART>
+constexpr int forward_columns = PART == Part::solving ? LT : has_states<K> ? slice_columns : value_block;
+
 template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
-          int TEAMS = 1>
-struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS>, LT, RULE> {
-  static constexpr int columns = has_states<K> ? slice_columns : value_block;
+          int TEAMS = 1, Part PART = Part::all>
+struct Forward : Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, LT, RULE> {
+  static constexpr int columns = forward_columns<LT, K, PART>;
   using Base = Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
   static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
+  static constexpr bool SOLVES = DELTA && (PART == Part::all || PART == Part::solving);  // by substitution
   static_assert(serves(RULE));
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
@@ -112,8 +122,10 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
   // run() by two teams, which meet at the same barriers: one has the queries, A and the outputs, the other the keys, B
   // and E. Each block of E is added to the outputs as soon as it is there.
   FWP_DEVICE void run_in_teams() {
-    if (team == 0) of_queries();
-    else of_keys();
+    if constexpr (PART == Part::writing && DELTA) correct();
+    else if (team == 1) of_keys();
+    else if (PART != Part::writing) of_queries();
+    else meet(), meet();
     if (after.exists()) write_state();
   }
   FWP_DEVICE void of_queries() {
@@ -126,9 +138,9 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     meet();
     weigh_queries(A, read, by);
     begin_outputs(out, read);
-    if (!DELTA) meet();
+    if (!SOLVES) meet();
     FWP_ROLLED for (int m = 0; m < keys; ++m) {
-      if (DELTA) meet();
+      if (SOLVES) meet();
       if (m >= last_q) continue;
       Float2 a[4];
       Base::operand_at(a, A, m);
@@ -137,17 +149,22 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     finish_outputs(out, by, column);
   }
   FWP_DEVICE void of_keys() {
-    Strip B;  // unused under the sum rule
+    Strip B;  // unused where no system is solved
     Read read{};
     Values x;
     float sum[4] = {}, rate[2];
     if (DECAYS) Base::find_decay(thread_index() - 2 * LT);
-    products(B, sum, read, s.keys, last_k, last_k);
-    Base::load_values(c.v, true, column, x);
-    Base::finish_scale(true, sum);
+    if constexpr (DELTA && !SOLVES) {
+      load_scales(thread_index() - 2 * LT);
+      load_missing(x);
+    } else {
+      products(B, sum, read, s.keys, last_k, last_k);
+      Base::load_values(c.v, true, column, x);
+      Base::finish_scale(true, sum);
+    }
     meet();
-    note_written();
-    if constexpr (DELTA) {
+    if (PART != Part::reading) note_written();
+    if constexpr (SOLVES) {
       weigh_keys(B, read, rate);
       begin_values(x, read, rate);
       substitute(x, B);
@@ -269,6 +286,105 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     }
   }
 
+  // ---- in pieces ----
+
+  // What is left of a segment in memory: the keys' scales, and own rows of T and E as operands and results have them, of E in
+  // the columns of the block. Rows of tiles without keys are not there.
+  using Inverse = Float2[tiles][4];
+  FWP_DEVICE int64_t noted() const { return int64_t(here.head) * segments_of(c.sources, LT) + here.first / LT; }
+  FWP_DEVICE float* noted_scales() const { return c.inverses + noted() * (1 + LT) * LT; }
+  FWP_DEVICE float* noted_inverse() const { return noted_scales() + (1 + row + g) * LT + 2 * t; }
+  FWP_DEVICE float* noted_missing() const {
+    return c.missing + (noted() * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
+  }
+  FWP_DEVICE void load_scales(int token) const {
+    if (token >= 0 && token < LT) s.scale_k[token] = noted_scales()[token];
+  }
+  // Solves for T and stores it.
+  FWP_DEVICE void solve() {
+    KeyStrip B;
+    Values x;
+    float sum[4] = {}, rate[2];
+    Base::clear(B);
+    if (DECAYS) Base::find_decay(thread_index());
+    Base::template gram<2, true>(B, sum, s.keys, s.keys, 0, last_k, [](int, int, int) {}, [](auto&) {});
+    Base::finish_scale(true, sum);
+    sync_block();
+    if (thread_index() < LT) noted_scales()[thread_index()] = s.scale_k[thread_index()];
+    weigh_keys(B, {}, rate);
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Base::row_of(i) == 8 * n + 2 * t + (i & 1) ? 1.f : 0.f;
+    substitute(x, B);
+    float* to = noted_inverse();
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r)
+        if (n < 2 * last_k) Single::store_pair(Type::float32, to + 8 * r * LT, 8 * n, {x[n][2 * r], x[n][2 * r + 1]});
+  }
+  FWP_DEVICE void load_inverse(Inverse& T) const {
+    const float* from = noted_inverse();
+    FWP_UNROLL for (int m = 0; m < tiles; ++m)
+      FWP_UNROLL for (int i = 0; i < 4; ++i)
+        T[m][i] = m < last_k ? Single::load_pair(Type::float32, from + 8 * (i & 1) * LT, 16 * m + 8 * (i >> 1)) : Float2{0, 0};
+  }
+  // Shares and stores E = T (V - K W0). The teams have half of the features each in K W0, and then half of the columns. Right
+  // sides lie where inputs were on their way.
+  FWP_DEVICE void correct() {
+    Inverse T;
+    Read read{};
+    Values x;
+    load_inverse(T);
+    load_scales(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
+    if (state() && last_k) {
+      typename Base::Rows16 rows;
+      Base::for_features([&](auto rolled, int j, int i) {
+        Pair own[1][4];
+        Base::load_rows(rows, 0, j, i, before, 0);
+        Base::template own_features<rolled.value>(own, j, i, [&](int) { return s.keys; });
+        Base::add_rows(read.W, read.z, own[0], rows, false);
+      }, team, TEAMS);
+    }
+    if (team) Base::load_values(c.v, true, column, x);
+    else Base::clear(x);
+    meet();
+    if (team) note_written();
+    begin_values(x, read, {1, 1});
+    float* right = reinterpret_cast<float*>(s.raw);
+    const int other = LT * stride;  // from one team's to the other's
+    static_assert(Base::raw_ld * int(sizeof(typename Base::Element)) >= (slice_columns + 4) * int(sizeof(float)));
+    Base::share_values(right + team * other, 0, x);
+    meet();
+    constexpr int count = value_tiles / TEAMS;
+    float E[count][4];
+    Base::clear(E);
+    const int first = 8 * count * team;
+    FWP_UNROLL for (int m = 0; m < tiles; ++m) {
+      if (m >= last_k) continue;
+      const float* at = right + (16 * m + 2 * t) * stride + first + g;
+      const auto both = [&](int i) { return at[i] + at[other + i]; };
+      FWP_UNROLL for (int n = 0; n < count; ++n)
+        P::mma(E[n], T[m], Float2{both(8 * n), both(stride + 8 * n)}, Float2{both(8 * stride + 8 * n), both(9 * stride + 8 * n)});
+    }
+    const int width = slices(c) * slice_columns;
+    float *to = s.E + (row + g) * stride + first + 2 * t, *note = noted_missing() + first;
+    FWP_UNROLL for (int n = 0; n < count; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const Float2 y = {E[n][2 * r], E[n][2 * r + 1]};
+        Single::store_pair(Type::float32, to + 8 * r * stride, 8 * n, y);
+        if (last_k) Single::store_pair(Type::float32, note + 8 * r * width, 8 * n, y);
+      }
+    meet();
+  }
+  FWP_DEVICE void load_missing(Values& x) const {
+    const float* from = noted_missing();
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const Float2 E = last_k ? Single::load_pair(Type::float32, from + 8 * r * slices(c) * slice_columns, 8 * n) : Float2{0, 0};
+        x[n][2 * r] = E.x;
+        x[n][2 * r + 1] = E.y;
+      }
+  }
+
   FWP_DEVICE void write_state() {
     constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features that share one read of E
     const float* weights_z = GATED ? s.written : DECAYS ? s.read_rate : s.scale_k;
@@ -285,8 +401,14 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
         if (DECAYS) Base::scale_outer(x, xz, Base::across(0, tiles));
         Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, weights_z, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
+        if constexpr (PART == Part::writing)
+          if (here.after.W) Base::store_outer(x, xz, slab, tile, 0, kept());
       }
     });
+  }
+  // Where the state is stored in memory too, by each slice its columns and by the first z.
+  FWP_DEVICE Columns<float> kept() const {
+    return columns_of(c, State<float>{here.after.W, column ? nullptr : here.after.z}, here.head, column, slice_columns);
   }
 };
 
