@@ -44,7 +44,7 @@ SHAPES = {
 
 # Of a forward in pieces.
 PIECES = {
-    "system solved before": dict(T=200, d_value=40, output=False),
+    "system solved before": dict(T=200, d_value=40, d_key=72, output=False),
     "outputs normalised": dict(T=200, state=True),
 }
 

@@ -15,11 +15,11 @@
 // warp owns 16 queries and the keys of the same numbers; with two teams of warps, one owns queries, the other keys.
 //
 // In pieces (forward_pieces.cuh) several launches share this. Where outputs are not normalised, the system does not depend on
-// the state: with T = (I + KK beta)^-1, made before any state is known, E = T (V - K W0).
+// the state: with T = (I + KK beta)^-1, made before any state is known (inverse.cuh), E = T (V - K W0).
 #pragma once
 
 #include "block.cuh"
-#include "decay.cuh"
+#include "inverse.cuh"
 #include "stateful.cuh"
 
 namespace fwp::gpu {
@@ -32,9 +32,9 @@ constexpr int forward_columns = PART == Part::solving ? LT : has_states<K> ? sli
 
 template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
           int TEAMS = 1, Part PART = Part::all>
-struct Forward : Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, LT, RULE> {
+struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, LT, RULE>, P, LT, TEAMS> {
   static constexpr int columns = forward_columns<LT, K, PART>;
-  using Base = Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>;
+  using Base = Inverse<Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>, P, LT, TEAMS>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
@@ -288,17 +288,12 @@ struct Forward : Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, 
 
   // ---- in pieces ----
 
-  // What is left of a segment in memory: the keys' scales, and own rows of T and E as operands and results have them, of E in
-  // the columns of the block. Rows of tiles without keys are not there.
-  using Inverse = Float2[tiles][4];
-  FWP_DEVICE int64_t noted() const { return int64_t(here.head) * segments_of(c.sources, LT) + here.first / LT; }
-  FWP_DEVICE float* noted_scales() const { return c.inverses + noted() * (1 + LT) * LT; }
-  FWP_DEVICE float* noted_inverse() const { return noted_scales() + (1 + row + g) * LT + 2 * t; }
+  // Where own rows of E are in memory, in the columns of the block.
   FWP_DEVICE float* noted_missing() const {
-    return c.missing + (noted() * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
+    return c.missing + (Base::noted() * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
   }
   FWP_DEVICE void load_scales(int token) const {
-    if (token >= 0 && token < LT) s.scale_k[token] = noted_scales()[token];
+    if (token >= 0 && token < LT) s.scale_k[token] = Base::noted_scales()[token];
   }
   // Solves for T and stores it.
   FWP_DEVICE void solve() {
@@ -310,29 +305,22 @@ struct Forward : Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, 
     Base::template gram<2, true>(B, sum, s.keys, s.keys, 0, last_k, [](int, int, int) {}, [](auto&) {});
     Base::finish_scale(true, sum);
     sync_block();
-    if (thread_index() < LT) noted_scales()[thread_index()] = s.scale_k[thread_index()];
+    if (thread_index() < LT) Base::noted_scales()[thread_index()] = s.scale_k[thread_index()];
     weigh_keys(B, {}, rate);
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Base::row_of(i) == 8 * n + 2 * t + (i & 1) ? 1.f : 0.f;
     substitute(x, B);
-    float* to = noted_inverse();
+    float* to = Base::noted_inverse() + (row + g) * LT + 2 * t;
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       FWP_UNROLL for (int r = 0; r < 2; ++r)
         if (n < 2 * last_k) Single::store_pair(Type::float32, to + 8 * r * LT, 8 * n, {x[n][2 * r], x[n][2 * r + 1]});
   }
-  FWP_DEVICE void load_inverse(Inverse& T) const {
-    const float* from = noted_inverse();
-    FWP_UNROLL for (int m = 0; m < tiles; ++m)
-      FWP_UNROLL for (int i = 0; i < 4; ++i)
-        T[m][i] = m < last_k ? Single::load_pair(Type::float32, from + 8 * (i & 1) * LT, 16 * m + 8 * (i >> 1)) : Float2{0, 0};
-  }
-  // Shares and stores E = T (V - K W0). The teams have half of the features each in K W0, and then half of the columns. Right
-  // sides lie where inputs were on their way.
+  // Shares and stores E = T (V - K W0). Each team takes half of the features in K W0.
   FWP_DEVICE void correct() {
-    Inverse T;
+    typename Base::Operands T;
     Read read{};
     Values x;
-    load_inverse(T);
+    Base::template load_inverse<false>(T, 0, last_k);
     load_scales(thread_index());
     if (DECAYS) Base::find_decay(thread_index());
     if (state() && last_k) {
@@ -349,30 +337,15 @@ struct Forward : Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, 
     meet();
     if (team) note_written();
     begin_values(x, read, {1, 1});
-    float* right = reinterpret_cast<float*>(s.raw);
-    const int other = LT * stride;  // from one team's to the other's
-    static_assert(Base::raw_ld * int(sizeof(typename Base::Element)) >= (slice_columns + 4) * int(sizeof(float)));
-    Base::share_values(right + team * other, 0, x);
+    Base::share_part(x);
     meet();
-    constexpr int count = value_tiles / TEAMS;
-    float E[count][4];
-    Base::clear(E);
-    const int first = 8 * count * team;
-    FWP_UNROLL for (int m = 0; m < tiles; ++m) {
-      if (m >= last_k) continue;
-      const float* at = right + (16 * m + 2 * t) * stride + first + g;
-      const auto both = [&](int i) { return at[i] + at[other + i]; };
-      FWP_UNROLL for (int n = 0; n < count; ++n)
-        P::mma(E[n], T[m], Float2{both(8 * n), both(stride + 8 * n)}, Float2{both(8 * stride + 8 * n), both(9 * stride + 8 * n)});
+    typename Base::HalfValues E;
+    Base::multiply(E, T, 0, last_k);
+    if (c.missing && last_k) {
+      float* to = noted_missing();
+      const int width = slices(c) * slice_columns;
+      Base::for_pairs(E, [&](int r, int at, Float2 y) { Single::store_pair(Type::float32, to + 8 * r * width, at, y); });
     }
-    const int width = slices(c) * slice_columns;
-    float *to = s.E + (row + g) * stride + first + 2 * t, *note = noted_missing() + first;
-    FWP_UNROLL for (int n = 0; n < count; ++n)
-      FWP_UNROLL for (int r = 0; r < 2; ++r) {
-        const Float2 y = {E[n][2 * r], E[n][2 * r + 1]};
-        Single::store_pair(Type::float32, to + 8 * r * stride, 8 * n, y);
-        if (last_k) Single::store_pair(Type::float32, note + 8 * r * width, 8 * n, y);
-      }
     meet();
   }
   FWP_DEVICE void load_missing(Values& x) const {

@@ -1,5 +1,6 @@
-// The launches of a forward in pieces (launch_forward.h): T of all segments at the same time, for the delta rules; the walk over
-// the keys, which leaves the state after each segment, and E; the outputs of all segments at the same time. Equations: forward.cuh.
+// The launches of a forward in pieces (launch_forward.h): T of all segments at the same time, for rules that correct; the walk
+// over the keys, which leaves the state after each segment, and E; the outputs of all segments at the same time. Equations:
+// forward.cuh.
 #pragma once
 
 #include "forward.cuh"

@@ -51,9 +51,9 @@ inline int64_t floats_of_notes(const Pieces& call) {
   return heads_of(call) * short_segment * (call.note_blocks * call.note_columns + 4);
 }
 
-// Sets `checkpoints`, the number of segments in a group: as many as the largest workspace permits. It holds what the pieces
-// leave for each other, so many of them that they fill any GPU. At least the square root of their number, where groups and the
-// segments of a group need least room together, and then as many as there is room for.
+// Sets `checkpoints`, the number of segments in a group: at least the square root of their number, where groups and the
+// segments of a group need least room together, and then as many as the largest workspace permits. It holds what the pieces
+// leave for each other, so many of them that they fill any GPU.
 inline void group(Pieces& call) {
   set_notes(call);
   const int count = std::max(key_segments_of(call), call.causal ? 0 : segments_of(call, call.targets));
@@ -85,6 +85,8 @@ struct Room {
       room.take(carried_W[i], needed * W);
       room.take(carried_z[i], needed * z);
     }
+    const int64_t inverses = floats_of_inverses(writing_of(call));
+    if (groups == 1 && room.used + inverses <= largest_workspace) room.take(call.inverses, inverses);
   }
   // The state after segment i of keys, as left_by of segment.cuh has it.
   float* W_after(int i) const { return call.W + place(i) * floats_of_W(call); }
@@ -187,7 +189,7 @@ inline const char* group_backward(const Pieces& given, void* stream) {
 inline const char* backward(const Pieces& whole, void* stream) {
   if (!is_segmented(whole)) return pieces_backward(piecewise(whole), stream);
   const Room room(whole);
-  if (const char* error = forward(writing_of(room.call), stream)) return error;
+  if (const char* error = write_states(writing_of(room.call), stream)) return error;
   for (int last = key_groups(whole) - 1, number = last + query_groups(whole); number >= 0; --number) {
     Pieces group = group_of(room, whole, number);
     if (number < last && whole.checkpoints > 1) {  // the states of the last group are there
@@ -195,7 +197,7 @@ inline const char* backward(const Pieces& whole, void* stream) {
       take_keys(before, 0, (whole.checkpoints - 1) * whole.segment);
       before.W -= floats_of_W(whole);  // left_by puts the first state behind that of a group
       if (before.z) before.z -= floats_of_z(whole);
-      if (const char* error = forward(writing_of(before), stream)) return error;
+      if (const char* error = write_states(writing_of(before), stream)) return error;
     }
     if (const char* error = group_backward(group, stream)) return error;
   }

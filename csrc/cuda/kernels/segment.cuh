@@ -9,7 +9,7 @@
 // segment of every group of `checkpoints` segments, and those of the last group. The other states of a group are
 // computed again when its turn comes; all groups use the same memory for them.
 //
-// A forward in pieces (launch_forward.h) keeps all states.
+// A forward in pieces (launch_forward.h) keeps the states after all segments.
 #pragma once
 
 #include "call.h"

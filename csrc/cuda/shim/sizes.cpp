@@ -57,6 +57,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       print_piece("solve", LT / 16, solve_bytes_of<P, LT, K>(c));
       print_piece("write", LT / 8, bytes_of<P>(c, false));
       print_piece("read", LT / 8, bytes_of<P>(c, false));
+      print_piece("inverted_walk", LT / 8, walk_bytes_of<P>(c));
     }
 }
 template <class P, int LT> void print_lengths(const char* operands) {
