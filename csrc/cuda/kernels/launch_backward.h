@@ -85,7 +85,7 @@ struct Room {
       room.take(carried_W[i], needed * W);
       room.take(carried_z[i], needed * z);
     }
-    const int64_t inverses = floats_of_inverses(writing_of(call));
+    const int64_t inverses = floats_of_inverses(call);
     if (groups == 1 && room.used + inverses <= largest_workspace) room.take(call.inverses, inverses);
   }
   // The state after segment i of keys, as left_by of segment.cuh has it.
