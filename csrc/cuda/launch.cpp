@@ -28,6 +28,13 @@ struct Operators : Cuda {
       point(call.W, between.first);
       point(call.z, between.second);
     }
+    Tensor workspace;
+    if (is_in_pieces(call, attribute(in.op, cudaDevAttrMultiProcessorCount, in.q.get_device()))) {
+      workspace = at::empty({workspace_of(call)}, in.q.options().dtype(at::kFloat));
+      float* room = nullptr;
+      point(room, workspace);
+      place_pieces(call, room);
+    }
     start(in.op, gpu::forward, call);
   }
 

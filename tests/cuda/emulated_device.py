@@ -12,7 +12,7 @@ It changes the whole process, so test_emulated_device.py starts one, in which th
 
 import ctypes
 
-from tests.cuda.shim import CUDA, INSTANCES, path
+from tests.cuda.shim import CUDA, INSTANCES, counted, path
 
 # Before torch is imported: it looks for CUDA once.
 _GLUE = (
@@ -93,9 +93,14 @@ def _run(function, args: tuple, kwargs: dict):
     return return_and_correct_aliasing(function, args, kwargs, out) if lent else out
 
 
-def set_device(major: int = 9, minor: int = 0, shared_memory: int = 227 * 1024) -> None:
-    """What the emulated device answers: its compute capability, and the shared memory that a block may have."""
-    _LIBRARY.fwp_shim_device(major, minor, shared_memory)
+def set_device(major: int = 9, minor: int = 0, shared_memory: int = 227 * 1024, multiprocessors: int = 132) -> None:
+    """What the emulated device answers: compute capability, the most shared memory of a block, multiprocessors."""
+    _LIBRARY.fwp_shim_device(major, minor, shared_memory, multiprocessors)
+
+
+def launches():
+    """A context: the launches within it, once it is left."""
+    return counted(_LIBRARY)
 
 
 def pytest_configure(config):

@@ -50,6 +50,7 @@ class _Call(ctypes.Structure):
         ("out", _Rows),
         *((name, c_void_p) for name in ("W", "z")),
         ("checkpoints", c_int),
+        *((name, c_void_p) for name in ("between_W", "between_z", "inverses", "missing")),
         ("grad_out", _Rows),
         *((name, c_void_p) for name in ("grad_W", "grad_z")),
         *((name, _Rows) for name in _GRADIENTS),
@@ -72,7 +73,8 @@ def kernels() -> ctypes.CDLL:
     loaded = library(CUDA / "shim" / "library.cpp", *sorted(INSTANCES.glob("*.cu")))
     for function in (loaded.fwp_shim_forward, loaded.fwp_shim_backward):
         function.restype = c_char_p
-    loaded.fwp_shim_workspace.restype = c_int64
+    for function in (loaded.fwp_shim_workspace, loaded.fwp_shim_forward_workspace):
+        function.restype = c_int64
     assert loaded.fwp_shim_call_size() == ctypes.sizeof(_Call)
     assert loaded.fwp_shim_pieces_size() == ctypes.sizeof(_Pieces)
     return loaded
@@ -146,6 +148,11 @@ def workspace_of(call: _Pieces, group: int | None = None) -> int:
     return kernels().fwp_shim_workspace(ctypes.byref(call))
 
 
+def forward_workspace(call: _Pieces, multiprocessors: int) -> int:
+    """The floats of the workspace of a forward in pieces; 0 where it is done in one launch."""
+    return kernels().fwp_shim_forward_workspace(ctypes.byref(call), multiprocessors)
+
+
 def holds_all_features(call: _Call, *, backward: bool, limit: int) -> bool:
     """Whether a block holds all features of FAVOR+ at once."""
     _fit(call, backward=backward, limit=limit)
@@ -162,8 +169,9 @@ def empty_rows(x: Tensor, width: int) -> Tensor:
 
 
 def forward(
-    q, k, v, beta=None, alpha=None, *, return_state=True, schedule=0, limit=SHARED_MEMORY, **options
+    q, k, v, beta=None, alpha=None, *, return_state=True, schedule=0, limit=SHARED_MEMORY, multiprocessors=0, **options
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """With ``multiprocessors``, calls that leave most of them idle are done in pieces."""
     call = make_call(q, k, v, beta, alpha, **options)
     out = empty_rows(q, v.shape[3])
     W, z = _states(call) if return_state else (None, None)
@@ -171,7 +179,12 @@ def forward(
     if segmented(call, backward=False, limit=limit) and not (return_state or call.resident):
         between = _states(call)
         call.W, call.z = map(_pointer, between)
+    workspace = torch.empty(0)
+    if floats := forward_workspace(call, multiprocessors):
+        workspace = torch.full((floats + 1000,), float("nan"))
+        kernels().fwp_shim_place_pieces(ctypes.byref(call), c_void_p(workspace.data_ptr()))
     _checked(kernels().fwp_shim_forward(ctypes.byref(call), schedule))
+    assert workspace[-1000:].isnan().all(), "written behind the room that was asked for"
     return out, W, z
 
 

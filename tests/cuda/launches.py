@@ -14,6 +14,7 @@ PAGE = shim.CUDA / "README.md"
 BEGIN, END = "<!-- launches: python -m tests.cuda.launches -->\n", "<!-- /launches -->"
 RULES = ("sum", "delta", "gated", "gated_delta")
 LENGTHS, WIDTH = (32, 64, 1024), 64
+DIRECTIONS = ("forward", "forward in pieces", "backward")
 
 
 def count(rule: str, direction: str, length: int) -> list[shim.Launch]:
@@ -25,8 +26,9 @@ def count(rule: str, direction: str, length: int) -> list[shim.Launch]:
         normalize_output=False,
     )  # fmt: skip
     with shim.counted(kernels.kernels()) as launches:
-        if direction == "forward":
-            kernels.forward(q, k, v, *strengths, return_state=False, **options)
+        if direction != "backward":
+            multiprocessors = 132 if direction == "forward in pieces" else 0
+            kernels.forward(q, k, v, *strengths, return_state=False, multiprocessors=multiprocessors, **options)
         else:
             kernels.backward(grad, q, k, v, *strengths, **options)
     return launches
@@ -41,7 +43,9 @@ def table() -> str:
     head = ["positions", "rule", "direction", "kernel", "blocks a head", "warps a block", "products of a warp"]
     head += ["of all warps", "MB of global memory"]
     lines = [head, ["---"] * len(head)]
-    for length, rule, direction in itertools.product(LENGTHS, RULES, ("forward", "backward")):
+    for length, rule, direction in itertools.product(LENGTHS, RULES, DIRECTIONS):
+        if direction == "forward in pieces" and length < 256:
+            continue
         launches, given = count(rule, direction, length), [length, rule, direction]
         for one in launches:
             name, numbers = one.kernel.removesuffix("_kernel"), (one.most_products, one.products)

@@ -21,7 +21,9 @@ DTYPES = (torch.float16, torch.float32)
 # portions of inputs, slabs of features, segments.
 DIRECTIONS = ("forward", "backward")
 KINDS = ("plain", "general", "favor", "state")
-KERNELS = (*(f"{direction} {kind}" for direction in DIRECTIONS for kind in KINDS), "decode", "recurrence")
+KERNELS = (
+    *(f"{direction} {kind}" for direction in DIRECTIONS for kind in KINDS), "forward in pieces", "decode", "recurrence",
+)  # fmt: skip
 SHAPES = {
     "plain 16": dict(T=13, d_value=9, d_key=72),
     "plain 32": dict(T=32, d_value=70),
@@ -40,6 +42,11 @@ SHAPES = {
     "general, favor in slabs": dict(T=66, d_value=33, feature_map=("favor", {"m": 66}), limit=0),
 }
 
+# Of a forward in pieces.
+PIECES = {
+    "system solved before": dict(T=200, d_value=40, d_key=72, output=False),
+    "outputs normalised": dict(T=200, state=True),
+}
 
 # Of decoding: d_key, d_value, feature map. Features and values in several slabs and blocks of columns.
 DECODED = {"dpfp": (80, 70, DPFP), "favor": (20, 70, ("favor", {"m": 70}))}
@@ -88,7 +95,7 @@ class Case:
         {"decode": self._decode, "recurrence": self._recur}.get(self.direction, self._call)()
 
     def _call(self) -> None:
-        options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | SHAPES[self.shape]
+        options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | (SHAPES | PIECES)[self.shape]
         T, limit, group, state = options.pop("T"), options.pop("limit"), options.pop("group", None), options["state"]
         output = options.pop("output", True)
         x, phi = make(self.rule, T, T if self.causal else T - 3, dtype=self.dtype, **options)
@@ -98,8 +105,9 @@ class Case:
             rule=self.rule, feature_map=phi, causal=self.causal, normalize_features=True, normalize_output=output,
             key_padding_mask=pads, limit=limit, **x,
         )  # fmt: skip
-        if self.direction == "forward":
-            kernels.forward(return_state=state, **given)
+        if self.direction != "backward":
+            multiprocessors = 132 if self.direction == "forward in pieces" else 0
+            kernels.forward(return_state=state, multiprocessors=multiprocessors, **given)
         else:
             grad_W, grad_z = (torch.randn_like(x[name]) if state else None for name in ("W", "z"))
             grad_z = grad_z if output else None
@@ -127,9 +135,11 @@ class Case:
 def cases() -> list[Case]:
     """Every direction, shape, rule, type and order."""
     calls = itertools.product(DIRECTIONS, SHAPES, kernels.RULES, DTYPES, (True, False))
+    pieces = itertools.product(("forward in pieces",), PIECES, kernels.RULES, DTYPES)
+    pieces = [given for given in pieces if given[1] != "outputs normalised" or not given[2].endswith("delta")]
     steps = itertools.product(("decode",), DECODED, kernels.RULES, DTYPES)
     recurrences = itertools.product(("recurrence",), RECURRENCES, ("delta",), (torch.float32,))
-    return [Case(*given) for given in (*calls, *steps, *recurrences)]
+    return [Case(*given) for given in (*calls, *pieces, *steps, *recurrences)]
 
 
 def fewer_cases() -> list[Case]:

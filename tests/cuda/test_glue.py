@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
+from tests.cuda.conftest import emulated
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
 from tests.cuda.test_segments import mask
 from tests.ops.cases import OPCHECKS
@@ -235,3 +236,25 @@ def test_little_shared_memory_is_enough_in_segments(rule, device):
         x, phi = make(rule, T, S, dtype=HALF, H=1, state=state)
         options = dict(causal=causal, normalize_output=True, return_state=state)
         compare("cuda", rule, x, phi, looser=2, **options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_long_forward_is_in_pieces_where_it_would_leave_multiprocessors_idle(rule, device):
+    """The glue makes the room for what the launches leave for each other."""
+    solved, output = rule.endswith("delta"), not rule.endswith("delta")
+    x, phi = make(rule, 260, 260, dtype=HALF, B=2, H=1, state=True)
+    given = (x[name].cuda() for name in ("q", "k", "v", "beta", "alpha") if name in x)
+    given, initial = tuple(given), (x["W"].cuda(), x["z"].cuda() if output else None)
+    options = dict(causal=True, normalize_output=output, return_state=True)
+    found = {}
+    for count in (3, 4):
+        device(multiprocessors=count)
+        with emulated.launches() as launches:
+            out, state = getattr(ops, f"{rule}_rule")(
+                *given, feature_map=phi.cuda(), initial_state=initial, backend="native", **options
+            )
+        found[count] = [y.cpu().double() for y in (out, *state) if y is not None]
+        pieces = [*["solve_kernel"] * solved, "write_kernel", "read_kernel"]
+        assert [one.kernel for one in launches] == (pieces if count == 4 else ["forward_kernel"])
+    for one, pieces in zip(*found.values(), strict=True):
+        assert (one - pieces).square().mean().sqrt() <= LIMITS[HALF][0] * one.square().mean().sqrt()

@@ -119,18 +119,21 @@ def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
         with shim.counted(kernels.kernels()) as launches:
             options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=output)
             kernels.backward(torch.randn(1, length, 1, 64).bfloat16(), **x, **options)
+        pieces, inverted = length // 64, rule == "delta" and not output
+        first = {True: [("solve_kernel", pieces), ("write_kernel", 2)], False: [("write_kernel", 2)]}[inverted]
         assert [(one.kernel, one.blocks) for one in launches] == [
-            ("forward_kernel", 2),
-            ("preparation_kernel", length // 64),
-            ("walk_kernel", 2),
-            ("backward_kernel", length // 64),
+            *([("forward_kernel", 2)] if rule == "delta" and output else first),
+            ("preparation_kernel", pieces),
+            ("inverted_walk_kernel" if inverted else "walk_kernel", 2),
+            ("backward_kernel", pieces),
         ]
         for one in launches:
             most.setdefault(one.kernel, []).append(one.most_products)
-    for kernel in ("preparation_kernel", "backward_kernel"):
-        assert most[kernel][0] == most[kernel][1] > 0
-    for kernel in ("forward_kernel", "walk_kernel"):
-        assert 0 < most[kernel][0] < most[kernel][1] < most["backward_kernel"][1]
+    for kernel, (short, long) in most.items():
+        if kernel in ("forward_kernel", "write_kernel", "walk_kernel", "inverted_walk_kernel"):
+            assert 0 < short < long < most["backward_kernel"][1]
+        else:
+            assert short == long > 0
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -287,7 +290,7 @@ def test_without_keys_or_queries(rule):
 
 @pytest.mark.parametrize("kilobytes", [163, 227])
 def test_a_backward_of_several_segments_asks_for_no_more_than_there_is(kilobytes):
-    """Its first launch is a forward; a state that this has room for stands in shared memory."""
+    """Its first walk is that of a forward; a state that this has room for stands in shared memory."""
     fitting = 0
     for d_key, nu in [(16, 25), (32, 12), (48, 12), (64, 97), (64, 110), (96, 114)]:
         k, v = torch.empty(1, 200, 1, d_key, dtype=torch.float16), torch.empty(1, 200, 1, 8, dtype=torch.float16)

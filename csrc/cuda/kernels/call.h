@@ -65,6 +65,10 @@ struct Call {
   float *W, *z;
   int checkpoints;  // segments of keys in a group, see segment.cuh
 
+  // A forward in pieces (launch_forward.h): the states after all segments of keys but the last, one after the other, and of each
+  // head and segment what the delta rule's launches leave for each other (forward.cuh).
+  float *between_W, *between_z, *inverses, *missing;
+
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;
   Rows<void> grad_q, grad_k, grad_v;

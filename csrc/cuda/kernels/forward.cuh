@@ -13,23 +13,33 @@
 // It reads q, k, v (and the mask, beta, the initial state) and writes out (and the state), nothing else. The unit
 // triangular system in E is solved by blocks of 16 tokens with the inverted diagonal blocks, in LT / 16 barriers. A
 // warp owns 16 queries and the keys of the same numbers; with two teams of warps, one owns queries, the other keys.
+//
+// In pieces (forward_pieces.cuh) several launches share this. Where outputs are not normalised, the system does not depend on
+// the state: with T = (I + KK beta)^-1, made before any state is known (inverse.cuh), E = T (V - K W0).
 #pragma once
 
 #include "block.cuh"
-#include "decay.cuh"
+#include "inverse.cuh"
 #include "stateful.cuh"
 
 namespace fwp::gpu {
 
+// What a launch does of it: all, or of a forward in pieces T of a segment, the walk that writes states (and E, where there is a
+// T), or the outputs of a segment.
+enum class Part { all, solving, writing, reading };
+template <int LT, Kind K, Part PART>
+constexpr int forward_columns = PART == Part::solving ? LT : has_states<K> ? slice_columns : value_block;
+
 template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
-          int TEAMS = 1>
-struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_block, TEAMS>, LT, RULE> {
-  static constexpr int columns = has_states<K> ? slice_columns : value_block;
-  using Base = Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>;
+          int TEAMS = 1, Part PART = Part::all>
+struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, TEAMS>, LT, RULE>, P, LT, TEAMS> {
+  static constexpr int columns = forward_columns<LT, K, PART>;
+  using Base = Inverse<Decay<Stateful<P, LT, K, columns, TEAMS>, LT, RULE>, P, LT, TEAMS>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::strip_tiles,
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
   static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
+  static constexpr bool SOLVES = DELTA && (PART == Part::all || PART == Part::solving);  // by substitution
   static_assert(serves(RULE));
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
@@ -112,8 +122,10 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
   // run() by two teams, which meet at the same barriers: one has the queries, A and the outputs, the other the keys, B
   // and E. Each block of E is added to the outputs as soon as it is there.
   FWP_DEVICE void run_in_teams() {
-    if (team == 0) of_queries();
-    else of_keys();
+    if constexpr (PART == Part::writing && DELTA) correct();
+    else if (team == 1) of_keys();
+    else if (PART != Part::writing) of_queries();
+    else meet(), meet();
     if (after.exists()) write_state();
   }
   FWP_DEVICE void of_queries() {
@@ -126,9 +138,9 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     meet();
     weigh_queries(A, read, by);
     begin_outputs(out, read);
-    if (!DELTA) meet();
+    if (!SOLVES) meet();
     FWP_ROLLED for (int m = 0; m < keys; ++m) {
-      if (DELTA) meet();
+      if (SOLVES) meet();
       if (m >= last_q) continue;
       Float2 a[4];
       Base::operand_at(a, A, m);
@@ -137,17 +149,22 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     finish_outputs(out, by, column);
   }
   FWP_DEVICE void of_keys() {
-    Strip B;  // unused under the sum rule
+    Strip B;  // unused where no system is solved
     Read read{};
     Values x;
     float sum[4] = {}, rate[2];
     if (DECAYS) Base::find_decay(thread_index() - 2 * LT);
-    products(B, sum, read, s.keys, last_k, last_k);
-    Base::load_values(c.v, true, column, x);
-    Base::finish_scale(true, sum);
+    if constexpr (DELTA && !SOLVES) {
+      load_scales(thread_index() - 2 * LT);
+      load_missing(x);
+    } else {
+      products(B, sum, read, s.keys, last_k, last_k);
+      Base::load_values(c.v, true, column, x);
+      Base::finish_scale(true, sum);
+    }
     meet();
-    note_written();
-    if constexpr (DELTA) {
+    if (PART != Part::reading) note_written();
+    if constexpr (SOLVES) {
       weigh_keys(B, read, rate);
       begin_values(x, read, rate);
       substitute(x, B);
@@ -269,6 +286,78 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
     }
   }
 
+  // ---- in pieces ----
+
+  // Where own rows of E are in memory, in the columns of the block.
+  FWP_DEVICE float* noted_missing() const {
+    return c.missing + (Base::noted() * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
+  }
+  FWP_DEVICE void load_scales(int token) const {
+    if (token >= 0 && token < LT) s.scale_k[token] = Base::noted_scales()[token];
+  }
+  // Solves for T and stores it.
+  FWP_DEVICE void solve() {
+    KeyStrip B;
+    Values x;
+    float sum[4] = {}, rate[2];
+    Base::clear(B);
+    if (DECAYS) Base::find_decay(thread_index());
+    Base::template gram<2, true>(B, sum, s.keys, s.keys, 0, last_k, [](int, int, int) {}, [](auto&) {});
+    Base::finish_scale(true, sum);
+    sync_block();
+    if (thread_index() < LT) Base::noted_scales()[thread_index()] = s.scale_k[thread_index()];
+    weigh_keys(B, {}, rate);
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Base::row_of(i) == 8 * n + 2 * t + (i & 1) ? 1.f : 0.f;
+    substitute(x, B);
+    float* to = Base::noted_inverse() + (row + g) * LT + 2 * t;
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r)
+        if (n < 2 * last_k) Single::store_pair(Type::float32, to + 8 * r * LT, 8 * n, {x[n][2 * r], x[n][2 * r + 1]});
+  }
+  // Shares and stores E = T (V - K W0). Each team takes half of the features in K W0.
+  FWP_DEVICE void correct() {
+    typename Base::Operands T;
+    Read read{};
+    Values x;
+    Base::template load_inverse<false>(T, 0, last_k);
+    load_scales(thread_index());
+    if (DECAYS) Base::find_decay(thread_index());
+    if (state() && last_k) {
+      typename Base::Rows16 rows;
+      Base::for_features([&](auto rolled, int j, int i) {
+        Pair own[1][4];
+        Base::load_rows(rows, 0, j, i, before, 0);
+        Base::template own_features<rolled.value>(own, j, i, [&](int) { return s.keys; });
+        Base::add_rows(read.W, read.z, own[0], rows, false);
+      }, team, TEAMS);
+    }
+    if (team) Base::load_values(c.v, true, column, x);
+    else Base::clear(x);
+    meet();
+    if (team) note_written();
+    begin_values(x, read, {1, 1});
+    Base::share_part(x);
+    meet();
+    typename Base::HalfValues E;
+    Base::multiply(E, T, 0, last_k);
+    if (c.missing && last_k) {
+      float* to = noted_missing();
+      const int width = slices(c) * slice_columns;
+      Base::for_pairs(E, [&](int r, int at, Float2 y) { Single::store_pair(Type::float32, to + 8 * r * width, at, y); });
+    }
+    meet();
+  }
+  FWP_DEVICE void load_missing(Values& x) const {
+    const float* from = noted_missing();
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const Float2 E = last_k ? Single::load_pair(Type::float32, from + 8 * r * slices(c) * slice_columns, 8 * n) : Float2{0, 0};
+        x[n][2 * r] = E.x;
+        x[n][2 * r + 1] = E.y;
+      }
+  }
+
   FWP_DEVICE void write_state() {
     constexpr int count = 4 / TEAMS, warps = TEAMS * tiles;  // tiles of features that share one read of E
     const float* weights_z = GATED ? s.written : DECAYS ? s.read_rate : s.scale_k;
@@ -285,8 +374,14 @@ struct Forward : Decay<Stateful<P, LT, K, has_states<K> ? slice_columns : value_
         if (DECAYS) Base::scale_outer(x, xz, Base::across(0, tiles));
         Base::add_outer(x, xz, s.keys, tile, s.E, 0, s.written, weights_z, Base::source_tiles);
         Base::store_outer(x, xz, slab, tile, 0, after);
+        if constexpr (PART == Part::writing)
+          if (here.after.W) Base::store_outer(x, xz, slab, tile, 0, kept());
       }
     });
+  }
+  // Where the state is stored in memory too, by each slice its columns and by the first z.
+  FWP_DEVICE Columns<float> kept() const {
+    return columns_of(c, State<float>{here.after.W, column ? nullptr : here.after.z}, here.head, column, slice_columns);
   }
 };
 

@@ -8,20 +8,21 @@
 // and for the others dW + Q^T dN and dz + Q^T dden, under rules that decay with what decay.cuh leaves. dseen sums over all
 // columns of values: each block adds its own part to its own dz. What does not depend on dW comes from preparation.cuh.
 //
-// Of two teams of warps one stages the queries, the other the keys and finds Z.
+// Of two teams of warps one stages the queries, the other the keys and finds Z. Where the forward's launches have left T
+// (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z then.
 #pragma once
 
 #include "block.cuh"
-#include "decay.cuh"
+#include "inverse.cuh"
 #include "pieces.cuh"
 #include "triangle.cuh"
 
 namespace fwp::gpu {
 
 // After and Before: where the gradient comes from and goes to, Resident or Columns.
-template <class P, int LT, Rule RULE, Kind K, class After, class Before, int TEAMS>
-struct GradientStep : Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>> {
-  using Base = Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>>;
+template <class P, int LT, Rule RULE, Kind K, class After, class Before, int TEAMS, bool INVERTED>
+struct GradientStep : Triangle<Inverse<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>, P, LT, TEAMS>> {
+  using Base = Triangle<Inverse<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, LT, RULE>, P, LT, TEAMS>>;
   using Base::c, Base::here, Base::s, Base::g, Base::t, Base::row, Base::stride, Base::tiles, Base::team, Base::value_tiles;
   using typename Base::Element, typename Base::Pair, typename Base::Values;
   static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
@@ -47,7 +48,9 @@ struct GradientStep : Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, L
     if (DECAYS) Base::find_decay(thread_index());
     load_note();
     Values x;
-    if constexpr (DELTA) {
+    if constexpr (INVERTED) {
+      multiply_inverse(x);
+    } else if constexpr (DELTA) {
       KeyStrip B;
       if (serves_keys) products(B, x);
       sync_block();
@@ -84,6 +87,44 @@ struct GradientStep : Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, L
     // The gradient of a denominator is that of all columns, so one slice adds it.
     by_den[token] = here.queries && column == 0 ? note.dden[token] * note.scale_q[token] : 0.f;
     if (DELTA) s.scale_k[token] = note.scale_k[token], s.read_rate[token] = note.read_rate[token];
+  }
+
+  // Shares beta Z. Each team takes half of the features in K dW.
+  FWP_DEVICE void multiply_inverse(Values& x) {
+    typename Base::Operands T;
+    Base::template load_inverse<true>(T, w, keys);
+    Base::clear(x);
+    if (after.exists() && w < keys) {
+      typename Base::Rows16 rows;
+      float unused[4] = {};
+      Base::for_features([&](auto rolled, int j, int i) {
+        Pair own[1][4];
+        Base::load_rows(rows, 0, j, i, after, 0);
+        Base::template own_features<rolled.value>(own, j, i, [&](int) { return s.keys; });
+        Base::add_rows(x, unused, own[0], rows, false);
+      }, team, TEAMS);
+    }
+    sync_block();
+    float by[2];
+    FWP_UNROLL for (int r = 0; r < 2; ++r) {
+      const int i = row + g + 8 * r;
+      by[r] = s.beta[i] * s.scale_k[i];
+      // The gradient comes before rates that do not depend on z, so they are 1.
+      if (team && t == 0) s.written[i] = DECAYS ? -s.scale_k[i] * Base::left_of_state(i, true) : -s.scale_k[i];
+      if (DECAYS) by[r] *= Base::at_end(i);
+    }
+    const float* read = note.read + (row + g) * note_columns + column + 2 * t;
+    FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
+      FWP_UNROLL for (int r = 0; r < 2; ++r) {
+        const Float2 y = team ? Single::load_pair(Type::float32, read + 8 * r * note_columns, 8 * n) : Float2{0, 0};
+        const float beta = s.beta[row + g + 8 * r];
+        x[n][2 * r] = by[r] * x[n][2 * r] + beta * y.x;
+        x[n][2 * r + 1] = by[r] * x[n][2 * r + 1] + beta * y.y;
+      }
+    Base::share_part(x);
+    sync_block();
+    typename Base::HalfValues Z;
+    Base::multiply(Z, T, w, keys);
   }
 
   // x = K dW and B = K K^T of stored features, of own keys.
@@ -161,14 +202,14 @@ struct GradientStep : Triangle<Decay<Stateful<P, LT, K, slice_columns, TEAMS>, L
   }
 };
 
-template <class P, int LT, Rule RULE, Kind K> struct GradientWalk {
+template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk {
   static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
   const Pieces& c;
   const int head, column;
   char* room;  // of a step
 
   template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
-    using Step = GradientStep<P, LT, RULE, K, After, Before, teams>;
+    using Step = GradientStep<P, LT, RULE, K, After, Before, teams, INVERTED>;
     Segment p = piece(c, LT, head, n);
     if (RULE == Rule::sum) p.keys = 0;
     if (n) Step::fetch(c, piece(c, LT, head, n - 1), c.d_value);
@@ -217,14 +258,21 @@ template <int LT> constexpr int step_bytes = LT * (slice_columns + 4 + 2) * int(
 template <class P, int LT, Kind K> FWP_BOTH int walk_room(const Call& c) {
   return Shared<P, LT, K, slice_columns, forward_teams<K>>().lay(nullptr, c, false);
 }
-template <class P, int LT, Rule RULE, Kind K>
-FWP_KERNEL(2 * LT * forward_teams<K>, 1) walk_kernel(FWP_CONSTANT Pieces c) {
+template <class P, int LT, Rule RULE, Kind K, bool INVERTED> FWP_DEVICE void walk_back(const Pieces& c) {
   constexpr int step = step_bytes<LT>;
   const int used = walk_room<P, LT, K>(c) + decay_bytes<LT>(RULE, false);
   char* room = shared_memory(used + step + state_bytes(c)) + used;
-  GradientWalk<P, LT, RULE, K> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns, room};
+  GradientWalk<P, LT, RULE, K, INVERTED> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns, room};
   if (K == Kind::state || c.resident) walk.resident(room + step);
   else walk.in_memory(reinterpret_cast<float*>(room + step));
+}
+template <class P, int LT, Rule RULE, Kind K>
+FWP_KERNEL(2 * LT * forward_teams<K>, 1) walk_kernel(FWP_CONSTANT Pieces c) {
+  walk_back<P, LT, RULE, K, false>(c);
+}
+template <class P, int LT, Rule RULE, Kind K>
+FWP_KERNEL(2 * LT * forward_teams<K>, 1) inverted_walk_kernel(FWP_CONSTANT Pieces c) {
+  walk_back<P, LT, RULE, K, true>(c);
 }
 
 template <class P> int walk_bytes_of(const Call& c) {
@@ -235,7 +283,10 @@ template <class P> int walk_bytes_of(const Call& c) {
 
 template <class P, Rule RULE, Kind K> const char* launch_walk(const Pieces& c, void* stream) {
   constexpr int LT = short_segment;
-  return launch(walk_kernel<P, LT, RULE, K>, c.batch * c.heads * slices(c), 2 * LT * forward_teams<K>,
+  auto kernel = walk_kernel<P, LT, RULE, K>;
+  if constexpr (corrects(RULE) && K == Kind::state)
+    if (c.inverses) kernel = inverted_walk_kernel<P, LT, RULE, K>;
+  return launch(kernel, c.batch * c.heads * slices(c), 2 * LT * forward_teams<K>,
                 walk_bytes_of<P>(c), static_cast<Stream>(stream), c);
 }
 

@@ -51,13 +51,13 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
     }
   }
   // Calls f(rolled, j, i) for every 16 rows of features of the slab, from base row i on; j: the offset, 0 for maps without
-  // offsets, which are not rolled.
-  template <class F> FWP_DEVICE void for_features(F f) const {
+  // offsets, which are not rolled. Of `parts` callers each takes its part of them.
+  template <class F> FWP_DEVICE void for_features(F f, int part = 0, int parts = 1) const {
     if (K != Kind::favor && c.nu) {
       FWP_ROLLED for (int j = 1; j <= c.nu; ++j)
-        FWP_ROLLED for (int i = 0; i < base_rows; i += 16) f(std::true_type{}, j, i);
+        FWP_ROLLED for (int i = 16 * part; i < base_rows; i += 16 * parts) f(std::true_type{}, j, i);
     } else {
-      FWP_ROLLED for (int i = 0; i < base_rows; i += 16) f(std::false_type{}, 0, i);
+      FWP_ROLLED for (int i = 16 * part; i < base_rows; i += 16 * parts) f(std::false_type{}, 0, i);
     }
   }
   // 16 rows of features of the slab, by number: the offset and the first base row.

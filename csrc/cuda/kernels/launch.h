@@ -2,6 +2,7 @@
 // returned, or what is wrong. Kernel sources do not include this file: each of them would compile every instance.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "limits.h"
@@ -16,6 +17,9 @@ struct Single;
 template <class P> int bytes_of(const Call& call, bool backward);
 template <class P> int walk_bytes_of(const Call& call);
 template <class P, Rule R, Kind K> const char* launch_forward(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_solve(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_write(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_read(const Call& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_preparation(const Pieces& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_walk(const Pieces& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_backward(const Pieces& call, void* stream);
@@ -56,13 +60,6 @@ inline int walk_bytes(const Call& call) {
   return call.type == Type::float32 ? walk_bytes_of<Single>(call) : walk_bytes_of<Half>(call);
 }
 
-inline const char* forward(const Call& call, void* stream) {
-  return with_instance(call, [&](auto operation, auto kind) {
-    using O = decltype(operation);
-    return launch_forward<typename O::Precision, O::rule, decltype(kind)::kind>(call, stream);
-  });
-}
-
 // Sets what depends on the device, the members `segment` to `resident`, for blocks with at most `limit` bytes of shared
 // memory. The pointers to the states that the caller wants must already be set.
 inline void fit(Call& call, bool backward, int limit) {
@@ -76,5 +73,26 @@ inline void fit(Call& call, bool backward, int limit) {
   lay_features(call, backward);
   if (!backward) call.resident = bytes(call, false) <= limit;
 }
+
+// ---- room ----
+
+inline int segments_of(const Call& call, int tokens) { return (tokens + call.segment - 1) / call.segment; }
+inline int key_segments_of(const Call& call) { return std::max(1, segments_of(call, call.sources)); }
+inline int64_t heads_of(const Call& call) { return int64_t(call.batch) * call.heads; }
+inline int slices_of(const Call& call) { return std::max(1, (call.d_value + slice_columns - 1) / slice_columns); }
+inline int64_t floats_of_W(const Call& call) { return heads_of(call) * call.d_dot * call.d_value; }
+inline int64_t floats_of_z(const Call& call) { return call.normalize_output ? heads_of(call) * call.d_dot : 0; }
+
+constexpr int64_t largest_workspace = int64_t(1) << 28;  // floats: a gibibyte
+
+// Hands out a workspace part by part, as wide accesses want it. Null if there are none of a part.
+struct Workspace {
+  float* base;
+  int64_t used = 0;
+  void take(float*& pointer, int64_t floats) {
+    pointer = floats ? base + used : nullptr;
+    used += (floats + 3) / 4 * 4;
+  }
+};
 
 }  // namespace fwp::gpu

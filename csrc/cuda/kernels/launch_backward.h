@@ -4,19 +4,12 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "launch.h"
+#include "launch_forward.h"
 
 namespace fwp::gpu {
 
 // ---- what a call of several segments consists of ----
 
-// The forward before it, which takes the keys alone and stores their states.
-inline Call writing_of(const Pieces& call) {
-  Call found = call;
-  found.targets = found.causal = 0;
-  lay_features(found, false);
-  return found;
-}
 inline Pieces walk_of(Pieces call) {
   call.resident = call.resident_walk;
   lay_features(call, false);
@@ -45,17 +38,11 @@ inline int most_bytes(const Pieces& call) {
 
 // ---- room ----
 
-inline int segments_of(const Call& call, int tokens) { return (tokens + call.segment - 1) / call.segment; }
-inline int key_segments_of(const Call& call) { return std::max(1, segments_of(call, call.sources)); }
 // Groups follow one another, those of keys first. A causal call has no others.
 inline int groups_of(const Call& call, int segments) { return (segments + call.checkpoints - 1) / call.checkpoints; }
 inline int key_groups(const Call& call) { return groups_of(call, key_segments_of(call)); }
 inline int query_groups(const Call& call) { return call.causal ? 0 : groups_of(call, segments_of(call, call.targets)); }
 
-inline int64_t heads_of(const Call& call) { return int64_t(call.batch) * call.heads; }
-inline int slices_of(const Call& call) { return std::max(1, (call.d_value + slice_columns - 1) / slice_columns); }
-inline int64_t floats_of_W(const Call& call) { return heads_of(call) * call.d_dot * call.d_value; }
-inline int64_t floats_of_z(const Call& call) { return call.normalize_output ? heads_of(call) * call.d_dot : 0; }
 inline void set_notes(Pieces& call) {
   call.note_columns = slices_of(call) * slice_columns;
   call.note_blocks = !corrects(call.rule) ? 1 : call.normalize_output ? 3 : 2;
@@ -64,11 +51,9 @@ inline int64_t floats_of_notes(const Pieces& call) {
   return heads_of(call) * short_segment * (call.note_blocks * call.note_columns + 4);
 }
 
-// Groups are as large as this room permits: a gibibyte. It holds what the pieces leave for each other, so many of them
-// that they fill any GPU.
-constexpr int64_t largest_workspace = int64_t(1) << 28;  // floats
 // Sets `checkpoints`, the number of segments in a group: at least the square root of their number, where groups and the
-// segments of a group need least room together, and then as many as there is room for.
+// segments of a group need least room together, and then as many as the largest workspace permits. It holds what the pieces
+// leave for each other, so many of them that they fill any GPU.
 inline void group(Pieces& call) {
   set_notes(call);
   const int count = std::max(key_segments_of(call), call.causal ? 0 : segments_of(call, call.targets));
@@ -83,41 +68,38 @@ inline void group(Pieces& call) {
 // Where everything is in the workspace. Takes a copy of the call whose pointers it sets.
 struct Room {
   Pieces call;
-  int64_t used = 0;
+  Workspace room;
   float *carried_W[2], *carried_z[2];  // the gradients of the states between groups, in turn
 
-  explicit Room(const Pieces& whole) : call(whole) {
+  explicit Room(const Pieces& whole) : call(whole), room{whole.workspace} {
     set_notes(call);
     const int groups = key_groups(call), every = call.checkpoints;
     const int64_t states = groups + every - 1, W = floats_of_W(call), z = floats_of_z(call);
-    take(call.W, states * W);
-    take(call.z, states * z);
-    take(call.gradients_W, (every - 1) * W);
-    take(call.gradients_z, every * slices_of(call) * z);
-    take(call.notes, every * floats_of_notes(call));
+    room.take(call.W, states * W);
+    room.take(call.z, states * z);
+    room.take(call.gradients_W, (every - 1) * W);
+    room.take(call.gradients_z, every * slices_of(call) * z);
+    room.take(call.notes, every * floats_of_notes(call));
     for (int i : {0, 1}) {
       const bool needed = groups + query_groups(call) > 1;
-      take(carried_W[i], needed * W);
-      take(carried_z[i], needed * z);
+      room.take(carried_W[i], needed * W);
+      room.take(carried_z[i], needed * z);
     }
+    const int64_t inverses = floats_of_inverses(call);
+    if (groups == 1 && room.used + inverses <= largest_workspace) room.take(call.inverses, inverses);
   }
   // The state after segment i of keys, as left_by of segment.cuh has it.
   float* W_after(int i) const { return call.W + place(i) * floats_of_W(call); }
   float* z_after(int i) const { return call.z ? call.z + place(i) * floats_of_z(call) : nullptr; }
 
  private:
-  // As wide accesses want it. Null if there are none of it.
-  void take(float*& pointer, int64_t floats) {
-    pointer = floats ? call.workspace + used : nullptr;
-    used += (floats + 3) / 4 * 4;
-  }
   int64_t place(int i) const {
     const int number = i % call.checkpoints;
     return number == call.checkpoints - 1 ? i / call.checkpoints : key_groups(call) + number;
   }
 };
 // Floats of the workspace of a call of several segments.
-inline int64_t workspace_of(const Pieces& call) { return Room(call).used; }
+inline int64_t workspace_of(const Pieces& call) { return Room(call).room.used; }
 
 // ---- launches ----
 
@@ -207,7 +189,7 @@ inline const char* group_backward(const Pieces& given, void* stream) {
 inline const char* backward(const Pieces& whole, void* stream) {
   if (!is_segmented(whole)) return pieces_backward(piecewise(whole), stream);
   const Room room(whole);
-  if (const char* error = forward(writing_of(room.call), stream)) return error;
+  if (const char* error = write_states(writing_of(room.call), stream)) return error;
   for (int last = key_groups(whole) - 1, number = last + query_groups(whole); number >= 0; --number) {
     Pieces group = group_of(room, whole, number);
     if (number < last && whole.checkpoints > 1) {  // the states of the last group are there
@@ -215,7 +197,7 @@ inline const char* backward(const Pieces& whole, void* stream) {
       take_keys(before, 0, (whole.checkpoints - 1) * whole.segment);
       before.W -= floats_of_W(whole);  // left_by puts the first state behind that of a group
       if (before.z) before.z -= floats_of_z(whole);
-      if (const char* error = forward(writing_of(before), stream)) return error;
+      if (const char* error = write_states(writing_of(before), stream)) return error;
     }
     if (const char* error = group_backward(group, stream)) return error;
   }

@@ -8,6 +8,8 @@
 // The backward needs the state before each segment (pieces.h). A forward over the keys stores the one after the last
 // segment of every group of `checkpoints` segments, and those of the last group. The other states of a group are
 // computed again when its turn comes; all groups use the same memory for them.
+//
+// A forward in pieces (launch_forward.h) keeps the states after all segments.
 #pragma once
 
 #include "call.h"
@@ -44,18 +46,22 @@ FWP_DEVICE int clamp(int x, int most) { return x < 0 ? 0 : x > most ? most : x; 
 
 // The place of the state after segment i of keys.
 FWP_DEVICE State<float> left_by(const Call& c, int LT, int i) {
+  const int64_t each = int64_t(c.batch) * c.heads * c.d_dot;
+  if (c.between_W && i + 1 < key_segments(c, LT))
+    return {c.between_W + i * each * c.d_value, c.between_z ? c.between_z + i * each : nullptr};
   int place = 0;
   if (c.checkpoints) {
     const int group = i / c.checkpoints, number = i % c.checkpoints;
     place = number == c.checkpoints - 1 ? group : segments_of(key_segments(c, LT), c.checkpoints) + number;
   }
-  const int64_t rows = int64_t(place) * c.batch * c.heads * c.d_dot;
+  const int64_t rows = place * each;
   return {c.W ? c.W + rows * c.d_value : nullptr, c.z ? c.z + rows : nullptr};
 }
 
-// Whether that state is kept: the final one; for the backward also each group's last and all of the last group.
+// Whether that state is kept: the final one; in pieces all; for the backward also each group's last and all of the last group.
 FWP_DEVICE bool leaves(const Call& c, int LT, int i) {
   const int last = key_segments(c, LT) - 1;
+  if (c.between_W && i < last) return true;
   if (!c.W || i > last) return false;
   if (!c.checkpoints) return i == last;
   return i % c.checkpoints == c.checkpoints - 1 || i / c.checkpoints == last / c.checkpoints;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "layout.cuh"
+#include "operands.cuh"
 #include "segment.cuh"
 
 namespace fwp::gpu {
@@ -45,23 +46,48 @@ struct Resident {
     return x;
   }
   FWP_DEVICE void load(const Call& c, const Columns<const float>& from, int threads) const {
-#pragma unroll 4
-    for (int i = thread_index(); i < state_rows(c) * slice_columns; i += threads) {
-      const int row = i / slice_columns, column = i % slice_columns, feature = feature_of_row(c, row);
-      const bool there = from.W && feature >= 0 && column < from.count;
-      W[row * stride + column] = there ? from.W[int64_t(feature) * from.stride + column] : 0.f;
-      if (column == 0) z[row] = there && from.z ? from.z[feature] : 0.f;
-    }
+    if (is_wide(from))
+      each<4>(c, threads, [&](int row, int feature, int column) {
+        *reinterpret_cast<Vector*>(W + row * stride + column) =
+            feature < 0 ? Vector{} : *reinterpret_cast<const Vector*>(from.W + int64_t(feature) * from.stride + column);
+      });
+    else
+      each<1>(c, threads, [&](int row, int feature, int column) {
+        const bool there = from.W && feature >= 0 && column < from.count;
+        W[row * stride + column] = there ? from.W[int64_t(feature) * from.stride + column] : 0.f;
+      });
+    each<slice_columns>(c, threads, [&](int row, int feature, int) {
+      z[row] = from.W && from.z && feature >= 0 ? from.z[feature] : 0.f;
+    });
   }
   // z is stored once, with the head's first columns.
   FWP_DEVICE void store(const Call& c, const Columns<float>& to, bool first, int threads) const {
+    if (is_wide(to))
+      each<4>(c, threads, [&](int row, int feature, int column) {
+        if (feature >= 0)
+          *reinterpret_cast<Vector*>(to.W + int64_t(feature) * to.stride + column) =
+              *reinterpret_cast<const Vector*>(W + row * stride + column);
+      });
+    else
+      each<1>(c, threads, [&](int row, int feature, int column) {
+        if (feature >= 0 && column < to.count) to.W[int64_t(feature) * to.stride + column] = W[row * stride + column];
+      });
+    if (to.z && first)
+      each<slice_columns>(c, threads, [&](int row, int feature, int) {
+        if (feature >= 0) to.z[feature] = z[row];
+      });
+  }
+
+  // Whether all rows can be accessed as vectors.
+  template <class Number> static FWP_DEVICE bool is_wide(const Columns<Number>& x) {
+    return x.count == slice_columns && x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(x.W) % 16 == 0;
+  }
+  // Calls f(row, its feature or -1, column) for every N columns.
+  template <int N, class F> static FWP_DEVICE void each(const Call& c, int threads, F f) {
+    constexpr int parts = slice_columns / N;
 #pragma unroll 4
-    for (int i = thread_index(); i < state_rows(c) * slice_columns; i += threads) {
-      const int row = i / slice_columns, column = i % slice_columns, feature = feature_of_row(c, row);
-      if (feature < 0 || column >= to.count) continue;
-      to.W[int64_t(feature) * to.stride + column] = W[row * stride + column];
-      if (to.z && first && column == 0) to.z[feature] = z[row];
-    }
+    for (int i = thread_index(); i < state_rows(c) * parts; i += threads)
+      f(i / parts, feature_of_row(c, i / parts), i % parts * N);
   }
 };
 

@@ -33,6 +33,6 @@ using CUDAHooks = fwp::gpu::shim::Hooks;  // the name that torch looks for
 REGISTER_CUDA_HOOKS(CUDAHooks)
 }  // namespace at
 
-extern "C" void fwp_shim_device(int major, int minor, int shared_memory) {
-  fwp::gpu::shim::device = {major, minor, shared_memory};
+extern "C" void fwp_shim_device(int major, int minor, int shared_memory, int multiprocessors) {
+  fwp::gpu::shim::device = {major, minor, shared_memory, multiprocessors};
 }

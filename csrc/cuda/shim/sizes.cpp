@@ -6,6 +6,7 @@
 
 #include "../kernels/decode.cuh"
 #include "../kernels/fold.cuh"
+#include "../kernels/forward_pieces.cuh"
 #include "../kernels/gradient_walk.cuh"
 #include "../kernels/lstm_gate.cuh"
 #include "../kernels/recurrence.cuh"
@@ -49,6 +50,14 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       const char* kernel = backward ? "preparation" : "walk";
       std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", kernel, operands, LT, rule, names[int(K)],
                   2 * LT * (backward ? 1 : forward_teams<K>), backward ? bytes_of<P>(c, true) : walk_bytes_of<P>(c));
+      if (backward || K != Kind::state) continue;
+      const auto print_piece = [&](const char* name, int warps, int bytes) {
+        std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", name, operands, LT, rule, names[int(K)], 32 * warps, bytes);
+      };
+      print_piece("solve", LT / 16, solve_bytes_of<P, LT, K>(c));
+      print_piece("write", LT / 8, bytes_of<P>(c, false));
+      print_piece("read", LT / 8, bytes_of<P>(c, false));
+      print_piece("inverted_walk", LT / 8, walk_bytes_of<P>(c));
     }
 }
 template <class P, int LT> void print_lengths(const char* operands) {

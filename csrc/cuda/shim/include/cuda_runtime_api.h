@@ -7,11 +7,12 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrComputeCapabilityMinor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMultiProcessorCount,
 };
 
 namespace fwp::gpu::shim {
 struct Device {
-  int major = 9, minor = 0, shared_memory = 227 * 1024;
+  int major = 9, minor = 0, shared_memory = 227 * 1024, multiprocessors = 132;
 };
 extern Device device;
 }  // namespace fwp::gpu::shim
@@ -22,6 +23,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) 
     case cudaDevAttrComputeCapabilityMajor: *value = device.major; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = device.minor; return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = device.shared_memory; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = device.multiprocessors; return cudaSuccess;
   }
   return cudaErrorInvalidValue;
 }

@@ -1,0 +1,2 @@
+#include "../forward_pieces.cuh"
+FWP_INSTANCE_OF_PIECES(Single, gated, state)
