@@ -8,6 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from .feature_maps import FEATURE_MAPS, parameter_for
 from .layers.site_config import (
     BETA_RANGES,
+    DIRECTIONS,
     FAST_NETS,
     NORMALIZERS,
     OUTPUT_NORMS,
@@ -34,6 +35,7 @@ _OPTIONS = {
     "recurrent": "feedback of the output",
     "beta_range": "range of beta",
     "window": "window read by softmax",
+    "directions": "directions of random features",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -48,6 +50,7 @@ OutputNormChoice = ChoiceEnum(list(OUTPUT_NORMS))
 FastNetChoice = ChoiceEnum(list(FAST_NETS))
 RecurrentChoice = ChoiceEnum(list(RECURRENT))
 BetaRangeChoice = ChoiceEnum(list(BETA_RANGES))
+DirectionsChoice = ChoiceEnum(list(DIRECTIONS))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
@@ -128,6 +131,13 @@ class _CommonConfig(FairseqDataclass):
             "help": "the latest N positions are read by a softmax, only those before through fast weights; for the "
             "decoder's self-attention, with the sum rule; --fwp-decoder-window if other sites have fast weights too "
             "(default: none)"
+        },
+    )
+    fwp_directions: DirectionsChoice = field(
+        default="redrawn",
+        metadata={
+            "help": "random features (favor, rfa): redrawn, training draws other directions for each update; fixed, it "
+            "uses those that evaluation uses"
         },
     )
     fwp_backend: BackendChoice = field(

@@ -8,6 +8,7 @@ from .feature_map import FeatureMap, KernelOptions
 from .hedgehog import Hedgehog
 from .identity import Identity
 from .poly import Poly
+from .random_features import RandomFeatures
 from .relu import Relu
 from .rfa import Rfa
 from .slots import Slots
@@ -27,6 +28,7 @@ __all__ = [
     "PARAMETERS",
     "FeatureMap",
     "KernelOptions",
+    "RandomFeatures",
     "Slots",
     "build_feature_map",
     "parameter_for",

@@ -14,8 +14,12 @@ class RandomFeatures(FeatureMap):
     ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
     In training, :meth:`set_num_updates` (fairseq calls it before every update) draws other directions from the saved
     seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
+
+    Attributes:
+        redraws: if False, training uses the directions of evaluation, to which the rest of the model then adapts.
     """
 
+    redraws: bool = True
     parameters_help: ClassVar = {"m": "number of random directions"}
 
     def __init__(self, d_key: int, m: int):
@@ -54,7 +58,7 @@ class RandomFeatures(FeatureMap):
         return self
 
     def current_projection(self) -> Tensor:
-        return self.training_projection if self.training else self.projection
+        return self.training_projection if self.training and self.redraws else self.projection
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, m={self.m}"

@@ -8,7 +8,7 @@ from ..ops import FastWeights
 from ..ops.backends import CHOICES as BACKENDS
 from ..ops.call import RULES, Rule
 from .heads import Heads
-from .site_config import BETA_RANGES, FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
+from .site_config import BETA_RANGES, DIRECTIONS, FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
 
 _CHOICES = {
     "update_rule": RULES,
@@ -18,6 +18,7 @@ _CHOICES = {
     "fast_net": tuple(FAST_NETS),
     "recurrent": RECURRENT,
     "beta_range": tuple(BETA_RANGES),
+    "directions": DIRECTIONS,
     "backend": BACKENDS,
 }
 
@@ -47,6 +48,7 @@ class FastWeightAttention(Heads):
         recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
         beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
             length 1 (``normalizer="l2"``).
+        directions: of random features (favor, rfa): ``fixed`` uses in training those of evaluation.
         window: the latest so many positions are read by a softmax, and only those before them through W; causal, with
             the rule sum.
         source_dim: width of the source of cross-attention; embed_dim by default.
@@ -61,7 +63,7 @@ class FastWeightAttention(Heads):
     numbers per head, however long the text.
 
     Random features (favor, rfa) are the same in every call until ``layer.feature_map.set_num_updates(n)`` draws others
-    for training. Evaluation keeps one draw, which is saved with the module.
+    for training, unless ``directions`` are fixed. Evaluation keeps one draw, which is saved with the module.
     """
 
     def __init__(
@@ -81,13 +83,14 @@ class FastWeightAttention(Heads):
         recurrent: Literal["none", "tanh", "softmax"] = "none",
         beta_range: Literal["0-1", "0-2"] = "0-1",
         window: int | None = None,
+        directions: Literal["redrawn", "fixed"] = "redrawn",
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
         config = SiteConfig(
             feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
-            fast_net_depth, recurrent, window,
+            fast_net_depth, recurrent, window, directions,
         )  # fmt: skip
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:

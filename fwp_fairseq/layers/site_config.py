@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
-from ..feature_maps import FEATURE_MAPS, FeatureMap, Slots, build_feature_map, width_for
+from ..feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, Slots, build_feature_map, width_for
 from ..ops.call import CORRECTING
 
 QK_NORMS = ("none", "l2")
 OUTPUT_NORMS = ("none", "rms")
+# Whether training draws the directions of random features anew for each update.
+DIRECTIONS = ("redrawn", "fixed")
 # The largest beta of each; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
 # Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2 and positions.
@@ -73,6 +75,7 @@ class SiteConfig(NamedTuple):
     fast_net_depth: int | None = None
     recurrent: str = "none"
     window: int | None = None
+    directions: str = "redrawn"
 
     @property
     def has_fast_net(self) -> bool:
@@ -116,7 +119,10 @@ class SiteConfig(NamedTuple):
         return NORMALIZERS[self.chosen_normalizer]
 
     def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
-        return build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
+        phi = build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
+        if isinstance(phi, RandomFeatures):
+            phi.redraws = self.directions == "redrawn"
+        return phi
 
     def contradiction(self, causal: bool) -> Contradiction | None:
         """Finds a norm or normaliser that would have no effect, or that cannot work with the other options."""
@@ -128,6 +134,8 @@ class SiteConfig(NamedTuple):
         if self.qk_norm != "none" and phi.homogeneity is not None:
             why = "this map is homogeneous, so the learned scale multiplies all features alike"
             return Contradiction(("qk_norm", "feature_map"), why, "none, or another map")
+        if self.directions != "redrawn" and not issubclass(phi, RandomFeatures):
+            return Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
         if self.output_norm != "none" and self.normalizes[1]:
             why = "the norm undoes what the denominator does"
             return Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2, positions or none")

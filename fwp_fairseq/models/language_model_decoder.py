@@ -77,10 +77,11 @@ class FwpLanguageModelDecoder(FwpDecoder):
 
     def _refuse_redrawn_features(self) -> None:
         for module in self.modules():
-            if isinstance(module, FastWeightAttention) and hasattr(module.feature_map, "set_num_updates"):
+            if isinstance(module, FastWeightAttention) and getattr(module.feature_map, "redraws", False):
                 raise ValueError(
                     f"--fwp-state carried contradicts feature map {module.feature_map.name}, which draws other "
-                    "features for each update of a training: expected --fwp-state reset or another feature map"
+                    "features for each update of a training: expected --fwp-state reset, --fwp-directions fixed or "
+                    "another feature map"
                 )
 
     def _embed(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:

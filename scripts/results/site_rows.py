@@ -15,12 +15,14 @@ KINDS = {
     "hedgehog": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
     "slots": {"feature-map": "slots", "d-dot": 64, "update-rule": "sum", "normalizer": "attention"},
     "window": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention", "window": 8},
+    "favor": {"feature-map": "favor", "d-dot": 256, "update-rule": "sum", "normalizer": "attention", "qk-norm": "l2"},
     "poly": {"feature-map": "poly", "d-dot": 495, "update-rule": "sum", "normalizer": "attention"},
 }
+KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
 # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
 HEADS = {"poly": 16}
-# Kinds that not every site can have; their rows are listed.
-_OF_SOME_SITES = ("slots", "window")
+# Kinds that not every site can have, or that are not tried at every set of sites; their rows are listed.
+_OF_SOME_SITES = ("slots", "window", "favor", "favor-fixed")
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def _family(kind: str) -> tuple[SiteRow, ...]:
 ROWS = (
     *dict.fromkeys(row for kind in list(KINDS)[1:] if kind not in _OF_SOME_SITES for row in _family(kind)),
     SiteRow("slots", "window", "slots"),
+    SiteRow("favor", "favor", "favor"),
+    SiteRow("favor-fixed", "favor-fixed", "favor-fixed"),
     SiteRow("softmax", "window", "slots"),
     SiteRow("softmax", "window", "softmax"),
 )

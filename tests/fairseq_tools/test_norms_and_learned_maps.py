@@ -32,6 +32,7 @@ BY_YAML = {
     "encoder_feature_map": "rfa",
     "encoder_update_rule": "gated",
     "cross_feature_map": "favor",
+    "cross_directions": "fixed",
     "cross_qk_norm": "l2",
     "cross_update_rule": "sum",
     "cross_normalizer": "sum",

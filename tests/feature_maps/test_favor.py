@@ -7,6 +7,7 @@ import torch
 
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.feature_maps.favor import draw_projection
+from fwp_fairseq.layers import FastWeightAttention
 from tests import naive
 from tests.tolerances import TOLERANCES, assert_close
 
@@ -98,6 +99,17 @@ def test_evaluation_keeps_its_projection():
     assert torch.equal(phi(x), trained)
     phi.eval()
     assert torch.equal(phi(x), expected)
+
+
+def test_fixed_directions_are_those_of_evaluation():
+    layer = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed")
+    phi, x = layer.feature_map, torch.randn(3, D_KEY)
+    expected = phi.eval()(x)
+    phi.train().set_num_updates(7)
+    assert torch.equal(phi(x), expected) and torch.equal(phi.kernel_options().projection, phi.projection)
+    other = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed").train().feature_map
+    other.load_state_dict(phi.state_dict())
+    assert torch.equal(other(x), expected)
 
 
 def test_redrawing_leaves_the_global_generator_alone():

@@ -52,8 +52,9 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_update_rule": "delta", "fwp_fast_net": "mlp", "fwp_fast_net_depth": 2, "fwp_recurrent": "tanh"},
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
         {"fwp_feature_map": "hedgehog", "fwp_window": 5},
+        {"fwp_feature_map": "favor", "fwp_directions": "fixed"},
     ],
-    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window"],
+    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window", "fixed directions"],
 )
 def test_segments_with_learned_maps_norms_and_fast_nets(flags):
     model, text = tiny(**flags), prefixes(3, LENGTH)
@@ -164,6 +165,8 @@ def test_what_cannot_be_carried_is_refused():
     text, offsets = prefixes(3, 8), torch.zeros(3, dtype=torch.long)
     with pytest.raises(ValueError, match="--fwp-state carried contradicts feature map favor"):
         tiny(fwp_feature_map="favor").train()(text, segment=Segment(8, state=CarriedState()), offsets=offsets)
+    fixed = tiny(fwp_feature_map="favor", fwp_directions="fixed").train()
+    assert fixed(text, segment=Segment(8, state=CarriedState()), offsets=offsets)[0].isfinite().all()
     learned = tiny(decoder_learned_pos=True)
     with pytest.raises(ValueError, match="--fwp-positions continue contradicts --decoder-learned-pos"):
         learned(text, segment=Segment(8, "continue"), offsets=offsets)

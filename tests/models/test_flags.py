@@ -121,6 +121,10 @@ CONTRADICTIONS = {
         {"fwp_beta_range": "0-2", "fwp_update_rule": "delta", "fwp_cross_update_rule": "gated"},
         ("--fwp-beta-range 0-2", "--fwp-cross-update-rule gated", "cross site", "--fwp-cross-beta-range 0-1"),
     ),
+    "directions-of-a-map-without-any": (
+        {"fwp_feature_map": "favor", "fwp_directions": "fixed", "fwp_cross_feature_map": "elu"},
+        ("--fwp-directions fixed", "--fwp-cross-feature-map elu", "cross site", "--fwp-cross-directions redrawn"),
+    ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),
