@@ -32,6 +32,7 @@ using idx = std::ptrdiff_t;
 constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 
 #include "simd.h"
+#include "rows.h"
 #ifdef FWP_RECURRENCE
 #include "recurrence.h"
 #include "lstm.h"
@@ -47,7 +48,6 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "kernels.h"
 #ifndef FWP_BF16
 #include "decode.h"
-#include "rows.h"
 #include "window.h"
 #include "slots.h"
 #include "softmax_pair.h"

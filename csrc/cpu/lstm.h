@@ -161,7 +161,7 @@ template <class T> struct Lstm : Recurrent<T> {
         }
         *dbeta = total;
       }
-      const T mean = Base::dot(f, df, D);
+      const T mean = dot(f, df, D);
       for (idx i = 0; i < d; ++i) carried_h[i] = (pad ? carried_h[i] : T(0)) + f[i] * (df[i] - mean);
     }
     put_matrices(c.grad_initial_R, G, at, d, D);

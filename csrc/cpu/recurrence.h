@@ -27,17 +27,6 @@ template <class T> struct Recurrent {
       for (idx j = 0; j < d; ++j) to[i * d + j] = from[i * D + j];
   }
 
-  static FWP_INLINE T sum(const T* x, idx D) {
-    Vec<T> total{};
-    for (idx j = 0; j < D; j += W) total += load(x + j);
-    return sum_of_lanes<T>(total);
-  }
-  static FWP_INLINE T dot(const T* x, const T* y, idx D) {
-    Vec<T> total{};
-    for (idx j = 0; j < D; j += W) total += load(x + j) * load(y + j);
-    return sum_of_lanes<T>(total);
-  }
-
   static FWP_INLINE void softmax(T* f, const T* y, idx d, idx D) {
     T most = y[0];
     for (idx i = 1; i < d; ++i) most = y[i] > most ? y[i] : most;
@@ -50,16 +39,9 @@ template <class T> struct Recurrent {
 
   static bool is_pad(const Call& c, idx b, idx t) { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
 
-  // The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called
-  // for groups of C vectors, and then of fewer.
-  template <int C = 4, class F> static FWP_INLINE void for_groups(idx D, F f, idx j = 0) {
-    for (; j + C * W <= D; j += C * W) f(j, Int<C>{});
-    if constexpr (C > 1) for_groups<C / 2>(D, f, j);
-  }
-
   // y = sum_i x_i row i.
   static FWP_INLINE void read(const T* R, const T* x, T* y, idx d, idx D) {
-    for_groups(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> even[C.value]{}, odd[C.value]{};
       idx i = 0;
       for (; i + 2 <= d; i += 2) {
@@ -79,7 +61,7 @@ template <class T> struct Recurrent {
 
   // row i += k_i u, and y = sum_i f_i row i.
   static FWP_INLINE void write_and_read(T* R, const T* k, const T* u, const T* f, T* y, idx d, idx D) {
-    for_groups(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> total[C.value]{}, change[C.value];
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { change[c] = load(u + j + c * W); });
       for (idx i = 0; i < d; ++i) {
@@ -129,7 +111,7 @@ template <class T> struct Recurrent {
   // With R after the write: df_i = R_i.e, G_i += f_i e; then the write is undone, R_i -= k_i u; g = sum_i k_i G_i and
   // old = sum_i k_i R_i. df starts as 0.
   static FWP_INLINE void undo(T* R, T* G, const T* e, const T* f, const T* k, const T* u, T* df, T* g, T* old, idx D) {
-    for_groups(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> gradient[C.value], change[C.value], g_sum[C.value]{}, old_sum[C.value]{};
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
         gradient[c] = load(e + j + c * W);
@@ -163,7 +145,7 @@ template <class T> struct Recurrent {
 
   // dk_i = G_i.u - R_i.s and G_i -= k_i s, with s = beta g. dk starts as 0.
   static FWP_INLINE void grad_of_key(const T* R, T* G, const T* k, const T* u, const T* s, T* dk, idx D) {
-    for_groups(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> change[C.value], scaled[C.value];
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
         change[c] = load(u + j + c * W);
@@ -281,12 +263,12 @@ template <class T> struct RecurrentNet : Recurrent<T> {
       store<T>(to + j, exponential<T>(y > largest ? largest : y));
     }
     for (idx i = c.d; i < D; ++i) to[i] = 0;
-    const Vec<T> share = splat(T(1) / (Base::sum(to, D) + c.eps));
+    const Vec<T> share = splat(T(1) / (sum(to, D) + c.eps));
     for (idx j = 0; j < D; j += W) store<T>(to + j, load(to + j) * share);
   }
   // dx = phi * (dphi - phi.dphi) where x is not clipped; into dphi.
   static FWP_INLINE void phi_back(T* dphi, const T* phi, const T* x, const Call& c, idx D) {
-    const T mean = Base::dot(phi, dphi, D);
+    const T mean = dot(phi, dphi, D);
     for (idx i = 0; i < c.d; ++i) dphi[i] = x[i] > c.largest ? T(0) : phi[i] * (dphi[i] - mean);
   }
   static FWP_INLINE void tanh_of(T* f, const T* y, idx D) {
@@ -306,7 +288,7 @@ template <class T> struct RecurrentNet : Recurrent<T> {
   }
   // x += f A, N numbers.
   static void feed(T* x, const T* f, const T* A, idx d, idx N) {
-    Base::template for_groups<8>(N, [&](idx j, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T, 8>(N, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> total[C.value];
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { total[c] = load(x + j + c * W); });
       for (idx i = 0; i < d; ++i) {

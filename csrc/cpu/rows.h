@@ -1,4 +1,4 @@
-// Rows of one head on their way into scratch, where they are padded with zeros to whole vectors, and back. Included by
+// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them. Included by
 // instruction_set.h.
 
 // Rows of a head are far apart, but those of the next one follow them: they are asked for while this one is computed.
@@ -13,4 +13,22 @@ template <class T> FWP_INLINE void fetch_row(T* to, const T* from, idx d, idx D)
 template <class T> FWP_INLINE void put_row(T* to, const T* from, idx d) {
   expect_row<true>(to, d);
   for (idx i = 0; i < d; ++i) to[i] = from[i];
+}
+
+template <class T> FWP_INLINE T sum(const T* x, idx D) {
+  Vec<T> total{};
+  for (idx i = 0; i < D; i += width<T>) total += load(x + i);
+  return sum_of_lanes<T>(total);
+}
+template <class T> FWP_INLINE T dot(const T* x, const T* y, idx D) {
+  Vec<T> total{};
+  for (idx i = 0; i < D; i += width<T>) total += load(x + i) * load(y + i);
+  return sum_of_lanes<T>(total);
+}
+
+// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called for
+// groups of C vectors, and then of fewer.
+template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, idx i = 0) {
+  for (; i + C * width<T> <= D; i += C * width<T>) f(i, Int<C>{});
+  if constexpr (C > 1) for_groups<T, C / 2>(D, f, i);
 }

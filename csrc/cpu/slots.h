@@ -85,16 +85,6 @@ template <class T> struct SlotMemory {
       }
     }
   }
-  static T sum(const T* x, idx count) {
-    Vec<T> total{};
-    for (idx i = 0; i < count; i += W) total += load(x + i);
-    return sum_of_lanes<T>(total);
-  }
-  static T dot(const T* x, const T* y, idx count) {
-    Vec<T> total{};
-    for (idx i = 0; i < count; i += W) total += load(x + i) * load(y + i);
-    return sum_of_lanes<T>(total);
-  }
   static void multiply(T* x, T factor, idx count) {
     const Vec<T> f = splat(factor);
     for (idx i = 0; i < count; i += W) store<T>(x + i, load(x + i) * f);

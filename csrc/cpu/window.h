@@ -9,7 +9,7 @@
 template <class T> struct Window {
   typedef WindowCall<T> Call;
   static constexpr idx W = width<T>;
-  static constexpr T largest_exponent = 30, lowest = T(-1e30);
+  static constexpr T largest_exponent = T(largest_favor_exponent), lowest = T(-1e30);
 
   // What one head works on: rows of D numbers.
   struct Place {
@@ -59,14 +59,9 @@ template <class T> struct Window {
       store<T>(to + first, sum_of_rows<T>(sums));
     }
   }
-  // A few whole vectors of the columns at a time, which stay in registers: f(first, Int<C>) for C of them.
-  template <int C = 4, class F> static FWP_INLINE void for_groups(idx D, F f, idx i = 0) {
-    for (; i + C * W <= D; i += C * W) f(i, Int<C>{});
-    if constexpr (C > 1) for_groups<C / 2>(D, f, i);
-  }
   // to = sum_j x_j row j of M.
   static FWP_INLINE void combine(const T* x, const T* M, idx count, idx D, T* to) {
-    for_groups(D, [&](idx i, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx i, auto C) FWP_INLINE_LAMBDA {
       Vec<T> sums[C.value]{};
       for (idx j = 0; j < count; ++j) {
         const Vec<T> factor = splat(x[j]);
@@ -77,7 +72,7 @@ template <class T> struct Window {
   }
   // row j of M += x_j y.
   static FWP_INLINE void add(const T* x, const T* y, T* M, idx count, idx D) {
-    for_groups(D, [&](idx i, auto C) FWP_INLINE_LAMBDA {
+    for_groups<T>(D, [&](idx i, auto C) FWP_INLINE_LAMBDA {
       Vec<T> row[C.value];
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { row[c] = load(y + i + c * W); });
       for (idx j = 0; j < count; ++j) {
@@ -89,12 +84,6 @@ template <class T> struct Window {
       }
     });
   }
-  static FWP_INLINE T dot(const T* x, const T* y, idx D) {
-    Vec<T> total{};
-    for (idx i = 0; i < D; i += W) total += load(x + i) * load(y + i);
-    return sum_of_lanes<T>(total);
-  }
-
   struct Weights {
     T largest, total, gain, logit, den;
     bool far;

@@ -47,7 +47,9 @@ class RandomFeatures(FeatureMap):
         return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Draws the directions for the next training batch; evaluation keeps its own."""
+        """Draws the directions for the next training batch, if it redraws; evaluation keeps its own."""
+        if not self.redraws:
+            return
         self.training_projection = self._draw(num_updates + 1).to(self.projection.device)
 
     def _apply(self, fn, *args, **kwargs):
