@@ -27,7 +27,7 @@ from .. import _transforms
 from . import native_cuda, recurrence
 from .backends import choose, count
 from .call import state_type
-from .native import new_rows
+from .native import new_rows, register
 from .recurrence import delta, keep, read
 
 GATES = 3  # u, i and o
@@ -169,13 +169,6 @@ def _differentiate(ctx, grad_out, grad_R, grad_h, grad_c, *_):
     return *found[:4], None, *states
 
 
-def _refuse(ctx, *gradients):
-    raise NotImplementedError("fwp::recur_lstm has no second derivative; the backend reference has every one")
-
-
 _COMPILED = recurrence._COMPILED and hasattr(torch.ops.fwp, "recur_lstm")
 if _COMPILED:
-    torch.library.register_fake("fwp::recur_lstm", _fake)
-    torch.library.register_fake("fwp::recur_lstm_backward", _fake_backward)
-    torch.library.register_autograd("fwp::recur_lstm", _differentiate, setup_context=_save)
-    torch.library.register_autograd("fwp::recur_lstm_backward", _refuse)
+    register("recur_lstm", _fake, _fake_backward, _save, _differentiate)

@@ -117,17 +117,19 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *given, *(None for _ in options)
 
 
-def _refuse(ctx, *gradients):
-    raise NotImplementedError(
-        "fwp::fast_weights has no second derivative; the backends chunked and reference have every one"
-    )
+def register(operator: str, fake, fake_backward, save, differentiate, others="the backend reference has") -> None:
+    """Registers fake kernels and autograd of ``fwp::operator`` and its backward, which has no derivative itself.
 
+    The last three arguments are its ``setup_context``, its backward, and who has the second derivatives, for the error.
+    """
 
-def _register() -> None:
-    torch.library.register_fake("fwp::fast_weights", _fake)
-    torch.library.register_fake("fwp::fast_weights_backward", _fake_backward)
-    torch.library.register_autograd("fwp::fast_weights", _differentiate, setup_context=_save)
-    torch.library.register_autograd("fwp::fast_weights_backward", _refuse)
+    def refuse(ctx, *gradients):
+        raise NotImplementedError(f"fwp::{operator} has no second derivative; {others} every one")
+
+    torch.library.register_fake(f"fwp::{operator}", fake)
+    torch.library.register_fake(f"fwp::{operator}_backward", fake_backward)
+    torch.library.register_autograd(f"fwp::{operator}", differentiate, setup_context=save)
+    torch.library.register_autograd(f"fwp::{operator}_backward", refuse)
 
 
 def _takes_these_inputs() -> bool:
@@ -143,7 +145,7 @@ OLDER = (
     else []
 )
 if _STATUS.cpu and not OLDER:
-    _register()
+    register("fast_weights", _fake, _fake_backward, _save, _differentiate, "the backends chunked and reference have")
 
 
 def cpu_operator_reasons(operator: str, what: str, device: torch.device, dtype: torch.dtype) -> list[str]:

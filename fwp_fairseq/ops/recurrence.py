@@ -30,7 +30,7 @@ from . import native_cuda
 from .backends import choose, count
 from .call import state_type
 from .constant import constant
-from .native import new_rows
+from .native import new_rows, register
 
 logger = logging.getLogger(__name__)
 
@@ -239,10 +239,6 @@ def _differentiate(ctx, grad_out, grad_R, grad_y, _):
     return *gradients, None, R if ctx.given[0] else None, y if ctx.given[1] else None
 
 
-def _refuse(ctx, *gradients):
-    raise NotImplementedError("fwp::recur has no second derivative; the backend reference has every one")
-
-
 def _net_shapes(parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows = new_rows(parts, parts.shape[3] // 3)
     return rows, *_states(rows)
@@ -291,11 +287,5 @@ def _tanh_before(out: Tensor, y: Tensor | None, pads: Tensor | None) -> Tensor:
 _STATUS = _extension.status()
 _COMPILED = _STATUS.cpu and hasattr(torch.ops.fwp, "recur_net")
 if _COMPILED:
-    torch.library.register_fake("fwp::recur", _fake)
-    torch.library.register_fake("fwp::recur_backward", _fake_backward)
-    torch.library.register_autograd("fwp::recur", _differentiate, setup_context=_save)
-    torch.library.register_autograd("fwp::recur_backward", _refuse)
-    torch.library.register_fake("fwp::recur_net", _fake_net)
-    torch.library.register_fake("fwp::recur_net_backward", _fake_net_backward)
-    torch.library.register_autograd("fwp::recur_net", _differentiate_net, setup_context=_save_net)
-    torch.library.register_autograd("fwp::recur_net_backward", _refuse)
+    register("recur", _fake, _fake_backward, _save, _differentiate)
+    register("recur_net", _fake_net, _fake_net_backward, _save_net, _differentiate_net)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _transforms
 from .backends import count
-from .native import cpu_operator_reasons, new_rows
+from .native import cpu_operator_reasons, new_rows, register
 
 
 def compiled_reasons(device: torch.device, dtype: torch.dtype) -> list[str]:
@@ -50,12 +50,5 @@ def _differentiate(ctx, grad_out):
     return *torch.ops.fwp.read_slots_backward(grad_out, *ctx.saved_tensors), None
 
 
-def _refuse(ctx, *gradients):
-    raise NotImplementedError("fwp::read_slots has no second derivative; the backend reference has every one")
-
-
 if not compiled_reasons(torch.device("cpu"), torch.float32):
-    torch.library.register_fake("fwp::read_slots", _fake)
-    torch.library.register_fake("fwp::read_slots_backward", _fake_backward)
-    torch.library.register_autograd("fwp::read_slots", _differentiate, setup_context=_save)
-    torch.library.register_autograd("fwp::read_slots_backward", _refuse)
+    register("read_slots", _fake, _fake_backward, _save, _differentiate)

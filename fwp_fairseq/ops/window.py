@@ -23,7 +23,7 @@ from torch import Tensor
 from .. import _transforms
 from ..feature_maps.favor import LARGEST_EXPONENT
 from .backends import choose, count
-from .native import cpu_operator_reasons, new_rows
+from .native import cpu_operator_reasons, new_rows, register
 
 
 class WindowRead(NamedTuple):
@@ -169,12 +169,5 @@ def _differentiate(ctx, grad_out):
     return *rows, None if tensors[3] is None else sums, u, bias, None, None, None
 
 
-def _refuse(ctx, *gradients):
-    raise NotImplementedError("fwp::read_window has no second derivative; the backend reference has every one")
-
-
 if not compiled_reasons(torch.device("cpu"), torch.float32):
-    torch.library.register_fake("fwp::read_window", _fake)
-    torch.library.register_fake("fwp::read_window_backward", _fake_backward)
-    torch.library.register_autograd("fwp::read_window", _differentiate, setup_context=_save)
-    torch.library.register_autograd("fwp::read_window_backward", _refuse)
+    register("read_window", _fake, _fake_backward, _save, _differentiate)
