@@ -151,8 +151,9 @@ def _fake(q, *others):
 
 
 def _fake_backward(grad_out, q, k, v, sums, u, bias, *others):
-    rows = [new_rows(x, x.shape[3]) for x in (q, k, v)]
-    return *rows, q.new_empty(0) if sums is None else new_rows(sums, sums.shape[3]), torch.empty_like(u), bias.clone()
+    rows = (new_rows(x, x.shape[3]) for x in (q, k, v))
+    of_sums = q.new_empty(0) if sums is None else new_rows(sums, sums.shape[3])
+    return *rows, of_sums, *(x.new_empty(x.shape) for x in (u, bias))
 
 
 def _save(ctx, inputs, output):

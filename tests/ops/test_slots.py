@@ -102,6 +102,8 @@ def test_opcheck_and_gradcheck():
     for pads in (None, PADS):
         torch.library.opcheck(torch.ops.fwp.read_slots.default, (*x.values(), pads))
         assert torch.autograd.gradcheck(lambda *given, pads=pads: slots.read_slots(*given, pads), [*x.values()])
+    turned = torch.randn(5, 3, 2, dtype=torch.float64).permute(2, 1, 0).requires_grad_()  # in another order of memory
+    torch.library.opcheck(torch.ops.fwp.read_slots.default, (*(x | {"weight": turned}).values(), PADS))
     (gradient,) = torch.autograd.grad(slots.read_slots(*x.values(), None).sum(), x["v"], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         gradient.sum().backward()
