@@ -18,11 +18,10 @@ KINDS = {
     "favor": {"feature-map": "favor", "d-dot": 256, "update-rule": "sum", "normalizer": "attention", "qk-norm": "l2"},
     "poly": {"feature-map": "poly", "d-dot": 495, "update-rule": "sum", "normalizer": "attention"},
 }
+KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
+KINDS["gated-delta"] = KINDS["delta"] | {"update-rule": "gated_delta"}
 KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
-# The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
-HEADS = {"poly": 16}
-# Kinds that not every site can have, or that are not tried at every set of sites; their rows are listed.
-_OF_SOME_SITES = ("slots", "window", "favor", "favor-fixed")
+KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,29 @@ class SiteRow:
         }
 
 
-def _family(kind: str) -> tuple[SiteRow, ...]:
-    """Softmax alone, then this kind at every set of sites, with softmax at the others; most sites first."""
-    heads = HEADS.get(kind, 2)
-    found = [SiteRow(*kinds, heads) for kinds in product((kind, "softmax"), repeat=3)]
-    *others, softmax = sorted(found, key=lambda row: [*row.sites.values()].count("softmax"))
-    return (softmax, *others)
+def _everywhere(kind: str, heads: int = 2) -> SiteRow:
+    return SiteRow(kind, kind, kind, heads)
 
+
+def _family(*kinds: str) -> tuple[SiteRow, ...]:
+    """These kinds of the encoder, the decoder and cross-attention at every set of sites, softmax at the others."""
+    rows = [SiteRow(*row) for row in product(*((kind, "softmax") for kind in kinds))]
+    return (*sorted(rows, key=lambda row: [*row.sites.values()].count("softmax")),)
+
+
+_FAMILIES = (_family("dpfp", "dpfp", "dpfp"), _family("delta", "delta", "delta"), _family("slots", "window", "slots"))
 
 ROWS = (
-    *dict.fromkeys(row for kind in list(KINDS)[1:] if kind not in _OF_SOME_SITES for row in _family(kind)),
-    SiteRow("slots", "window", "slots"),
-    SiteRow("favor", "favor", "favor"),
-    SiteRow("favor-fixed", "favor-fixed", "favor-fixed"),
-    SiteRow("softmax", "window", "slots"),
-    SiteRow("softmax", "window", "softmax"),
+    _everywhere("softmax"),
+    *(row for family in _FAMILIES for row in family[:-1]),
+    SiteRow("softmax", "delta-rms", "softmax"),
+    SiteRow("softmax", "gated-delta", "softmax"),
+    _everywhere("hedgehog"),
+    # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
+    _everywhere("poly", heads=16),
+    _everywhere("favor"),
+    _everywhere("favor-fixed"),
+    _everywhere("favor-any-length"),
+    _everywhere("favor-fixed", heads=8),
+    _everywhere("dpfp", heads=8),
 )
