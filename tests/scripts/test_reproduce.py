@@ -89,7 +89,7 @@ def test_rows_by_site_have_their_kinds_where_they_say():
         for number, (kind, config) in enumerate(zip(row.sites.values(), found(row), strict=True)):
             assert config.is_softmax == (kind == "softmax")
             alone = softmax | {site_rows.SITES[number]: kind}
-            assert config == found(site_rows.SiteRow(**alone, heads=site_rows.HEADS.get(kind, 2)))[number]
+            assert config == found(site_rows.SiteRow(**alone, heads=row.heads))[number]
     assert len({row.name for row in presets.SITES.rows}) == len(presets.SITES.rows)
 
 
