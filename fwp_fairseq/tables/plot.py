@@ -46,6 +46,7 @@ class Plot:
       ``hollow_shift`` higher, and the right axis is shifted with them.
     - ``log_x``, ``log_y``: bases of logarithmic scales, 0 for linear ones. With base 2, every x of a point is a tick.
     - ``verticals``: labels of vertical lines, with their x.
+    - ``names``: names of values of x, which take the place of numbers on a linear scale.
     - ``beside``: further panels, which are drawn in ``rows`` rows together with this one and share one legend.
     """
 
@@ -60,6 +61,7 @@ class Plot:
     log_y: int = 0
     y_range: tuple[float | None, float | None] = (None, None)
     verticals: dict[str, float] = field(default_factory=dict)
+    names: dict[str, float] = field(default_factory=dict)
     beside: list["Plot"] = field(default_factory=list)
     rows: int = 1
 
@@ -171,6 +173,8 @@ def _draw(plot: Plot, axes) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
     if plot.log_x == 2:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    if plot.names:
+        axes.set_xticks([*plot.names.values()], [*plot.names])
     axes.minorticks_off()
     axes.set_ylim(*plot.y_range)
     axes.set_title(plot.title)

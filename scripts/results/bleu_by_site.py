@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
 
 from .cells import machine, signature_notes, spread_note, training
-from .site_rows import ROWS, SITES
+from .site_rows import FAMILIES, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
@@ -16,6 +17,34 @@ def _at(site: str) -> Callable[[dict], str]:
 
 def _note(rows: list[dict]) -> str:
     return "\n\n".join([*signature_notes(rows), *spread_note(rows)])
+
+
+def _place(row: SiteRow) -> str:
+    return "all" if len(row.replaced) == len(SITES) else " +\n".join(row.replaced)
+
+
+def _plot(rows: list[dict]) -> Plot:
+    """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
+
+    def bleu(row: SiteRow) -> tuple[float, float | None] | None:
+        found = (record for record in rows if row.recorded.items() <= record.items())
+        return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
+
+    places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
+    series = []
+    for place, (name, family) in enumerate(FAMILIES.items()):
+        beside = 0.12 * (place - 1)  # the families lie close to each other
+        points = {places.index(_place(row)) + beside: at for row in family if (at := bleu(row))}
+        series.append(Series(name, name, points, joined=False))
+    softmax = bleu(ROWS[0])
+    return Plot(
+        x="sites without softmax attention",
+        y="BLEU, Multi30k test_2016_flickr",
+        series=[found for found in series if found.points],
+        lines=[] if softmax is None else [Line("softmax at all sites", *softmax)],
+        log_x=0,
+        names={name: x for x, name in enumerate(places)},
+    )
 
 
 TABLES = {
@@ -34,5 +63,6 @@ TABLES = {
         combine=over_seeds(*_MEANS),
         expected=[row.recorded for row in ROWS],
         note=_note,
+        plot=_plot,
     ),
 }

@@ -45,6 +45,11 @@ class SiteRow:
         return {site: getattr(self, site) for site in SITES}
 
     @property
+    def replaced(self) -> tuple[str, ...]:
+        """The sites that do not have softmax attention."""
+        return tuple(site for site, kind in self.sites.items() if kind != "softmax")
+
+    @property
     def recorded(self) -> dict:
         """What its records hold of it."""
         return {"sites": self.sites, "heads": self.heads}
@@ -66,15 +71,20 @@ def _everywhere(kind: str, heads: int = 2) -> SiteRow:
 
 def _family(*kinds: str) -> tuple[SiteRow, ...]:
     """These kinds of the encoder, the decoder and cross-attention at every set of sites, softmax at the others."""
-    rows = [SiteRow(*row) for row in product(*((kind, "softmax") for kind in kinds))]
-    return (*sorted(rows, key=lambda row: [*row.sites.values()].count("softmax")),)
+    *rows, _ = (SiteRow(*row) for row in product(*((kind, "softmax") for kind in kinds)))
+    return (*sorted(rows, key=lambda row: len(row.replaced), reverse=True),)
 
 
-_FAMILIES = (_family("dpfp", "dpfp", "dpfp"), _family("delta", "delta", "delta"), _family("slots", "window", "slots"))
+# What is tried at every set of sites: name to its rows.
+FAMILIES = {
+    "DPFP, sum": _family("dpfp", "dpfp", "dpfp"),
+    "DPFP, delta": _family("delta", "delta", "delta"),
+    "slots, in the decoder a window": _family("slots", "window", "slots"),
+}
 
 ROWS = (
     _everywhere("softmax"),
-    *(row for family in _FAMILIES for row in family[:-1]),
+    *(row for family in FAMILIES.values() for row in family),
     SiteRow("softmax", "delta-rms", "softmax"),
     SiteRow("softmax", "gated-delta", "softmax"),
     _everywhere("hedgehog"),
