@@ -7,6 +7,7 @@ from .favor import Favor
 from .feature_map import FeatureMap, KernelOptions
 from .hedgehog import Hedgehog
 from .identity import Identity
+from .learned import LearnedMap
 from .poly import Poly
 from .random_features import RandomFeatures
 from .relu import Relu
@@ -28,6 +29,7 @@ __all__ = [
     "PARAMETERS",
     "FeatureMap",
     "KernelOptions",
+    "LearnedMap",
     "RandomFeatures",
     "Slots",
     "build_feature_map",

@@ -11,8 +11,8 @@ from .feature_map import FeatureMap
 class LearnedMap(FeatureMap):
     """phi(x) = rest(prepare(x)), where ``prepare`` starts with W_h x, W_h (n, d_key) of head h.
 
-    Any n is possible. The product is linear in x = W_q input, so W_h could be multiplied into the projection that makes
-    x once training is over. Cost: n d_key multiplications a head and position beside those of ``rest``.
+    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``rest``; :meth:`folded_into`
+    saves them once training is over.
 
     Parameters: ``weight`` (heads, n, d_key), one block of it from :meth:`fresh_weight` for each head.
     """
@@ -24,12 +24,35 @@ class LearnedMap(FeatureMap):
     def __init__(self, d_key: int, n: int, heads: int):
         super().__init__(d_key, self.width_for(d_key, n=n))
         self.n = n
+        self.folded = False
         self.operator_map = self.make_rest()
         self.weight = nn.Parameter(torch.stack([self.fresh_weight(n, d_key) for _ in range(heads)]))
 
     def project(self, x: Tensor) -> Tensor:
-        """W_h x of x (..., heads, L, d_key), in the type of x; (..., heads, L, n)."""
+        """W_h x of x (..., heads, L, d_key), in the type of x; (..., heads, L, n). Once folded, x is W_h x already."""
+        if self.folded:
+            return x
         return torch.einsum("...hld,hnd->...hln", x, self.weight.to(x.dtype))
+
+    @torch.no_grad()
+    def folded_into(self, projection: nn.Linear) -> nn.Linear:
+        """Returns the projection whose output is W_h x, if that of ``projection`` is x, (..., heads d_key).
+
+        The product is computed in float32 or wider. Set ``folded`` when every projection that the map follows has been
+        replaced.
+        """
+        kind = torch.promote_types(self.weight.dtype, torch.float32)
+        heads = self.weight.to(kind)
+        found = nn.utils.skip_init(
+            nn.Linear,
+            projection.in_features,
+            heads.shape[0] * self.n,
+            device=heads.device,
+            dtype=projection.weight.dtype,
+        )
+        found.weight.copy_((heads @ projection.weight.to(kind).unflatten(0, (-1, self.d_key))).flatten(0, 1))
+        found.bias.copy_((heads @ projection.bias.to(kind).view(-1, self.d_key, 1)).flatten())
+        return found.train(projection.training)
 
     @staticmethod
     def fresh_weight(n: int, d_key: int) -> Tensor:

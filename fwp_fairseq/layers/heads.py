@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from ..feature_maps import FeatureMap, build_feature_map
+from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
 from ..ops.call import divide, state_type
 from . import slot_memory
 from .decay import Decay
@@ -108,6 +108,20 @@ class Heads(nn.Module):
             if self.beta_proj.bias is not None:
                 nn.init.zeros_(self.beta_proj.bias)
 
+    def fold_maps(self) -> None:
+        """Multiplies learned matrices into the projections of queries and keys, for decoding.
+
+        The function stays the same, but the projections have other shapes then, so neither can be trained or loaded
+        any more. Nothing is done where something else comes between a projection and the map, or reads what it gives.
+        """
+        k_map, q_map = self.feature_map, self.query_map or self.feature_map
+        if not isinstance(k_map, LearnedMap) or k_map.folded:
+            return
+        if self.qk_norm is not None or self.config.reads_by_softmax or self.fast_net is not None:
+            return
+        self.q_proj, self.k_proj = q_map.folded_into(self.q_proj), k_map.folded_into(self.k_proj)
+        q_map.folded = k_map.folded = True
+
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
         shape, kind = (rows, self.num_heads, self.feature_map.d_dot), state_type(like.dtype)
@@ -174,7 +188,7 @@ class Heads(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
-        return self._batch_first(x.unflatten(-1, (self.num_heads, self.head_dim)))
+        return self._batch_first(x.unflatten(-1, (self.num_heads, -1)))
 
     def _output(self, out: Tensor, query: Tensor) -> Tensor:
         """From what the heads read, (B, T, H, d_value), to the result for these queries, in their layout and type."""

@@ -221,8 +221,9 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         return x.transpose(0, 1)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Prepares for decoding. Without --print-alignment (``need_attn``) nobody reads the attention weights."""
+        """Prepares for decoding: without --print-alignment (``need_attn``) nobody reads the attention weights."""
         self.need_weights_at_inference = need_attn
+        self.fold_maps()
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         return states.reorder(self, incremental_state, new_order)

@@ -52,6 +52,48 @@ def test_decoding_step_by_step(feature_map, rule, backend):
                 query, source, whole, weights = query[:, order], source[:, order], whole[:, order], weights[order]
 
 
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("feature_map, rule", [("hedgehog", "sum"), ("t2r", "gated"), ("hedgehog", "delta")])
+@torch.no_grad()
+def test_matrices_are_multiplied_into_the_projections_for_decoding(feature_map, rule, site):
+    module, query, source, state = build(site, feature_map, rule, d_dot=WIDTHS[feature_map]), random(6), random(7), {}
+    key, static = (source, True) if site == "cross" else (query, False)
+    whole, weights = module(query, key, key, key_padding_mask=ragged(length=len(key)), static_kv=static)
+    module.make_generation_fast_(need_attn=True)
+    module.make_generation_fast_(need_attn=True)
+    assert module.q_proj.weight.shape == module.k_proj.weight.shape == (HEADS * module.feature_map.n, EMBED)
+    out, per_head = module(query, key, key, key_padding_mask=ragged(length=len(key)), static_kv=static)
+    assert_close(out, whole, "operator")
+    assert_close(per_head, weights, "operator")
+    if site == "encoder":
+        return
+    whole, _ = module(query, key, key, static_kv=static)
+    for t in range(6):
+        step = query[t : t + 1]
+        out, _ = module(step, *[source if static else step] * 2, incremental_state=state, static_kv=static)
+        assert_close(out, whole[t : t + 1], "operator")
+
+
+@pytest.mark.parametrize("options", [{"qk_norm": "l2"}, {"window": 3}, {"rule": "delta", "fast_net": "rnn"}], ids=str)
+def test_matrices_stay_where_the_projections_are_read_otherwise(options):
+    module, query = build("decoder", "hedgehog", d_dot=10, **options), random(6)
+    before, _ = module(query, query, query)
+    module.make_generation_fast_(need_attn=True)
+    assert module.q_proj.weight.shape == (EMBED, EMBED)
+    assert torch.equal(module(query, query, query)[0], before)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@torch.no_grad()
+def test_matrices_are_multiplied_in_half_precision(dtype):
+    module = build(feature_map="t2r", d_dot=9)
+    expected = torch.einsum("hnd,hdc->hnc", module.feature_map.weight, module.q_proj.weight.view(HEADS, D_KEY, EMBED))
+    module.to(dtype).fold_maps()
+    assert module.q_proj.weight.dtype == dtype
+    limit = 3 * torch.finfo(dtype).eps * expected.abs().max()
+    assert (module.q_proj.weight.double() - expected.flatten(0, 1)).abs().max() < limit
+
+
 def test_whose_the_parameters_are():
     """T2R has one W and b for queries and keys, RFA one sigma, Hedgehog a W for each."""
     shapes = {}
