@@ -12,6 +12,7 @@ from .layers.site_config import (
     FAST_NETS,
     NORMALIZERS,
     OUTPUT_NORMS,
+    PASSES,
     QK_NORMS,
     RECURRENT,
     UPDATE_RULES,
@@ -36,6 +37,7 @@ _OPTIONS = {
     "beta_range": "range of beta",
     "window": "window read by softmax",
     "directions": "directions of random features",
+    "passes": "passes through the source",
 }
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
@@ -51,6 +53,7 @@ FastNetChoice = ChoiceEnum(list(FAST_NETS))
 RecurrentChoice = ChoiceEnum(list(RECURRENT))
 BetaRangeChoice = ChoiceEnum(list(BETA_RANGES))
 DirectionsChoice = ChoiceEnum(list(DIRECTIONS))
+PassesChoice = ChoiceEnum(list(PASSES))
 BackendChoice = ChoiceEnum(list(BACKENDS))
 
 NormalizerChoice = ChoiceEnum(["auto", *NORMALIZERS])
@@ -138,6 +141,14 @@ class _CommonConfig(FairseqDataclass):
         metadata={
             "help": "random features (favor, rfa): redrawn, training draws other directions for each update; fixed, it "
             "uses those that evaluation uses"
+        },
+    )
+    fwp_passes: PassesChoice = field(
+        default="one",
+        metadata={
+            "help": "one: the encoder writes a whole source, then reads; both-ways: half of the heads write and read "
+            "from the first position to the last, the others from the last to the first; for encoder self-attention "
+            "(--fwp-encoder-passes), with a rule whose writes depend on their order"
         },
     )
     fwp_backend: BackendChoice = field(
@@ -252,7 +263,7 @@ def site_config(cfg, site: str, d_key: int) -> SiteConfig:
 
 def _check_norms(cfg, site: str, found: SiteConfig) -> None:
     """Raises ValueError for a norm or normaliser that would have no effect at the site, or that it cannot have."""
-    if contradiction := found.contradiction(causal=site == "decoder"):
+    if contradiction := found.contradiction(site):
         flags = [f"{_option_flag(cfg, site, name)} {getattr(found, name)}" for name in contradiction.options]
         own = _flag(f"fwp_{site}_{contradiction.options[0]}")
         raise ValueError(

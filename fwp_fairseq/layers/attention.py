@@ -98,7 +98,7 @@ class FastWeightAttention(Heads):
         super().__init__(
             embed_dim, num_heads, causal=causal, config=config, dropout=nn.Dropout(dropout), source_dim=source_dim
         )
-        if contradiction := config.contradiction(causal):
+        if contradiction := config.contradiction("decoder" if causal else "cross"):
             given = " contradicts ".join(f"{name} = {getattr(config, name)!r}" for name in contradiction.options)
             raise ValueError(f"{given}: {contradiction.why}; expected {contradiction.expected}")
 

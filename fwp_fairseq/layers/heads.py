@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from .. import ops
 from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
 from ..ops.call import divide, state_type
-from . import slot_memory
+from . import both_ways, slot_memory
 from .decay import Decay
 from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
@@ -50,6 +50,9 @@ class Heads(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        self.has_both_ways = config.passes == "both-ways"
+        if self.has_both_ways and num_heads % 2:
+            raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
@@ -200,14 +203,19 @@ class Heads(nn.Module):
     def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         if self.config.reads_by_softmax:
             return self._operate_with_softmax(q, k, v, key_padding_mask, **state_options)
+        causal = self.causal
+        if self.has_both_ways:
+            q, k, v = map(both_ways.folded, (q, k, v))
+            strengths = {name: both_ways.folded(x) for name, x in strengths.items()}
+            causal, key_padding_mask = True, both_ways.folded_mask(key_padding_mask)
         operator = getattr(ops, f"{self.config.update_rule}_rule")
-        return operator(
+        out, state = operator(
             q,
             k,
             v,
             **strengths,
             feature_map=self.operator_map,
-            causal=self.causal,
+            causal=causal,
             key_padding_mask=key_padding_mask,
             normalize_features=self.normalize_features,
             normalize_output=self.normalize_output,
@@ -215,6 +223,7 @@ class Heads(nn.Module):
             backend=self.config.backend,
             **state_options,
         )
+        return both_ways.unfolded(out) if self.has_both_ways else out, state
 
     def _operate_with_softmax(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
         """With slots or a window: by the weights of all pairs where that is cheaper and no state is concerned."""
@@ -310,7 +319,9 @@ class Heads(nn.Module):
             gram = (phi_q @ phi_k.mT).transpose(0, 1)
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
-            if self.causal:
+            if self.has_both_ways:
+                gram = both_ways.meeting(gram)
+            elif self.causal:
                 gram = gram.tril()
             weights = divide(gram, gram.sum(-1, keepdim=True))
         return weights if per_head else weights.mean(0)

@@ -9,6 +9,8 @@ QK_NORMS = ("none", "l2")
 OUTPUT_NORMS = ("none", "rms")
 # Whether training draws the directions of random features anew for each update.
 DIRECTIONS = ("redrawn", "fixed")
+# How encoder self-attention goes through a source (:mod:`.both_ways`).
+PASSES = ("one", "both-ways")
 # The largest beta of each; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
 # Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2 and positions.
@@ -40,7 +42,16 @@ FAST_NETS = {
 # What goes back into the slow net: nothing, or what was read at the previous position, through this function.
 RECURRENT = ("none", "tanh", "softmax")
 # Options that a site's description holds where they differ from the default.
-NAMED_IF_CHOSEN = ("qk_norm", "output_norm", "beta_range", "fast_net", "fast_net_depth", "recurrent", "window")
+NAMED_IF_CHOSEN = (
+    "qk_norm",
+    "output_norm",
+    "beta_range",
+    "fast_net",
+    "fast_net_depth",
+    "recurrent",
+    "window",
+    "passes",
+)
 # Added to every denominator.
 EPS = 1e-6
 _SUMS_FEATURES = ("sum", "both", "positions")
@@ -76,6 +87,7 @@ class SiteConfig(NamedTuple):
     recurrent: str = "none"
     window: int | None = None
     directions: str = "redrawn"
+    passes: str = "one"
 
     @property
     def has_fast_net(self) -> bool:
@@ -124,8 +136,9 @@ class SiteConfig(NamedTuple):
             phi.redraws = self.directions == "redrawn"
         return phi
 
-    def contradiction(self, causal: bool) -> Contradiction | None:
-        """Finds a norm or normaliser that would have no effect, or that cannot work with the other options."""
+    def contradiction(self, site: str) -> Contradiction | None:
+        """Finds an option that would have no effect at this site, or that cannot work with the other options."""
+        causal = site == "decoder"
         if self.has_slots and (found := self._slot_contradiction(causal)):
             return found
         if self.window is not None and (found := self._window_contradiction(causal)):
@@ -154,7 +167,17 @@ class SiteConfig(NamedTuple):
         if self.beta_range != "0-1" and self.update_rule not in CORRECTING:
             why = "only a rule that takes away what the key held can take away more than that"
             return Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
-        return self._fast_net_contradiction(causal)
+        return self._pass_contradiction(site) or self._fast_net_contradiction(causal)
+
+    def _pass_contradiction(self, site: str) -> Contradiction | None:
+        if self.passes == "one":
+            return None
+        if site != "encoder":
+            why = "only encoder self-attention can go through its positions from the last to the first"
+            return Contradiction(("passes",), why, "one")
+        if self.update_rule == "sum":
+            return Contradiction(("passes", "update_rule"), "a sum has no order", "one, or another rule")
+        return None
 
     def _slot_contradiction(self, causal: bool) -> Contradiction | None:
         if causal:

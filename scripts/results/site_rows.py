@@ -19,6 +19,8 @@ KINDS = {
     "poly": {"feature-map": "poly", "d-dot": 495, "update-rule": "sum", "normalizer": "attention"},
 }
 KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
+KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
+KINDS["delta-rms-both-ways"] = KINDS["delta-rms"] | {"passes": "both-ways"}
 KINDS["gated-delta"] = KINDS["delta"] | {"update-rule": "gated_delta"}
 KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
 KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
@@ -87,6 +89,10 @@ ROWS = (
     *(row for family in FAMILIES.values() for row in family),
     SiteRow("softmax", "delta-rms", "softmax"),
     SiteRow("softmax", "gated-delta", "softmax"),
+    SiteRow("delta-both-ways", "softmax", "softmax"),
+    SiteRow("delta-rms-both-ways", "softmax", "softmax"),
+    SiteRow("delta-rms-both-ways", "delta-rms", "softmax"),
+    SiteRow("delta-rms-both-ways", "delta-rms", "slots"),
     _everywhere("hedgehog"),
     # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
     _everywhere("poly", heads=16),

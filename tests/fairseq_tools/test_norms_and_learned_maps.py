@@ -31,6 +31,7 @@ BY_YAML = {
     "decoder_fast_net": "lstm",
     "encoder_feature_map": "rfa",
     "encoder_update_rule": "gated",
+    "encoder_passes": "both-ways",
     "cross_feature_map": "favor",
     "cross_directions": "fixed",
     "cross_qk_norm": "l2",

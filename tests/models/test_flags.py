@@ -125,6 +125,18 @@ CONTRADICTIONS = {
         {"fwp_feature_map": "favor", "fwp_directions": "fixed", "fwp_cross_feature_map": "elu"},
         ("--fwp-directions fixed", "--fwp-cross-feature-map elu", "cross site", "--fwp-cross-directions redrawn"),
     ),
+    "passes-of-the-decoder": (
+        {"fwp_passes": "both-ways", "fwp_update_rule": "delta"},
+        ("--fwp-passes both-ways at the decoder site", "expected --fwp-decoder-passes one"),
+    ),
+    "passes-of-cross-attention": (
+        {"fwp_cross_passes": "both-ways", "fwp_update_rule": "delta"},
+        ("--fwp-cross-passes both-ways at the cross site", "only encoder self-attention", "--fwp-cross-passes one"),
+    ),
+    "passes-of-a-sum": (
+        {"fwp_encoder_passes": "both-ways"},
+        ("--fwp-encoder-passes both-ways contradicts --fwp-update-rule sum", "a sum has no order"),
+    ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),

@@ -16,7 +16,7 @@ NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, T
 
 def build(
     site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", qk_norm="none",
-    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", window=None,
+    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", window=None, passes="one",
     **options,
 ):  # fmt: skip
     """In float64 and evaluation mode; what starts alike in all heads is different in each."""
@@ -32,6 +32,7 @@ def build(
         fast_net,
         recurrent=recurrent,
         window=window,
+        passes=passes,
     )
     module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
     if module.beta_proj is not None:
@@ -140,10 +141,20 @@ def expected(module, query, key, mask=None):
     if normalizer == "positions":
         q, k = q / (q.sum(-1, keepdims=True) + 1e-6), naive.over_positions(k, padded)
     features, output = NORMALIZES.get(normalizer, (False, False))
-    out, _, _ = naive.attend(
-        rule, q, k, v, *strengths, causal=module.site == "decoder", padded=padded, normalize_features=features,
-        normalize_output=output,
-    )  # fmt: skip
+
+    def attend(causal, padded, *inputs):
+        return naive.attend(
+            rule, *inputs, causal=causal, padded=padded, normalize_features=features, normalize_output=output
+        )[0]
+
+    inputs = (q, k, v, *strengths)
+    if module.config.passes == "one":
+        out = attend(module.site == "decoder", padded, *inputs)
+    else:
+        half = HEADS // 2
+        ahead = attend(True, padded, *(x[:, :, :half] for x in inputs))
+        back = attend(True, None if padded is None else padded[:, ::-1], *(x[:, ::-1, half:] for x in inputs))
+        out = np.concatenate([ahead, back[:, ::-1]], axis=2)
     if module.config.output_norm == "rms":
         weights = module.output_norm.weight.numpy()
         out = _per_head(lambda h, vector: naive.rms_norm(vector, weights[h]), out)

@@ -204,5 +204,5 @@ def test_attention_transfer(site):
 )
 def test_what_slots_contradict(causal, options, named):
     config = SiteConfig("slots", None, **{"update_rule": "sum", "normalizer": "auto", **options})
-    assert config.contradiction(causal).options == named
-    assert SiteConfig("slots", None, "sum", "auto").contradiction(False) is None
+    assert config.contradiction("decoder" if causal else "cross").options == named
+    assert SiteConfig("slots", None, "sum", "auto").contradiction("cross") is None

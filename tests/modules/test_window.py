@@ -247,5 +247,5 @@ def test_attention_transfer_trains_the_window_too():
 )
 def test_what_a_window_contradicts(causal, options, named):
     usual = {"feature_map": "elu", "d_dot": None, "update_rule": "sum", "normalizer": "auto", "window": 4}
-    assert SiteConfig(**{**usual, **options}).contradiction(causal).options == named
-    assert SiteConfig(**usual).contradiction(True) is None
+    assert SiteConfig(**{**usual, **options}).contradiction("decoder" if causal else "encoder").options == named
+    assert SiteConfig(**usual).contradiction("decoder") is None
