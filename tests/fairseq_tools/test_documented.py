@@ -74,6 +74,19 @@ def test_from_softmax_to_fast_weights(tools, folder):
     assert len(distances) > 4 and 0 < distances[-1] < 0.8 * distances[0]
 
 
+EXAMPLES = re.findall(r"^```\n(--fwp-.*?)^```$", (ROOT / "docs/usage.md").read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_examples_of_flags(tools, number):
+    """Each gives a model with heads of 64 that trains."""
+    sizes = [f"--{part}-embed-dim 128 --{part}-attention-heads 2" for part in ("encoder", "decoder")]
+    done = tools.train(
+        f"example-{number}", *" ".join(sizes).split(), *EXAMPLES[number].split(), "--max-update", 2, "--no-save"
+    ).ok()
+    assert re.search(r"num_updates\W+2\b", done.out), done.out[-2000:]
+
+
 def test_operators_without_fairseq():
     shape = (2, 5, 4, 64)
     q, k, v, q1, k1, v1 = (torch.randn(shape) for _ in range(6))
