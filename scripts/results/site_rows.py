@@ -21,6 +21,8 @@ KINDS = {
 KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
 KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
 KINDS["delta-rms-both-ways"] = KINDS["delta-rms"] | {"passes": "both-ways"}
+KINDS["delta-elu"] = KINDS["delta-rms"] | {"feature-map": "elu", "d-dot": 64}
+KINDS["delta-elu-both-ways"] = KINDS["delta-elu"] | {"passes": "both-ways"}
 KINDS["gated-delta"] = KINDS["delta"] | {"update-rule": "gated_delta"}
 KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
 KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
@@ -93,6 +95,7 @@ ROWS = (
     SiteRow("delta-rms-both-ways", "softmax", "softmax"),
     SiteRow("delta-rms-both-ways", "delta-rms", "softmax"),
     SiteRow("delta-rms-both-ways", "delta-rms", "slots"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
     _everywhere("hedgehog"),
     # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
     _everywhere("poly", heads=16),
