@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
-from fwp_fairseq.tables.table import Table, number, over_seeds
+from fwp_fairseq.tables.table import Number, Table, number, over_seeds
 
-from .cells import machine, signature_notes, spread_note, training
+from .cells import machine, signature_notes, signatures, spread_note, training
 from .site_rows import FAMILIES, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
@@ -47,7 +47,23 @@ def _plot(rows: list[dict]) -> Plot:
     )
 
 
+def _paired(name: str, style: str) -> Callable[[dict], Number]:
+    return lambda record: Number(record[name], style)
+
+
 TABLES = {
+    "paired_bootstrap": Table(
+        columns={
+            "encoder, decoder, cross-attention": lambda record: record["row"],
+            "against": lambda record: record["baseline"],
+            "seed": lambda record: str(record["seed"]),
+            "BLEU": _paired("bleu", ".2f"),
+            "the other's BLEU": _paired("baseline_bleu", ".2f"),
+            "p": _paired("p", ".3f"),
+        },
+        key=lambda record: (record["preset"], record["row"], record["baseline"], record["seed"]),
+        note=signatures,
+    ),
     "bleu_by_site": Table(
         columns={
             "encoder": _at("encoder"),
