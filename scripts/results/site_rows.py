@@ -96,6 +96,8 @@ ROWS = (
     SiteRow("delta-rms-both-ways", "delta-rms", "softmax"),
     SiteRow("delta-rms-both-ways", "delta-rms", "slots"),
     SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
+    SiteRow("delta-elu-both-ways", "softmax", "softmax"),
+    SiteRow("softmax", "delta-elu", "softmax"),
     _everywhere("hedgehog"),
     # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
     _everywhere("poly", heads=16),
