@@ -42,10 +42,17 @@ ATTENTION: dict[str, tuple] = {
     "favor256": ("favor", "sum", 256, "auto"),
     "dpfp384": ("dpfp", "sum", 384, "auto"),
     "slots64": ("slots", "sum", 64, "auto"),
+    "parity": ("elu", "delta", None, "auto"),
 }
 # Flags that a row has besides: the decoder of slots, which are for known sources, has a learned map and a window.
 _FURTHER = {
     "slots64": ["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-d-dot", 128, "--fwp-decoder-window", 8],
+    # What the ..._parity models have.
+    "parity": [
+        *("--fwp-normalizer", "l2", "--fwp-output-norm", "rms", "--fwp-encoder-passes", "both-ways"),
+        *("--fwp-cross-feature-map", "slots", "--fwp-cross-d-dot", 64, "--fwp-cross-update-rule", "sum"),
+        *("--fwp-cross-normalizer", "auto", "--fwp-cross-output-norm", "none"),
+    ],
 }
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),

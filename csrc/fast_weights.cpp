@@ -77,6 +77,13 @@ TORCH_LIBRARY(fwp, m) {
   // [softmax(y), softmax(-y)] of the last dimension, see fwp_fairseq/feature_maps/softmax_pair.py.
   m.def("softmax_pair(Tensor y) -> Tensor");
   m.def("softmax_pair_backward(Tensor grad_f, Tensor f) -> Tensor");
+  // Rows of length one, or with a root mean square of one, see fwp_fairseq/feature_maps/unit_rows.py.
+  m.def("to_length_one(Tensor x, float eps) -> Tensor");
+  m.def("to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
+  m.def("elu_to_length_one(Tensor x, float eps) -> Tensor");
+  m.def("elu_to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
+  m.def("to_rms_one(Tensor x, float eps) -> Tensor");
+  m.def("to_rms_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -28,8 +28,8 @@ namespace fwp {
   const WindowKernels<double>& window_kernels_of(double);            \
   const SlotsKernels<float>& slots_kernels_of(float);                \
   const SlotsKernels<double>& slots_kernels_of(double);              \
-  const SoftmaxPairKernels<float>& softmax_pair_kernels_of(float);   \
-  const SoftmaxPairKernels<double>& softmax_pair_kernels_of(double); \
+  const RowFunctions<float>& row_functions_of(float);                \
+  const RowFunctions<double>& row_functions_of(double);              \
   }
 FWP_DECLARE(capability_default)
 #if defined(__x86_64__)
@@ -109,7 +109,7 @@ template <class T> const DecodeKernels<T>& chosen_decode_kernels() { FWP_CHOOSE(
 template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels() { FWP_CHOOSE(recurrence_kernels_of) }
 template <class T> const WindowKernels<T>& chosen_window_kernels() { FWP_CHOOSE(window_kernels_of) }
 template <class T> const SlotsKernels<T>& chosen_slots_kernels() { FWP_CHOOSE(slots_kernels_of) }
-template <class T> const SoftmaxPairKernels<T>& chosen_softmax_pair_kernels() { FWP_CHOOSE(softmax_pair_kernels_of) }
+template <class T> const RowFunctions<T>& chosen_row_functions() { FWP_CHOOSE(row_functions_of) }
 #undef FWP_CHOOSE
 template const Kernels<float>& chosen_kernels<float>();
 template const Kernels<double>& chosen_kernels<double>();
@@ -121,8 +121,8 @@ template const WindowKernels<float>& chosen_window_kernels<float>();
 template const WindowKernels<double>& chosen_window_kernels<double>();
 template const SlotsKernels<float>& chosen_slots_kernels<float>();
 template const SlotsKernels<double>& chosen_slots_kernels<double>();
-template const SoftmaxPairKernels<float>& chosen_softmax_pair_kernels<float>();
-template const SoftmaxPairKernels<double>& chosen_softmax_pair_kernels<double>();
+template const RowFunctions<float>& chosen_row_functions<float>();
+template const RowFunctions<double>& chosen_row_functions<double>();
 
 const KernelsBf16* chosen_bf16_kernels() {
 #if FWP_HAS_AMX_BF16

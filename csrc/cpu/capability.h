@@ -5,8 +5,8 @@
 
 #include "decode_call.h"
 #include "recurrence_call.h"
+#include "row_functions_call.h"
 #include "slots_call.h"
-#include "softmax_pair_call.h"
 #include "window_call.h"
 
 // Whether the compiler knows AMX and the system is Linux, which is asked for permission to use it.
@@ -25,7 +25,7 @@ template <class T> const DecodeKernels<T>& chosen_decode_kernels();
 template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels();
 template <class T> const WindowKernels<T>& chosen_window_kernels();
 template <class T> const SlotsKernels<T>& chosen_slots_kernels();
-template <class T> const SoftmaxPairKernels<T>& chosen_softmax_pair_kernels();
+template <class T> const RowFunctions<T>& chosen_row_functions();
 const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

@@ -8,8 +8,8 @@
 
 #include "decode_call.h"
 #include "recurrence_call.h"
+#include "row_functions_call.h"
 #include "slots_call.h"
-#include "softmax_pair_call.h"
 #include "window_call.h"
 
 #define FWP_PRAGMA(text) _Pragma(#text)
@@ -51,6 +51,8 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "window.h"
 #include "slots.h"
 #include "softmax_pair.h"
+#include "unit_rows.h"
+#include "row_functions.h"
 #else
 #include "tiles_bf16.h"
 #include "side_bf16.h"
@@ -78,8 +80,8 @@ const WindowKernels<float>& window_kernels_of(float) { return window_kernels<flo
 const WindowKernels<double>& window_kernels_of(double) { return window_kernels<double>; }
 const SlotsKernels<float>& slots_kernels_of(float) { return slots_kernels<float>; }
 const SlotsKernels<double>& slots_kernels_of(double) { return slots_kernels<double>; }
-const SoftmaxPairKernels<float>& softmax_pair_kernels_of(float) { return softmax_pair_kernels<float>; }
-const SoftmaxPairKernels<double>& softmax_pair_kernels_of(double) { return softmax_pair_kernels<double>; }
+const RowFunctions<float>& row_functions_of(float) { return row_functions<float>; }
+const RowFunctions<double>& row_functions_of(double) { return row_functions<double>; }
 #endif
 
 }  // namespace FWP_NAMESPACE

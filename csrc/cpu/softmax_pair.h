@@ -67,6 +67,3 @@ template <class T> struct SoftmaxPair {
     for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - along[0]) - f[n + i] * (df[n + i] - along[1]);
   }
 };
-
-template <class T>
-constexpr SoftmaxPairKernels<T> softmax_pair_kernels{SoftmaxPair<T>::forward, SoftmaxPair<T>::backward};

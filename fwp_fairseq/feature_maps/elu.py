@@ -1,9 +1,11 @@
 """ELU + 1 (Katharopoulos et al. 2020)."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, widened
+from .unit_rows import elu_to_length_one
 
 
 class Elu(FeatureMap):
@@ -23,3 +25,9 @@ class Elu(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         return F.elu(x) + 1
+
+    def of_length_one(self, x: Tensor, eps: float) -> Tensor:
+        if self.kernel is None:  # a subclass, whose features may be others
+            return super().of_length_one(x, eps)
+        with torch.autocast(x.device.type, enabled=False):
+            return elu_to_length_one(widened(x), eps)

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .unit_rows import to_length_one
+
 
 class KernelOptions(NamedTuple):
     """What the compiled operators need to know of a map besides its name.
@@ -99,6 +101,10 @@ class FeatureMap(nn.Module):
             )
         with torch.autocast(x.device.type, enabled=False):
             return self.features(widened(x))
+
+    def of_length_one(self, x: Tensor, eps: float) -> Tensor:
+        """phi(x) / (|phi(x)| + eps), for x as in ``forward``."""
+        return to_length_one(self(x), eps)
 
     def extra_repr(self) -> str:
         return f"d_key={self.d_key}, d_dot={self.d_dot}"

@@ -18,7 +18,7 @@ def softmax_pair(y: Tensor) -> Tensor:
     return torch.cat([y.softmax(-1), (-y).softmax(-1)], dim=-1)
 
 
-def _rows_like(x: Tensor, width: int) -> Tensor:
+def rows_like(x: Tensor, width: int) -> Tensor:
     """An empty tensor of x's shape but this width, with rows in the order that x has in memory."""
     order = sorted(range(x.dim() - 1), key=x.stride, reverse=True)
     sizes = [x.shape[dim] for dim in order]
@@ -38,8 +38,8 @@ def _differentiate(ctx, grad_f):
 
 _COMPILED = _extension.status().cpu and hasattr(torch.ops.fwp, "softmax_pair")
 if _COMPILED:
-    torch.library.register_fake("fwp::softmax_pair", lambda y: _rows_like(y, 2 * y.shape[-1]))
-    torch.library.register_fake("fwp::softmax_pair_backward", lambda grad_f, f: _rows_like(f, f.shape[-1] // 2))
+    torch.library.register_fake("fwp::softmax_pair", lambda y: rows_like(y, 2 * y.shape[-1]))
+    torch.library.register_fake("fwp::softmax_pair_backward", lambda grad_f, f: rows_like(f, f.shape[-1] // 2))
     torch.library.register_autograd(
         "fwp::softmax_pair", _differentiate, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output)
     )

@@ -8,7 +8,17 @@ from ..ops import FastWeights
 from ..ops.backends import CHOICES as BACKENDS
 from ..ops.call import RULES, Rule
 from .heads import Heads
-from .site_config import BETA_RANGES, DIRECTIONS, FAST_NETS, NORMALIZERS, OUTPUT_NORMS, QK_NORMS, RECURRENT, SiteConfig
+from .site_config import (
+    BETA_RANGES,
+    DIRECTIONS,
+    FAST_NETS,
+    NORMALIZERS,
+    OUTPUT_NORMS,
+    PASSES,
+    QK_NORMS,
+    RECURRENT,
+    SiteConfig,
+)
 
 _CHOICES = {
     "update_rule": RULES,
@@ -19,6 +29,7 @@ _CHOICES = {
     "recurrent": RECURRENT,
     "beta_range": tuple(BETA_RANGES),
     "directions": DIRECTIONS,
+    "passes": PASSES,
     "backend": BACKENDS,
 }
 
@@ -51,6 +62,8 @@ class FastWeightAttention(Heads):
         directions: of random features (favor, rfa): ``fixed`` uses in training those of evaluation.
         window: the latest so many positions are read by a softmax, and only those before them through W; causal, with
             the rule sum.
+        passes: ``both-ways`` lets half of the heads write and read from the first position to the last, the others from
+            the last to the first; not causal, without a state, with a rule other than sum and an even number of heads.
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
         backend: auto, native (compiled), chunked (matrix products in PyTorch) or reference (time loops).
@@ -84,13 +97,14 @@ class FastWeightAttention(Heads):
         beta_range: Literal["0-1", "0-2"] = "0-1",
         window: int | None = None,
         directions: Literal["redrawn", "fixed"] = "redrawn",
+        passes: Literal["one", "both-ways"] = "one",
         source_dim: int | None = None,
         dropout: float = 0.0,
         backend: Literal["auto", "native", "chunked", "reference"] = "auto",
     ):
         config = SiteConfig(
             feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
-            fast_net_depth, recurrent, window, directions,
+            fast_net_depth, recurrent, window, directions, passes,
         )  # fmt: skip
         for option, choices in _CHOICES.items():
             if getattr(config, option) not in choices:
@@ -98,7 +112,7 @@ class FastWeightAttention(Heads):
         super().__init__(
             embed_dim, num_heads, causal=causal, config=config, dropout=nn.Dropout(dropout), source_dim=source_dim
         )
-        if contradiction := config.contradiction("decoder" if causal else "cross"):
+        if contradiction := config.contradiction("decoder" if causal else "encoder"):
             given = " contradicts ".join(f"{name} = {getattr(config, name)!r}" for name in contradiction.options)
             raise ValueError(f"{given}: {contradiction.why}; expected {contradiction.expected}")
 
@@ -109,7 +123,7 @@ class FastWeightAttention(Heads):
         *,
         state: FastWeights | None = None,
         key_padding_mask: Tensor | None = None,
-    ) -> tuple[Tensor, FastWeights]:
+    ) -> tuple[Tensor, FastWeights | None]:
         """Writes ``source``, or x itself, on top of a state, and reads with every position of x.
 
         Args:
@@ -121,16 +135,25 @@ class FastWeightAttention(Heads):
         Returns:
             ``(out, state)``, out (B, T, embed_dim), and the state after the last write:
             W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. With slots W has 2 d_value
-            columns. That of a fast net or a window is W (B, H, N, 1), all that is carried.
+            columns. That of a fast net or a window is W (B, H, N, 1), all that is carried. None with both-ways passes.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
+        if self.has_both_ways and not (source is None and state is None):
+            given = "source" if state is None else "state"
+            raise ValueError(
+                f"{given} contradicts passes = 'both-ways', which goes through one whole input; expected None"
+            )
         if self.fast_net is not None:
             out, state = self._run_fast_net(x, key_padding_mask, state, return_state=True)
             return self._output(out, x), state
         written = self._project(x if source is None else source, key_padding_mask)
         out, state = self._operate(
-            self._project_queries(x), *written, key_padding_mask, initial_state=state, return_state=True
+            self._project_queries(x),
+            *written,
+            key_padding_mask,
+            initial_state=state,
+            return_state=not self.has_both_ways,
         )
         return self._output(out, x), state
 
@@ -138,6 +161,8 @@ class FastWeightAttention(Heads):
         """What attention that is not causal reads from a state with x (B, T, embed_dim); nothing is written."""
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
+        if self.has_both_ways:
+            raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
         q = self._project_queries(x)
         return self._output(self._operate(q, *self._nothing_to_write(q), None, initial_state=state)[0], x)
 

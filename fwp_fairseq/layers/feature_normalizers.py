@@ -1,4 +1,4 @@
-"""Normalisers that the operator does not have: of finished features phi (B, L, H, d_dot), before it.
+"""Normalisers that the operator does not have: of the features phi of (B, L, H, d_key), before it.
 
 The operator is then given the results as they are. Cost: d_dot numbers a position in memory, and again for the backward
 pass, which compiled kernels avoid where they compute features themselves.
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..feature_maps import FeatureMap
 from ..ops.call import divide
 
 _EPS = 1e-6
@@ -26,19 +27,25 @@ def over_positions(phi: Tensor, key_padding_mask: Tensor | None = None) -> Tenso
     return divide(phi, phi.sum(1, keepdim=True) + _EPS)
 
 
-def to_length_one(phi: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-    """phi / (|phi| + eps), position by position."""
-    return divide(phi, phi.norm(dim=-1, keepdim=True) + _EPS)
+def _features(feature_map: FeatureMap, x: Tensor) -> Tensor:
+    return feature_map(x.transpose(1, 2)).transpose(1, 2)
+
+
+def _of_length_one(feature_map: FeatureMap, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    return feature_map.of_length_one(x.transpose(1, 2), _EPS).transpose(1, 2)
 
 
 class FeatureNormalizer(NamedTuple):
-    """What is done to the features of queries, and of keys, whose padding matters to some."""
+    """The normalised features (B, L, H, d_dot) of queries, and of keys, whose padding matters to some."""
 
-    queries: Callable[[Tensor], Tensor]
-    keys: Callable[[Tensor, Tensor | None], Tensor]
+    queries: Callable[[FeatureMap, Tensor], Tensor]
+    keys: Callable[[FeatureMap, Tensor, Tensor | None], Tensor]
 
 
 FEATURE_NORMALIZERS = {
-    "positions": FeatureNormalizer(over_features, over_positions),
-    "l2": FeatureNormalizer(to_length_one, to_length_one),
+    "positions": FeatureNormalizer(
+        lambda feature_map, q: over_features(_features(feature_map, q)),
+        lambda feature_map, k, key_padding_mask: over_positions(_features(feature_map, k), key_padding_mask),
+    ),
+    "l2": FeatureNormalizer(_of_length_one, _of_length_one),
 }

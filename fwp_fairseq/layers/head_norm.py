@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ..feature_maps import unit_rows
 from ..ops.call import state_type
 
 _EPS = 1e-6
@@ -24,5 +25,4 @@ class HeadNorm(nn.Module):
         """y is (..., heads, d_value)."""
         with torch.autocast(y.device.type, enabled=False):
             wide = y.to(state_type(y.dtype))
-            factor = (wide.square().mean(-1, keepdim=True) + _EPS).rsqrt()
-            return (wide * factor * self.weight.to(wide.dtype)).to(y.dtype)
+            return (unit_rows.to_rms_one(wide, _EPS) * self.weight.to(wide.dtype)).to(y.dtype)

@@ -157,23 +157,25 @@ class Heads(nn.Module):
 
     def _queries(self, q: Tensor) -> Tensor:
         """From projected queries (B, L, H, d_key) to what the operator is given."""
-        q = self._prepared(q, self.query_map or self.feature_map)
-        return q if self.feature_normalizer is None else self.feature_normalizer.queries(q)
+        q, feature_map = self._directed(q), self.query_map or self.feature_map
+        if self.feature_normalizer is not None:
+            return self.feature_normalizer.queries(feature_map, q)
+        return q if self.config.reads_by_softmax else self._mapped(q, feature_map)
 
     def _keys(self, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """Likewise from projected keys."""
-        k = self._prepared(k, self.feature_map)
-        return k if self.feature_normalizer is None else self.feature_normalizer.keys(k, key_padding_mask)
+        k = self._directed(k)
+        if self.feature_normalizer is not None:
+            return self.feature_normalizer.keys(self.feature_map, k, key_padding_mask)
+        return k if self.config.reads_by_softmax else self._mapped(k, self.feature_map)
 
-    def _prepared(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
-        """From projected to what the operator's map, slots or a window take, or to features; (B, L, H, width)."""
-        if self.qk_norm is not None:
-            x = self.qk_norm(x)
-        return x if self.config.reads_by_softmax else self._mapped(x, feature_map)
+    def _directed(self, x: Tensor) -> Tensor:
+        return x if self.qk_norm is None else self.qk_norm(x)
 
-    def _mapped(self, x: Tensor, feature_map: FeatureMap) -> Tensor:
-        x = x.transpose(1, 2)
-        return (feature_map.prepare(x) if self.feature_normalizer is None else feature_map(x)).transpose(1, 2)
+    @staticmethod
+    def _mapped(x: Tensor, feature_map: FeatureMap) -> Tensor:
+        """What the operator's map takes, from what slots or a window take; (B, L, H, width)."""
+        return feature_map.prepare(x.transpose(1, 2)).transpose(1, 2)
 
     def _mapped_both(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """What the operator's map takes, from projected queries and keys."""

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ..feature_maps import unit_rows
 from ..ops.call import state_type
 
 _EPS = 1e-6
@@ -38,8 +39,8 @@ class QueryKeyNorm(nn.Module):
         """x is (..., heads, d_key)."""
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(state_type(x.dtype))
-            factor = self.length * self.scale.to(wide.dtype)[:, None] / (wide.norm(dim=-1, keepdim=True) + _EPS)
-            return (wide * factor).to(x.dtype)
+            scale = self.length * self.scale.to(wide.dtype)[:, None]
+            return (unit_rows.to_length_one(wide, _EPS) * scale).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"length={self.length:.4g}"

@@ -5,7 +5,7 @@ import importlib.util
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
-from ..config import site_maps
+from ..config import absent_sites, site_maps
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 
@@ -40,7 +40,20 @@ def fill_attention(args, feature_map: str, d_dot: int | None = None, update_rule
         fill_defaults(args, **{f"fwp_{site}_d_dot": d_dot for site, name in undecided.items() if name == feature_map})
 
 
-def _architecture(preset, attention: dict | None = None, **values):
+def fill_sites(args, sites: dict[str, dict]) -> None:
+    """Fills in a preset's attention options of each site that the model has, and for which no map was chosen.
+
+    An option that the user has set, for the site or for all sites, stays as it is.
+    """
+    if hasattr(args, "fwp_feature_map"):
+        return
+    for site, chosen in sites.items():
+        if site not in absent_sites(args) and not hasattr(args, f"fwp_{site}_feature_map"):
+            own = {name: value for name, value in chosen.items() if not hasattr(args, f"fwp_{name}")}
+            fill_defaults(args, **{f"fwp_{site}_{name}": value for name, value in own.items()})
+
+
+def _architecture(preset, attention: dict | None = None, sites: dict[str, dict] | None = None, **values):
     """An architecture with ``values`` and otherwise those of fairseq's ``preset``; a flag of the user beats both."""
 
     def fill_gaps(args):
@@ -49,6 +62,8 @@ def _architecture(preset, attention: dict | None = None, **values):
         preset(args)
         if attention:
             fill_attention(args, **attention)
+        if sites:
+            fill_sites(args, sites)
 
     return fill_gaps
 
@@ -61,20 +76,30 @@ def _register(name: str, preset, **values) -> None:
 ARCH_CONFIG_REGISTRY["fwp_transformer"] = _architecture(stock.base_architecture)
 
 # Trains in minutes on a CPU: 2+2 layers of width 192, 4 heads of width 48.
-_register(
-    "fwp_transformer_tiny",
-    stock.base_architecture,
-    encoder_layers=2,
-    encoder_embed_dim=192,
-    encoder_ffn_embed_dim=384,
-    encoder_attention_heads=4,
-    decoder_layers=2,
-    decoder_attention_heads=4,
-    share_all_embeddings=True,
-)
-_register("fwp_transformer_iwslt_de_en", stock.transformer_iwslt_de_en)
-_register("fwp_transformer_wmt_en_de", stock.transformer_wmt_en_de)
-_register("fwp_transformer_vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big)
+_TINY = {
+    "encoder_layers": 2,
+    "encoder_embed_dim": 192,
+    "encoder_ffn_embed_dim": 384,
+    "encoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "share_all_embeddings": True,
+}
+# The attention of the ..._parity models, which translate at least as well as with softmax (docs/results.md).
+_DELTA = {"feature_map": "elu", "update_rule": "delta", "normalizer": "l2", "output_norm": "rms"}
+PARITY = {
+    "encoder": _DELTA | {"passes": "both-ways"},
+    "decoder": _DELTA,
+    "cross": {"feature_map": "slots", "d_dot": 64},
+}
+for _name, _preset, _values in (
+    ("tiny", stock.base_architecture, _TINY),
+    ("iwslt_de_en", stock.transformer_iwslt_de_en, {}),
+    ("wmt_en_de", stock.transformer_wmt_en_de, {}),
+    ("vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, {}),
+):
+    _register(f"fwp_transformer_{_name}", _preset, **_values)
+    _register(f"fwp_transformer_{_name}_parity", _preset, sites=PARITY, **_values)
 
 # The rows of the paper's Table 1, and its delta rule, on the same model. --fwp-d-dot sets another width. With another
 # feature map the preset's width does not apply, and the default is that map's own.

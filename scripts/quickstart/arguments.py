@@ -34,7 +34,7 @@ NAME is baseline for the softmax model, and finetune/STAGE for the converted one
 examples:
   scripts/quickstart.sh                     a softmax model, and the same model converted to fast weights
   scripts/quickstart.sh --baseline          the softmax model alone
-  scripts/quickstart.sh --from-scratch      fast weights with DPFP from the beginning
+  scripts/quickstart.sh --from-scratch      fast weights from the beginning
   scripts/quickstart.sh --name delta -- --fwp-update-rule delta --fwp-d-dot 96
 
 environment variables: FWP_DATA (folder with multi30k/, default ../shared/data; without it the data is downloaded),
@@ -49,7 +49,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     one.add_argument(
         "--from-scratch",
         action="store_true",
-        help="train one model with fast weights from the beginning, DPFP or what flags after -- say; these imply it",
+        help="train one model with fast weights from the beginning: fwp_transformer_tiny_parity, or DPFP "
+        "with the attention flags after --, which imply it",
     )
     parser.add_argument(
         "--smoke",
@@ -63,13 +64,19 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: runs/quickstart)")
     parser.add_argument(
         "--name",
-        help="folder of this variant below --out (default: finetune for the converted model, baseline, or dpfp with "
+        help="folder of this variant below --out (default: finetune for the converted model, baseline, or parity with "
         "--from-scratch; with -seedN for other seeds)",
     )
     arguments, theirs = parser.split(argv)
     arguments.train_flags = theirs
     arguments.attention = (
-        "baseline" if arguments.baseline else "dpfp" if arguments.from_scratch or theirs else "converted"
+        "baseline"
+        if arguments.baseline
+        else "converted"
+        if not (arguments.from_scratch or theirs)
+        else "dpfp"
+        if any(word.startswith("--fwp-") for word in theirs)
+        else "parity"
     )
     if arguments.name is None:
         if theirs:

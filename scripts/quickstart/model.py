@@ -15,7 +15,7 @@ from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, 
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
-from . import commands
+from . import commands, settings
 
 RUN_STEPS = ("train", "average", "generate", "bleu")
 RECORDS = Path("benchmarks/results/quickstart.jsonl")
@@ -106,17 +106,19 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
     from scripts.results import records
 
     flags = flags_of(command)
-    feature_map = flags.get("--fwp-feature-map", "dpfp")
     width = flags.get("--fwp-d-dot")
+    attention = {
+        "feature_map": flags.get("--fwp-feature-map", "dpfp"),
+        "update_rule": flags.get("--fwp-update-rule", "sum"),
+    }
     record = {
         "table": "quickstart",
         "variant": options.name,
         "command": shlex.join(options.command),
         "train_command": as_run(command),
         "arch": flags["--arch"],
-        "feature_map": feature_map,
+        **settings.RECORDED.get(options.attention, attention),
         "d_dot": int(width) if width else None,
-        "update_rule": flags.get("--fwp-update-rule", "sum"),
         "seed": int(flags["--seed"]),
         "threads": int(process.environment()["OMP_NUM_THREADS"]),
         "parameters": trained["parameters"],
@@ -135,7 +137,8 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
 
 def conclude(options, data: Path, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     parameters = f"{trained['parameters']:,}" if trained["parameters"] else "unknown"
-    attention = flags_of(command).get("--fwp-feature-map", "dpfp")
+    named = settings.RECORDED.get(options.attention, {}).get("feature_map", "dpfp")
+    attention = flags_of(command).get("--fwp-feature-map", named)
     print(
         f"""
 BLEU          {scored["bleu"]:.2f}   (test_2016_flickr{", first 100" if options.smoke else ""}, cased, detokenised)

@@ -10,9 +10,13 @@ MODEL = {
 }
 
 ATTENTION = {
+    "parity": {"--arch": "fwp_transformer_tiny_parity"},
     "dpfp": {"--fwp-feature-map": "dpfp", "--fwp-d-dot": 192},
     "baseline": {"--fwp-feature-map": "softmax"},
 }
+
+# What records say of an attention whose flags do not say it.
+RECORDED = {"parity": {"feature_map": "elu, slots", "update_rule": "delta"}}
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of the translations.
 WHOLE = {"--required-batch-size-multiple": 1}

@@ -50,6 +50,25 @@ def test_the_same_weights_give_what_fairseqs_module_gives(case):
             assert_close(out, expected.transpose(0, 1), "model")
 
 
+@torch.no_grad()
+def test_both_ways_give_what_fairseqs_encoder_gives():
+    config = OPTIONS["elu-delta"]._replace(passes="both-ways")
+    theirs = FairseqAttention(EMBED, HEADS, site="encoder", config=config).double().eval()
+    layer = FastWeightAttention(EMBED, HEADS, causal=False, **config._asdict()).double().eval()
+    layer.load_state_dict(theirs.state_dict())
+    x = random()
+    expected, _ = theirs(*[x.transpose(0, 1)] * 3, key_padding_mask=pads())
+    out, state = layer(x, key_padding_mask=pads())
+    assert_close(out, expected.transpose(0, 1), "model")
+    assert state is None
+    written = build("elu-delta", causal=False)(x)[1]
+    for call in (lambda: layer(x, x), lambda: layer(x, state=written), lambda: layer.read(x, written)):
+        with pytest.raises(ValueError, match="both-ways"):
+            call()
+    with pytest.raises(ValueError, match="passes = 'both-ways': only encoder self-attention"):
+        FastWeightAttention(EMBED, HEADS, **config._asdict())
+
+
 @pytest.mark.parametrize("case", OPTIONS)
 @torch.no_grad()
 def test_steps_and_pieces_equal_the_whole(case):

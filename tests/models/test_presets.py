@@ -64,3 +64,40 @@ def test_a_width_that_the_user_gave_does_not_give_way():
     args = arguments(big("performer"), fwp_feature_map="elu", fwp_d_dot=256)
     with pytest.raises(ValueError, match="--fwp-d-dot 256 does not fit --fwp-feature-map elu"):
         site_config(args, "encoder", 64)
+
+
+DELTA_RMS = "elu d-dot=64 update-rule=delta normalizer=l2 output-norm=rms"
+SLOTS = f"slots d-dot=64 {SUM}"
+
+
+@pytest.mark.parametrize(
+    "flags, described",
+    [
+        ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, SLOTS]),
+        ({"fwp_feature_map": "softmax"}, ["softmax"] * 3),
+        ({"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
+        ({"fwp_cross_feature_map": "softmax"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
+        ({"fwp_encoder_passes": "one", "fwp_cross_d_dot": 16}, [DELTA_RMS, DELTA_RMS, f"slots d-dot=16 {SUM}"]),
+        (
+            {"fwp_decoder_feature_map": "dpfp", "fwp_decoder_update_rule": "delta"},
+            [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", SLOTS],
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", ["wmt_en_de", "vaswani_wmt_en_de_big"])
+def test_parity_architectures(size, flags, described):
+    arch = f"fwp_transformer_{size}_parity"
+    args = arguments(arch, **flags)
+    saved = dict(vars(args))
+    ARCH_CONFIG_REGISTRY[arch](args)
+    assert vars(args) == saved
+    check_flags(args)
+    found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
+    assert found == described
+
+
+def test_parity_architectures_leave_out_absent_sites():
+    args = arguments("fwp_transformer_tiny_parity", no_cross_attention=True, encoder_layers=0)
+    check_flags(args)
+    assert site_maps(args) == {"decoder": "elu"}

@@ -271,6 +271,15 @@ def of_gradients_of_a_softmax_pair(draw) -> dict:
     return {name: positions(draw, *y.shape[:3], 2 * y.shape[3], dtype=y.dtype) for name in ("grad_f", "f")}
 
 
+def of_unit_rows(draw) -> dict:
+    return {"x": of_a_softmax_pair(draw)["y"], "eps": draw(st.sampled_from([0.0, 1e-6, 1.0]))}
+
+
+def of_gradients_of_unit_rows(draw) -> dict:
+    x = of_unit_rows(draw)
+    return {"grad_y": positions(draw, *x["x"].shape, dtype=x["x"].dtype)} | x
+
+
 def resized(draw, x, others):
     shape, size = list(x.shape), draw(st.sampled_from(WRONG_SIZES))
     if not shape:
@@ -452,6 +461,12 @@ OPERATORS = {
     "read_slots_backward": (of_gradients_of_slots, shapes_of_gradients_of_slots),
     "softmax_pair": (of_a_softmax_pair, shapes_of_rows("y", 2)),
     "softmax_pair_backward": (of_gradients_of_a_softmax_pair, shapes_of_rows("f", 0.5)),
+    "to_length_one": (of_unit_rows, shapes_of_rows("x")),
+    "to_length_one_backward": (of_gradients_of_unit_rows, shapes_of_rows("x")),
+    "elu_to_length_one": (of_unit_rows, shapes_of_rows("x")),
+    "elu_to_length_one_backward": (of_gradients_of_unit_rows, shapes_of_rows("x")),
+    "to_rms_one": (of_unit_rows, shapes_of_rows("x")),
+    "to_rms_one_backward": (of_gradients_of_unit_rows, shapes_of_rows("x")),
 }
 
 

@@ -39,6 +39,13 @@ def test_flags_of_the_user_replace_ours():
     assert command[-4:] == ["--lr", "0.5", "--fwp-update-rule", "delta"]
 
 
+def test_attention_flags_replace_the_architecture_of_fast_weights():
+    lines = ([], ["--from-scratch"], ["--name", "x", "--", "--lr", "1"], ["--name", "x", "--", "--fwp-d-dot", "96"])
+    assert [arguments.parse(line).attention for line in lines] == ["converted", "parity", "parity", "dpfp"]
+    assert flags_of(train("parity"))["--arch"] == "fwp_transformer_tiny_parity"
+    assert flags_of(train())["--arch"] == "fwp_transformer_tiny"
+
+
 def test_width_of_our_feature_map_is_not_put_upon_another():
     assert "--fwp-d-dot" not in flags_of(train(more=["--fwp-feature-map", "elu"]))
 
@@ -58,5 +65,5 @@ def test_variants_have_folders_of_their_own():
     scratch = "--from-scratch"
     lines = (["--baseline"], ["--smoke"], ["--smoke", "--baseline"], [scratch, "--seed", "2"], [scratch], [])
     names = [arguments.parse(line).name for line in (*lines, ["--name", "x", "--", "--a"])]
-    assert names == ["baseline", "smoke-finetune", "smoke-baseline", "dpfp-seed2", "dpfp", "finetune", "x"]
+    assert names == ["baseline", "smoke-finetune", "smoke-baseline", "parity-seed2", "parity", "finetune", "x"]
     assert arguments.parse(["--name", "x", "--", "--lr", "1", "--smoke"]).train_flags == ["--lr", "1", "--smoke"]

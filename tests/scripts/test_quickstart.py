@@ -40,17 +40,18 @@ ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]
 def test_whole_run_leaves_translations_and_a_record(root, capsys):
     assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL
-    run = root / "runs/quickstart/dpfp"
+    run = root / "runs/quickstart/parity"
     assert (run / "translations.de").read_text() == "".join(f"satz {i}\n" for i in range(1000))
     record = json.loads((run / "record.json").read_text())
-    expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "feature_map": "dpfp", "seed": 1}
+    expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "seed": 1}
+    expected |= {"feature_map": "elu, slots", "update_rule": "delta", "arch": "fwp_transformer_tiny_parity"}
     assert expected.items() <= record.items()
     assert record["signature"] == "BLEU|nrefs:1|case:mixed" and 0 <= record["train_seconds"] < 60
     assert not (root / "benchmarks").exists()
     output = capsys.readouterr().out
     assert "BLEU          31.40" in output and "BLEU|nrefs:1|case:mixed" in output
     assert "epoch 3, 30 of" in output
-    for text in ("runs/quickstart/dpfp/checkpoints", "runs/quickstart/dpfp/translations.de", "fairseq-interactive"):
+    for text in ("runs/quickstart/parity/checkpoints", "runs/quickstart/parity/translations.de", "fairseq-interactive"):
         assert text in output
 
 
@@ -96,7 +97,7 @@ def test_record_is_appended_on_request(root, checkout, capsys):
     for _ in range(2):
         assert quickstart.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
-    assert [json.loads(line)["feature_map"] for line in lines] == ["dpfp", "softmax"]
+    assert [json.loads(line)["feature_map"] for line in lines] == ["elu, slots", "softmax"]
 
 
 def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkeypatch, capsys):
@@ -104,15 +105,15 @@ def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkey
     assert quickstart.main(SCRATCH) == 1
     error = capsys.readouterr().err
     assert "fairseq-train failed (exit status 1)" in error and "RuntimeError: pretended" in error
-    assert "runs/quickstart/dpfp/train.log" in error
+    assert "runs/quickstart/parity/train.log" in error
     calls(root)
 
     monkeypatch.delenv("FAKE")
     assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[1:]
-    assert "resuming from runs/quickstart/dpfp/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
+    assert "resuming from runs/quickstart/parity/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
     # Only the missing epochs were trained, and the log holds both sessions.
-    log = (root / "runs/quickstart/dpfp/train.log").read_text()
+    log = (root / "runs/quickstart/parity/train.log").read_text()
     assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
 
 
@@ -136,7 +137,7 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     monkeypatch.delenv("FAKE")
     assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[stage:]
-    run = root / "runs/quickstart/dpfp"
+    run = root / "runs/quickstart/parity"
     assert len((run / "translations.de").read_text().splitlines()) == 1000
     assert json.loads((run / "record.json").read_text())["bleu"] == 31.4
 
@@ -144,11 +145,11 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
 def test_lost_checkpoints_are_trained_again(root):
     quickstart.main(SCRATCH)
     calls(root)
-    for path in (root / "runs/quickstart/dpfp/checkpoints").iterdir():
+    for path in (root / "runs/quickstart/parity/checkpoints").iterdir():
         path.unlink()
     assert quickstart.main(SCRATCH) == 0
     assert calls(root) == ALL[1:]
-    assert (root / "runs/quickstart/dpfp/train.log").read_text().count("num. shared") == 1
+    assert (root / "runs/quickstart/parity/train.log").read_text().count("num. shared") == 1
 
 
 def test_changed_training_is_refused_and_touches_nothing(root, capsys):
@@ -181,14 +182,14 @@ def test_missing_translations_are_an_error(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "drop")
     assert quickstart.main(SCRATCH) == 1
     assert "expected 1000 translations, actual 999" in capsys.readouterr().err
-    assert not (root / "runs/quickstart/dpfp/translations.de").exists()
+    assert not (root / "runs/quickstart/parity/translations.de").exists()
 
 
 @pytest.mark.parametrize("options", [SCRATCH, [*SCRATCH, "--smoke"]], ids=["whole", "smoke"])
 def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
     assert quickstart.main(options) == 1
-    name = "smoke-dpfp" if "--smoke" in options else "dpfp"
+    name = "smoke-parity" if "--smoke" in options else "parity"
     assert f"{name}: the training loss is not finite" in capsys.readouterr().err
     assert "fairseq-generate" not in calls(root)
 
@@ -251,5 +252,5 @@ sys.exit(quickstart.main({SCRATCH!r}))
     assert time.monotonic() - begin < 20
     assert running.returncode == 128 + number, error
     assert "the same command continues" in error and "Traceback" not in error
-    marker = root / "runs/quickstart/dpfp/done-train.json"
+    marker = root / "runs/quickstart/parity/done-train.json"
     assert not marker.exists()

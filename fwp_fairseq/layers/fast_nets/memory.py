@@ -29,15 +29,14 @@ class Memory(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, W: Tensor | None, run: Run
     ) -> tuple[Tensor, Tensor | None]:
         """q, k (B, L, H, d_key), v (B, L, H, d_value) and beta (B, L, H, 1), after its sigmoid: (read, W)."""
-        phi_q, phi_k = (
-            feature_map(x.transpose(1, 2)).transpose(1, 2).to(x.dtype)
-            for x, feature_map in ((q, self.query_map or self.feature_map), (k, self.feature_map))
-        )
-        if self.feature_normalizer is not None:
-            phi_q, phi_k = self.feature_normalizer.queries(phi_q), self.feature_normalizer.keys(phi_k, run.pads)
+        q_map, k_map, normalizer = self.query_map or self.feature_map, self.feature_map, self.feature_normalizer
+        if normalizer is None:
+            phi_q, phi_k = (phi(x.transpose(1, 2)).transpose(1, 2) for x, phi in ((q, q_map), (k, k_map)))
+        else:
+            phi_q, phi_k = normalizer.queries(q_map, q), normalizer.keys(k_map, k, run.pads)
         out, state = ops.delta_rule(
-            phi_q,
-            phi_k,
+            phi_q.to(q.dtype),
+            phi_k.to(k.dtype),
             v,
             beta.squeeze(-1),
             key_padding_mask=run.pads,
