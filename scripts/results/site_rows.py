@@ -96,6 +96,7 @@ ROWS = (
     SiteRow("delta-rms-both-ways", "delta-rms", "softmax"),
     SiteRow("delta-rms-both-ways", "delta-rms", "slots"),
     SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
+    SiteRow("delta-elu-both-ways", "dpfp", "slots"),
     SiteRow("delta-elu-both-ways", "softmax", "softmax"),
     SiteRow("softmax", "delta-elu", "softmax"),
     _everywhere("hedgehog"),
