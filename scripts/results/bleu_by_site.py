@@ -5,14 +5,21 @@ from collections.abc import Callable
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Number, Table, number, over_seeds
 
+from .bleu_vs_d_dot import train_flags
 from .cells import machine, signature_notes, signatures, spread_note, training
 from .site_rows import FAMILIES, ROWS, SITES, SiteRow
 
+# The learning rate of the preset; what differs from it is not plotted.
+LR = 0.003
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
 
 def _at(site: str) -> Callable[[dict], str]:
     return lambda record: record["sites"][site]
+
+
+def _lr(record: dict) -> float:
+    return float(train_flags(record)["--lr"])
 
 
 def _note(rows: list[dict]) -> str:
@@ -27,7 +34,7 @@ def _plot(rows: list[dict]) -> Plot:
     """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
     def bleu(row: SiteRow) -> tuple[float, float | None] | None:
-        found = (record for record in rows if row.recorded.items() <= record.items())
+        found = (record for record in rows if row.recorded.items() <= record.items() and _lr(record) == LR)
         return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
@@ -70,12 +77,19 @@ TABLES = {
             "decoder": _at("decoder"),
             "cross-attention": _at("cross"),
             "heads": lambda record: record["heads"],
+            "lr": _lr,
             "BLEU": number("bleu", ".2f"),
             "valid BLEU": number("valid_bleu", ".2f"),
             **training(hours=False),
             "machine": machine,
         },
-        key=lambda record: (*map(record["sites"].get, SITES), record["heads"], record["updates"], record["parameters"]),
+        key=lambda record: (
+            *map(record["sites"].get, SITES),
+            record["heads"],
+            _lr(record),
+            record["updates"],
+            record["parameters"],
+        ),
         combine=over_seeds(*_MEANS),
         expected=[row.recorded for row in ROWS],
         note=_note,

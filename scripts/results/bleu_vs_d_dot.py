@@ -30,14 +30,14 @@ MEANS = (
 )
 
 
-def _flags(record: dict) -> dict[str, str]:
+def train_flags(record: dict) -> dict[str, str]:
     command = [str(word) for word in record["train_command"]]
     return {flag: value for flag, value in zip(command, [*command[1:], ""], strict=True) if flag.startswith("--")}
 
 
 def _recipe(record: dict) -> tuple:
     """Returns what two trainings must have in common for their seeds to share a row."""
-    flags = _flags(record)
+    flags = train_flags(record)
     chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
     precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
     return (record["updates"], record["parameters"], *chosen, *precision)
@@ -103,7 +103,7 @@ def _columns(*, hours: bool) -> dict:
     wmt14 = {
         "valid BLEU": number("valid_bleu", ".2f"),
         "BLEU, compounds split": number("bleu_compound_split", ".2f"),
-        "lr": lambda r: _flags(r)["--lr"],
+        "lr": lambda r: train_flags(r)["--lr"],
     }
     return {
         "attention": lambda r: r["feature_map"],
