@@ -21,9 +21,9 @@ TABLES = {
         },
         key=lambda r: (r["feature_map"], r["arch"], r.get("variant"), update_rule(r), d_dot(r), r["seed"], machine(r)),
         expected=[
-            {"feature_map": "elu, slots", "arch": "fwp_transformer_tiny_parity"},
             {"feature_map": "dpfp", "arch": "fwp_transformer_tiny"},
             {"feature_map": "softmax", "arch": "fwp_transformer_tiny"},
+            {"feature_map": "elu, slots", "arch": "fwp_transformer_tiny_parity"},
         ],
         note=signatures,
     ),
