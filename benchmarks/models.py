@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import move_to_cuda
 
-import fwp_fairseq.models.architectures  # noqa: F401  (registers the names)
+from fwp_fairseq.models.architectures import PARITY  # registers the names, too
 
 from . import corpus
 
@@ -47,11 +47,11 @@ ATTENTION: dict[str, tuple] = {
 # Flags that a row has besides: the decoder of slots, which are for known sources, has a learned map and a window.
 _FURTHER = {
     "slots64": ["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-d-dot", 128, "--fwp-decoder-window", 8],
-    # What the ..._parity models have.
     "parity": [
-        *("--fwp-normalizer", "l2", "--fwp-output-norm", "rms", "--fwp-encoder-passes", "both-ways"),
-        *("--fwp-cross-feature-map", "slots", "--fwp-cross-d-dot", 64, "--fwp-cross-update-rule", "sum"),
-        *("--fwp-cross-normalizer", "auto", "--fwp-cross-output-norm", "none"),
+        word
+        for site, attention in PARITY.items()
+        for option, value in attention.items()
+        for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
     ],
 }
 _COMMON = [

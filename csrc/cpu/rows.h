@@ -26,6 +26,14 @@ template <class T> FWP_INLINE T dot(const T* x, const T* y, idx D) {
   return sum_of_lanes<T>(total);
 }
 
+// The same of rows that are not padded.
+template <class T> FWP_INLINE T dot_unpadded(const T* x, const T* y, idx n) {
+  const idx whole = n / width<T> * width<T>;
+  T total = dot(x, y, whole);
+  for (idx i = whole; i < n; ++i) total += x[i] * y[i];
+  return total;
+}
+
 // The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called for
 // groups of C vectors, and then of fewer.
 template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, idx i = 0) {

@@ -55,15 +55,7 @@ template <class T> struct SoftmaxPair {
 
   // dy = f+ (df+ - f+.df+) - f- (df- - f-.df-)
   static void backward(const T* f, const T* df, idx n, T* dy) {
-    T along[2];
-    for (int half = 0; half < 2; ++half) {
-      const T *x = f + half * n, *g = df + half * n;
-      Vec<T> sums{};
-      idx i = 0;
-      for (; i + W <= n; i += W) sums += load(x + i) * load(g + i);
-      along[half] = sum_of_lanes<T>(sums);
-      for (; i < n; ++i) along[half] += x[i] * g[i];
-    }
-    for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - along[0]) - f[n + i] * (df[n + i] - along[1]);
+    const T up = dot_unpadded(f, df, n), down = dot_unpadded(f + n, df + n, n);
+    for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - up) - f[n + i] * (df[n + i] - down);
   }
 };

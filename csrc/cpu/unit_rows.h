@@ -15,18 +15,10 @@ template <class T, Map M, bool Rms> struct UnitRow {
     store<T>(row, Phi::template value<OfVectors<T>>(load(row)));
     for (idx j = i; j < n; ++j) phi[j] = row[j - i];
   }
-  static FWP_INLINE T product(const T* x, const T* y, idx n) {
-    Vec<T> sums{};
-    idx i = 0;
-    for (; i + W <= n; i += W) sums += load(x + i) * load(y + i);
-    T total = sum_of_lanes<T>(sums);
-    for (; i < n; ++i) total += x[i] * y[i];
-    return total;
-  }
   // What the squares are multiplied by under the root.
   static FWP_INLINE T share(idx n) { return Rms ? 1 / T(n) : T(1); }
   static FWP_INLINE T root(const T* phi, idx n, T eps) {
-    return __builtin_sqrt(product(phi, phi, n) * share(n) + (Rms ? eps : T(0)));
+    return __builtin_sqrt(dot_unpadded(phi, phi, n) * share(n) + (Rms ? eps : T(0)));
   }
 
   static void forward(const T* x, idx n, T eps, T* y) {
@@ -41,7 +33,7 @@ template <class T, Map M, bool Rms> struct UnitRow {
     const T* phi = x;
     if constexpr (changes) features(x, n, dx), phi = dx;
     const T r = root(phi, n, eps), factor = 1 / (r + (Rms ? T(0) : eps));
-    const T along = r == 0 ? T(0) : product(phi, dy, n) * share(n) * factor * factor / r;
+    const T along = r == 0 ? T(0) : dot_unpadded(phi, dy, n) * share(n) * factor * factor / r;
     idx i = 0;
     for (; i + W <= n; i += W) {
       const Vec<T> f = load(phi + i), g = load(dy + i) * splat(factor) - f * splat(along);

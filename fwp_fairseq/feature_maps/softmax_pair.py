@@ -12,10 +12,15 @@ from .. import _extension, _transforms
 
 def softmax_pair(y: Tensor) -> Tensor:
     """f of y (..., n), (..., 2 n) in its type."""
-    compiled = y.device.type == "cpu" and y.dtype in (torch.float32, torch.float64) and y.shape[-1] > 0
-    if _COMPILED and compiled and not _transforms.unsupported_reasons():
+    if _COMPILED and serves_rows(y):
         return torch.ops.fwp.softmax_pair(y)
     return torch.cat([y.softmax(-1), (-y).softmax(-1)], dim=-1)
+
+
+def serves_rows(x: Tensor) -> bool:
+    """Whether the compiled functions of rows can be given x, now."""
+    known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.shape[-1] > 0
+    return known and not _transforms.unsupported_reasons()
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:

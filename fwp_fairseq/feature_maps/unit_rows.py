@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _extension, _transforms
-from .softmax_pair import rows_like
+from .softmax_pair import rows_like, serves_rows
 
 
 def to_length_one(x: Tensor, eps: float) -> Tensor:
@@ -41,8 +41,7 @@ _IN_PYTORCH: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 
 def _apply(name: str, x: Tensor, eps: float) -> Tensor:
-    compiled = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.shape[-1] > 0
-    if _COMPILED and compiled and not _transforms.unsupported_reasons():
+    if _COMPILED and serves_rows(x):
         return getattr(torch.ops.fwp, name)(x, eps)
     return _IN_PYTORCH[name](x, eps)
 

@@ -27,7 +27,8 @@ def over_positions(phi: Tensor, key_padding_mask: Tensor | None = None) -> Tenso
     return divide(phi, phi.sum(1, keepdim=True) + _EPS)
 
 
-def _features(feature_map: FeatureMap, x: Tensor) -> Tensor:
+def features(feature_map: FeatureMap, x: Tensor) -> Tensor:
+    """phi of x (B, L, H, d_key), not normalised."""
     return feature_map(x.transpose(1, 2)).transpose(1, 2)
 
 
@@ -44,8 +45,8 @@ class FeatureNormalizer(NamedTuple):
 
 FEATURE_NORMALIZERS = {
     "positions": FeatureNormalizer(
-        lambda feature_map, q: over_features(_features(feature_map, q)),
-        lambda feature_map, k, key_padding_mask: over_positions(_features(feature_map, k), key_padding_mask),
+        lambda feature_map, q: over_features(features(feature_map, q)),
+        lambda feature_map, k, key_padding_mask: over_positions(features(feature_map, k), key_padding_mask),
     ),
     "l2": FeatureNormalizer(_of_length_one, _of_length_one),
 }

@@ -205,13 +205,18 @@ class Heads(nn.Module):
     def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         if self.config.reads_by_softmax:
             return self._operate_with_softmax(q, k, v, key_padding_mask, **state_options)
-        causal = self.causal
         if self.has_both_ways:
             q, k, v = map(both_ways.folded, (q, k, v))
             strengths = {name: both_ways.folded(x) for name, x in strengths.items()}
-            causal, key_padding_mask = True, both_ways.folded_mask(key_padding_mask)
+            mask = both_ways.folded_mask(key_padding_mask)
+            out, _ = self._write_and_read(q, k, v, strengths, mask, causal=True, **state_options)
+            return both_ways.unfolded(out), None
+        return self._write_and_read(q, k, v, strengths, key_padding_mask, causal=self.causal, **state_options)
+
+    def _write_and_read(self, q, k, v, strengths, key_padding_mask, *, causal: bool, **state_options):
+        """The operator of the site's rule."""
         operator = getattr(ops, f"{self.config.update_rule}_rule")
-        out, state = operator(
+        return operator(
             q,
             k,
             v,
@@ -225,7 +230,6 @@ class Heads(nn.Module):
             backend=self.config.backend,
             **state_options,
         )
-        return both_ways.unfolded(out) if self.has_both_ways else out, state
 
     def _operate_with_softmax(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
         """With slots or a window: by the weights of all pairs where that is cheaper and no state is concerned."""

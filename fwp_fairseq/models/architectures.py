@@ -90,7 +90,7 @@ _DELTA = {"feature_map": "elu", "update_rule": "delta", "normalizer": "l2", "out
 PARITY = {
     "encoder": _DELTA | {"passes": "both-ways"},
     "decoder": _DELTA,
-    "cross": {"feature_map": "slots", "d_dot": 64},
+    "cross": {"feature_map": "slots", "d_dot": 64, "update_rule": "sum"},
 }
 for _name, _preset, _values in (
     ("tiny", stock.base_architecture, _TINY),

@@ -69,15 +69,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     arguments, theirs = parser.split(argv)
     arguments.train_flags = theirs
-    arguments.attention = (
-        "baseline"
-        if arguments.baseline
-        else "converted"
-        if not (arguments.from_scratch or theirs)
-        else "dpfp"
-        if any(word.startswith("--fwp-") for word in theirs)
-        else "parity"
-    )
+    arguments.attention = _attention(arguments, theirs)
     if arguments.name is None:
         if theirs:
             parser.error("fairseq-train flags after -- make another variant: name its folder with --name")
@@ -91,6 +83,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("--record and --smoke: a smoke run is not a result")
     parser.require_least("--seed", arguments.seed, 0)
     return arguments
+
+
+def _attention(arguments: argparse.Namespace, theirs: list[str]) -> str:
+    if arguments.baseline:
+        return "baseline"
+    if not (arguments.from_scratch or theirs):
+        return "converted"
+    return "dpfp" if any(word.startswith("--fwp-") for word in theirs) else "parity"
 
 
 def for_conversion(arguments: argparse.Namespace) -> list[str]:

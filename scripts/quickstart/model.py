@@ -102,22 +102,28 @@ def train_and_score(options) -> None:
         conclude(options, data, run, command, trained, decoded, scored)
 
 
+def described(flags: dict[str, str]) -> dict[str, str]:
+    """The feature map and the update rule of a training with these flags, for records."""
+    if "--fwp-feature-map" not in flags and flags["--arch"] in settings.DESCRIBED:
+        return settings.DESCRIBED[flags["--arch"]]
+    return {
+        "feature_map": flags.get("--fwp-feature-map", "dpfp"),
+        "update_rule": flags.get("--fwp-update-rule", "sum"),
+    }
+
+
 def write_record(options, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     from scripts.results import records
 
     flags = flags_of(command)
     width = flags.get("--fwp-d-dot")
-    attention = {
-        "feature_map": flags.get("--fwp-feature-map", "dpfp"),
-        "update_rule": flags.get("--fwp-update-rule", "sum"),
-    }
     record = {
         "table": "quickstart",
         "variant": options.name,
         "command": shlex.join(options.command),
         "train_command": as_run(command),
         "arch": flags["--arch"],
-        **settings.RECORDED.get(options.attention, attention),
+        **described(flags),
         "d_dot": int(width) if width else None,
         "seed": int(flags["--seed"]),
         "threads": int(process.environment()["OMP_NUM_THREADS"]),
@@ -137,8 +143,7 @@ def write_record(options, run: Path, command: list[str], trained: dict, decoded:
 
 def conclude(options, data: Path, run: Path, command: list[str], trained: dict, decoded: dict, scored: dict) -> None:
     parameters = f"{trained['parameters']:,}" if trained["parameters"] else "unknown"
-    named = settings.RECORDED.get(options.attention, {}).get("feature_map", "dpfp")
-    attention = flags_of(command).get("--fwp-feature-map", named)
+    attention = described(flags_of(command))["feature_map"]
     print(
         f"""
 BLEU          {scored["bleu"]:.2f}   (test_2016_flickr{", first 100" if options.smoke else ""}, cased, detokenised)

@@ -15,8 +15,8 @@ ATTENTION = {
     "baseline": {"--fwp-feature-map": "softmax"},
 }
 
-# What records say of an attention whose flags do not say it.
-RECORDED = {"parity": {"feature_map": "elu, slots", "update_rule": "delta"}}
+# What records say of an architecture whose attention no flag says.
+DESCRIBED = {"fwp_transformer_tiny_parity": {"feature_map": "elu, slots", "update_rule": "delta"}}
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of the translations.
 WHOLE = {"--required-batch-size-multiple": 1}

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
-from fwp_fairseq.tables.table import Number, Table, number, over_seeds
+from fwp_fairseq.tables.table import Table, number, over_seeds
 
 from .bleu_vs_d_dot import train_flags
 from .cells import machine, signature_notes, signatures, spread_note, training
-from .site_rows import FAMILIES, ROWS, SITES, SiteRow
+from .site_rows import FAMILIES, LR, ROWS, SITES, SiteRow
 
-# The learning rate of the preset; what differs from it is not plotted.
-LR = 0.003
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
 
@@ -34,7 +32,9 @@ def _plot(rows: list[dict]) -> Plot:
     """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
     def bleu(row: SiteRow) -> tuple[float, float | None] | None:
-        found = (record for record in rows if row.recorded.items() <= record.items() and _lr(record) == LR)
+        found = (
+            record for record in rows if row.recorded.items() <= record.items() and _lr(record) == LR
+        )  # others are not plotted
         return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
@@ -54,19 +54,15 @@ def _plot(rows: list[dict]) -> Plot:
     )
 
 
-def _paired(name: str, style: str) -> Callable[[dict], Number]:
-    return lambda record: Number(record[name], style)
-
-
 TABLES = {
     "paired_bootstrap": Table(
         columns={
             "encoder, decoder, cross-attention": lambda record: record["row"],
             "against": lambda record: record["baseline"],
             "seed": lambda record: str(record["seed"]),
-            "BLEU": _paired("bleu", ".2f"),
-            "the other's BLEU": _paired("baseline_bleu", ".2f"),
-            "p": _paired("p", ".3f"),
+            "BLEU": number("bleu", ".2f"),
+            "the other's BLEU": number("baseline_bleu", ".2f"),
+            "p": number("p", ".3f"),
         },
         key=lambda record: (record["preset"], record["row"], record["baseline"], record["seed"]),
         note=signatures,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import product
 
 SITES = ("encoder", "decoder", "cross")
+# The learning rate of the preset `sites`.
+LR = 3e-3
 
 # Name to its flags at a site, by what follows the site's name in them.
 KINDS = {

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ... import ops
-from ..feature_normalizers import FEATURE_NORMALIZERS
+from ..feature_normalizers import FEATURE_NORMALIZERS, features
 from ..site_config import EPS, SiteConfig
 from .fast_net import Run
 
@@ -31,7 +31,7 @@ class Memory(nn.Module):
         """q, k (B, L, H, d_key), v (B, L, H, d_value) and beta (B, L, H, 1), after its sigmoid: (read, W)."""
         q_map, k_map, normalizer = self.query_map or self.feature_map, self.feature_map, self.feature_normalizer
         if normalizer is None:
-            phi_q, phi_k = (phi(x.transpose(1, 2)).transpose(1, 2) for x, phi in ((q, q_map), (k, k_map)))
+            phi_q, phi_k = features(q_map, q), features(k_map, k)
         else:
             phi_q, phi_k = normalizer.queries(q_map, q), normalizer.keys(k_map, k, run.pads)
         out, state = ops.delta_rule(

@@ -176,7 +176,7 @@ SITES = replace(
     name="sites",
     training={
         **MULTI30K.training,
-        "--lr": 3e-3,
+        "--lr": site_rows.LR,
         "--warmup-updates": 750,
         "--total-num-update": 3250,
         "--max-update": 3250,
