@@ -25,6 +25,8 @@ KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
 KINDS["delta-rms-both-ways"] = KINDS["delta-rms"] | {"passes": "both-ways"}
 KINDS["delta-elu"] = KINDS["delta-rms"] | {"feature-map": "elu", "d-dot": 64}
 KINDS["delta-elu-both-ways"] = KINDS["delta-elu"] | {"passes": "both-ways"}
+KINDS["gated-delta-elu"] = KINDS["delta-elu"] | {"update-rule": "gated_delta"}
+KINDS["gated-delta-elu-both-ways"] = KINDS["gated-delta-elu"] | {"passes": "both-ways"}
 KINDS["gated-delta"] = KINDS["delta"] | {"update-rule": "gated_delta"}
 KINDS["favor-fixed"] = KINDS["favor"] | {"directions": "fixed"}
 KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
@@ -84,23 +86,21 @@ def _family(*kinds: str) -> tuple[SiteRow, ...]:
 # What is tried at every set of sites: name to its rows.
 FAMILIES = {
     "DPFP, sum": _family("dpfp", "dpfp", "dpfp"),
-    "DPFP, delta": _family("delta", "delta", "delta"),
+    "delta": _family("delta-elu-both-ways", "delta-elu", "delta-elu"),
     "slots, in the decoder a window": _family("slots", "window", "slots"),
 }
 
 ROWS = (
     _everywhere("softmax"),
     *(row for family in FAMILIES.values() for row in family),
+    SiteRow("softmax", "delta", "softmax"),
     SiteRow("softmax", "delta-rms", "softmax"),
     SiteRow("softmax", "gated-delta", "softmax"),
     SiteRow("delta-both-ways", "softmax", "softmax"),
-    SiteRow("delta-rms-both-ways", "softmax", "softmax"),
-    SiteRow("delta-rms-both-ways", "delta-rms", "softmax"),
     SiteRow("delta-rms-both-ways", "delta-rms", "slots"),
     SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
     SiteRow("delta-elu-both-ways", "dpfp", "slots"),
-    SiteRow("delta-elu-both-ways", "softmax", "softmax"),
-    SiteRow("softmax", "delta-elu", "softmax"),
+    SiteRow("gated-delta-elu-both-ways", "gated-delta-elu", "slots"),
     _everywhere("hedgehog"),
     # The width of the polynomial map grows with the fourth power of a head's width, so it has narrower heads.
     _everywhere("poly", heads=16),
