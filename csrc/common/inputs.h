@@ -81,7 +81,7 @@ struct Options {
   std::string rule, feature_map;
   int64_t d_dot;
   double input_scale;
-  bool causal, normalize_features, normalize_output;
+  bool causal, both_ways, normalize_features, normalize_output;
   double eps;
 };
 
@@ -109,6 +109,8 @@ struct Inputs {
     TORCH_CHECK_VALUE(d_value() > 0, op, ": v is of width 0, expected 1 or more");
     TORCH_CHECK_VALUE(!options.causal || targets() == sources(), op, ": causal needs as many queries as keys, got T = ",
                       targets(), " and S = ", sources());
+    TORCH_CHECK_VALUE(!options.both_ways || (options.causal && heads() % 2 == 0), op,
+                      ": both_ways is true, expected it with causal and an even number of heads only");
     rule = rule_of(op, options.rule);
     map = map_of(op, options.feature_map);
     width = checked_width(op, map, d_key(), options.d_dot);

@@ -48,14 +48,14 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
     const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
     const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
-    bool causal, bool normalize_features, bool normalize_output, double eps, bool return_state) {
+    bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
   const typename Device::Guard guard(q.device());
   Device::check(op, "q", q.scalar_type(), k.size(3));
   const Inputs in(op, q, k, v, beta, alpha, key_padding_mask, W, z, projection,
-                  {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
+                  {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
   const auto [new_W, new_z] = in.new_states(return_state);
   const Results results{new_rows(q, in.d_value()), new_W, new_z};
   // An empty tensor may be of any size, and so give a kernel any number of tasks.
@@ -68,15 +68,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
     const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
     const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale, bool causal, bool normalize_features,
-    bool normalize_output, double eps) {
+    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot,
+    double input_scale, bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
   const typename Device::Guard guard(q.device());
   Device::check(op, "q", q.scalar_type(), k.size(3));
   const Inputs in(op, q, k, v, beta, alpha, key_padding_mask, W, z, projection,
-                  {rule, feature_map, d_dot, input_scale, causal, normalize_features, normalize_output, eps});
+                  {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
   check_shape(op, "grad_out", grad_out, {in.batch(), in.targets(), in.heads(), in.d_value()});
   check_like(op, "grad_out", grad_out, q);
   check_states(op, "grad_W", "grad_z", grad_W, grad_z, in.state_shape(), normalize_output, q);

@@ -52,6 +52,17 @@ struct Call {
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 
+// The same call as it looks from the last token; there are as many queries as keys.
+template <class T, class In> Call<T, In> turned(Call<T, In> c) {
+  const auto turn = [&](auto&... rows) {
+    ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);
+  };
+  if (c.sources > 0)
+    turn(c.q, c.k, c.v, c.beta, c.alpha, c.key_padding_mask, c.out, c.grad_out, c.grad_q, c.grad_k, c.grad_v, c.grad_beta,
+         c.grad_alpha);
+  return c;
+}
+
 // One instruction set's kernels. Each call serves one (batch row, head) and owns its scratch for that time.
 template <class T>
 struct Kernels {

@@ -18,6 +18,14 @@ template <class T, class In, class Out> Call<T, In> call_of(const Inputs& in, co
   return c;
 }
 
+// run(call, batch row, head, scratch) for every head; with both_ways those of the second half are given the turned call.
+template <class T, class Run> void for_each_head(const Call<T>& c, bool both_ways, std::size_t size, Run run) {
+  const Call<T> back = both_ways ? turned(c) : c;
+  for_each_head<T>(c, size, [&](const Call<T>& c, int64_t b, int64_t h, T* own) {
+    run(2 * h < c.heads ? c : back, b, h, own);
+  });
+}
+
 // Returns whether the bfloat16 kernels serve the call; then they have run.
 bool run_bf16(const Call<float, Bf16>& c) {
   const KernelsBf16* kernels = chosen_bf16_kernels();
@@ -37,7 +45,7 @@ struct Operators : Cpu {
   static void forward(const Inputs& in, const Results& results) {
     const at::ScalarType type = in.q.scalar_type();
     if (type == at::kBFloat16) {
-      if (run_bf16(call_of<float, Bf16>(in, results))) return;
+      if (!in.options.both_ways && run_bf16(call_of<float, Bf16>(in, results))) return;
       const Inputs wide = in.converted(at::kFloat);
       const Results rounded_later{new_rows(wide.q, in.d_value()), results.W, results.z};
       forward(wide, rounded_later);
@@ -47,7 +55,7 @@ struct Operators : Cpu {
     AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights", [&] {
       const auto c = call_of<scalar_t, scalar_t>(in, results);
       const auto& kernels = chosen_kernels<scalar_t>();
-      for_each_head<scalar_t>(c, kernels.forward_scratch(c), kernels.forward);
+      for_each_head<scalar_t>(c, in.options.both_ways, kernels.forward_scratch(c), kernels.forward);
     });
   }
 
@@ -66,7 +74,7 @@ struct Operators : Cpu {
     AT_DISPATCH_FLOATING_TYPES(type, "fwp::fast_weights_backward", [&] {
       const auto c = call_of<scalar_t, scalar_t>(in, found);
       const auto& kernels = chosen_kernels<scalar_t>();
-      for_each_head<scalar_t>(c, kernels.backward_scratch(c), kernels.backward);
+      for_each_head<scalar_t>(c, in.options.both_ways, kernels.backward_scratch(c), kernels.backward);
     });
   }
 };

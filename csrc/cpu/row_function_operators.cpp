@@ -4,6 +4,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,29 +16,64 @@
 namespace fwp {
 namespace {
 
-// Where row i of a tensor begins, in whatever order its rows are in memory.
+// Where the rows of three tensors of one shape, but for the width of rows, begin in memory. Dimensions that are one behind
+// the other in all three are gone through as one.
 struct RowPlaces {
-  at::IntArrayRef sizes, strides;
-  int64_t operator()(int64_t i) const {
-    int64_t place = 0;
-    for (int64_t dim = static_cast<int64_t>(sizes.size()) - 2; dim >= 0; --dim) {
-      place += i % sizes[dim] * strides[dim];
-      i /= sizes[dim];
+  using Offsets = std::array<int64_t, 3>;
+  struct Dim {
+    int64_t size;
+    Offsets strides;
+  };
+  std::vector<Dim> dims;  // the innermost first
+
+  RowPlaces(const Tensor& x, const Tensor& y, const Tensor& z) {
+    dims.push_back({1, {}});
+    for (int64_t i = x.dim() - 2; i >= 0; --i) {
+      const Dim outer{x.size(i), {x.stride(i), y.stride(i), z.stride(i)}};
+      Dim& inner = dims.back();
+      if (outer.size == 1) continue;
+      bool follows = true;
+      for (size_t t = 0; t < 3; ++t) follows = follows && outer.strides[t] == inner.size * inner.strides[t];
+      if (inner.size == 1) inner = outer;
+      else if (follows) inner.size *= outer.size;
+      else dims.push_back(outer);
     }
-    return place;
+  }
+
+  // run(offsets of a row) for the rows first .. last.
+  template <class F> void operator()(int64_t first, int64_t last, F run) const {
+    const auto& [size, strides] = dims.front();
+    for (int64_t i = first; i < last;) {
+      Offsets at{};
+      int64_t rest = i;
+      for (const Dim& dim : dims) {
+        for (size_t t = 0; t < 3; ++t) at[t] += rest % dim.size * dim.strides[t];
+        rest /= dim.size;
+      }
+      for (const int64_t end = std::min(last, i - i % size + size); i < end; ++i) {
+        run(at);
+        for (size_t t = 0; t < 3; ++t) at[t] += strides[t];
+      }
+    }
   }
 };
 
-// Of x's shape but `width` wide, with rows in the order that x has in memory.
-Tensor rows_like(const Tensor& x, int64_t width) {
-  std::vector<int64_t> sizes = x.sizes().vec(), strides(x.dim(), 1), order(x.dim() - 1);
+// The dimensions of x, the last one last and the others in the order that they have in memory.
+std::vector<int64_t> memory_order(const Tensor& x) {
+  std::vector<int64_t> order(x.dim());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end() - 1, [&](int64_t a, int64_t b) { return x.stride(a) > x.stride(b); });
+  return order;
+}
+
+// Of x's shape but `width` wide, with rows in this order.
+Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
+  std::vector<int64_t> sizes = x.sizes().vec(), strides(x.dim(), 1);
   sizes.back() = width;
-  for (size_t i = 0; i < order.size(); ++i) order[i] = x.dim() - 2 - static_cast<int64_t>(i);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return x.stride(a) < x.stride(b); });
   int64_t step = width;
-  for (int64_t dim : order) {
-    strides[dim] = step;
-    step *= std::max<int64_t>(sizes[dim], 1);
+  for (int64_t i = x.dim() - 2; i >= 0; --i) {
+    strides[order[i]] = step;
+    step *= std::max<int64_t>(sizes[order[i]], 1);
   }
   return at::empty_strided(sizes, strides, x.options());
 }
@@ -51,14 +88,14 @@ constexpr int64_t rows_of_a_task = 64;
 
 // run(row of x, row of y, row of the result) for every row of x and y, which are of one shape, as the result but `width` wide.
 template <class T, class F> Tensor map_rows(const Tensor& given, const Tensor& other, int64_t width, F run) {
-  const Tensor x = with_contiguous_rows(given), y = with_contiguous_rows(other), result = rows_like(given, width);
-  const T* beside = y.const_data_ptr<T>();
-  const RowPlaces of_y{y.sizes(), y.strides()};
-  const T* from = x.const_data_ptr<T>();
-  T* to = result.mutable_data_ptr<T>();
-  const RowPlaces of_x{x.sizes(), x.strides()}, of_result{result.sizes(), result.strides()};
+  const std::vector<int64_t> order = memory_order(given);
+  const Tensor result = rows_like(given, width, order), to_be = result.permute(order),
+               x = with_contiguous_rows(given).permute(order), y = with_contiguous_rows(other).permute(order);
+  const T *from = x.const_data_ptr<T>(), *beside = y.const_data_ptr<T>();
+  T* to = to_be.mutable_data_ptr<T>();
+  const RowPlaces rows(x, y, to_be);
   at::parallel_for(0, x.numel() / x.size(-1), rows_of_a_task, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) run(from + of_x(i), beside + of_y(i), to + of_result(i));
+    rows(first, last, [&](const RowPlaces::Offsets& at) { run(from + at[0], beside + at[1], to + at[2]); });
   });
   return result;
 }

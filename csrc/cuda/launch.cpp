@@ -13,6 +13,7 @@ namespace {
 struct Operators : Cuda {
   template <class Out> static void describe(const Inputs& in, const Out& out, Call& call) {
     check_rule(in.op, in.rule);
+    TORCH_CHECK_VALUE(!in.options.both_ways, in.op, ": both_ways is true, expected false on CUDA");
     in.describe(call);
     out.describe(call);
     call.type = type_of(in.op, "q", in.q.scalar_type());

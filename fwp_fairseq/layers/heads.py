@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
+from ..ops.both_ways import meeting
 from ..ops.call import divide, state_type
-from . import both_ways, slot_memory
+from . import slot_memory
 from .decay import Decay
 from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
@@ -205,24 +206,16 @@ class Heads(nn.Module):
     def _operate(self, q, k, v, strengths, key_padding_mask, **state_options) -> tuple[Tensor, ops.FastWeights | None]:
         if self.config.reads_by_softmax:
             return self._operate_with_softmax(q, k, v, key_padding_mask, **state_options)
-        if self.has_both_ways:
-            q, k, v = map(both_ways.folded, (q, k, v))
-            strengths = {name: both_ways.folded(x) for name, x in strengths.items()}
-            mask = both_ways.folded_mask(key_padding_mask)
-            out, _ = self._write_and_read(q, k, v, strengths, mask, causal=True, **state_options)
-            return both_ways.unfolded(out), None
-        return self._write_and_read(q, k, v, strengths, key_padding_mask, causal=self.causal, **state_options)
-
-    def _write_and_read(self, q, k, v, strengths, key_padding_mask, *, causal: bool, **state_options):
-        """The operator of the site's rule."""
         operator = getattr(ops, f"{self.config.update_rule}_rule")
+        both_ways = {"both_ways": True} if self.has_both_ways else {}  # which the sum rule does not take
         return operator(
             q,
             k,
             v,
             **strengths,
+            **both_ways,
             feature_map=self.operator_map,
-            causal=causal,
+            causal=self.causal or self.has_both_ways,
             key_padding_mask=key_padding_mask,
             normalize_features=self.normalize_features,
             normalize_output=self.normalize_output,
@@ -326,7 +319,7 @@ class Heads(nn.Module):
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[None, :, None], 0)
             if self.has_both_ways:
-                gram = both_ways.meeting(gram)
+                gram = meeting(gram)
             elif self.causal:
                 gram = gram.tril()
             weights = divide(gram, gram.sum(-1, keepdim=True))

@@ -9,7 +9,7 @@ QK_NORMS = ("none", "l2")
 OUTPUT_NORMS = ("none", "rms")
 # Whether training draws the directions of random features anew for each update.
 DIRECTIONS = ("redrawn", "fixed")
-# How encoder self-attention goes through a source (:mod:`.both_ways`).
+# How encoder self-attention goes through a source (:mod:`..ops.both_ways`).
 PASSES = ("one", "both-ways")
 # The largest beta of each; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}

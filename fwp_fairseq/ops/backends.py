@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _extension
-from . import chunked, native, reference
+from . import both_ways, chunked, native, reference
 from .call import CORRECTING, STRENGTHS, Call, FastWeights, Rule
 from .constant import constant
 
@@ -73,6 +73,8 @@ def run(call: Call, backend: str) -> tuple[Tensor, FastWeights | None]:
     name = choose(f"{call.rule}_rule", backend, BACKENDS, call)
     count(name, call.v)
     with torch.autocast(call.v.device.type, enabled=False):
+        if call.both_ways and not (name == "native" and native.goes_both_ways(call.v.device)):
+            return both_ways.run(BACKENDS[name].run, call)
         return BACKENDS[name].run(call)
 
 

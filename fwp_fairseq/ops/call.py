@@ -68,6 +68,7 @@ class Call:
     eps: float
     initial_state: FastWeights | None
     return_state: bool
+    both_ways: bool = False
 
     @property
     def dtype(self) -> torch.dtype:

@@ -120,6 +120,7 @@ def _call(
     initial_state: FastWeights | tuple | None,
     backend: str,
     return_state: bool | None,
+    both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
     _check_inputs(operator, q, k, v, strengths)
@@ -127,6 +128,10 @@ def _call(
         raise ValueError(
             f"{operator}: causal=True needs as many queries as keys, got T = {q.shape[1]} and S = {k.shape[1]}"
         )
+    if both_ways and not (causal and initial_state is None and not return_state):
+        _fail(operator, "both_ways", "True", "False without causal and with a state")
+    if both_ways and k.shape[2] % 2:
+        _fail(operator, "both_ways", f"True for H = {k.shape[2]}", "an even number of heads")
     if key_padding_mask is not None:
         _check_mask(operator, key_padding_mask, k)
     if eps < 0:
@@ -142,7 +147,7 @@ def _call(
         return_state = initial_state is not None
     call = Call(
         rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
-        normalize_features, normalize_output, eps, initial_state, return_state,
+        normalize_features, normalize_output, eps, initial_state, return_state, both_ways,
     )  # fmt: skip
     return backends.run(call, backend)
 
@@ -213,6 +218,7 @@ def delta_rule(
     initial_state: FastWeights | tuple | None = None,
     backend: str = "auto",
     return_state: bool | None = None,
+    both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the delta rule: each write moves the value stored for its key towards the new one, by the share beta.
 
@@ -227,13 +233,15 @@ def delta_rule(
         beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces what the key held. Above 1 the
             write overshoots, and what is left of the old value has the opposite sign. With features of length 1 or
             less, which normalised features have, the old value is amplified only if beta is above 2 or below 0.
+        both_ways: lets the second half of the heads go from the last position to the first; with causal, without a
+            state and for an even number of heads.
         others: as for :func:`sum_rule`, which also describes returns, errors and cost; the delta rule adds one
             triangular system of the chunk's length per head.
     """
     return _call(
         "delta", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
         normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
-        backend=backend, return_state=return_state,
+        backend=backend, return_state=return_state, both_ways=both_ways,
     )  # fmt: skip
 
 
@@ -252,6 +260,7 @@ def gated_rule(
     initial_state: FastWeights | tuple | None = None,
     backend: str = "auto",
     return_state: bool | None = None,
+    both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the gated rule of Peng et al. 2021: each write makes all earlier content decay, whatever its key.
 
@@ -262,12 +271,13 @@ def gated_rule(
         beta: (B, S, H), the share that is written, after the sigmoid (1 - g of Peng et al.); 1 forgets everything
             before. Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2]
             they grow. Outside of [0, 1] the output is no longer a mean of values.
+        both_ways: as for :func:`delta_rule`.
         others: as for :func:`sum_rule`, which also describes returns, errors and cost.
     """
     return _call(
         "gated", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
         normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
-        backend=backend, return_state=return_state,
+        backend=backend, return_state=return_state, both_ways=both_ways,
     )  # fmt: skip
 
 
@@ -287,6 +297,7 @@ def gated_delta_rule(
     initial_state: FastWeights | tuple | None = None,
     backend: str = "auto",
     return_state: bool | None = None,
+    both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the gated delta rule: all earlier content decays, then the delta rule writes.
 
@@ -301,12 +312,12 @@ def gated_delta_rule(
     away.
 
     Args:
-        beta: (B, S, H), as for :func:`delta_rule`.
+        beta, both_ways: as for :func:`delta_rule`.
         alpha: (B, S, H), the share of W that is left before the write; 1 keeps everything, 0 forgets everything.
         others: as for :func:`delta_rule`.
     """
     return _call(
         "gated_delta", q, k, v, {"beta": beta, "alpha": alpha}, feature_map=feature_map, causal=causal,
         key_padding_mask=key_padding_mask, normalize_features=normalize_features, normalize_output=normalize_output,
-        eps=eps, initial_state=initial_state, backend=backend, return_state=return_state,
+        eps=eps, initial_state=initial_state, backend=backend, return_state=return_state, both_ways=both_ways,
     )  # fmt: skip

@@ -66,6 +66,7 @@ class _Options(NamedTuple):
     d_dot: int
     input_scale: float
     causal: bool
+    both_ways: bool
     normalize_features: bool
     normalize_output: bool
     eps: float
@@ -132,16 +133,16 @@ def register(operator: str, fake, fake_backward, save, differentiate, others="th
     torch.library.register_autograd(f"fwp::{operator}_backward", refuse)
 
 
-def _takes_these_inputs() -> bool:
+def _takes_these_arguments() -> bool:
     names = [argument.name for argument in torch.ops.fwp.fast_weights.default._schema.arguments]
-    return names[: len(_Inputs._fields)] == list(_Inputs._fields)
+    return names == [*_Inputs._fields, *_Options._fields]
 
 
 _STATUS = _extension.status()
 # After an update of the source alone the library is loaded, but has other arguments.
 OLDER = (
     ["the compiled library is older than this source; install again"]
-    if _STATUS.cpu and not _takes_these_inputs()
+    if _STATUS.cpu and not _takes_these_arguments()
     else []
 )
 if _STATUS.cpu and not OLDER:
@@ -185,6 +186,11 @@ def unsupported_reasons(call: Call) -> list[str]:
     return reasons
 
 
+def goes_both_ways(device: torch.device) -> bool:
+    """Whether :func:`run` takes calls with ``both_ways`` there."""
+    return device.type == "cpu"
+
+
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     dtype, phi = call.dtype, call.feature_map
@@ -213,6 +219,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         d_dot=call.k.shape[-1] if phi is None else phi.d_dot,
         input_scale=input_scale,
         causal=call.causal,
+        both_ways=call.both_ways,
         normalize_features=call.normalize_features,
         normalize_output=call.normalize_output,
         eps=call.eps,

@@ -1,7 +1,13 @@
-"""Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same."""
+"""Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same.
+
+With ``joined`` = n, sentences that follow each other become one line: one sentence, then two, up to n, and from the
+beginning again. The pieces are those of single sentences.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import cycle, islice
 from pathlib import Path
 
 from scripts.common.binarise import binarise
@@ -12,30 +18,33 @@ from . import multi30k, pieces
 
 VOCABULARY = 4000
 SENTENCEPIECE = "spm.model"
+JOINED = "joined"  # the folder of joined lines
 SMOKE_SENTENCES = 100  # the size of the smoke test set, the first sentences of the test set
 STEPS = ("text", "preprocess")
 
 
-def configuration() -> dict:
-    return {"corpus": multi30k.SHA256, "vocabulary": VOCABULARY, "smoke sentences": SMOKE_SENTENCES}
+def configuration(joined: int = 1) -> dict:
+    found = {"corpus": multi30k.SHA256, "vocabulary": VOCABULARY, "smoke sentences": SMOKE_SENTENCES}
+    return found | ({"joined": joined} if joined > 1 else {})
 
 
-def outputs(data: Path) -> list[Path]:
+def outputs(data: Path, joined: int = 1) -> list[Path]:
     names = [f"{split}.{language}" for split in (*multi30k.SPLITS, "smoke") for language in multi30k.LANGUAGES]
-    raw = [data / "raw" / name for name in names]
-    return [*raw, *(data / "bpe" / name for name in names), data / SENTENCEPIECE]
+    folders = ["raw", "bpe", *([JOINED] if joined > 1 else [])]
+    return [*(data / folder / name for folder in folders for name in names), data / SENTENCEPIECE]
 
 
-def prepare(steps: Steps, data: Path) -> None:
+def prepare(steps: Steps, data: Path, joined: int = 1) -> None:
     """Makes text, pieces and binarised corpus in `data`; waits if another process is making them.
 
     Raises RecipeError or DataError.
     """
     folder = Folder(data, STEPS)
     with folder.locked(wait=True):
-        folder.claim(configuration())
+        folder.claim(configuration(joined))
         title = f"corpus and joint BPE ({VOCABULARY} pieces)"
-        steps.run(folder, "text", title, {}, outputs(data), lambda: make(data, lambda s: print(f"  {s}")))
+        made = outputs(data, joined)
+        steps.run(folder, "text", title, {}, made, lambda: make(data, lambda s: print(f"  {s}"), joined))
         command = preprocess(data)
         binarise(steps, folder, command, command, "dict.de.txt")
 
@@ -50,7 +59,7 @@ def preprocess(data: Path) -> list[str]:
     ]
 
 
-def make(data: Path, say=print) -> dict:
+def make(data: Path, say=print, joined: int = 1) -> dict:
     """Makes the raw corpus, the BPE model and the corpus in pieces; DataError if the corpus cannot be provided."""
     raw = data / "raw"
     multi30k.provide(raw, say)
@@ -60,8 +69,25 @@ def make(data: Path, say=print) -> dict:
     lines = [line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]
     model = pieces.learn(lines, VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
+    if joined > 1:
+        raw = _join(raw, data / JOINED, joined)
     _encode(model, raw, data / "bpe")
     return {}
+
+
+def _join(raw: Path, to: Path, most: int) -> Path:
+    to.mkdir(exist_ok=True)
+    for split in (*multi30k.SPLITS, "smoke"):
+        for language in multi30k.LANGUAGES:
+            text = "".join(f"{' '.join(few)}\n" for few in _few(_lines(raw / f"{split}.{language}"), most))
+            write_atomically(to / f"{split}.{language}", text)
+    return to
+
+
+def _few(lines: list[str], most: int) -> Iterator[list[str]]:
+    rest, sizes = iter(lines), cycle(range(1, most + 1))
+    while few := list(islice(rest, next(sizes))):
+        yield few
 
 
 def _lines(path: Path) -> list[str]:

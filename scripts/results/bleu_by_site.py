@@ -1,4 +1,4 @@
-"""The table of BLEU by site, from the preset `sites` of scripts/reproduce/wmt14_bleu_vs_d_dot."""
+"""The tables of BLEU by site, from the presets `sites` and `long` of scripts/reproduce/wmt14_bleu_vs_d_dot."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from fwp_fairseq.tables.table import Table, number, over_seeds
 
 from .bleu_vs_d_dot import train_flags
 from .cells import machine, signature_notes, signatures, spread_note, training
-from .site_rows import FAMILIES, LR, ROWS, SITES, SiteRow
+from .site_rows import FAMILIES, LONG_ROWS, LR, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
@@ -54,20 +54,8 @@ def _plot(rows: list[dict]) -> Plot:
     )
 
 
-TABLES = {
-    "paired_bootstrap": Table(
-        columns={
-            "encoder, decoder, cross-attention": lambda record: record["row"],
-            "against": lambda record: record["baseline"],
-            "seed": lambda record: str(record["seed"]),
-            "BLEU": number("bleu", ".2f"),
-            "the other's BLEU": number("baseline_bleu", ".2f"),
-            "p": number("p", ".3f"),
-        },
-        key=lambda record: (record["preset"], record["row"], record["baseline"], record["seed"]),
-        note=signatures,
-    ),
-    "bleu_by_site": Table(
+def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | None = None) -> Table:
+    return Table(
         columns={
             "encoder": _at("encoder"),
             "decoder": _at("decoder"),
@@ -87,8 +75,25 @@ TABLES = {
             record["parameters"],
         ),
         combine=over_seeds(*_MEANS),
-        expected=[row.recorded for row in ROWS],
+        expected=[row.recorded for row in rows],
         note=_note,
-        plot=_plot,
+        plot=plot,
+    )
+
+
+TABLES = {
+    "paired_bootstrap": Table(
+        columns={
+            "encoder, decoder, cross-attention": lambda record: record["row"],
+            "against": lambda record: record["baseline"],
+            "seed": lambda record: str(record["seed"]),
+            "BLEU": number("bleu", ".2f"),
+            "the other's BLEU": number("baseline_bleu", ".2f"),
+            "p": number("p", ".3f"),
+        },
+        key=lambda record: (record["preset"], record["row"], record["baseline"], record["seed"]),
+        note=signatures,
     ),
+    "bleu_by_site": _by_site(ROWS, _plot),
+    "bleu_of_long_lines": _by_site(LONG_ROWS),
 }

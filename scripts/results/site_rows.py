@@ -20,6 +20,7 @@ KINDS = {
     "favor": {"feature-map": "favor", "d-dot": 256, "update-rule": "sum", "normalizer": "attention", "qk-norm": "l2"},
     "poly": {"feature-map": "poly", "d-dot": 495, "update-rule": "sum", "normalizer": "attention"},
 }
+KINDS["slots-256"] = KINDS["slots"] | {"d-dot": 256}
 KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
 KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
 KINDS["delta-rms-both-ways"] = KINDS["delta-rms"] | {"passes": "both-ways"}
@@ -109,4 +110,14 @@ ROWS = (
     _everywhere("favor-any-length"),
     _everywhere("favor-fixed", heads=8),
     _everywhere("dpfp", heads=8),
+)
+
+# What is tried on lines of many sentences.
+LONG_ROWS = (
+    _everywhere("softmax"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "slots-256"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "delta-elu"),
+    SiteRow("slots", "window", "slots"),
+    _everywhere("dpfp"),
 )

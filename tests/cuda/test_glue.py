@@ -132,7 +132,7 @@ def raw(rule: str, dtype=HALF, state=False, gradient=False, /, **changes) -> dic
     arguments = dict(
         q=x["q"], k=x["k"], v=x["v"], beta=x.get("beta"), alpha=x.get("alpha"), key_padding_mask=None,
         W=x.get("W"), z=x.get("z"), projection=None, rule=rule, map="dpfp", d_dot=28, scale=1.0,
-        causal=True, features=True, output=state, eps=1e-6,
+        causal=True, both_ways=False, features=True, output=state, eps=1e-6,
         return_state=True,
     )  # fmt: skip
     assert changes.keys() <= arguments.keys()
@@ -156,6 +156,7 @@ def test_opcheck(rule, state, dtype, check):
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp or favor"),
+        ({"both_ways": True}, "both_ways is true, expected false on CUDA"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
         ({"q": torch.zeros(2, 6, 2, 7, dtype=HALF)}, "causal needs as many queries as keys, got T = 6 and S = 5"),

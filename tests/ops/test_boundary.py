@@ -82,8 +82,11 @@ def of_whole_sequences(draw) -> dict:
         "initial_z": torch.rand(B, H, d_dot, dtype=kept) if state and given["normalize_output"] else None,
         "projection": torch.rand(d_dot // 2, d_key, dtype=kept) if given["feature_map"] == "favor" else None,
     }
-    names = ("rule", "feature_map", "d_dot", "input_scale", "causal", "normalize_features", "normalize_output", "eps")
-    given["causal"] = causal
+    names = (
+        "rule", "feature_map", "d_dot", "input_scale", "causal", "both_ways", "normalize_features", "normalize_output",
+        "eps",
+    )  # fmt: skip
+    given |= {"causal": causal, "both_ways": causal and H % 2 == 0 and draw(st.booleans())}
     return x | {name: given[name] for name in names} | {"return_state": draw(st.booleans())}
 
 

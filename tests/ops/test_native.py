@@ -315,7 +315,7 @@ def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
     values = {
         **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W"), "z": y.get("z"),
         "projection": None, "rule": rule, "map": feature_map, "d_dot": d_dot, "scale": 1.0, "causal": True,
-        "features": True, "output": state, "eps": 1e-6, "return_state": True,
+        "both_ways": False, "features": True, "output": state, "eps": 1e-6, "return_state": True,
     }  # fmt: skip
     values.update(changes)
     return tuple(values.values())
@@ -337,6 +337,10 @@ def test_opcheck(rule, state, check):
     [
         ({"rule": "gate"}, f"rule is gate, expected {', '.join(RULES[:-1])} or {RULES[-1]}"),
         ({"map": "tanh"}, "feature_map is tanh, expected"),
+        (
+            {"causal": False, "both_ways": True},
+            "both_ways is true, expected it with causal and an even number of heads",
+        ),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp"),
         ({"beta": None}, "beta is missing"),
         ({"alpha": torch.zeros(2, 5, 2, dtype=torch.float64)}, "alpha is given for the rule delta"),

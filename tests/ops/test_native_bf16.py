@@ -243,7 +243,7 @@ def raw_arguments(state: bool) -> tuple:
     x = {n: y.requires_grad_() for n, y in rounded(make_inputs("delta", 5, 5, state=state)).items()}
     beta = x["beta"].detach().float().requires_grad_()
     tensors = (x["q"], x["k"], x["v"], beta, None, None, x.get("W"), x.get("z"), None)
-    return (*tensors, "delta", "dpfp", 28, 1.0, True, True, state, 1e-6, True)
+    return (*tensors, "delta", "dpfp", 28, 1.0, True, False, True, state, 1e-6, True)
 
 
 @pytest.mark.slow

@@ -30,17 +30,17 @@ def test_a_worse_system_is_found(tmp_path):
     for row, every, first in (
         ("softmax-softmax-softmax", 4, 0),
         ("dpfp-dpfp-dpfp", 2, 0),
-        ("delta-delta-delta", 4, 1),
+        ("slots-window-slots", 4, 1),
     ):
         spoilt = [" ".join(reversed(line.split())) for line in reference]
         lines = [spoilt[n] if n % every == first else line for n, line in enumerate(reference)]
         translations = [f"D-{n}\t-1.0\t{line}" for n, line in enumerate(lines)]
         write(tmp_path / f"{row}-seed1/generate/generate-test.txt", translations)
-    done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "delta-delta-delta")
+    done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "slots-window-slots")
     assert done.returncode == 0, done.stderr
     worse, same = done.stdout.splitlines()
     assert worse.startswith("dpfp-dpfp-dpfp seed 1: BLEU ") and float(worse.rsplit("= ")[-1]) < 0.01
-    assert same.startswith("delta-delta-delta seed 1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
+    assert same.startswith("slots-window-slots seed 1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
     done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "--seeds", 2)
     assert done.returncode == 1 and "run.py --rows softmax-softmax-softmax --seeds 2 makes it" in done.stderr
     assert compare(tmp_path, "--rows", "absent").returncode == 2

@@ -226,8 +226,8 @@ from scripts.data import corpus
 quickstart = importlib.import_module("scripts.quickstart.__main__")
 commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
 quickstart.model.device = lambda cpu: ["--cpu"]
-corpus.make = lambda data, say: {{}}
-corpus.outputs = lambda data: []
+corpus.make = lambda data, say, joined: {{}}
+corpus.outputs = lambda data, joined=1: []
 sys.exit(quickstart.main({SCRATCH!r}))
 """
     environment = {**os.environ, "FAKE": "hang after epoch 1"}

@@ -209,7 +209,7 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
 
 @pytest.fixture
 def root(fake_root, monkeypatch):
-    def prepare(steps, data):
+    def prepare(steps, data, joined=1):
         (data / "bin").mkdir(parents=True, exist_ok=True)
 
     monkeypatch.setattr(corpus, "prepare", prepare)
@@ -439,7 +439,7 @@ from scripts.reproduce.wmt14_bleu_vs_d_dot import reproduce
 from scripts.results import records
 records.environment = lambda: {records.environment()!r}
 commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
-corpus.prepare = lambda steps, data: None
+corpus.prepare = lambda steps, data, joined: None
 sys.exit(reproduce.main({SMOKE!r}))
 """
     return subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from scripts.data.corpus import JOINED
 from scripts.results import site_rows
 from scripts.results.rows import BY_NAME, ROWS, ROWS_OF_128, Row
 
@@ -42,6 +43,7 @@ class Preset:
     - `on_a_cpu`: how long a run would take on a CPU, if this is so long that it must be asked for.
     - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
     - `table`: what its records are of.
+    - `joined`: up to so many sentences are one line of the corpus (scripts/data/corpus.py).
     """
 
     name: str
@@ -63,6 +65,7 @@ class Preset:
     compound_split: bool = False
     rows: tuple[Row | site_rows.SiteRow, ...] = ROWS
     table: str = "bleu_vs_d_dot"
+    joined: int = 1
     choices: dict = field(default_factory=dict)  # the values of options of run.py, the default first
 
 
@@ -191,6 +194,16 @@ SITES = replace(
     table="bleu_by_site",
 )
 
+# The same on lines of up to 12 sentences, the longest of which have 275 tokens.
+LONG = replace(
+    SITES,
+    name="long",
+    reference=f"{JOINED}/test_2016_flickr.de",
+    rows=site_rows.LONG_ROWS,
+    table="bleu_of_long_lines",
+    joined=12,
+)
+
 # All steps, in seconds. The training ends within an epoch, so it saves a checkpoint after some updates, for
 # `fwp average` to find. An untrained model never ends a sentence, so translations are limited to a few tokens.
 SMOKE = Preset(
@@ -215,4 +228,4 @@ SMOKE = Preset(
     rows=(BY_NAME["softmax"], BY_NAME["dpfp-256"]),
 )
 
-PRESETS = {preset.name: preset for preset in (WMT14, IWSLT14, MULTI30K, SITES, SMOKE)}
+PRESETS = {preset.name: preset for preset in (WMT14, IWSLT14, MULTI30K, SITES, LONG, SMOKE)}

@@ -56,7 +56,7 @@ class BleuVsDDot(Recipe):
     def prepare(self, options) -> None:
         data = options.data
         if options.preset.corpus == "multi30k":
-            corpus.prepare(Steps(len(corpus.STEPS)), data)
+            corpus.prepare(Steps(len(corpus.STEPS)), data, options.preset.joined)
         elif not (data / "bin/dict.de.txt").is_file():
             prepare = f"{self.here}/prepare.sh --preset {options.preset.corpus}"
             raise RecipeError(f"{data} has no prepared corpus: run {prepare} --out {data}")

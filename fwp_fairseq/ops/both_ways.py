@@ -1,0 +1,38 @@
+"""Goes through a sequence in both directions, each with half of the heads.
+
+A rule that forgets or replaces depends on the order of the writes. If an encoder writes a whole source before it reads,
+the last words win, whichever position reads. With both directions position t reads what was written up to t: in the
+first half of the heads from the first position on, in the second half from the last position on.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from .call import Call
+
+
+def run(operator: Callable, call: Call) -> tuple[Tensor, None]:
+    """Computes the call, which has ``both_ways``, by an operator that goes in one direction; there is no state."""
+    folded = {name: _folded(getattr(call, name)) for name in ("q", "k", "v", "beta", "alpha")}
+    mask = call.key_padding_mask
+    mask = None if mask is None else torch.cat([mask, mask.flip(1)])
+    out, _ = operator(replace(call, **folded, key_padding_mask=mask, both_ways=False))
+    ahead, back = out.chunk(2)
+    return torch.cat([ahead, back.flip(1)], dim=2), None
+
+
+def _folded(x: Tensor | None) -> Tensor | None:
+    """(B, L, H, ...) -> (2B, L, H / 2, ...): the heads that go backwards come last, turned round."""
+    if x is None:
+        return None
+    ahead, back = x.chunk(2, dim=2)
+    return torch.cat([ahead, back.flip(1)])
+
+
+def meeting(products: Tensor) -> Tensor:
+    """What is left of products of all pairs (H, B, T, T): each position meets those that its head has been through."""
+    ahead, back = products.chunk(2)
+    return torch.cat([ahead.tril(), back.triu()])
