@@ -118,6 +118,4 @@ LONG_ROWS = (
     SiteRow("delta-elu-both-ways", "delta-elu", "slots-256"),
     SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
     SiteRow("delta-elu-both-ways", "delta-elu", "delta-elu"),
-    SiteRow("slots", "window", "slots"),
-    _everywhere("dpfp"),
 )

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fwp_fairseq import ops
 from fwp_fairseq.layers.site_config import SiteConfig
 from fwp_fairseq.modules import FastWeightAttention
 from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
@@ -48,3 +49,18 @@ def test_an_odd_number_of_heads_is_refused():
     config = SiteConfig("elu", None, "delta", "auto", passes="both-ways")
     with pytest.raises(ValueError, match="even number of heads, got num_heads = 3"):
         FastWeightAttention(EMBED * 3, 3, site="encoder", config=config)
+
+
+@pytest.mark.parametrize(
+    "heads, options, expected",
+    [
+        (2, {"causal": False}, "False without causal and with a state"),
+        (2, {"return_state": True}, "False without causal and with a state"),
+        (2, {"initial_state": (torch.zeros(1, 2, 4, 4), None)}, "False without causal and with a state"),
+        (3, {}, "an even number of heads"),
+    ],
+)
+def test_the_operator_refuses_what_has_no_meaning(heads, options, expected):
+    x = torch.ones(1, 5, heads, 4)
+    with pytest.raises(ValueError, match=f"delta_rule: both_ways is True.*, expected {expected}"):
+        ops.delta_rule(x, x, x, x[..., 0], both_ways=True, **options)
