@@ -23,7 +23,7 @@ SCRATCH = ["--from-scratch"]
 
 @pytest.fixture
 def root(fake_root, monkeypatch):
-    def make(data, say):
+    def make(data, say, joined=1):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -195,7 +195,7 @@ def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys
 
 
 def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsys):
-    def make(data, say):
+    def make(data, say, joined=1):
         raise multi30k.DataError("Multi30k is not on this machine")
 
     monkeypatch.setattr(corpus, "make", make)
