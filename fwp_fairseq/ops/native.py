@@ -186,9 +186,9 @@ def unsupported_reasons(call: Call) -> list[str]:
     return reasons
 
 
-def goes_both_ways(device: torch.device) -> bool:
-    """Whether :func:`run` takes calls with ``both_ways`` there."""
-    return device.type == "cpu"
+def goes_both_ways(call: Call) -> bool:
+    """Whether :func:`run` takes this call with ``both_ways``: not on CUDA, nor where AMX may serve it in one way."""
+    return call.v.device.type == "cpu" and call.v.dtype != torch.bfloat16
 
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
