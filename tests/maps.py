@@ -1,3 +1,3 @@
 """The feature maps with which compiled kernels are tested: name to parameters; None is the identity."""
 
-MAPS = [None, ("elu", {}), ("relu", {}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]
+MAPS = [None, ("elu", {}), ("relu", {}), ("exp", {"signs": 1}), ("dpfp", {"nu": 1}), ("dpfp", {"nu": 3}), ("favor", {"m": 9})]

@@ -38,3 +38,15 @@ template <> struct Function<Map::relu> {
     return D::where(f <= D::number(0), D::number(0), g);
   }
 };
+
+// exp(x), clipped
+template <> struct Function<Map::exp> {
+  static constexpr bool rises = true, zero = false, linear = false, exact = false;
+  template <class D> static FWP_FUNCTION typename D::Number value(typename D::Number x) {
+    const typename D::Number top = D::number(largest_exponent);
+    return D::exponential(D::where(x > top, top, x));
+  }
+  template <class D> static FWP_FUNCTION typename D::Number back(typename D::Number g, typename D::Number f) {
+    return D::where(f >= D::exponential(D::number(largest_exponent)), D::number(0), g * f);
+  }
+};

@@ -11,7 +11,7 @@ namespace fwp {
 
 // In the order of their numbers.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
-#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor)
+#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(exp) EACH(dpfp) EACH(favor)
 
 #define FWP_ENUMERATOR(name) name,
 enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };
@@ -63,6 +63,7 @@ template <> inline Width Width::of<Map::favor>(std::int64_t, std::int64_t d_dot)
   return {d_dot > 0 && d_dot % 2 == 0, 0, d_dot / 2, d_dot};
 }
 
-constexpr float largest_favor_exponent = 30;  // as fwp_fairseq/feature_maps/favor.py: larger ones are clipped
+// Of exp and FAVOR+, as fwp_fairseq/feature_maps/favor.py has it: larger ones are clipped.
+constexpr float largest_exponent = 30;
 
 }  // namespace fwp

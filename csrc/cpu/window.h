@@ -9,7 +9,7 @@
 template <class T> struct Window {
   typedef WindowCall<T> Call;
   static constexpr idx W = width<T>;
-  static constexpr T largest_exponent = T(largest_favor_exponent), lowest = T(-1e30);
+  static constexpr T largest_exponent = T(fwp::largest_exponent), lowest = T(-1e30);
 
   // What one head works on: rows of D numbers.
   struct Place {

@@ -21,14 +21,23 @@ class Exp(FeatureMap):
     widths = "d_key or 2 d_key, naturally d_key"
     parameters_help: ClassVar = {"signs": "number of signs (1: exp(x), 2: exp(x) and exp(-x))"}
     non_negative = True
+    kernel = "exp"  # with one sign
 
-    def __init__(self, d_key: int, signs: int):
+    def __init__(self, d_key: int, signs: int = 1):
         super().__init__(d_key, self.width_for(d_key, signs=signs))
         self.signs = signs
+        if signs != 1:
+            self.kernel = None
+            self.of_both = Exp(self.d_dot)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x if self.signs == 1 else torch.cat([x, -x], dim=-1)
+
+    def rest(self) -> FeatureMap:
+        return self if self.signs == 1 else self.of_both
 
     def features(self, x: Tensor) -> Tensor:
-        x = x if self.signs == 1 else torch.cat([x, -x], dim=-1)
-        return x.clamp(max=LARGEST_EXPONENT).exp()
+        return self.prepare(x).clamp(max=LARGEST_EXPONENT).exp()
 
     @classmethod
     def largest(cls, d_key: int) -> int:

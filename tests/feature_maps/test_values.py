@@ -95,7 +95,7 @@ def test_what_is_promised():
         "relu": (1, True, "relu"),
         "dpfp": (2, True, "dpfp"),
         "favor": (None, True, "favor"),
-        "exp": (None, True, None),
+        "exp": (None, True, "exp"),
         "poly": (None, False, None),
         "t2r": (None, True, None),
         "hedgehog": (None, True, None),
@@ -183,7 +183,7 @@ def test_what_is_left_for_the_operator(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     x = torch.randn(2, 1, 3, D_KEY)
     assert torch.equal(phi.rest()(phi.prepare(x)), phi(x))
-    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name not in ("exp", "poly"))
+    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name != "poly")
 
 
 def test_exp_by_hand():

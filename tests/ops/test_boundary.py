@@ -37,7 +37,7 @@ TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int3
 TYPES += [torch.complex64]
 INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 6, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 NUMBERS = [0.0, -1.0, 1e-45, 1e300, math.inf, -math.inf, math.nan]
-WORDS = [*RULES, "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
+WORDS = [*RULES, "identity", "elu", "relu", "exp", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
 # The errors of torch itself when there is no memory, no kernel, or no such size; they name no argument.
 TORCH_S = re.compile(
     r"not enough memory|can't allocate|bad_alloc|overflow|Could not run 'fwp::|not implemented for|"
@@ -54,7 +54,7 @@ def positions(draw, batch: int, length: int, *sizes: int, dtype) -> torch.Tensor
 
 
 def options(draw, d_key: int) -> dict:
-    name = draw(st.sampled_from(["identity", "elu", "relu", "dpfp", "favor"]))
+    name = draw(st.sampled_from(["identity", "elu", "relu", "exp", "dpfp", "favor"]))
     m = draw(SIZES)
     d_dot = {"dpfp": 2 * d_key, "favor": 2 * m}.get(name, d_key)
     flags = [draw(st.booleans()) for _ in range(2)]

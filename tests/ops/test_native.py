@@ -177,6 +177,15 @@ def test_widths(name, sizes):
         compare(rule, x, state=True, feature_map=build(feature_map, d_key), normalize_features=True)
 
 
+def test_exponents_are_clipped():
+    x = make_inputs("sum", 40, 40)
+    x["q"], x["k"] = 20 * x["q"], 20 * x["k"]
+    assert (x["k"] > 31).any() and (x["k"] < -31).any()
+    for features, output in ((True, False), (False, True)):
+        options = dict(normalize_features=features, normalize_output=output, return_state=False)
+        compare("sum", x, feature_map=build(("exp", {"signs": 1}), 7), **options)
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("causal", [True, False])
 def test_values_that_fill_whole_vectors(rule, causal):

@@ -2,7 +2,7 @@
 // phi = exp(-|x'|^2 / 2) / sqrt(2 m) [exp(R x'), exp(-R x')], exponents clipped. The tiles keep x'.
 
 template <class T> FWP_INLINE Vec<T> favor_feature(T constant, Vec<T> exponent) {
-  const Vec<T> top = splat(T(largest_favor_exponent));
+  const Vec<T> top = splat(T(largest_exponent));
   return exponential<T>(exponent > top ? top : exponent) * splat(constant);
 }
 template <class T> T favor_constant(idx m) { return T(1 / __builtin_sqrt(double(2 * m))); }
@@ -42,7 +42,7 @@ template <> struct Phi<Map::favor> {
     const idx ld = s.ld, m = c.m;
     const Vec<T> scale = load(s.scale + t);
     // Clipped features have no gradient.
-    const Vec<T> top = favor_feature<T>(favor_constant<T>(m), splat(T(largest_favor_exponent)));
+    const Vec<T> top = favor_feature<T>(favor_constant<T>(m), splat(T(largest_exponent)));
     Vec<T> norm{};
     for (idx i = 0; i < m; ++i) {
       T *plus = df + i * ld + t, *minus = df + (m + i) * ld + t;

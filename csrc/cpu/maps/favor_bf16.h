@@ -5,7 +5,7 @@ template <bool low> void favor_rows(const CallBf16& c, const MapScratch& s, cons
   const idx m = c.m;
   tile_product(16, s.m, s.width, {s.rows, nullptr, s.width}, {s.high, s.low, panel_of(s.width)}, s.base, s.base_stride,
                false);
-  const __m512 top = _mm512_set1_ps(largest_favor_exponent), zero = _mm512_setzero_ps();
+  const __m512 top = _mm512_set1_ps(largest_exponent), zero = _mm512_setzero_ps();
   const __m512 constant = _mm512_set1_ps(float(1 / __builtin_sqrt(double(c.d_dot))));
   for (idx t = 0; t < 16; ++t) {
     if (!side.there[first + t]) continue;

@@ -261,7 +261,7 @@ template <class P, int LT, Kind K, int TEAMS = 1> struct Gradients : Stateful<P,
                               const float (&factor)[2], F of_features) {
     const int half = Base::base_rows / 2;
     const float* top = (is_key ? s.unit_k : s.unit_q) + row + g;
-    const bool clipped[2] = {top[0] == largest_favor_exponent, top[8] == largest_favor_exponent};
+    const bool clipped[2] = {top[0] == largest_exponent, top[8] == largest_exponent};
     FWP_ROLLED for (int column = 0; column < c.d_key; column += 64) {
       Values dx;
       float sum[2] = {};

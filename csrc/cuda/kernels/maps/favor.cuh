@@ -22,7 +22,7 @@ template <> struct Phi<Map::favor> {
       norm += y * y;
     }
     const auto feature = [&](float exponent) {
-      constexpr float highest = largest_favor_exponent;
+      constexpr float highest = largest_exponent;
       return exponential(exponent > highest ? highest : exponent) / sqrtf(float(c.d_dot));
     };
     phi[i] = feature(p - 0.5f * norm);

@@ -148,7 +148,7 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
   }
   // Stores the slab's features of both sides; if `fresh`, first sets `unit` to their largest exponents.
   FWP_DEVICE void stage_favor(Inputs& q, Inputs& k, int slab, bool fresh) const {
-    constexpr float highest = largest_favor_exponent * exponent_units;
+    constexpr float highest = largest_exponent * exponent_units;
     const int half = base_rows / 2, m = c.m;
     OfTokens norm, top = {};
     bool asked = true;
@@ -170,10 +170,10 @@ struct FavorStaging : OwnTokens<P, LT, K, COLUMNS, TEAMS> {
             FWP_UNROLL for (int lanes = 4; lanes < 32; lanes *= 2) x = larger(x, shuffle_xor(x, lanes));
             const float exponent = x - norm[side][h][e];
             const bool clipped = exponent >= highest;
-            if (g == 0) own = clipped ? largest_favor_exponent : exponent / exponent_units;
+            if (g == 0) own = clipped ? largest_exponent : exponent / exponent_units;
             if (clipped) x = norm[side][h][e] + highest;
           } else {
-            x = norm[side][h][e] + (own < largest_favor_exponent ? own * exponent_units : highest);
+            x = norm[side][h][e] + (own < largest_exponent ? own * exponent_units : highest);
           }
         }
     }
