@@ -92,14 +92,17 @@ PARITY = {
     "decoder": _DELTA,
     "cross": {"feature_map": "slots", "d_dot": 64, "update_rule": "sum"},
 }
-for _name, _preset, _values in (
-    ("tiny", stock.base_architecture, _TINY),
-    ("iwslt_de_en", stock.transformer_iwslt_de_en, {}),
-    ("wmt_en_de", stock.transformer_wmt_en_de, {}),
-    ("vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, {}),
+# A slot for each piece of a source: sentences of Multi30k have 57 at most, and the usual preparations of IWSLT14 and
+# WMT14 keep up to 250.
+_LONGER = PARITY | {"cross": PARITY["cross"] | {"d_dot": 256}}
+for _name, _preset, _sites, _values in (
+    ("tiny", stock.base_architecture, PARITY, _TINY),
+    ("iwslt_de_en", stock.transformer_iwslt_de_en, _LONGER, {}),
+    ("wmt_en_de", stock.transformer_wmt_en_de, _LONGER, {}),
+    ("vaswani_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, _LONGER, {}),
 ):
     _register(f"fwp_transformer_{_name}", _preset, **_values)
-    _register(f"fwp_transformer_{_name}_parity", _preset, sites=PARITY, **_values)
+    _register(f"fwp_transformer_{_name}_parity", _preset, sites=_sites, **_values)
 
 # The rows of the paper's Table 1, and its delta rule, on the same model. --fwp-d-dot sets another width. With another
 # feature map the preset's width does not apply, and the default is that map's own.

@@ -67,7 +67,7 @@ def test_a_width_that_the_user_gave_does_not_give_way():
 
 
 DELTA_RMS = "elu d-dot=64 update-rule=delta normalizer=l2 output-norm=rms"
-SLOTS = f"slots d-dot=64 {SUM}"
+SLOTS = f"slots d-dot=256 {SUM}"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,11 @@ def test_parity_architectures(size, flags, described):
     check_flags(args)
     found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
     assert found == described
+
+
+def test_slots_of_the_tiny_parity_architecture():
+    args = arguments("fwp_transformer_tiny_parity")
+    assert site_config(args, "cross", 48).describe(48) == f"feature-map=slots d-dot=64 {SUM}"
 
 
 def test_parity_architectures_leave_out_absent_sites():
