@@ -1,4 +1,4 @@
-"""The tables of BLEU by site, from the presets `sites` and `long` of scripts/reproduce/wmt14_bleu_vs_d_dot."""
+"""The tables of BLEU by site, from the presets `sites`, `de-en` and `long` of scripts/reproduce/wmt14_bleu_vs_d_dot."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from fwp_fairseq.tables.table import Table, number, over_seeds
 
 from .bleu_vs_d_dot import train_flags
 from .cells import machine, signature_notes, signatures, spread_note, training
-from .site_rows import FAMILIES, LONG_ROWS, LR, ROWS, SITES, SiteRow
+from .site_rows import DE_EN_ROWS, FAMILIES, LONG_ROWS, LR, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
@@ -95,5 +95,6 @@ TABLES = {
         note=signatures,
     ),
     "bleu_by_site": _by_site(ROWS, _plot),
+    "bleu_of_de_en": _by_site(DE_EN_ROWS),
     "bleu_of_long_lines": _by_site(LONG_ROWS),
 }

@@ -112,6 +112,16 @@ ROWS = (
     _everywhere("dpfp", heads=8),
 )
 
+# What is tried from German into English.
+DE_EN_ROWS = (
+    _everywhere("softmax"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
+    SiteRow("gated-delta-elu-both-ways", "gated-delta-elu", "slots"),
+    SiteRow("delta-elu-both-ways", "delta-elu", "delta-elu"),
+    SiteRow("slots", "window", "slots"),
+    _everywhere("dpfp"),
+)
+
 # What is tried on lines of many sentences.
 LONG_ROWS = (
     _everywhere("softmax"),

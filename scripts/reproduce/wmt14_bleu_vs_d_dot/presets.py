@@ -204,6 +204,17 @@ LONG = replace(
     joined=12,
 )
 
+# The same from German into English, for which nothing was chosen.
+DE_EN = replace(
+    SITES,
+    name="de-en",
+    reference="raw/test_2016_flickr.en",
+    source="de",
+    target="en",
+    rows=site_rows.DE_EN_ROWS,
+    table="bleu_of_de_en",
+)
+
 # All steps, in seconds. The training ends within an epoch, so it saves a checkpoint after some updates, for
 # `fwp average` to find. An untrained model never ends a sentence, so translations are limited to a few tokens.
 SMOKE = Preset(
@@ -228,4 +239,4 @@ SMOKE = Preset(
     rows=(BY_NAME["softmax"], BY_NAME["dpfp-256"]),
 )
 
-PRESETS = {preset.name: preset for preset in (WMT14, IWSLT14, MULTI30K, SITES, LONG, SMOKE)}
+PRESETS = {preset.name: preset for preset in (WMT14, IWSLT14, MULTI30K, SITES, LONG, DE_EN, SMOKE)}
