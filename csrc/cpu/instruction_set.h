@@ -45,6 +45,9 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "maps/dpfp.h"
 #include "maps/favor.h"
 #include "feature_map.h"
+#include "plan.h"
+#include "head.h"
+#include "head_backward.h"
 #include "kernels.h"
 #ifndef FWP_BF16
 #include "decode.h"

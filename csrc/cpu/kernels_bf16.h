@@ -1,5 +1,5 @@
 // Forward of one head in bfloat16 with AMX tiles; inputs and output bfloat16, sums, state and the triangular system in
-// float32. Included by kernels_amx_bf16.cpp only. As kernels.h, but 32 tokens at a time, so that all but the keys so far
+// float32. Included by kernels_amx_bf16.cpp only. As head.h, but 32 tokens at a time, so that all but the keys so far
 // stays in the first-level cache, and with phi unscaled: the keys' scales s are in U, the queries' t in the last step.
 //
 //     P = M o (Q K^T)     M: causal mask, or ones

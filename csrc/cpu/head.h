@@ -1,0 +1,454 @@
+// Forward of one head. Included by instruction_set.h.
+//
+// Time is cut into chunks: one up to longest_chunk positions, as sentences have, several shorter ones beyond. Rows are
+// time, phi is feature-major, and everything is scaled as normalisation and padding ask:
+//
+//     P = M o (Q K^T)     M: causal mask, or ones
+//     Y = K W + stril(K K^T) U,  U = beta V - rate Y      delta; rate = beta, or beta / (z.k + eps)
+//     U = V                                               sum, gated
+//     N = P U + Q W,  out = N or N / (P 1 + Q z + eps)
+//     W <- W + K^T U,  z <- z + K^T 1
+//
+// The gated rule forgets: after t, what was written at s has weight M_ts = beta_s (1 - beta_{s+1}) .. (1 - beta_t) and
+// the state before the chunk left_t = (1 - beta_0) .. (1 - beta_t). M masks P (where all targets read after the chunk,
+// its last row does), and its last row weighs U as it is written to W. Q W and W itself are weighed with left.
+// The gated delta rule forgets by alpha: M_ts = alpha_{s+1} .. alpha_t, left_t = alpha_0 .. alpha_t. Its keys read as
+// late as its queries, so M masks K K^T too, and left weighs K W, in Y and in the denominators alike.
+//
+// Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
+// rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
+
+template <class T> struct Head {
+  const Call<T>& c;
+  const Plan<T> plan;
+  const idx b, h;
+
+  Side<T> q, k;
+  const bool corrects, decays;
+  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is for rules that decay
+  T *beta, *rate, *seen, *denominator;
+  T *keep, *left;  // decays: what each position leaves of the one before it, and of W
+  const T* ends;   // decays: the last row of M
+  T kept;          // decays: the last of left
+  T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
+  idx ldp;  // distance of the rows of P, KK and M
+  bool has_W = false;
+  bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
+  bool paired = false;      // it did so by pairs: P and KK are transposed, with nothing above the diagonal
+  T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
+  idx ldpairs;
+
+  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena)
+      : c(call), plan(call), b(b), h(h), corrects(fwp::corrects(call.rule)), decays(fwp::decays(call.rule)) {
+    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
+    const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
+    ldp = row_distance<T>(plan.chunk);
+    for (Side<T>* side : {&q, &k}) {
+      side->x = arena.take(base_rows(c) * ld);
+      side->phi = arena.take(c.d_dot * ld);
+      side->scale = arena.take(ld);
+    }
+    q.ahead = ahead(c.q);
+    k.ahead = ahead(c.k);
+    buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
+    ldpairs = row_distance<T>(2 * rows);
+    pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
+    products = arena.take(pairs_features() ? rows * ldpairs : 0);
+    P = arena.take(rows * ldp);
+    KK = arena.take(corrects ? rows * ldp : 0);
+    M = arena.take(decays ? rows * ldp : 0);
+    U = arena.take(rows * plan.wide);
+    Y = arena.take(corrects ? rows * plan.wide : 0);
+    N = arena.take(rows * plan.wide);
+    W = arena.take(c.d_dot * plan.wide);
+    beta = arena.take(ld);
+    rate = arena.take(ld);
+    seen = arena.take(ld);
+    denominator = arena.take(ld);
+    keep = arena.take(decays ? ld : 0);
+    left = arena.take(decays ? ld : 0);
+  }
+
+  // ---- state ----
+
+  void copy_state_in(const T* from_W, const T* from_z, T* to) const {
+    for (idx i = 0; i < c.d_dot; ++i) {
+      T* row = to + i * plan.wide;
+      const T* from = from_W + ((b * c.heads + h) * c.d_dot + i) * c.d_value;
+      for (idx j = 0; j < c.d_value; ++j) row[j] = from[j];
+      for (idx j = c.d_value; j < plan.wide; ++j) row[j] = 0;
+      if (c.normalize_output && from_z) row[c.d_value] = from_z[(b * c.heads + h) * c.d_dot + i];
+    }
+  }
+  void copy_state_out(const T* from, T* to_W, T* to_z) const {
+    for (idx i = 0; i < c.d_dot; ++i) {
+      const T* row = from + i * plan.wide;
+      T* to = to_W + ((b * c.heads + h) * c.d_dot + i) * c.d_value;
+      for (idx j = 0; j < c.d_value; ++j) to[j] = row[j];
+      if (c.normalize_output && to_z) to_z[(b * c.heads + h) * c.d_dot + i] = row[c.d_value];
+    }
+  }
+
+  // ---- helpers ----
+
+  // Loads rows of values or of their gradient, filled up with zeros to `wide`. Values at padded keys are not read.
+  void load_rows(const Rows<const T>& rows, idx t0, idx count, bool keys, T* to) const {
+    const idx next = ahead(rows);
+    for (idx t = 0; t < count; ++t) {
+      T* row = to + t * plan.wide;
+      if (keys && is_pad(t0 + t)) {
+        for (idx j = 0; j < plan.wide; ++j) row[j] = 0;
+        continue;
+      }
+      const T* from = rows.at(b, t0 + t, h);
+      idx j = 0;
+      for (; j + width<T> <= c.d_value; j += width<T>) {
+        prefetch<false>(from + j + next);
+        store(row + j, load(from + j));
+      }
+      for (; j < c.d_value; ++j) row[j] = from[j];
+      for (; j < plan.wide; ++j) row[j] = 0;
+    }
+  }
+
+  bool is_pad(idx t) const { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
+
+  void scale_rows(idx count, const T* by, T* rows, idx columns) const {
+    for (idx t = 0; t < count; ++t) {
+      const Vec<T> s = splat(by[t]);
+      for (idx j = 0; j < columns; j += width<T>) store(rows + t * plan.wide + j, load(rows + t * plan.wide + j) * s);
+    }
+  }
+
+  // phi viewed as (token, feature) and as (feature, token).
+  static View<T> tokens(const Side<T>& s) { return {s.phi, 1, s.ld}; }
+  static View<T> features(const Side<T>& s) { return {s.phi, s.ld, 1}; }
+  View<T> rows(const T* rows) const { return {rows, plan.wide, 1}; }
+
+  template <bool Add>
+  void add_gram(const Side<T>& a, const Side<T>& b, View<T> A, const T* B, idx features, bool lower, T* to) const {
+    if (lower) product_lower<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
+    else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
+  }
+
+  // Whether this is a sentence without a state whose features only the Gram matrices need.
+  bool groups_features() const {
+    const bool grouped = with_map(c.map, [](auto map) { return Phi<map.value>::grouped; });
+    return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
+           !plan.writes_state && !c.initial_W;
+  }
+  bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
+
+  // Loads both sides and the Gram matrices before scaling, a few features at a time: phi as a whole would leave the
+  // first-level cache and come back.
+  void load_grams(idx targets, idx sources) {
+    load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
+    load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
+    paired = pairs_features();
+    with_map(c.map, [&](auto map) {
+      if constexpr (Phi<map.value>::grouped) load_grams_of<map.value>();
+    });
+    finish_scale(c, c.key_padding_mask, b, 0, k);
+    finish_scale(c, Rows<const bool>{}, b, 0, q);
+    grams_done = true;
+  }
+  template <Map M> void load_grams_of() {
+    const idx n = Phi<M>::base_rows(c.d_key);
+    bool add = false;
+    for (idx j = 1; j <= c.nu; ++j)
+      for (idx first = 0; first < n; first += feature_group, add = true) {
+        const idx count = first + feature_group < n ? feature_group : n - first;
+        if (add) add_grams<M, true>(j, first, count);
+        else add_grams<M, false>(j, first, count);
+      }
+  }
+  template <Map M, bool Add> void add_grams(idx j, idx first, idx count) {
+    if (paired) {
+      const auto put = [&](T* to) {
+        return [=, this](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store_halves(to + i * ldpairs + 2 * t, y); };
+      };
+      Phi<M>::rows(c, q, j, first, count, put(pairs));
+      Phi<M>::rows(c, k, j, first, count, put(pairs + width<T> / 2));
+      product_pairs<Add>(2 * k.padded, count, pairs, ldpairs, products, ldpairs);
+      return;
+    }
+    for (Side<T>* s : {&k, &q})
+      Phi<M>::rows(c, *s, j, first, count,
+                   [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
+    add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
+    if (corrects) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
+  }
+
+  // A view of P or KK for the triangular products.
+  View<T> triangle(const T* gram) const { return paired ? View<T>{gram, 1, ldp} : View<T>{gram, ldp, 1}; }
+
+  // to = (scaled a . scaled k)^T for j <= i + limit, from a's half vectors of `products`; sums over j go to `sums`.
+  void gram_of_pairs(const Side<T>& a, const T* from, idx limit, T* to, T* sums) const {
+    const auto lane = lane_numbers<T>();
+    for (idx first = 0; first < a.padded; first += width<T>) {
+      const Vec<T> scale = load(a.scale + first);
+      Vec<T> sum{};
+      for (idx j = 0; j < first + width<T> + limit; ++j) {
+        const Vec<T> x = load_halves(from + j * ldpairs + 2 * first) * (scale * splat(k.scale[j]));
+        const Vec<T> kept = lane >= lane_limit(j - limit - first) ? x : Vec<T>{};
+        store(to + j * ldp + first, kept);
+        sum += kept;
+      }
+      if (sums) store(sums + first, sum);
+    }
+  }
+
+  // to (padded rows) = scaled a . scaled b for j <= i + limit and 0 elsewhere; its row sums go to `sums`.
+  void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
+    if (paired) return gram_of_pairs(a, &a == &q ? products : products + width<T> / 2, limit, to, sums);
+    if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
+    const auto lane = lane_numbers<T>();
+    for (idx first = 0; first < a.padded; first += width<T>) {
+      Vec<T> sum[Lanes<T>::count];
+      for (int r = 0; r < Lanes<T>::count; ++r) {
+        const idx i = first + r, last = lower ? i + limit : b.padded;
+        const Vec<T> scale = splat(a.scale[i]);
+        T* p = to + i * ldp;
+        sum[r] = Vec<T>{};
+        idx j = 0;
+        for (; j < b.padded && j + width<T> <= last + 1; j += width<T>) {
+          const Vec<T> x = load(p + j) * (scale * load(b.scale + j));
+          store(p + j, x);
+          sum[r] += x;
+        }
+        for (; j < b.padded; j += width<T>) {
+          const Vec<T> x = lane <= lane_limit(last - j) ? load(p + j) * (scale * load(b.scale + j)) : Vec<T>{};
+          store(p + j, x);
+          sum[r] += x;
+        }
+      }
+      if (sums) store(sums + first, sum_of_rows<T>(sum));
+    }
+  }
+  static typename Lanes<T>::ints lane_limit(idx last) {
+    typename Lanes<T>::ints limit{};
+    return limit + static_cast<decltype(limit[0] + 0)>(last);
+  }
+
+  // ---- writing ----
+
+  // Loads keys and U (for delta also Y, rate, KK) of the chunk that starts at t0, from the state W if there is one.
+  void load_chunk(idx t0, idx count) {
+    if (!grams_done) load_side(c, c.k, c.key_padding_mask, b, h, t0, count, k, buffer);
+    load_rows(c.v, t0, count, true, U);
+    if (c.rule != Rule::sum)
+      for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
+    if (decays) load_decay(t0, count);
+    if (corrects) {
+      gram(k, k, true, -1, KK, c.normalize_output && !decays ? seen : nullptr);
+      if (decays)
+        for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
+      if (has_W) {
+        read_from(k, W, Y);
+        for (idx i = 0; unweighed_Y && i < count * plan.wide; ++i) unweighed_Y[i] = Y[i];
+        if (decays) scale_rows(count, left, Y, plan.wide);
+      }
+      for (idx t = 0; t < count; ++t) {
+        if (!c.normalize_output) {
+          rate[t] = beta[t];
+          continue;
+        }
+        seen[t] += (has_W ? Y[t * plan.wide + c.d_value] : T(0)) + c.eps;
+        rate[t] = seen[t] == 0 ? T(0) : beta[t] / seen[t];
+      }
+      scale_rows(count, beta, U, plan.narrow);
+      if (has_W) triangle_solve<true>(count, plan.narrow, triangle(KK), rate, 1, Y, plan.wide, U, plan.wide);
+      else triangle_solve<false>(count, plan.narrow, triangle(KK), rate, 1, Y, plan.wide, U, plan.wide);
+    }
+    if (c.normalize_output)
+      for (idx t = 0; t < count; ++t) U[t * plan.wide + c.d_value] = 1;
+  }
+
+  // Computes keep, M and left of the chunk; a pad changes nothing.
+  void load_decay(idx t0, idx count) {
+    const bool gated = c.rule == Rule::gated;
+    kept = 1;
+    for (idx t = 0; t < count; ++t) {
+      keep[t] = gated ? 1 - beta[t] : is_pad(t0 + t) ? T(1) : *c.alpha.at(b, t0 + t, h);
+      T* row = M + t * ldp;
+      for (idx j = 0; j < k.padded; j += width<T>)
+        store(row + j, t == 0 ? Vec<T>{} : load(row - ldp + j) * splat(keep[t]));
+      row[t] = gated ? beta[t] : T(1);
+      left[t] = kept *= keep[t];
+    }
+    ends = M + (count > 0 ? count - 1 : 0) * ldp;
+  }
+
+  // Turns the state before the chunk, if there is one, in `to` into the state after it. Overwrites U.
+  void write_chunk(T* to) {
+    if (decays) {
+      scale_rows(k.tokens, ends, U, plan.wide);
+      if (has_W)
+        for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) store(to + i, load(to + i) * splat(kept));
+    }
+    write(k, U, to, has_W);
+  }
+
+  // to += (features of s)^T what, or = where !add. `what` (wide rows) is scaled with s in place.
+  void write(const Side<T>& s, T* what, T* to, bool add) const {
+    scale_rows(s.tokens, s.scale, what, plan.wide);
+    const idx columns = plan.lone_z ? plan.narrow : plan.wide;
+    if (add) product<true>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    else product<false>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    if (plan.lone_z) write_z(s, what, to, add);
+  }
+
+  // A column that is alone in its vector would cost a product as much as a whole vector of columns. Behind it rows hold
+  // zeros.
+  void write_z(const Side<T>& s, const T* what, T* to, bool add) const {
+    T column[longest_chunk], found[width<T>];
+    for (idx t = 0; t < s.padded; ++t) column[t] = t < s.tokens ? what[t * plan.wide + c.d_value] : T(0);
+    for (idx first = 0; first < c.d_dot; first += width<T>) {
+      const idx count = first + width<T> < c.d_dot ? width<T> : c.d_dot - first;
+      Vec<T> sum[width<T>] = {};
+      for (idx r = 0; r < count; ++r)
+        for (idx t = 0; t < s.padded; t += width<T>) sum[r] += load(s.phi + (first + r) * s.ld + t) * load(column + t);
+      store(found, sum_of_rows<T>(sum));
+      for (idx r = 0; r < count; ++r) {
+        T* z = to + (first + r) * plan.wide + c.d_value;
+        put_z(z, add ? *z + found[r] : found[r]);
+      }
+    }
+  }
+  void read_z(const Side<T>& s, const T* from, T* to) const {
+    T found[longest_chunk];
+    for (idx t = 0; t < s.padded; t += width<T>) {
+      Vec<T> sum[4] = {};  // several, as with one each addition would wait for the last
+      idx i = 0;
+      for (; i + 4 <= c.d_dot; i += 4)
+        for (int r = 0; r < 4; ++r)
+          sum[r] += load(s.phi + (i + r) * s.ld + t) * splat(from[(i + r) * plan.wide + c.d_value]);
+      for (; i < c.d_dot; ++i) sum[0] += load(s.phi + i * s.ld + t) * splat(from[i * plan.wide + c.d_value]);
+      store(found + t, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    for (idx t = 0; t < s.tokens; ++t) put_z(to + t * plan.wide + c.d_value, found[t]);
+  }
+  static void put_z(T* to, T z) {
+    Vec<T> row{};
+    row[0] = z;
+    store(to, row);
+  }
+
+  // ---- reading ----
+
+  // to = (scaled features of s) state, wide.
+  void read_from(const Side<T>& s, const T* state, T* to) const {
+    const idx columns = plan.lone_z ? plan.narrow : plan.wide;
+    product<false>(s.tokens, columns, c.d_dot, tokens(s), state, plan.wide, to, plan.wide);
+    if (plan.lone_z) read_z(s, state, to);
+    scale_rows(s.tokens, s.scale, to, plan.wide);
+  }
+  // The weight that W has for target t.
+  T share(idx t, bool from_gram) const {
+    return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept;
+  }
+  // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
+  void read_gram(T* unmasked = nullptr) {
+    gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
+    for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : ends, P, unmasked);
+    if (c.normalize_output)
+      for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
+  }
+
+  // Multiplies row i of a Gram matrix by m, keeps the row as it was in `unmasked`, and sets seen to its new sum.
+  void mask_row(idx i, const T* m, T* gram, T* unmasked) {
+    Vec<T> sum{};
+    for (idx j = 0; j < k.padded; j += width<T>) {
+      const Vec<T> x = load(gram + i * ldp + j), y = x * load(m + j);
+      if (unmasked) store(unmasked + i * ldp + j, x);
+      store(gram + i * ldp + j, y);
+      sum += y;
+    }
+    seen[i] = sum_of_lanes<T>(sum);
+  }
+
+  // Computes N and denominators of the tile in q, from W if there is one and, if from_gram, from the chunk in k.
+  void read(bool from_gram) {
+    const idx count = q.tokens;
+    for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
+    if (has_W) {
+      read_from(q, W, N);
+      if (decays && from_gram)
+        for (idx t = 0; t < count; ++t)
+          for (idx j = 0; j < plan.wide; ++j) N[t * plan.wide + j] *= share(t, true);
+      if (c.normalize_output)
+        for (idx t = 0; t < count; ++t) denominator[t] += N[t * plan.wide + c.d_value];
+    }
+    if (!from_gram) return;
+    read_gram();
+    if (has_W) add_written<true>(count);
+    else add_written<false>(count);
+  }
+  // N (+)= P U
+  template <bool Add> void add_written(idx count) const {
+    if (plan.causal) triangle_product<Add>(count, plan.narrow, triangle(P), U, plan.wide, N, plan.wide);
+    else product<Add>(count, plan.narrow, k.tokens, View<T>{P, ldp, 1}, U, plan.wide, N, plan.wide);
+  }
+
+  void load_queries(idx t0, idx count) { load_side(c, c.q, Rows<const bool>{}, b, h, t0, count, q, buffer); }
+
+  void read_out(idx t0, idx count, bool from_gram) {
+    if (!grams_done) load_queries(t0, count);
+    read(from_gram);
+    for (idx t = 0; t < count; ++t) {
+      const T* row = N + t * plan.wide;
+      const T d = c.normalize_output ? denominator[t] : T(1);
+      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
+    }
+  }
+  // to = by row; or zeros where `zero`, whatever the row holds.
+  void store_row(const T* row, T by, bool zero, T* to, idx ahead) const {
+    if (zero) {
+      for (idx j = 0; j < c.d_value; ++j) to[j] = 0;
+      return;
+    }
+    idx j = 0;
+    for (; j + width<T> <= c.d_value; j += width<T>) {
+      prefetch<true>(to + j + ahead);
+      store(to + j, load(row + j) * splat(by));
+    }
+    for (; j < c.d_value; ++j) to[j] = row[j] * by;
+  }
+
+  template <class F> void for_tiles(F f) const {
+    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile)
+      f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
+  }
+  idx chunk_length(idx n) const {
+    const idx t0 = n * plan.chunk;
+    return t0 + plan.chunk < c.sources ? plan.chunk : c.sources - t0;
+  }
+  void start() {
+    has_W = c.initial_W != nullptr;
+    if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
+  }
+
+  // The distance from a row to the one in its place in the next chunk, or if there is one chunk, of the next head.
+  template <class U> idx ahead(const Rows<U>& rows) const {
+    if (plan.chunks > 1) return plan.chunk * rows.time;
+    if (h + 1 < c.heads) return rows.head;
+    return b + 1 < c.batch ? rows.batch - (c.heads - 1) * rows.head : 0;
+  }
+
+  void forward() {
+    start();
+    if (groups_features()) load_grams(c.targets, c.sources);
+    for (idx n = 0; n < plan.chunks; ++n) {
+      const idx t0 = n * plan.chunk, count = chunk_length(n);
+      load_chunk(t0, count);
+      if (plan.causal) read_out(t0, count, true);
+      else if (!plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, true); });
+      if (plan.writes_state || n + 1 < plan.chunks) {
+        write_chunk(W);
+        has_W = true;
+      }
+    }
+    if (plan.reads_state) for_tiles([&](idx t, idx tile) { read_out(t, tile, false); });
+    if (c.W) copy_state_out(W, c.W, c.z);
+  }
+};

@@ -1,0 +1,380 @@
+// Backward of one head, with the notation of head.h. Included by instruction_set.h.
+//
+// The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
+// backwards. dX is the gradient of X; dW is that of the state after the chunk, and the last column of dN is the
+// gradient of the denominator:
+//
+//     dU = P^T dN + K dW;  Z = (I + diag(rate) stril(K K^T))^-T dU;  dY = -rate Z
+//     dP = M o (dN U^T);  dKK = stril(dY U^T)
+//     dQ = dP K + dN W^T;  dK = dP^T Q + (dKK + dKK^T) K + U dW^T + dY W^T
+//     dV = beta Z;  dbeta = Z.(V - ...);  dW <- dW + Q^T dN + K^T dY
+//
+// For rules that decay, gradients of the running products M and left follow the recursion backwards, without dividing:
+// with keep_t = 1 - beta_t, or alpha_t, and H_t = dM_t + keep_{t+1} H_{t+1}, that of keep_t is H_t.M_{t-1}. It is that
+// of alpha_t; under the gated rule that of beta_t is H_tt less it.
+
+template <class T> struct HeadBackward : Head<T> {
+  using Base = Head<T>;
+  using Base::b, Base::beta, Base::c, Base::corrects, Base::decays, Base::denominator, Base::ends, Base::h, Base::has_W,
+      Base::k, Base::keep, Base::kept, Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y,
+      Base::rate, Base::seen, Base::U, Base::unmasked_KK, Base::unweighed_Y, Base::W;
+
+  T* states;           // W at the start of every chunk and after the last
+  T* dW;               // [d_dot][wide]
+  T *dq, *dk, *dx;     // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
+  T *dN, *dU, *dY;     // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
+  T *V, *old;          // wide rows: values; Q W
+  T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
+  T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
+  T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
+  // Decays: P before M and then, where has_dM, M's gradient; the gradients of M's last row and of left; H.
+  T *unmasked, *dends, *dleft, *running;
+  T dkept = 0;         // gradient of kept
+  idx lda, columns;    // columns: d_value and, where the output is normalised, z's
+  bool has_dW = false;
+
+  HeadBackward(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
+    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
+    const idx rows = round_up(longest, width<T>), size = rows * plan.wide, state = c.d_dot * plan.wide;
+    lda = row_distance<T>(longest);
+    columns = c.d_value + (c.normalize_output ? 1 : 0);
+    states = arena.take((plan.chunks + 1) * state);
+    W = states;
+    dW = arena.take(state);
+    const idx ld = rows + width<T>;
+    dq = arena.take(c.d_dot * ld);
+    dk = arena.take(c.d_dot * ld);
+    dx = arena.take(gradient_rows(c) * ld);
+    dN = arena.take(size);
+    dU = arena.take(size);
+    dY = arena.take(corrects ? size : 0);
+    V = arena.take(corrects ? size : 0);
+    old = arena.take(size);
+    U_across = arena.take(plan.wide * lda);
+    across = arena.take(plan.wide * lda);
+    dP = arena.take(rows * lda);
+    dP_t = arena.take(rows * lda);
+    pull = arena.take(ld);
+    seen_by_keys = arena.take(ld);
+    unmasked = arena.take(decays ? rows * ldp : 0);
+    for (T** row : {&dends, &dleft, &running}) *row = arena.take(decays ? ld : 0);
+    if (corrects && decays) {
+      unmasked_KK = arena.take(rows * ldp);
+      unweighed_Y = arena.take(size);
+    }
+  }
+
+  void enter(idx n) {  // the state at the start of chunk n
+    W = states + n * c.d_dot * plan.wide;
+    has_W = n > 0 || c.initial_W;
+  }
+
+  // to[j][t] = rows[t][j]; tokens past the end become 0 in both.
+  void turn(T* rows, idx count, T* to) const {
+    const idx padded = round_up(count, width<T>);
+    for (idx i = count * plan.wide; i < padded * plan.wide; ++i) rows[i] = 0;
+    for (idx t = 0; t < padded; t += width<T>)
+      for (idx j = 0; j < plan.wide; j += width<T>)
+        transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
+  }
+  // dP_t = dP^T. scale_square multiplies row i of a square by by[i].
+  void turn_square(idx rows, idx columns) const {
+    for (idx i = 0; i < rows; i += width<T>)
+      for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
+  }
+  void scale_square(T* square, idx rows, idx columns, const T* by) const {
+    for (idx i = 0; i < rows; ++i)
+      for (idx j = 0; j < columns; j += width<T>) store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
+  }
+
+  // dP = left U^T without the column of ones; dP has `rows` padded rows.
+  void pair_gradient(const T* left, idx rows, bool lower) const {
+    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
+    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
+  }
+  // dP[i][j] += shift for j <= last, and 0 after it.
+  void shift_row(idx i, idx last, T shift) const {
+    const auto lane = lane_numbers<T>();
+    for (idx j = 0; j < k.padded; j += width<T>) {
+      Vec<T> x{};
+      if (j <= last) {
+        x = load(dP + i * lda + j) + splat(shift);
+        if (j + width<T> > last + 1) x = lane <= Base::lane_limit(last - j) ? x : Vec<T>{};
+      }
+      store(dP + i * lda + j, x);
+    }
+  }
+  T dot_values(const T* a, const T* b, idx t) const {  // of row t, without z's column
+    a += t * plan.wide;
+    b += t * plan.wide;
+    Vec<T> sum{};
+    idx j = 0;
+    for (; j + width<T> <= c.d_value; j += width<T>) sum += load(a + j) * load(b + j);
+    T total = sum_of_lanes<T>(sum);
+    for (; j < c.d_value; ++j) total += a[j] * b[j];
+    return total;
+  }
+  T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
+    const auto lane = lane_numbers<T>();
+    Vec<T> sum{};
+    for (idx j = 0; j < k.padded && j <= last; j += width<T>) {
+      const Vec<T> x = load(P + i * ldp + j) * load(dP + i * lda + j);
+      sum += j + width<T> > last + 1 ? (lane <= Base::lane_limit(last - j) ? x : Vec<T>{}) : x;
+    }
+    return sum_of_lanes<T>(sum);
+  }
+
+  // Stores the gradient of a tile of queries; adds to dk and dU of the chunk in k (from_gram) and to dW (need_dW).
+  void read_backward(idx t0, idx count, bool from_gram, bool need_dW) {
+    Base::load_queries(t0, count);
+    for (idx t = 0; t < count; ++t) denominator[t] = c.eps;
+    const bool decayed = decays && from_gram;
+    const bool reads_old = has_W && (c.normalize_output || decayed);
+    if (reads_old) Base::read_from(q, W, old);
+    if (has_W && c.normalize_output)
+      for (idx t = 0; t < count; ++t) denominator[t] += Base::share(t, from_gram) * old[t * plan.wide + c.d_value];
+    if (from_gram) Base::read_gram(unmasked);
+    Base::load_rows(c.grad_out, t0, count, false, dN);
+    for (idx i = count * plan.wide; i < q.padded * plan.wide; ++i) dN[i] = 0;
+    if (c.normalize_output)
+      for (idx t = 0; t < count; ++t) {
+        const T inverse = denominator[t] == 0 ? T(0) : 1 / denominator[t];
+        denominator[t] = inverse;
+        T total = 0;  // dN.N, so far only the part read from W
+        for (idx j = 0; j < c.d_value; ++j) dN[t * plan.wide + j] *= inverse;
+        if (has_W) total = dot_values(dN, old, t);
+        seen[t] = Base::share(t, from_gram) * total;
+      }
+    if (from_gram) pair_gradient(dN, q.padded, plan.causal);
+    for (idx i = 0; i < q.padded; ++i) {
+      const idx last = i >= count ? -1 : plan.causal ? i : k.tokens - 1;
+      T shift = 0;  // gradient of the denominator
+      if (c.normalize_output && i < count) {
+        if (from_gram) seen[i] += dot_row(i, last);
+        shift = -denominator[i] * seen[i];
+        dN[i * plan.wide + c.d_value] = shift;
+      }
+      if (from_gram) shift_row(i, last, shift);
+    }
+    if (decayed) mask_backward(count);
+    if (has_W) {
+      turn(dN, count, across);
+      product<false>(c.d_dot, q.padded, columns, Base::rows(W), across, lda, dq, q.ld);
+      for (idx t = 0; decayed && t < count; ++t)
+        for (idx i = 0; i < c.d_dot; ++i) dq[i * q.ld + t] *= Base::share(t, true);
+    } else {
+      for (idx i = 0; i < c.d_dot * q.ld; ++i) dq[i] = 0;
+    }
+    if (from_gram) gram_backward(count);
+    store_side_gradient(c, q, dq, dx, c.grad_q, b, h, t0);
+    if (need_dW) {
+      for (idx t = 0; decayed && t < count; ++t)
+        for (idx j = 0; j < plan.wide; ++j) dN[t * plan.wide + j] *= Base::share(t, true);
+      Base::write(q, dN, dW, has_dW);
+      has_dW = true;
+    }
+  }
+
+  // Adds to dq, dk and dU what dP of a tile of `count` queries gives.
+  FWP_INLINE void gram_backward(idx count) const {
+    turn_square(q.padded, k.padded);
+    scale_square(dP_t, k.padded, q.padded, k.scale);
+    scale_square(dP, q.padded, k.padded, q.scale);
+    const View<T> keys = Base::features(k), queries = Base::features(q);
+    if (plan.causal) {
+      // dU += P^T dN from the last row up, so that the triangle is a lower one.
+      const idx e = count - 1;
+      triangle_product<true>(count, plan.narrow, View<T>{P + e * ldp + e, -1, -ldp}, dN + e * plan.wide, -plan.wide,
+                             dU + e * plan.wide, -plan.wide);
+      product<true, Band::upper>(c.d_dot, q.padded, k.tokens, keys, dP_t, lda, dq, q.ld);
+      product<true, Band::lower>(c.d_dot, k.padded, count, queries, dP, lda, dk, k.ld);
+    } else {
+      product<true>(k.tokens, plan.narrow, count, View<T>{P, 1, ldp}, dN, plan.wide, dU, plan.wide);
+      product<true>(c.d_dot, q.padded, k.tokens, keys, dP_t, lda, dq, q.ld);
+      product<true>(c.d_dot, k.padded, count, queries, dP, lda, dk, k.ld);
+    }
+  }
+
+  // Turns dP from the gradient of P into that of Q K^T, and computes the gradients of M and left.
+  void mask_backward(idx count) {
+    for (idx t = 0; t < count; ++t) {
+      const T* m = plan.causal ? M + t * ldp : ends;
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        const Vec<T> d = load(dP + t * lda + j), dm = d * load(unmasked + t * ldp + j);
+        if (plan.causal) store(unmasked + t * ldp + j, dm);
+        else store(dends + j, load(dends + j) + dm);
+        store(dP + t * lda + j, d * load(m + j));
+      }
+      T total = 0;
+      for (idx j = 0; has_W && j < columns; ++j) total += dN[t * plan.wide + j] * old[t * plan.wide + j];
+      if (plan.causal) dleft[t] = total;
+      else dkept += total;
+    }
+  }
+
+  // Takes gradients through the write of a rule that decays: dW, that of the state after the chunk, reaches K and U by
+  // the weights in `ends`, the state before it by `kept`. Where has_dW, dU and dk hold K dW and U dW^T on entry.
+  void write_decay_backward(idx count) {
+    dkept = 0;
+    for (idx j = 0; j < k.padded; ++j) dends[j] = 0;
+    for (idx t = 0; t < count; ++t) dleft[t] = 0;
+    if (!has_dW) return;
+    for (idx t = 0; t < count; ++t)
+      for (idx j = 0; j < plan.wide; ++j) {
+        dends[t] += dU[t * plan.wide + j] * U[t * plan.wide + j];
+        dU[t * plan.wide + j] *= ends[t];
+      }
+    for (idx i = 0; i < c.d_dot; ++i)
+      for (idx t = 0; t < count; ++t) dk[i * k.ld + t] *= ends[t];
+    Vec<T> total{};
+    for (idx i = 0; i < c.d_dot * plan.wide; i += width<T>) {
+      const Vec<T> g = load(dW + i);
+      if (has_W) total += g * load(W + i);
+      store(dW + i, g * splat(kept));
+    }
+    dkept = sum_of_lanes<T>(total);
+  }
+
+  // Gradient of beta (gated) or alpha from those of M and left.
+  void decay_backward(idx t0, idx count) {
+    const bool has_dM = plan.causal || corrects;  // otherwise only M's last row was used
+    for (idx j = 0; j < k.padded; ++j) running[j] = dends[j];
+    T running_left = dkept;
+    for (idx t = count - 1; t >= 0; --t) {
+      running_left += dleft[t];
+      const T own = running[t] + (has_dM ? unmasked[t * ldp + t] : T(0));
+      Vec<T> sum{};
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        Vec<T> x = load(running + j);
+        if (has_dM) x += load(unmasked + t * ldp + j);
+        if (t > 0) sum += x * load(M + (t - 1) * ldp + j);
+        store(running + j, x * splat(keep[t]));
+      }
+      const T dkeep = sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
+      running_left *= keep[t];
+      const bool gated = c.rule == Rule::gated;
+      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : gated ? own - dkeep : dkeep;
+    }
+  }
+
+  // Takes the complete dU through the solve to V, beta, keys and the state that the chunk started from.
+  void write_backward(idx t0, idx count, bool need_dW) {
+    if (!corrects) {
+      if (decays) decay_backward(t0, count);
+      store_values(t0, count, dU, nullptr);
+      return;
+    }
+    const idx e = count - 1;
+    for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dY[i] = 0;
+    // The transposed system runs from the last row up: dU becomes Z, dY = -rate Z.
+    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
+                   dY + e * plan.wide, -plan.wide);
+    const T* Z = dU;
+    Base::load_rows(c.v, t0, count, true, V);
+    for (idx t = 0; t < count; ++t) {
+      T dbeta = dot_values(Z, V, t);
+      const T drate = -dot_values(Z, Y, t);
+      pull[t] = 0;
+      if (!c.normalize_output) {
+        dbeta += drate;
+      } else if (seen_by_keys[t] != 0) {
+        dbeta += drate / seen_by_keys[t];
+        pull[t] = -drate * rate[t] / seen_by_keys[t];
+      }
+      for (idx j = c.d_value; j < plan.wide; ++j) dY[t * plan.wide + j] = 0;
+      if (c.normalize_output) dY[t * plan.wide + c.d_value] = pull[t];
+      *c.grad_beta.at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : dbeta;
+    }
+    store_values(t0, count, Z, beta);
+    pair_gradient(dY, k.padded, true);
+    for (idx i = 0; i < k.padded; ++i) shift_row(i, i < count ? i - 1 : -1, i < count ? pull[i] : T(0));
+    if (decays) {
+      mask_keys_backward(count);
+      decay_backward(t0, count);
+    }
+    turn_square(k.padded, k.padded);
+    for (idx i = 0; i < k.padded; ++i)
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        T* d = dP + i * lda + j;
+        store(d, (load(d) + load(dP_t + i * lda + j)) * splat(k.scale[i]));
+      }
+    product<true>(c.d_dot, k.padded, count, Base::features(k), dP, lda, dk, k.ld);
+    if (has_W) {
+      turn(dY, count, across);
+      product<true>(c.d_dot, k.padded, columns, Base::rows(W), across, lda, dk, k.ld);
+    }
+    if (need_dW) {
+      Base::write(k, dY, dW, has_dW);
+      has_dW = true;
+    }
+  }
+
+  // gated_delta: turns dP from the gradient of M o K K^T into that of K K^T, and dY into that of K W. Adds to the
+  // gradients of M and left.
+  void mask_keys_backward(idx count) {
+    for (idx t = 0; t < count; ++t) {
+      for (idx j = 0; j < k.padded; j += width<T>) {
+        const Vec<T> d = load(dP + t * lda + j);
+        const Vec<T> dm = d * load(unmasked_KK + t * ldp + j);
+        store(unmasked + t * ldp + j, plan.causal ? dm + load(unmasked + t * ldp + j) : dm);
+        store(dP + t * lda + j, d * load(M + t * ldp + j));
+      }
+      T total = 0;
+      for (idx j = 0; has_W && j < columns; ++j) total += dY[t * plan.wide + j] * unweighed_Y[t * plan.wide + j];
+      dleft[t] += total;
+    }
+    Base::scale_rows(count, left, dY, plan.wide);
+  }
+
+  void store_values(idx t0, idx count, const T* rows, const T* by) const {
+    for (idx t = 0; t < count; ++t) {
+      Base::store_row(rows + t * plan.wide, by ? by[t] : T(1), Base::is_pad(t0 + t), c.grad_v.at(b, t0 + t, h),
+                      Base::ahead(c.grad_v));
+    }
+  }
+
+  void backward() {
+    if (c.initial_W) Base::copy_state_in(c.initial_W, c.initial_z, states);
+    has_dW = c.grad_W != nullptr;
+    if (has_dW) Base::copy_state_in(c.grad_W, c.grad_z, dW);
+    const idx size = c.d_dot * plan.wide;
+    if (plan.chunks > 1 || plan.reads_state)
+      for (idx n = 0; n < plan.chunks; ++n) {
+        enter(n);
+        if (n + 1 == plan.chunks && !plan.reads_state) break;
+        Base::load_chunk(n * plan.chunk, Base::chunk_length(n));
+        if (has_W)
+          for (idx i = 0; i < size; ++i) W[size + i] = W[i];
+        Base::write_chunk(W + size);
+      }
+    if (plan.reads_state) {
+      enter(plan.chunks);
+      Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, false, true); });
+    }
+    for (idx n = plan.chunks - 1; n >= 0; --n) {
+      enter(n);
+      const idx t0 = n * plan.chunk, count = Base::chunk_length(n);
+      const bool need_dW = has_W;
+      Base::load_chunk(t0, count);
+      for (idx t = 0; t < count; ++t) seen_by_keys[t] = seen[t];
+      turn(U, count, U_across);
+      if (has_dW) {
+        Base::read_from(k, dW, dU);
+        product<false>(c.d_dot, k.padded, columns, Base::rows(dW), U_across, lda, dk, k.ld);
+      } else {
+        for (idx i = 0; i < c.d_dot * k.ld; ++i) dk[i] = 0;
+        for (idx i = 0; i < count * plan.wide; ++i) dU[i] = 0;
+      }
+      if (decays) write_decay_backward(count);
+      if (plan.causal) read_backward(t0, count, true, need_dW);
+      else if (!plan.reads_state) Base::for_tiles([&](idx t, idx tile) { read_backward(t, tile, true, need_dW); });
+      write_backward(t0, count, need_dW);
+      store_side_gradient(c, k, dk, dx, c.grad_k, b, h, t0);
+    }
+    if (c.grad_initial_W) {
+      if (!has_dW)
+        for (idx i = 0; i < size; ++i) dW[i] = 0;
+      Base::copy_state_out(dW, c.grad_initial_W, c.grad_initial_z);
+    }
+  }
+};
