@@ -38,7 +38,7 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     fwp_state: StateChoice = field(
         default="carried",
         metadata={
-            "help": "what a segment begins with: the fast weights (or Transformer-XL's memory) behind the one before "
+            "help": "what a segment begins with: the fast weights (or Transformer-XL's memory) after the one before "
             "it in its stream, or, with reset, none, in the same batches"
         },
     )
@@ -52,7 +52,7 @@ class FwpLanguageModelingConfig(FairseqDataclass):
     fwp_gradient_segments: int = field(
         default=1,
         metadata={
-            "help": "segments of each stream in a batch; the gradient is cut behind as many, and memory grows with them"
+            "help": "segments of each stream in a batch; the gradient is cut after as many, and memory grows with them"
         },
     )
     fwp_streams: StreamsChoice = field(

@@ -20,8 +20,8 @@ training."""
 EPILOG = f"""\
 steps: .venv, corpus, {VOCABULARY} joint BPE pieces, fairseq-preprocess, {TRAINING["--max-update"]} updates of
 fairseq-train with softmax attention, fwp average, fairseq-generate, fwp bleu; then those of
-scripts/reproduce/finetune_softmax_to_fast_weights: fwp convert, fairseq-train for the feature maps alone and for the
-whole model, and the same measurements. Every command is printed before it runs and can be copied.
+scripts/reproduce/finetune_softmax_to_fast_weights: fwp convert, fairseq-train, and the same measurements. Every command
+is printed before it runs and can be copied.
 
 results, below runs/quickstart (or --out):
   data/                 text, BPE model, binarised corpus: shared by all variants

@@ -51,7 +51,7 @@ TABLES = {
             "type": lambda r: r["dtype"],
             "rule": lambda r: r["rule"],
             **{
-                f"{what} behind {positions:,} positions": _error(field, positions)
+                f"{what} after {positions:,} positions": _error(field, positions)
                 for what, field in (("outputs", "out"), ("W", "W"))
                 for positions in (1000, 100_000, 1_000_000)
             },

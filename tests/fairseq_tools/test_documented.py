@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def shell(tools, code, folder):
     done = subprocess.run(
         ["bash", "-euc", code],
         cwd=folder,
-        env=os.environ | {"PATH": f"{tools.forked.bin}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": f"{tools.forked.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
@@ -41,17 +42,30 @@ def folder(tools, tmp_path):
     return tmp_path
 
 
-def test_own_data(tools, folder):
-    shutil.copy(tools.folder / "raw" / "val.de", folder / "test.de")
-    done = shell(tools, block("README.md", "fairseq-train data-bin"), folder)
+def test_own_data(tools, tmp_path):
+    """With fewer pieces than are printed there, of 40 sentences that are all three sets."""
+    for part in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / f"{part}.{language}")
+    prepare = block("README.md", "python - <<'EOF'\nimport sentencepiece")
+    assert "vocab_size=4000" in prepare
+    shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path)
+    done = shell(tools, block("README.md", "fairseq-train data-bin"), tmp_path)
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10
-    translated = (folder / "translations" / "generate-test.txt").read_text()
+    translated = (tmp_path / "translations" / "generate-test.txt").read_text()
     assert len(re.findall(r"^H-\d+\t", translated, re.M)) == 40
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
 
 
-def test_from_softmax_to_fast_weights(tools, folder):
+@pytest.mark.parametrize(
+    "attention, written, updates",
+    [
+        ("slots --fwp-d-dot 64", (400,), {"finetuned": 5}),
+        ("hedgehog --fwp-d-dot 128", (150, 260), {"maps": 15, "finetuned": 5}),
+    ],
+)
+def test_from_softmax_to_fast_weights(tools, folder, attention, written, updates):
     """With fewer updates than are printed there."""
     flags = "--fwp-feature-map softmax --optimizer adam --lr 1e-3 --max-tokens 2500 --max-epoch 2"
     shell(
@@ -59,16 +73,18 @@ def test_from_softmax_to_fast_weights(tools, folder):
         f'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny {flags}',
         folder,
     )
-    code = block("docs/usage.md", "fwp convert --input")
-    updates = {"maps": 15, "finetuned": 5}
-    for written, number in zip((150, 260), updates.values(), strict=True):
-        code = code.replace(f"-update {written} ", f"-update {number} ")
+    convert = "fwp convert --input checkpoints/checkpoint_best.pt --output converted.pt --fwp-feature-map"
+    code = block("docs/usage.md", f"{convert} {attention}")
+    for given, number in zip(written, updates.values(), strict=True):
+        code = code.replace(f"-update {given} ", f"-update {number} ")
     done = shell(tools, code, folder)
     (printed,) = re.findall(r"--finetune-from-model converted.pt (.*)", done.stdout)
-    assert "--arch fwp_transformer_tiny --fwp-feature-map hedgehog --fwp-d-dot 128" in printed
+    assert f"--arch fwp_transformer_tiny --fwp-feature-map {attention}" in printed
     for name, number in updates.items():
         state = torch.load(folder / name / "checkpoint_last.pt", weights_only=True)
         assert state["optimizer_history"][-1]["num_updates"] == number
+    if "maps" not in updates:
+        return
     printed = done.stdout + done.stderr
     distances = [float(loss) for loss in re.findall(r"\| valid \|.*? \| loss ([\d.]+) .*\| loss_cross ", printed)]
     assert len(distances) > 4 and 0 < distances[-1] < 0.8 * distances[0]
