@@ -20,12 +20,12 @@ def block(page: str, beginning: str, language: str = "") -> str:
     return found[0]
 
 
-def shell(tools, code, folder):
-    """Runs the code in a folder, its commands forked; returns its output."""
+def shell(tools, code, folder, fresh=False):
+    """Runs the code in a folder, its commands forked unless ``fresh``; returns its output."""
     done = subprocess.run(
         ["bash", "-euc", code],
         cwd=folder,
-        env=os.environ | {"PATH": f"{tools.forked.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent if fresh else tools.forked.bin}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
@@ -49,7 +49,7 @@ def test_own_data(tools, tmp_path):
             shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / f"{part}.{language}")
     prepare = block("README.md", "python - <<'EOF'\nimport sentencepiece")
     assert "vocab_size=4000" in prepare
-    shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path)
+    shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path, fresh=True)
     done = shell(tools, block("README.md", "fairseq-train data-bin"), tmp_path)
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10

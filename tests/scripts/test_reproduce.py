@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -449,8 +450,11 @@ sys.exit(reproduce.main({SMOKE!r}))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
 def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
+    log = root / "runs/wmt14_bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log"
     with sweep_as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:
-        tool = hanging(root)
+        tool, deadline = hanging(root), time.monotonic() + 60
+        while '"epoch": 2, "valid_loss"' not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the sweep copies what the tool has written
         os.kill(running.pid, signal.SIGKILL)
         running.wait(timeout=30)
     assert ends(tool), "the training goes on without its sweep"
@@ -459,8 +463,7 @@ def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
 
     assert reproduce.main(SMOKE) == 0
     assert calls(root) == ALL
-    log = (root / "runs/wmt14_bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log").read_text()
-    assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+    assert [log.read_text().count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
     found = records_in(root / OWN)
     assert [r["row"] for r in found] == ["softmax", "dpfp-256"]
     assert found[1]["updates"] == 30 and found[1]["train_seconds"] == 14
