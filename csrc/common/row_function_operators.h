@@ -1,9 +1,9 @@
 // Functions of rows and their backwards for any device: inputs are checked and results are made here, a Device computes them.
 // A Device has
 //
-//     Guard                    made of the inputs' device, lives as long as the operator runs
-//     check(op, name, type)    fails for what the device does not serve; `name` is the tensor of this type
-//     run(op, function, backward, rows, eps)   computes the function, or its backward, of these Rows, at least one
+//     Guard                                    made of the inputs' device, lives as long as the operator runs
+//     check(op, name, type)                    fails for what the device does not serve; `name` is the tensor of this type
+//     run(op, function, backward, rows, eps)   computes the function, or its backward, of these RowTensors with a row or more
 #pragma once
 
 #include <algorithm>
