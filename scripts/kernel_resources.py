@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the CUDA kernels and writes the table of their resources into docs/kernels.md. Needs nvcc, but no GPU.
 
-Sources for half operands, except those named `general`, and the recurrences' sources are compiled to machine code for
-each device, and their kernels must not spill more registers than SPILLS allows. The other sources are compiled to
-unoptimised PTX only, which shows that they are valid; their machine code would take minutes.
+Sources for half operands, except those named `general`, and those of the recurrences and of functions of rows are
+compiled to machine code for each device, and their kernels must not spill more registers than SPILLS allows. The other
+sources are compiled to unoptimised PTX only, which shows that they are valid; their machine code would take minutes.
 With --check nothing is changed, and the exit status is 1 if the table would change. Numbers are compared only if the
 table was made by the same version of the compiler.
 """
@@ -49,7 +49,7 @@ class Kernel(NamedTuple):
 
 def is_assembled(source: str) -> bool:
     """Says whether a source is compiled to machine code, rather than to PTX only."""
-    return source in ("recurrence", "lstm") or ("half" in source and "general" not in source)
+    return source in ("recurrence", "lstm", "row_functions") or ("half" in source and "general" not in source)
 
 
 def find_nvcc() -> str | None:

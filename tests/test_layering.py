@@ -13,9 +13,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
-_COMPILED = {"_extension", "_transforms"}
+_COMPILED = {"_constant", "_cuda", "_extension", "_transforms"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
+    "_constant": set(),
+    "_cuda": {"_constant"},
     "_extension": set(),
     "_transforms": set(),
     "_user_dir": set(),
@@ -40,8 +42,7 @@ ALLOWED = {
         "feature_maps",
         "ops",
         "compat",
-        "_extension",
-        "_transforms",
+        *_COMPILED,
     },
     "cli": None,
     "__main__": None,

@@ -1,8 +1,10 @@
 // The functions of rows of one instruction set. Included by instruction_set.h.
 
+template <class T> using ToLengthOne = UnitRow<T, Map::identity, false>;
+template <class T> using EluToLengthOne = UnitRow<T, Map::elu, false>;
+template <class T> using ToRmsOne = UnitRow<T, Map::identity, true>;
+
 template <class T>
 constexpr RowFunctions<T> row_functions{
-    {SoftmaxPair<T>::forward, SoftmaxPair<T>::backward},
-    {UnitRow<T, Map::identity, false>::forward, UnitRow<T, Map::identity, false>::backward},
-    {UnitRow<T, Map::elu, false>::forward, UnitRow<T, Map::elu, false>::backward},
-    {UnitRow<T, Map::identity, true>::forward, UnitRow<T, Map::identity, true>::backward}};
+    {SoftmaxPair<T>::forward, ToLengthOne<T>::forward, EluToLengthOne<T>::forward, ToRmsOne<T>::forward},
+    {SoftmaxPair<T>::backward, ToLengthOne<T>::backward, EluToLengthOne<T>::backward, ToRmsOne<T>::backward}};

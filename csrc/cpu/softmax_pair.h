@@ -18,7 +18,7 @@ template <class T> struct SoftmaxPair {
     return numbers >= ints{} + static_cast<decltype(numbers[0] + 0)>(W - fresh) ? x : Vec<T>{};
   }
 
-  static void forward(const T* y, idx n, T* f) {
+  static void forward(const T* y, const T*, idx n, T, T* f) {
     T most = y[0], least = y[0];
     for (idx i = 1; i < n; ++i) {
       most = y[i] > most ? y[i] : most;
@@ -54,7 +54,7 @@ template <class T> struct SoftmaxPair {
   }
 
   // dy = f+ (df+ - f+.df+) - f- (df- - f-.df-)
-  static void backward(const T* f, const T* df, idx n, T* dy) {
+  static void backward(const T* f, const T* df, idx n, T, T* dy) {
     const T up = dot_unpadded(f, df, n), down = dot_unpadded(f + n, df + n, n);
     for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - up) - f[n + i] * (df[n + i] - down);
   }

@@ -21,7 +21,7 @@ template <class T, Map M, bool Rms> struct UnitRow {
     return __builtin_sqrt(dot_unpadded(phi, phi, n) * share(n) + (Rms ? eps : T(0)));
   }
 
-  static void forward(const T* x, idx n, T eps, T* y) {
+  static void forward(const T* x, const T*, idx n, T eps, T* y) {
     const T* phi = x;
     if constexpr (changes) features(x, n, y), phi = y;
     const T factor = 1 / (root(phi, n, eps) + (Rms ? T(0) : eps));

@@ -31,6 +31,12 @@ struct Cuda {
   }
 };
 
+struct CudaFloats : Cuda {  // of operators that compute in float32 alone
+  static void check(const char* op, const char* name, at::ScalarType type) {
+    TORCH_CHECK_VALUE(type == at::kFloat, op, ": ", name, " is of type ", type, ", expected Float on CUDA");
+  }
+};
+
 template <class Call> void start(const char* op, const char* (*kernels)(const Call&, void*), const Call& call) {
   const char* error = kernels(call, c10::cuda::getCurrentCUDAStream().stream());
   TORCH_CHECK(error == nullptr, op, ": ", error);

@@ -19,10 +19,7 @@ std::string refusal_of(const char* op, int64_t device, int64_t d) {
          " on CUDA, where the matrices stay in registers";
 }
 
-struct Recurrences : Cuda {
-  static void check(const char* op, const char* name, at::ScalarType type) {
-    TORCH_CHECK_VALUE(type == at::kFloat, op, ": ", name, " is of type ", type, ", expected Float on CUDA");
-  }
+struct Recurrences : CudaFloats {
   // (H, 3 d + 1, d): the lanes of a warp, one a row of the state, read neighbours.
   static Tensor layout(const Tensor& weight) { return weight.transpose(1, 2).contiguous(); }
 

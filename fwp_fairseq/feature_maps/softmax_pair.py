@@ -1,13 +1,13 @@
 """f(y) = [softmax(y), softmax(-y)] over the last dimension, which Hedgehog's features are made of.
 
-On the CPU it is compiled, in float32 and float64: one pass over y, where PyTorch takes four, and only f is kept for
+It is compiled, in float32 and on the CPU in float64: one pass over y, where PyTorch takes four, and only f is kept for
 the backward, dy = f+ (df+ - f+.df+) - f- (df- - f-.df-). Elsewhere PyTorch computes it.
 """
 
 import torch
 from torch import Tensor
 
-from .. import _extension, _transforms
+from .. import _cuda, _extension, _transforms
 
 
 def softmax_pair(y: Tensor) -> Tensor:
@@ -19,8 +19,17 @@ def softmax_pair(y: Tensor) -> Tensor:
 
 def serves_rows(x: Tensor) -> bool:
     """Whether the compiled functions of rows can be given x, now."""
-    known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.shape[-1] > 0
-    return known and not _transforms.unsupported_reasons()
+    if x.shape[-1] == 0 or _transforms.unsupported_reasons():
+        return False
+    if x.device.type == "cuda":
+        return x.dtype == torch.float32 and _cuda_serves(x.device)
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def _cuda_serves(device: torch.device) -> bool:
+    if not _cuda.has_kernel("softmax_pair"):  # no CUDA library, or one that is older than these functions
+        return False
+    return not torch.cuda.is_available() or not _cuda.refusal("cuda_row_function_refusal", _cuda.index(device))
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Divides rows, the vectors of the last dimension, by their length or by their root mean square.
 
-On the CPU they are compiled, in float32 and float64: one pass there and one back, where PyTorch takes a dozen.
+They are compiled, in float32 and on the CPU in float64: one pass there and one back, where PyTorch takes a dozen.
 Elsewhere PyTorch computes them.
 """
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import _extension
+from .._constant import constant
 from . import both_ways, chunked, native, reference
 from .call import CORRECTING, STRENGTHS, Call, FastWeights, Rule
-from .constant import constant
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,11 @@ import torch
 from torch import Tensor
 
 from .. import _extension
+from .._constant import constant
+from .._cuda import has_kernel as _has_kernel
+from .._cuda import index as _index
+from .._cuda import refusal as _refusal
 from .call import Call
-from .constant import constant
 
 RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -18,18 +21,8 @@ def input_type(call: Call) -> torch.dtype:
 
 
 @constant
-def _refusal(operator: str, *sizes) -> str:
-    return getattr(torch.ops.fwp, operator)(*sizes)
-
-
-@constant
 def _has(operator: str) -> bool:
     return hasattr(torch.ops.fwp, operator)
-
-
-@constant
-def _has_kernel(operator: str) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(f"fwp::{operator}", "CUDA")
 
 
 def _missing() -> list[str]:
@@ -44,10 +37,6 @@ def _reasons(rule: str, dtype: torch.dtype) -> list[str]:
         return missing
     reasons = [] if rule in RULES else [f"the CUDA kernels do not know the {rule} rule"]
     return reasons if dtype in _TYPES else [*reasons, f"the CUDA kernels do not compute in {dtype}"]
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def unsupported_reasons(call: Call, feature_map: str) -> list[str]:

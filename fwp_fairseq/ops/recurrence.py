@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from .. import _extension, _transforms
+from .._constant import constant
 from . import native_cuda
 from .backends import choose, count
 from .call import state_type
-from .constant import constant
 from .native import new_rows, register
 
 logger = logging.getLogger(__name__)

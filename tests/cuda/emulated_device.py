@@ -1,11 +1,10 @@
 """A pytest plugin for machines without a GPU: the CPU calls itself a CUDA device, and tests that need one run on it.
 
-``python -m pytest -p tests.cuda.emulated_device tests/cuda -m needs`` compiles csrc/cuda/launch.cpp, decode_launch.cpp
-and recurrence_launch.cpp as they are, with stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on
-the shim, and registers them with torch. A CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what
-stands for CUDA in torch's dispatcher, all others what stands for the CPU. So Python's choices by device, autograd, the
-dispatcher's tables and the glue are those of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA
-graphs, the real allocator.
+``python -m pytest -p tests.cuda.emulated_device tests/cuda -m needs`` compiles csrc/cuda/*.cpp as they are, with
+stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on the shim, and registers them with torch. A
+CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what stands for CUDA in torch's dispatcher, all
+others what stands for the CPU. So Python's choices by device, autograd, the dispatcher's tables and the glue are those
+of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA graphs, the real allocator.
 
 It changes the whole process, so test_emulated_device.py starts one, in which the real library is not loaded.
 """
@@ -15,10 +14,7 @@ import ctypes
 from tests.cuda.shim import CUDA, INSTANCES, counted, path
 
 # Before torch is imported: it looks for CUDA once.
-_GLUE = (
-    CUDA / "shim" / "emulated_device.cpp", CUDA / "launch.cpp", CUDA / "decode_launch.cpp",
-    CUDA / "recurrence_launch.cpp",
-)  # fmt: skip
+_GLUE = (CUDA / "shim" / "emulated_device.cpp", *sorted(CUDA.glob("*.cpp")))
 _PATH = path(*sorted(INSTANCES.glob("*.cu")), glue=_GLUE)
 _LIBRARY = ctypes.CDLL(str(_PATH))
 

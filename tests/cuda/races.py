@@ -9,7 +9,14 @@ import torch
 
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import DECAYING
-from tests.cuda import decode_kernels, kernels, recurrence_kernels, test_recurrence_kernels
+from tests.cuda import (
+    decode_kernels,
+    kernels,
+    recurrence_kernels,
+    row_function_kernels,
+    test_recurrence_kernels,
+    test_row_function_kernels,
+)  # fmt: skip
 from tests.cuda.test_decode_kernels import Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
 from tests.cuda.test_kernels import DPFP, make
@@ -57,12 +64,13 @@ RECURRENCES["recur_lstm, 66"] = ("recur_lstm", 66)  # columns in two parts
 
 
 def libraries() -> tuple[ctypes.CDLL, ...]:
-    return kernels.kernels(), decode_kernels.kernels(), recurrence_kernels.kernels()
+    operators = (kernels, decode_kernels, recurrence_kernels, row_function_kernels)
+    return tuple(operator.kernels() for operator in operators)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One direction of a call of the operator, steps of decoding, or a recurrence with its backward."""
+    """One direction of a call, steps of decoding, or a recurrence or function of rows with its backward."""
 
     direction: str
     shape: str
@@ -92,7 +100,8 @@ class Case:
         return f"{self.direction} {kind}"
 
     def run(self) -> None:
-        {"decode": self._decode, "recurrence": self._recur}.get(self.direction, self._call)()
+        others = {"decode": self._decode, "recurrence": self._recur, "rows": self._map_rows}
+        others.get(self.direction, self._call)()
 
     def _call(self) -> None:
         options = dict(H=1, d_key=8, state=False, limit=kernels.SHARED_MEMORY) | (SHAPES | PIECES)[self.shape]
@@ -131,6 +140,12 @@ class Case:
         arguments, cotangents = test_recurrence_kernels.case(name, d, mask=True, state=True)
         test_recurrence_kernels.run(recurrence_kernels, name, arguments, cotangents)
 
+    def _map_rows(self) -> None:
+        """More rows than warps, time first."""
+        x = torch.randn(3, 5, 40).transpose(0, 1)
+        g = test_row_function_kernels.cotangent(self.shape, x)
+        test_row_function_kernels.found(self.shape, x, g, 0.1, blocks=2)
+
 
 def cases() -> list[Case]:
     """Every direction, shape, rule, type and order."""
@@ -139,7 +154,8 @@ def cases() -> list[Case]:
     pieces = [given for given in pieces if given[1] != "outputs normalised" or not given[2].endswith("delta")]
     steps = itertools.product(("decode",), DECODED, kernels.RULES, DTYPES)
     recurrences = itertools.product(("recurrence",), RECURRENCES, ("delta",), (torch.float32,))
-    return [Case(*given) for given in (*calls, *pieces, *steps, *recurrences)]
+    rows = itertools.product(("rows",), row_function_kernels.FUNCTIONS, ("sum",), (torch.float32,))  # without a rule
+    return [Case(*given) for given in (*calls, *pieces, *steps, *recurrences, *rows)]
 
 
 def fewer_cases() -> list[Case]:

@@ -12,7 +12,8 @@ from fwp_fairseq import _extension
 # Everything about the glue; of the kernels' tests, which run on the shim without it too, some of each kind of call.
 # Tracing a graph wants more of a device than can be emulated.
 TESTS = (
-    "not aot_dispatch and (test_glue or recurrence_glue or test_states and bfloat16 or every_instance and 16-delta"
+    "not aot_dispatch and (test_glue or recurrence_glue or row_function_glue"
+    " or test_states and bfloat16 or every_instance and 16-delta"
     " or lengths and 255-delta or gated and many_columns"
     " or decode and (opcheck or names_what or any_reordering or pads_write)"
     " or sources_are_shared and delta and (20 or 50) and float16)"

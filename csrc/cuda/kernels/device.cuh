@@ -102,6 +102,7 @@ FWP_DEVICE float power_of_two(float x) {  // within two units of the last place,
 }
 FWP_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
 FWP_DEVICE float absolute(float x) { return fabsf(x); }
+FWP_DEVICE float square_root(float x) { return sqrtf(x); }
 FWP_DEVICE float quotient(float x, float y) {  // within two units of the last place
   float z;
   asm("div.approx.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));

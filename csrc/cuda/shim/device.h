@@ -143,6 +143,7 @@ inline float exponential(float x) { return std::exp(x); }
 inline float power_of_two(float x) { return x < -126 ? 0.f : std::exp2(x); }
 inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 inline float absolute(float x) { return std::fabs(x); }
+inline float square_root(float x) { return std::sqrt(x); }
 inline float quotient(float x, float y) { return x / y; }
 inline float larger(float x, float y) { return std::fmax(x, y); }
 

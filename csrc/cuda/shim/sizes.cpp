@@ -11,6 +11,7 @@
 #include "../kernels/lstm_gate.cuh"
 #include "../kernels/recurrence.cuh"
 #include "../kernels/recurrent_net.cuh"
+#include "../kernels/row_functions.cuh"
 
 using namespace fwp::gpu;
 using fwp::Map;
@@ -100,4 +101,7 @@ int main() {
   print_recurrences<1>();
   print_recurrences<2>();
   print_recurrences<4>();
+  for (const char* function : {"SoftmaxPair", "ToLengthOne", "EluToLengthOne", "ToRmsOne"})
+    for (const char* name : {"row", "row_backward"})
+      std::printf("%s_kernel<%s>\t%d\t0\n", name, function, 32 * row_warps);
 }

@@ -1,0 +1,156 @@
+"""Functions of rows on CUDA through the glue, from Python's choice of the operator on: against PyTorch in float64."""
+
+import pytest
+import torch
+
+from fwp_fairseq import _cuda
+from fwp_fairseq.feature_maps import build_feature_map, unit_rows
+from fwp_fairseq.feature_maps.softmax_pair import serves_rows, softmax_pair
+from tests.cuda.row_function_kernels import FUNCTIONS
+from tests.cuda.test_glue import LAYOUTS, inner
+from tests.cuda.test_row_function_kernels import assert_close, cotangent, expected
+from tests.ops.cases import OPCHECKS
+
+pytestmark = pytest.mark.needs("native", "cuda")
+NAMES = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def function(name: str, x, eps: float):
+    return softmax_pair(x) if name == "softmax_pair" else getattr(unit_rows, name)(x, eps)
+
+
+def is_served(name: str, y) -> bool:
+    """Whether the operator made y, not PyTorch."""
+    return f"fwp_{name}" in y.grad_fn.name()
+
+
+def assert_agree(name: str, x, g, eps=0.1, layout=torch.Tensor.contiguous):
+    given = layout(x.cuda()).requires_grad_()
+    y = function(name, given, eps)
+    (dx,) = torch.autograd.grad(y, given, layout(g.cuda()))
+    assert is_served(name, y) and y.dtype == dx.dtype == torch.float32
+    assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, eps))
+
+
+@NAMES
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_and_gradients(name, layout):
+    x = torch.randn(2, 5, 3, 40)
+    assert_agree(name, x, cotangent(name, x), layout=LAYOUTS[layout])
+
+
+@NAMES
+def test_rows_of_any_number_of_dimensions(name):
+    """More than a call has room for, and none; one row for many."""
+    x = torch.randn(2, 3, 2, 3, 2, 3, 5)
+    assert_agree(name, x, cotangent(name, x), layout=inner)
+    x = torch.randn(70)
+    assert_agree(name, x, cotangent(name, x))
+    x = torch.randn(1, 3, 5).expand(4, 3, 5)
+    assert_agree(name, x, cotangent(name, x), layout=lambda y: y)
+
+
+@NAMES
+def test_outputs_have_the_order_of_dimensions_of_their_inputs(name):
+    x = torch.randn(5, 2, 3, 8).transpose(0, 1).cuda().requires_grad_()
+    y = function(name, x, 0.1)
+    (dx,) = torch.autograd.grad(y.square().sum(), x)
+    assert dx.stride() == x.stride() and y.stride(1) > y.stride(0) > y.stride(2)
+
+
+@NAMES
+def test_nothing_to_compute(name):
+    """No row; rows of no number are PyTorch's."""
+    for shape in ((0, 3, 5), (2, 0)):
+        x = torch.zeros(shape).cuda().requires_grad_()
+        y = function(name, x, 0.1)
+        assert y.shape[:-1] == x.shape[:-1]
+        assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
+
+
+@NAMES
+def test_derivatives(name):
+    """Of the gradient, too."""
+    x = torch.randn(3, 5)
+    g = cotangent(name, x)
+
+    def penalty(x, g):
+        (dx,) = torch.autograd.grad(function(name, x, 0.1), x, g, create_graph=True)
+        return torch.autograd.grad(dx.square().sum(), x)[0]
+
+    mine = penalty(x.cuda().requires_grad_(), g.cuda()).cpu().double()
+    torch.testing.assert_close(mine, penalty(x.double().requires_grad_(), g.double()), rtol=1e-4, atol=1e-5)
+
+
+@NAMES
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_types_are_pytorchs(name, dtype):
+    x = torch.randn(3, 40).to(dtype)
+    y = function(name, x.cuda().requires_grad_(), 0.1)
+    assert y.dtype == dtype and not is_served(name, y)
+
+
+@pytest.mark.parametrize("name", ["hedgehog", "elu"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_of_feature_maps_becomes_float32(name, dtype):
+    """So the operators serve it, under autocast too."""
+    phi = build_feature_map(name, 16, heads=2)
+    x = torch.randn(3, 2, 4, 16).to(dtype)
+    wanted = phi.double().of_length_one(x.double(), 0.1)
+    phi = phi.float().to(dtype).cuda()
+    with torch.autocast("cuda", dtype=torch.float16, enabled=dtype == torch.float16):
+        y = phi.of_length_one(x.cuda().requires_grad_(), 0.1)
+    assert y.dtype == torch.float32 and "fwp" in y.grad_fn.name()
+    torch.testing.assert_close(y.detach().cpu().double(), wanted.detach(), rtol=1e-2, atol=1e-2)
+
+
+@NAMES
+@pytest.mark.parametrize("check", OPCHECKS)
+def test_opcheck(name, check):
+    x = torch.randn(3, 4, 6).transpose(0, 1).cuda()
+    eps = () if name == "softmax_pair" else (0.1,)
+    torch.library.opcheck(getattr(torch.ops.fwp, name).default, (x.clone().requires_grad_(), *eps), test_utils=check)
+    backward = getattr(torch.ops.fwp, f"{name}_backward").default
+    torch.library.opcheck(backward, (torch.randn(4, 3, 6).cuda(), x, *eps), test_utils=check)
+
+
+@NAMES
+def test_the_operators_name_what_is_wrong(name):
+    x, g = ("y", "grad_f") if name == "softmax_pair" else ("x", "grad_y")
+    of = "f" if name == "softmax_pair" else "x"
+    eps = () if name == "softmax_pair" else (0.1,)
+    forward, backward = (getattr(torch.ops.fwp, f"{name}{end}") for end in ("", "_backward"))
+    ones = torch.ones(3, 4).cuda()
+    for call, message in (
+        (lambda: forward(ones.half(), *eps), f"fwp::{name}: {x} is of type Half, expected Float on CUDA"),
+        (lambda: forward(ones.double(), *eps), f"fwp::{name}: {x} is of type Double, expected Float on CUDA"),
+        (lambda: forward(ones[:, :0], *eps), rf"fwp::{name}: {x} is of shape \[3, 0\], expected rows of numbers"),
+        (lambda: backward(ones.double(), ones, *eps), f"fwp::{name}_backward: {g} is of type Double, expected Float"),
+        (lambda: backward(ones, ones.double(), *eps), f"fwp::{name}_backward: {of} is of type Double, expected Float"),
+        (lambda: backward(ones[:2], ones, *eps), rf"{g} is of shape \[2, 4\], expected \[3, 4\]"),
+        (lambda: backward(ones.cpu(), ones, *eps), f"{g} is on .*, expected "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@NAMES
+def test_an_old_device_is_pytorchs(name, device):
+    device(7, 5)
+    x, eps = torch.randn(3, 5), () if name == "softmax_pair" else (0.1,)
+    message = r"the CUDA kernels need compute capability 8.0 \(Ampere\), this device has 7.5"
+    with pytest.raises(ValueError, match=f"fwp::{name}: {message}"):
+        getattr(torch.ops.fwp, name)(x.cuda(), *eps)
+    given = x.cuda().requires_grad_()
+    assert not serves_rows(given)
+    y, g = function(name, given, 0.1), cotangent(name, x)
+    assert not is_served(name, y)
+    (dx,) = torch.autograd.grad(y, given, g.cuda())
+    assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, 0.1))
+
+
+def test_a_library_older_than_the_operators(monkeypatch):
+    x = torch.randn(3, 5).cuda().requires_grad_()
+    assert serves_rows(x)
+    monkeypatch.setattr(_cuda, "has_kernel", lambda operator: operator != "softmax_pair")
+    assert not serves_rows(x) and not is_served("softmax_pair", softmax_pair(x))
