@@ -84,6 +84,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
 TABLES = {
     "paired_bootstrap": Table(
         columns={
+            "preset": lambda record: record["preset"],
             "encoder, decoder, cross-attention": lambda record: record["row"],
             "against": lambda record: record["baseline"],
             "seed": lambda record: str(record["seed"]),

@@ -116,10 +116,7 @@ ROWS = (
 DE_EN_ROWS = (
     _everywhere("softmax"),
     SiteRow("delta-elu-both-ways", "delta-elu", "slots"),
-    SiteRow("gated-delta-elu-both-ways", "gated-delta-elu", "slots"),
     SiteRow("delta-elu-both-ways", "delta-elu", "delta-elu"),
-    SiteRow("slots", "window", "slots"),
-    _everywhere("dpfp"),
 )
 
 # What is tried on lines of many sentences.
