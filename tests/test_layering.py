@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
-_COMPILED = {"_constant", "_cuda", "_extension", "_transforms"}
+_COMPILED = {"_constant", "_cuda_library", "_extension", "_transforms"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_constant": set(),
-    "_cuda": {"_constant"},
+    "_cuda_library": {"_constant"},
     "_extension": set(),
     "_transforms": set(),
     "_user_dir": set(),

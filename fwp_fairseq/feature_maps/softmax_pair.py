@@ -7,7 +7,7 @@ the backward, dy = f+ (df+ - f+.df+) - f- (df- - f-.df-). Elsewhere PyTorch comp
 import torch
 from torch import Tensor
 
-from .. import _cuda, _extension, _transforms
+from .. import _cuda_library, _extension, _transforms
 
 
 def softmax_pair(y: Tensor) -> Tensor:
@@ -27,9 +27,11 @@ def serves_rows(x: Tensor) -> bool:
 
 
 def _cuda_serves(device: torch.device) -> bool:
-    if not _cuda.has_kernel("softmax_pair"):  # no CUDA library, or one that is older than these functions
+    if not _cuda_library.has_kernel("softmax_pair"):  # no CUDA library, or one that is older than these functions
         return False
-    return not torch.cuda.is_available() or not _cuda.refusal("cuda_row_function_refusal", _cuda.index(device))
+    if not torch.cuda.is_available():
+        return True
+    return not _cuda_library.refusal("cuda_row_function_refusal", _cuda_library.index(device))
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:

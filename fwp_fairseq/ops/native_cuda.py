@@ -5,9 +5,9 @@ from torch import Tensor
 
 from .. import _extension
 from .._constant import constant
-from .._cuda import has_kernel as _has_kernel
-from .._cuda import index as _index
-from .._cuda import refusal as _refusal
+from .._cuda_library import has_kernel as _has_kernel
+from .._cuda_library import index as _index
+from .._cuda_library import refusal as _refusal
 from .call import Call
 
 RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h

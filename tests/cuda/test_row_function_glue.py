@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq import _cuda
+from fwp_fairseq import _cuda_library
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
 from fwp_fairseq.feature_maps.softmax_pair import serves_rows, softmax_pair
 from tests.cuda.row_function_kernels import FUNCTIONS
@@ -152,5 +152,5 @@ def test_an_old_device_is_pytorchs(name, device):
 def test_a_library_older_than_the_operators(monkeypatch):
     x = torch.randn(3, 5).cuda().requires_grad_()
     assert serves_rows(x)
-    monkeypatch.setattr(_cuda, "has_kernel", lambda operator: operator != "softmax_pair")
+    monkeypatch.setattr(_cuda_library, "has_kernel", lambda operator: operator != "softmax_pair")
     assert not serves_rows(x) and not is_served("softmax_pair", softmax_pair(x))
