@@ -1,6 +1,6 @@
 """Asks the CUDA library, where it is loaded, what it has and what it refuses. Its answers never change in a process.
 
-A module named _cuda would be hidden by the library itself, _cuda.abi3.so, which Python would try to import in its place.
+A module named _cuda would be hidden by the library, _cuda.abi3.so, which Python would import in its place.
 """
 
 import torch
