@@ -28,13 +28,13 @@ class Exp(FeatureMap):
         self.signs = signs
         if signs != 1:
             self.kernel = None
-            self.of_both = Exp(self.d_dot)
+            self.operator_map = Exp(self.d_dot)
 
     def prepare(self, x: Tensor) -> Tensor:
         return x if self.signs == 1 else torch.cat([x, -x], dim=-1)
 
     def rest(self) -> FeatureMap:
-        return self if self.signs == 1 else self.of_both
+        return self if self.signs == 1 else self.operator_map
 
     def features(self, x: Tensor) -> Tensor:
         return self.prepare(x).clamp(max=LARGEST_EXPONENT).exp()

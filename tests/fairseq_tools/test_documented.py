@@ -50,6 +50,8 @@ def test_own_data(tools, tmp_path):
     prepare = block("README.md", "python - <<'EOF'\nimport sentencepiece")
     assert "vocab_size=4000" in prepare
     shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path, fresh=True)
+    longest = max(len(line.split()) for line in (tmp_path / "train.spm.en").read_text().splitlines()) + 1
+    assert int(shell(tools, block("docs/usage.md", "awk "), tmp_path).stdout) == longest
     done = shell(tools, block("README.md", "fairseq-train data-bin"), tmp_path)
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10
