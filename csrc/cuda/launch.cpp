@@ -13,15 +13,19 @@ namespace {
 struct Operators : Cuda {
   template <class Out> static void describe(const Inputs& in, const Out& out, Call& call) {
     check_rule(in.op, in.rule);
-    TORCH_CHECK_VALUE(!in.options.both_ways, in.op, ": both_ways is true, expected false on CUDA");
     in.describe(call);
     out.describe(call);
+    TORCH_CHECK_VALUE(!in.options.both_ways || !(call.initial_W || call.W || call.grad_W), in.op,
+                      ": both_ways is true with a state, expected false on CUDA");
     call.type = type_of(in.op, "q", in.q.scalar_type());
   }
 
   static void forward(const Inputs& in, const Results& results) {
-    Call call{};
-    describe(in, results, call);
+    Call whole{};
+    describe(in, results, whole);
+    for_directions(whole, in.options.both_ways, [&](Call call) { forward(in, call); });
+  }
+  static void forward(const Inputs& in, Call call) {
     fit(call, false, shared_memory(in.op, in.q.get_device()));
     std::pair<Tensor, Tensor> between;
     if (is_segmented(call) && !call.resident && !call.W) {
@@ -40,8 +44,11 @@ struct Operators : Cuda {
   }
 
   static void backward(const Inputs& in, const Gradients& found) {
-    Pieces call{};
-    describe(in, found, call);
+    Pieces whole{};
+    describe(in, found, whole);
+    for_directions(whole, in.options.both_ways, [&](Pieces call) { backward(in, call); });
+  }
+  static void backward(const Inputs& in, Pieces call) {
     fit(call, shared_memory(in.op, in.q.get_device()));
     Tensor workspace;
     if (is_segmented(call)) {

@@ -187,8 +187,8 @@ def unsupported_reasons(call: Call) -> list[str]:
 
 
 def goes_both_ways(call: Call) -> bool:
-    """Whether :func:`run` takes this call with ``both_ways``: not on CUDA, nor where AMX may serve it in one way."""
-    return call.v.device.type == "cpu" and call.v.dtype != torch.bfloat16
+    """Whether :func:`run` takes this call with ``both_ways``: not where AMX may serve it in one way."""
+    return not (call.v.device.type == "cpu" and call.v.dtype == torch.bfloat16)
 
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:

@@ -45,14 +45,15 @@ def results(rule, x, phi, pads, *, backend, device, dtype=None, layout=Tensor.co
     x = {name: layout(y.to(device, dtype or y.dtype)).requires_grad_() for name, y in x.items()}
     out, state = getattr(ops, f"{rule}_rule")(
         *(x[name] for name in ("q", "k", "v", "beta", "alpha") if name in x), feature_map=phi, normalize_output=True,
-        key_padding_mask=layout(pads.to(device)), initial_state=(x["W"], x["z"]), backend=backend, **options,
+        key_padding_mask=layout(pads.to(device)), initial_state=(x["W"], x["z"]) if "W" in x else None, backend=backend,
+        **options,
     )  # fmt: skip
-    found = {"out": out, "W": state.W, "z": state.z}
-    given = [
-        layout(g.to(HALF).to(out.device, y.dtype))
-        for y, g in zip(found.values(), cotangents(*found.values()), strict=True)
-    ]
-    given = {y: g for y, g in zip(found.values(), given, strict=True) if y.requires_grad}
+    found = {"out": out} | ({} if state is None else state._asdict())
+    given = {
+        y: layout(g.to(HALF).to(out.device, y.dtype))
+        for y, g in zip(found.values(), cotangents(out, *(state or (None, None))), strict=False)
+        if y.requires_grad
+    }
     gradients = torch.autograd.grad(list(given), list(x.values()), list(given.values()), materialize_grads=True)
     found |= {f"gradient of {name}": g for name, g in zip(x, gradients, strict=True)}
     return {name: y.detach().cpu() for name, y in found.items()}
@@ -62,13 +63,25 @@ def results(rule, x, phi, pads, *, backend, device, dtype=None, layout=Tensor.co
 def test_layouts(rule, layout, length):
     """Of every input, state and mask, and of what comes in for the backward."""
     x, phi = make(rule, length, length, dtype=HALF, B=2, H=2, d_key=8, state=True)
-    pads = mask(2, length)
-    expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64)
-    found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", layout=LAYOUTS[layout])
+    same_as_the_reference(rule, x, phi, mask(2, length), LAYOUTS[layout])
+
+
+@pytest.mark.parametrize(
+    "rule, layout, length, dtype", covering(RULES[1:], LAYOUTS, [20, 130, 300], [HALF, torch.float32]), ids=str
+)
+def test_half_of_the_heads_from_the_last_token_on(rule, layout, length, dtype):
+    x, phi = make(rule, length, length, dtype=dtype, B=2, H=4, d_key=8)
+    same_as_the_reference(rule, x, phi, mask(2, length), LAYOUTS[layout], both_ways=True)
+
+
+def same_as_the_reference(rule, x, phi, pads, layout, **options) -> None:
+    expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64, **options)
+    found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", layout=layout, **options)
+    limits = LIMITS[x["q"].dtype]
     for name, a in expected.items():
         assert found[name].dtype == x.get(name.removeprefix("gradient of "), x["q"]).dtype
         error = (found[name].double() - a).square().mean().sqrt() / a.square().mean().sqrt()
-        assert error <= 2 * LIMITS[HALF]["gradient" in name], f"{name}: {error:.1e}"
+        assert error <= 2 * limits["gradient" in name], f"{name}: {error:.1e}"
 
 
 def test_outputs_have_the_order_of_dimensions_of_their_inputs():
@@ -156,7 +169,7 @@ def test_opcheck(rule, state, dtype, check):
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, exp, dpfp or favor"),
-        ({"both_ways": True}, "both_ways is true, expected false on CUDA"),
+        ({"both_ways": True}, "both_ways is true with a state, expected false on CUDA"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
         ({"q": torch.zeros(2, 6, 2, 7, dtype=HALF)}, "causal needs as many queries as keys, got T = 6 and S = 5"),

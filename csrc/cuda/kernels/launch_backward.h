@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "directions.h"
 #include "launch_forward.h"
 
 namespace fwp::gpu {
@@ -103,25 +104,12 @@ inline int64_t workspace_of(const Pieces& call) { return Room(call).room.used; }
 
 // ---- launches ----
 
-// Rows from token `first` on.
-template <class V> void advance(Rows<V>& rows, int64_t first, int size) {
-  using Byte = std::conditional_t<std::is_const_v<V>, const char, char>;
-  if (rows.data) rows.data = reinterpret_cast<V*>(reinterpret_cast<Byte*>(rows.data) + first * rows.time * size);
-}
 inline void take_queries(Pieces& call, int first, int most) {
-  const int size = call.type == Type::float32 ? 4 : 2;
-  advance(call.q, first, size);
-  advance(call.grad_out, first, size);
-  advance(call.grad_q, first, size);
+  for_rows_of_queries(call, [&](auto& rows, int size) { advance(rows, first * rows.time, size); });
   call.targets = std::max(0, std::min(call.targets - first, most));
 }
 inline void take_keys(Pieces& call, int first, int most) {
-  const int size = call.type == Type::float32 ? 4 : 2;
-  for (auto* rows : {&call.k, &call.v}) advance(*rows, first, size);
-  for (auto* rows : {&call.grad_k, &call.grad_v}) advance(*rows, first, size);
-  for (auto* rows : {&call.beta, &call.alpha}) advance(*rows, first, sizeof(float));
-  for (auto* rows : {&call.grad_beta, &call.grad_alpha}) advance(*rows, first, sizeof(float));
-  advance(call.key_padding_mask, first, 1);
+  for_rows_of_keys(call, [&](auto& rows, int size) { advance(rows, first * rows.time, size); });
   call.sources = std::max(0, std::min(call.sources - first, most));
 }
 
