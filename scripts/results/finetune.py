@@ -16,6 +16,12 @@ _TITLES = {
 
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
+# What scripts/quickstart.sh converts to.
+QUICKSTART = (
+    "cross: feature-map=slots d-dot=64 update-rule=sum normalizer=attention; "
+    "decoder: feature-map=hedgehog d-dot=128 update-rule=sum normalizer=attention window=8; "
+    "encoder: feature-map=slots d-dot=64 update-rule=sum normalizer=attention"
+)
 
 
 def _attention(record: dict) -> str:
@@ -87,9 +93,13 @@ TABLES = {
         key=lambda r: (r["conversion"], r.get("transfer", 0), _lr(r), [*_TITLES].index(r["stage"]), r["updates"]),
         combine=over_seeds(*_MEANS),
         note=_note,
+        select=select,
     )
-    # The conversion of other checkpoints, and of the quickstart's.
-    for name in ("finetune", "quickstart-converted")
+    for name, select in {
+        "finetune": {"table": "finetune"},  # of other checkpoints than the quickstart's
+        "quickstart-converted": {"table": "quickstart-converted", "conversion": QUICKSTART},
+        "quickstart-conversions": {"table": "quickstart-converted"},
+    }.items()
 } | {
     # A row for each conversion of other checkpoints.
     "finetune-by-site": Table(

@@ -396,6 +396,12 @@ def test_list_shows_what_is_done_here_and_what_the_project_has(root, checkout, c
     assert listed() == listed("--record") == [f"- - not run{has}", "sum d_dot=64 not run"]
 
 
+def test_list_has_columns_for_names_of_any_length(root, capsys):
+    assert reproduce.main(["--preset", "sites", "--cpu", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len({line.index("not run") for line in lines}) == 1 and all("-seed1  " in line for line in lines)
+
+
 def test_wmt14_without_a_gpu_is_refused(root, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert reproduce.main(["--preset", "wmt14"]) == 1

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from .. import interruption, packages, process, program
+from ..columns import in_columns
 from ..commands import printed
 from ..folder import refuse_path
 from ..progress import on_terminal, write_above_bars
@@ -44,8 +45,8 @@ class Recipe(ABC):
         """Returns the devices of each of the runs that go on at a time."""
 
     @abstractmethod
-    def describe(self, run: Run) -> str:
-        """Returns a run's columns in --list."""
+    def describe(self, run: Run) -> list[str]:
+        """Returns what --list says about a run's model."""
 
     @abstractmethod
     def explain(self, options, run: Run, devices) -> str:
@@ -133,11 +134,13 @@ class Recipe(ABC):
 
     def _list(self, options, runs: list[Run]) -> None:
         own, project = recorded(options.out / self.records.name), recorded(process.ROOT / self.records)
+        lines = []
         for run in runs:
             state = "recorded" if run.key in own else "begun" if run.path.exists() else "not run"
             if run.key in project:
                 state += f"; {self.records.parent} has it"
-            print(f"{self.describe(run)}{state}")
+            lines.append([run.name, *self.describe(run), state])
+        print("\n".join(in_columns(lines)))
 
     def _sweep(self, runs: list[Run], devices: list, files: tuple[Path, ...], command: tuple[str, ...]) -> int:
         """Carries out the runs and reports those that failed; returns the exit status."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripts.common import packages, process, score, training
+from scripts.common.columns import in_columns
 from scripts.common.commands import as_run
 from scripts.common.folder import Folder, RecipeError, refuse_path, write_atomically
 from scripts.common.progress import DecodingDisplay, TrainingDisplay, loss_problem, on_terminal
@@ -215,17 +216,14 @@ def run_stages(options, recipe: Recipe) -> list[dict]:
     return records
 
 
-def conclude(recipe: Recipe, name: str, found: list[dict]) -> None:
+def conclude(recipe: Recipe, found: list[dict]) -> None:
     from fwp_fairseq.tables.table import grid
     from scripts.results.tables import TABLES
 
     expected = [{"stage": stage} for stage in recipe.stages]
-    table = grid(replace(TABLES[name], expected=expected), name, found)
+    table = grid(replace(TABLES["finetune"], expected=expected, select={}), "finetune", found)
     lines = [table.headings, *([str(cell) for cell in row] for row in table.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    print()
-    for line in lines:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    print("", *in_columns(lines), sep="\n")
     print(f"\n{table.note}\n\ncheckpoint    {recipe.finetuned}\nlogs          {recipe.path}/*/*.log")
     if not recipe.smoke:
         line = interactive(recipe.data, recipe.finetuned, list(recipe.device))
@@ -259,7 +257,7 @@ def run(options) -> None:
         device=tuple(device),
     )
     found = run_stages(options, recipe)
-    conclude(recipe, options.table, found)
+    conclude(recipe, found)
     if options.record:
         number = records.append_new(process.ROOT / RECORDS, found)
         print(f"{number} records appended to {RECORDS}")

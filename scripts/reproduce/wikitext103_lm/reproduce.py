@@ -26,10 +26,9 @@ class LanguageModels(Recipe):
         gpus.require(options, found)
         return gpus.shares(found, options.jobs, options.preset.distributed)
 
-    def describe(self, run: Run) -> str:
+    def describe(self, run: Run) -> list[str]:
         row = run.row
-        width = f"d_dot={row.d_dot}" if row.d_dot else "-"
-        return f"{run.name:<44}{row.update_rule or 'softmax':<8}{width:<10}{row.state:<8}"
+        return [row.update_rule or "softmax", f"d_dot={row.d_dot}" if row.d_dot else "-", row.state]
 
     def explain(self, options, run: Run, devices: tuple[int, ...]) -> str:
         """Says what is read, and how the streams of an update are shared among GPUs."""

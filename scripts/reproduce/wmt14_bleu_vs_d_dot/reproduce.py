@@ -33,13 +33,13 @@ class BleuVsDDot(Recipe):
         gpus.require(options, found)
         return [Devices(share) for share in gpus.shares(found, options.jobs, options.preset.distributed)]
 
-    def describe(self, run: Run) -> str:
+    def describe(self, run: Run) -> list[str]:
         from fwp_fairseq.feature_maps import parameter_for
 
         row = run.row
         parameters = parameter_for(row.feature_map, run.preset.d_key, row.d_dot) if row.d_dot else {}
         width = " ".join([f"d_dot={row.d_dot}", *(f"{name}={value}" for name, value in parameters.items())])
-        return f"{run.name:<30}{row.update_rule or '-':<7}{width if row.d_dot else '-':<22}"
+        return [row.update_rule or "-", width if row.d_dot else "-"]
 
     def explain(self, options, run: Run, devices: Devices) -> str:
         """Says how an update's tokens are shared among devices and batches."""
