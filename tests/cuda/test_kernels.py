@@ -301,6 +301,8 @@ def test_states(feature_map, rule, dtype, device):
         (80, 8, ("favor", {"m": 16})),
         (1, 1, ("dpfp", {"nu": 1})),
         (8, 40, ("dpfp", {"nu": 15})),  # rows come round more than once
+        (48, 48, ("dpfp", {"nu": 7})),  # the most offsets for which a backward makes each gradient of a feature once
+        (32, 32, ("dpfp", {"nu": 9})),
         (24, 24, ("dpfp", {"nu": 3})),  # half a tile of rows, aligned
         (12, 33, ("dpfp", {"nu": 5})),  # and not aligned
         (72, 96, ("dpfp", {"nu": 2})),  # inputs in two portions

@@ -1,6 +1,6 @@
 // From gradients of features to those of the inputs, for 16 own tokens. dphi is made in tiles of 16 tokens x 16
-// features, each computed where it is needed and added at once to the gradient of the inputs: for DPFP, dr_i = sum over
-// offsets s = -nu .. nu of dphi(r_i r_{i+s}) r_{i+s}. With f = phi / (sum phi + eps): dphi = (df - df.f) / (sum phi +
+// features, and added at once to the gradient of the inputs: for DPFP, dr_i = sum over offsets s = -nu .. nu of
+// dphi(r_i r_{i+s}) r_{i+s}. With f = phi / (sum phi + eps): dphi = (df - df.f) / (sum phi +
 // eps), where df.f of a token follows from the small products of backward.cuh.
 #pragma once
 
@@ -150,35 +150,7 @@ template <class P, int LT, Kind K, int TEAMS = 1> struct Gradients : Stateful<P,
     if (Base::is_favor()) {
       store_favor(is_key, from, to, side, factor, of_features);
     } else if (c.nu) {
-    const Element* own = side + Base::a_down + row;
-    FWP_ROLLED for (int d = 0; d < c.d_key; d += 16) {
-      Tile total, input;
-      load_inputs(input, is_key, from, d);
-      FWP_ROLLED for (int sign = 0; sign < 2; ++sign) {
-        const int first = sign ? c.d_key + d : d;
-        Tile of_r;
-        Base::clear(of_r);
-        FWP_ROLLED for (int shift = -c.nu; shift <= c.nu; ++shift) {
-          if (shift == 0) continue;
-          Tile x;
-          of_features(x, std::true_type{}, 0, first, shift);
-          Pair other[4];
-          P::template load<A_down, Base::ld>(other, own + (first + shift) * Base::ld);
-          FWP_UNROLL for (int n = 0; n < 2; ++n)
-            FWP_UNROLL for (int r = 0; r < 2; ++r) {
-              const Float2 y = P::values(other[2 * n + r]);
-              of_r[n][2 * r] += x[n][2 * r] * y.x;
-              of_r[n][2 * r + 1] += x[n][2 * r + 1] * y.y;
-            }
-        }
-        FWP_UNROLL for (int n = 0; n < 2; ++n)
-          FWP_UNROLL for (int i = 0; i < 4; ++i) {
-            if (!sign) total[n][i] = input[n][i] > 0 ? of_r[n][i] : 0.f;
-            else if (input[n][i] < 0) total[n][i] = -of_r[n][i];
-          }
-      }
-      store_tile(is_key, to, d, total, factor);
-    }
+      store_rolled(is_key, from, to, side, factor, of_features);
     } else {
       Base::for_slabs([&](int slab) {
         const int start = slab * Base::base_rows;
@@ -197,13 +169,79 @@ template <class P, int LT, Kind K, int TEAMS = 1> struct Gradients : Stateful<P,
       });
     }
   }
+  // Maps with offsets: r_i and r_{i-j} each get the gradient of r_i r_{i-j} times the other one. It is made in the tile that
+  // has r_i. Tiles of a sign are taken from the last to the first, so what falls to r_{i-j} may wait for the next one. A sign's
+  // last tile follows the other's first; what it would get from there, and every tile's share where tiles do not join or
+  // offsets are wide, is made from the gradient of r_{i+s} r_i, a second time.
+  template <class F>
+  FWP_DEVICE void store_rolled(bool is_key, const Rows<const void>& from, const Rows<void>& to, const Element* side,
+                               const float (&factor)[2], F of_features) {
+    const Element* own = side + Base::a_down + row;
+    const bool once = c.nu < 8 && c.d_key % 16 == 0;
+    float waiting[2][4] = {};  // for the next tile, and for the one after it, which has the other sign
+    FWP_ROLLED for (int d = (c.d_key - 1) / 16 * 16; d >= 0; d -= 16) {
+      const bool joined = once && d + 16 < c.d_key;
+      Tile total, input;
+      load_inputs(input, is_key, from, d);
+      FWP_ROLLED for (int sign = 0; sign < 2; ++sign) {
+        const int first = sign ? c.d_key + d : d;
+        Tile of_r;
+        Base::clear(of_r);
+        FWP_UNROLL for (int i = 0; i < 4; ++i) {
+          of_r[1][i] = waiting[0][i];
+          waiting[0][i] = waiting[1][i], waiting[1][i] = 0;
+        }
+        const auto add = [&](int n, int i, float y) { of_r[n][i] += y; };
+        FWP_ROLLED for (int shift = -c.nu; shift <= (joined ? -1 : c.nu); ++shift) {
+          if (shift == 0) continue;
+          Tile x;
+          of_features(x, std::true_type{}, 0, first, shift);
+          const auto times = [&](int base_row, auto use) {
+            Pair r[4];
+            P::template load<A_down, Base::ld>(r, own + base_row * Base::ld);
+            FWP_UNROLL for (int n = 0; n < 2; ++n)
+              FWP_UNROLL for (int i = 0; i < 4; ++i) {
+                const Float2 y = P::values(r[2 * n + (i >> 1)]);
+                use(n, i, x[n][i] * (i & 1 ? y.y : y.x));
+              }
+          };
+          times(first + shift, add);
+          if (once && shift < 0) {
+            times(first, [&](int n, int i, float y) { x[n][i] = y; });
+            move(x, -shift, [&](int n, int i, float y) { if (joined) add(n, i, y); }, waiting[1]);
+          }
+        }
+        FWP_UNROLL for (int n = 0; n < 2; ++n)
+          FWP_UNROLL for (int i = 0; i < 4; ++i) {
+            if (!sign) total[n][i] = input[n][i] > 0 ? of_r[n][i] : 0.f;
+            else if (input[n][i] < 0) total[n][i] = -of_r[n][i];
+          }
+      }
+      store_tile(is_key, to, d, total, factor);
+    }
+  }
+  // Moves x by j < 8 columns to the left: calls add(n, i, y) for what stays in the tile, and adds what passes its first column
+  // to the last 8 columns of the tile before.
+  template <class F> FWP_DEVICE void move(const Tile& x, int j, F add, float (&before)[4]) const {
+    FWP_UNROLL for (int e = 0; e < 2; ++e) {
+      const int column = 2 * t + e + j, from = (lane & ~3) | (column >> 1 & 3);
+      const bool next = column >= 8, other = j & 1;
+      FWP_UNROLL for (int r = 0; r < 4; r += 2) {
+        const float left = shuffle(other ? x[0][r + 1 - e] : x[0][r + e], from),
+                    right = shuffle(other ? x[1][r + 1 - e] : x[1][r + e], from);
+        add(0, r + e, next ? right : left);
+        if (next) before[r + e] += left;
+        else add(1, r + e, right);
+      }
+    }
+  }
   // Loads inputs of own tokens, in the columns from `column` on; 0 where there are none.
   FWP_DEVICE void load_inputs(Tile& x, bool is_key, const Rows<const void>& from, int column) const {
     Pair given[2][2];
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int token = row + g + 8 * r,
                 end = (is_key ? Base::key_there(token) : Base::query_there(token)) ? c.d_key : 0;
-      const Element* at = static_cast<const Element*>(from.data) + Base::offset(from, token);
+      const Element* at = static_cast<const Element*>(from.data) + Base::offset(from, unsigned(token));
       FWP_UNROLL for (int n = 0; n < 2; ++n) {
         const int d = column + 8 * n + 2 * t;
         if (from.aligned) given[n][r] = d < end ? Base::load(at + d) : Pair{};
@@ -227,7 +265,7 @@ template <class P, int LT, Kind K, int TEAMS = 1> struct Gradients : Stateful<P,
         const int token = row + g + 8 * r;
         if (token >= tokens) continue;
         const float by = is_key && !Base::key_there(token) ? 0.f : factor[r];
-        Element* at = static_cast<Element*>(to.data) + Base::offset(to, token);
+        Element* at = static_cast<Element*>(to.data) + Base::offset(to, unsigned(token));
         FWP_UNROLL for (int n = 0; n < 2; ++n) {
           const int d = column + 8 * n + 2 * t;
           const Float2 y = {by == 0 ? 0.f : by * x[n][2 * r], by == 0 ? 0.f : by * x[n][2 * r + 1]};

@@ -108,7 +108,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   FWP_DEVICE bool query_there(int i) const { return i < here.queries; }
   FWP_DEVICE bool key_there(int i) const { return s.present[i] != 0; }
-  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int i) const {
+  // An unsigned i costs fewer registers where kernels have none to spare.
+  template <class V, class I> FWP_DEVICE int64_t offset(const Rows<V>& rows, I i) const {
     return b * rows.batch + (here.first + i) * rows.time + h * rows.head;
   }
 

@@ -157,7 +157,7 @@ struct Products : Head<P, LT, K, COLUMNS, TEAMS> {
   FWP_DEVICE void load_values(const Rows<const void>& rows, bool keys, int first, Given& x) const {
     FWP_UNROLL for (int r = 0; r < 2; ++r) {
       const int i = row + g + 8 * r, end = (keys ? key_there(i) : query_there(i)) ? c.d_value : 0;
-      const Element* at = static_cast<const Element*>(rows.data) + offset(rows, i);
+      const Element* at = static_cast<const Element*>(rows.data) + offset(rows, unsigned(i));
       FWP_UNROLL for (int q = 0; q < COLUMNS / 32; ++q) {
         const int whole = first + column_of(4 * q, 2 * t);
         if (!states && rows.aligned) {
