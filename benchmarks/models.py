@@ -41,6 +41,8 @@ ATTENTION: dict[str, tuple] = {
     "elu": ("elu", "sum", None, "auto"),
     "favor256": ("favor", "sum", 256, "auto"),
     "dpfp384": ("dpfp", "sum", 384, "auto"),
+    "hedgehog128": ("hedgehog", "sum", 128, "auto"),
+    "t2r128": ("t2r", "sum", 128, "auto"),
     "slots64": ("slots", "sum", 64, "auto"),
     "parity": ("elu", "delta", None, "auto"),
 }

@@ -71,8 +71,8 @@ def train_on(tools, name: str, *arguments):
 
 
 def test_other_attention_flags(tools, favor):
-    found = train_on(tools, "other-flags", "--fwp-cross-d-dot", 64)
-    for words in ("other-flags/checkpoint_last.pt", "other attention flags", "favor d-dot=32", "favor d-dot=64"):
+    found = train_on(tools, "other-flags", "--fwp-cross-normalizer", "both")
+    for words in ("other-flags/checkpoint_last.pt", "other attention flags", "normalizer=attention", "normalizer=both"):
         assert words in found.error
 
 

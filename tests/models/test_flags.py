@@ -199,6 +199,40 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
 
 
+FAVOR = {"fwp_feature_map": "favor", "fwp_d_dot": 16}
+
+
+def test_redrawn_random_features_may_have_another_width_than_the_checkpoint():
+    source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32, "fwp_cross_d_dot": 8})
+    target.load_state_dict(source.state_dict())
+    state = target.state_dict()
+    for name, tensor in source.state_dict().items():
+        if name.endswith("feature_map.projection"):
+            m = 4 if "encoder_attn" in name else 16
+            assert state[name].shape == (m, tensor.shape[1])
+        elif name != BUFFER:
+            assert torch.equal(state[name], tensor), name
+    for model in (source, target):
+        model.eval()
+    assert not torch.equal(loss(source), loss(target))
+    again = build(seed=2, **FAVOR | {"fwp_d_dot": 32, "fwp_cross_d_dot": 8})
+    again.load_state_dict(source.state_dict())
+    assert torch.equal(loss(again.eval()), loss(target))  # drawn from the checkpoint's seed
+    again.load_state_dict(state)
+    assert torch.equal(loss(again), loss(target))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"fwp_directions": "fixed"}, {"fwp_d_dot": 32, "fwp_update_rule": "delta"}, {"fwp_feature_map": "rfa"}],
+    ids=["fixed", "rule", "map"],
+)
+def test_random_features_of_another_width_do_not_hide_other_flags(flags):
+    source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32} | flags)
+    with pytest.raises(ValueError, match="trained with other attention flags"):
+        target.load_state_dict(source.state_dict())
+
+
 def test_a_range_of_beta_is_remembered():
     flags = {"fwp_update_rule": "gated_delta", "fwp_encoder_beta_range": "0-2"}
     model, without = build(**flags), build(fwp_update_rule="gated_delta")
