@@ -101,15 +101,21 @@ def _fake_backward(grad_out, grad_W, grad_z, *arguments):
 def _save(ctx, inputs, output):
     tensors, ctx.options = _split(inputs)
     ctx.save_for_backward(*tensors)
+    ctx.set_materialize_grads(False)  # a state that nothing reads costs the backward nothing
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
     _transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
-    if not options.return_state:
-        grad_W = grad_z = None
-    elif not options.normalize_output:
-        grad_z = None
+
+    def filled(gradient, number):
+        """The gradient of an output, zeros if nothing has read it."""
+        return torch.zeros_like(_fake(*inputs, *options)[number]) if gradient is None else gradient
+
+    grad_out = filled(grad_out, 0)
+    reads_state = options.return_state and not (grad_W is None and grad_z is None)
+    grad_W = filled(grad_W, 1) if reads_state else None
+    grad_z = filled(grad_z, 2) if reads_state and options.normalize_output else None
     found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
     q, k, v, beta, alpha, W, z = found
     gradients = _Inputs(q, k, v, beta, alpha, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)

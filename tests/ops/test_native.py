@@ -62,8 +62,10 @@ def call(rule: str, x: dict[str, Tensor], *, state: bool, **options):
     return getattr(ops, f"{rule}_rule")(*given, initial_state=initial, **options)
 
 
-def results(rule: str, x: dict[str, Tensor], dtype=torch.float64, *, state=False, **options) -> dict[str, Tensor]:
-    """Outputs, and gradients of a fixed random function of all of them."""
+def results(
+    rule: str, x: dict[str, Tensor], dtype=torch.float64, *, state=False, reads=("out", "state.W", "state.z"), **options
+) -> dict[str, Tensor]:
+    """Outputs, and gradients of a fixed random function of those that ``reads`` names."""
     x = {name: y.detach().to(dtype).requires_grad_() for name, y in x.items()}
     out, final = call(rule, x, state=state, **options)
     found = {"out": out}
@@ -73,7 +75,9 @@ def results(rule: str, x: dict[str, Tensor], dtype=torch.float64, *, state=False
             found["state.z"] = final.z
     generator = torch.Generator().manual_seed(7)
     loss = sum(
-        (y * torch.randn(y.shape, generator=generator, dtype=torch.float64).to(dtype)).sum() for y in found.values()
+        (found[name] * torch.randn(found[name].shape, generator=generator, dtype=torch.float64).to(dtype)).sum()
+        for name in reads
+        if name in found
     )
     loss = loss + sum(y.sum() * 0 for y in x.values() if y.numel() == 0)  # without a position nothing needs a gradient
     for name, gradient in zip(x, torch.autograd.grad(loss, list(x.values()), allow_unused=True), strict=True):
@@ -101,6 +105,15 @@ def compare(rule: str, x: dict[str, Tensor], dtype=torch.float64, **options) -> 
     expected = results(rule, x, backend="reference", **options)
     for name, found in on_each(lambda: results(rule, x, dtype, backend="native", **options)).items():
         assert_agree(expected, found, dtype, name)
+
+
+@pytest.mark.parametrize("reads", [("out",), ("state.W",), ("state.z",), ("out", "state.z")], ids="-".join)
+@pytest.mark.parametrize("rule", RULES)
+def test_outputs_that_nothing_reads_have_no_gradient(rule, reads):
+    x = make_inputs(rule, 20, 20, state=True)
+    phi = build(("dpfp", {"nu": 2}), 7)
+    options = dict(feature_map=phi, causal=True, normalize_features=True, normalize_output=True, state=True)
+    compare(rule, x, reads=reads, **options)
 
 
 @pytest.fixture(params=["default", "avx2", "avx512"])
