@@ -45,16 +45,19 @@ ATTENTION: dict[str, tuple] = {
     "t2r128": ("t2r", "sum", 128, "auto"),
     "slots64": ("slots", "sum", 64, "auto"),
     "parity": ("elu", "delta", None, "auto"),
+    "gated-parity": ("elu", "gated_delta", None, "auto"),
 }
+_PARITY = [
+    word
+    for site, attention in PARITY.items()
+    for option, value in attention.items()
+    for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
+]
 # Flags that a row has besides: the decoder of slots, which are for known sources, has a learned map and a window.
 _FURTHER = {
     "slots64": ["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-d-dot", 128, "--fwp-decoder-window", 8],
-    "parity": [
-        word
-        for site, attention in PARITY.items()
-        for option, value in attention.items()
-        for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
-    ],
+    "parity": _PARITY,
+    "gated-parity": ["gated_delta" if word == "delta" else word for word in _PARITY],
 }
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
