@@ -15,7 +15,7 @@ from scripts.common.progress import DecodingDisplay, TrainingDisplay, duration, 
 from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
-from . import commands, settings
+from . import commands, comparison, settings
 
 RUN_STEPS = ("train", "average", "generate", "bleu")
 RECORDS = Path("benchmarks/results/quickstart.jsonl")
@@ -155,6 +155,9 @@ translations  {run}/translations.de (with scores: {commands.generated(run, optio
 logs          {run}/train.log, {run}/generate.log
 """
     )
+    print("\n".join([f"Models trained in {options.out}:", *comparison.side_by_side(options.out, options.smoke), ""]))
+    if options.attention != "baseline" and not (options.out / "baseline").exists():
+        print("scripts/quickstart.sh --baseline trains softmax attention alike, for comparison.\n")
     if not options.smoke:
         print(
             f"Next, translate sentences of your own:\n  {commands.interactive(data, commands.averaged(run), command)}"

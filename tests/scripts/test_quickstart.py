@@ -55,6 +55,20 @@ def test_whole_run_leaves_translations_and_a_record(root, capsys):
         assert text in output
 
 
+def test_models_are_shown_side_by_side(root, capsys):
+    hint = "--baseline trains softmax attention alike"
+    quickstart.main(SCRATCH)
+    output = capsys.readouterr().out
+    assert output.count("31.40") == 2 and hint in output
+    quickstart.main([*SCRATCH, "--smoke"])
+    assert quickstart.main(["--baseline"]) == 0
+    output = capsys.readouterr().out
+    head, *lines = output.split("Models trained in runs/quickstart:\n")[-1].split("\n\n")[0].splitlines()
+    assert head.split()[:3] == ["model", "attention", "BLEU"] and hint not in output.split(head)[-1]
+    assert sorted(line.split()[0] for line in lines) == ["baseline", "parity"]
+    assert all("31.40" in line and "1,234" in line for line in lines)
+
+
 def test_second_run_does_nothing_and_says_so(root, capsys):
     quickstart.main(SCRATCH)
     calls(root)
