@@ -19,12 +19,14 @@ def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
     """Returns a function that combines the newest records of all seeds into one.
 
     Each of the given fields becomes its mean over the seeds. ``spread`` holds the sample standard deviations if there
-    is more than one seed, and ``seeds`` lists the seeds. All other fields are those of the newest record.
+    is more than one seed, ``seeds`` lists the seeds, and ``environments`` those of their records. All other fields are
+    those of the newest record.
     """
 
     def combine(records: list[dict]) -> dict:
         by_seed = {record["seed"]: record for record in records}
-        merged: dict = {**records[-1], "seeds": sorted(by_seed), "spread": {}}
+        environments = [record.get("environment") for _, record in sorted(by_seed.items())]
+        merged: dict = {**records[-1], "seeds": sorted(by_seed), "environments": environments, "spread": {}}
         for name in fields:
             values = [record[name] for record in by_seed.values()]
             if any(value is None for value in values):

@@ -6,8 +6,10 @@ from fwp_fairseq.tables.table import NONE, number
 
 
 def machine(record: dict) -> str:
-    where = record["environment"]
-    return where.get("gpu") or f"{where['cores']} × {where['cpu']}"
+    """The machine of a record, or those of all seeds."""
+    environments = record.get("environments") or [record["environment"]]
+    found = [where.get("gpu") or f"{where['cores']} × {where['cpu']}" for where in environments]
+    return ", ".join(dict.fromkeys(found))
 
 
 def d_dot(record: dict) -> object:

@@ -49,6 +49,15 @@ def rows(*records, name=NAME):
     return [dict(zip(found.headings, map(str, cells), strict=True)) for cells in found.rows]
 
 
+def test_a_row_names_the_machines_of_all_its_seeds():
+    other = {"environment": record()["environment"] | {"cpu": "Another CPU"}}
+    found = rows(record(seed=1), record(seed=2, **other), record(seed=3), record("elu", 64))
+    assert [row["machine"] for row in found if row["BLEU"] != "not run"] == [
+        "2 × Some CPU",
+        "2 × Some CPU, 2 × Another CPU",
+    ]
+
+
 def test_rows_of_the_paper_stand_beside_ours():
     found = rows(*SOFTMAX, record(bleu=33.5), record("favor", 384, bleu=30.0))
     keyed = {(row["attention"], row["update rule"], row["d_dot"]): row for row in found}

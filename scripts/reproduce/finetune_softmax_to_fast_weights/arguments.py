@@ -35,7 +35,7 @@ before and after, on the test set and with long outputs.
 The flags after -- are passed to fwp convert instead of
 {" ".join(CONVERSION)}.
 The softmax model is --checkpoint, or that of scripts/quickstart.sh --baseline, which is trained first if there is none
-(16 minutes on 2 CPU cores). The same command continues after an interruption."""
+(12 to 15 minutes on 2 CPU cores). The same command continues after an interruption."""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
