@@ -1,5 +1,7 @@
 """The tables of scripts/reproduce/finetune_softmax_to_fast_weights."""
 
+import re
+
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 
 from .cells import machine, seeds, signature_notes, signatures, spread_note
@@ -40,6 +42,12 @@ def _attention(record: dict) -> str:
 
 def _lr(record: dict) -> float:
     return record.get("lr", _LR)
+
+
+def _planned(record: dict) -> str | None:
+    """The fine-tuning's updates, which tell conversions apart: records of its earlier stages name them in the command."""
+    found = re.search(r"--updates (\d+)", record["command"])
+    return found and found[1]
 
 
 def _title(record: dict) -> str:
@@ -90,7 +98,7 @@ TABLES = {
             "long, peak MiB": number("long_peak_mib", ",.0f"),
             "seeds": seeds,
         },
-        key=lambda r: (r["conversion"], r.get("transfer", 0), _lr(r), [*_TITLES].index(r["stage"]), r["updates"]),
+        key=lambda r: (r["conversion"], r.get("transfer", 0), _lr(r), _planned(r), [*_TITLES].index(r["stage"])),
         combine=over_seeds(*_MEANS),
         note=_note,
         select=select,
@@ -115,7 +123,7 @@ TABLES = {
             "softmax, trained on": number("continued", ".2f"),
             "seeds": seeds,
         },
-        key=lambda r: (r["conversion"].count(": "), r["conversion"], r.get("transfer", 0), _lr(r)),
+        key=lambda r: (r["conversion"].count(": "), r["conversion"], r.get("transfer", 0), _lr(r), _planned(r)),
         combine=_stages,
         note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows)]),
         select={"table": "finetune"},
