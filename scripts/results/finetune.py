@@ -45,7 +45,7 @@ def _lr(record: dict) -> float:
 
 
 def _planned(record: dict) -> str | None:
-    """The fine-tuning's updates, which tell conversions apart: records of its earlier stages name them in the command."""
+    """The fine-tuning's updates, which records of the stages before it name in their command alone."""
     found = re.search(r"--updates (\d+)", record["command"])
     return found and found[1]
 
