@@ -8,7 +8,7 @@
 // and for the others dW + Q^T dN and dz + Q^T dden, under rules that decay with what decay.cuh leaves. dseen sums over all
 // columns of values: each block adds its own part to its own dz. What does not depend on dW comes from preparation.cuh.
 //
-// Of two teams of warps one stages the queries, the other the keys and finds Z. Where the forward's launches have left T
+// It takes features from memory (noted.cuh); only the general kernels stage them. One of two teams of warps finds Z. Where the forward's launches have left T
 // (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z then.
 #pragma once
 
@@ -208,12 +208,17 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk
   const int head, column;
   char* room;  // of a step
 
-  template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
-    using Step = GradientStep<P, LT, RULE, K, After, Before, teams, INVERTED>;
+  // What the walk needs of piece n.
+  FWP_DEVICE Segment part(int n) const {
     Segment p = piece(c, LT, head, n);
     if (RULE == Rule::sum) p.keys = 0;
-    if (n) Step::fetch(c, piece(c, LT, head, n - 1), c.d_value);
-    Step(c, p, Note<LT>(c, head, n), room, after, before, column, c.note_columns).run();
+    if (K == Kind::state) p.taken = corrects(RULE) ? Sides::both : Sides::queries;
+    return p;
+  }
+  template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
+    using Step = GradientStep<P, LT, RULE, K, After, Before, teams, INVERTED>;
+    if (n) Step::fetch(c, part(n - 1), c.d_value);
+    Step(c, part(n), Note<LT>(c, head, n), room, after, before, column, c.note_columns).run();
     sync_block();  // before shared memory is overwritten and the gradient read
   }
   // Where the gradient before piece n is stored, if it is; its z.

@@ -1,5 +1,5 @@
-// What the walk over gradients of states needs of each piece, made for all pieces at the same time: dN, dden, read rates and
-// scales, and for the delta rule P^T dN and V - E. Equations: backward.cuh.
+// What the walk over gradients of states needs of each piece, made for all pieces at the same time: features (noted.cuh), dN,
+// dden, read rates and scales, and for the delta rule P^T dN and V - E. Equations: backward.cuh.
 #pragma once
 
 #include "backward.cuh"
@@ -15,6 +15,8 @@ template <class P, int LT, Rule RULE, Kind K> struct Preparation : Backward<P, L
   using typename Base::Strip, typename Base::KeyStrip, typename Base::Values;
 
   FWP_DEVICE void run(const Note<LT>& to, int columns) {
+    if (K == Kind::state && c.features_q && here.queries) Base::note_features(false);
+    if (K == Kind::state && DELTA && c.features_k && !c.inverses && here.keys) Base::note_features(true);
     const bool normalized = c.normalize_output;  // else dN is the gradient of out, and E is not needed
     if (DECAYS) Base::find_decay(thread_index());
     {
