@@ -322,9 +322,11 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
   // Shares and stores E = T (V - K W0). Each team takes half of the features in K W0.
   FWP_DEVICE void correct() {
     typename Base::Operands T;
+    typename Base::Given given;
     Read read{};
     Values x;
     Base::template load_inverse<false>(T, 0, last_k);
+    if (team) Base::load_values(c.v, true, column, given);
     load_scales(thread_index());
     if (DECAYS) Base::find_decay(thread_index());
     if (state() && last_k) {
@@ -336,8 +338,12 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
         Base::add_rows(read.W, read.z, own[0], rows, false);
       }, team, TEAMS);
     }
-    if (team) Base::load_values(c.v, true, column, x);
-    else Base::clear(x);
+    Base::clear(x);
+    if (team)
+      Base::for_values(given, [&](int n, int r, Float2 y) {
+        x[n][2 * r] = y.x;
+        x[n][2 * r + 1] = y.y;
+      });
     meet();
     if (team) note_written();
     begin_values(x, read, {1, 1});

@@ -204,6 +204,7 @@ struct GradientStep : Triangle<Inverse<Decay<Stateful<P, LT, K, slice_columns, T
 
 template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk {
   static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
+  static constexpr Sides taken = K != Kind::state ? Sides::none : corrects(RULE) ? Sides::both : Sides::queries;
   const Pieces& c;
   const int head, column;
   char* room;  // of a step
@@ -212,7 +213,7 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk
   FWP_DEVICE Segment part(int n) const {
     Segment p = piece(c, LT, head, n);
     if (RULE == Rule::sum) p.keys = 0;
-    if (K == Kind::state) p.taken = corrects(RULE) ? Sides::both : Sides::queries;
+    p.taken = taken;
     return p;
   }
   template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
