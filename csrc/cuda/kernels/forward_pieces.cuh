@@ -22,16 +22,20 @@ template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(4 * LT, 1) write_kernel
   const int count = key_segments(c, LT), last = count - 1, end = Own::DELTA || leaves(c, LT, last) ? count : last;
   const Resident state(c, shared_memory(used + state_bytes(c)) + used);
   state.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), 4 * LT);
-  const auto keys = [&](int n) {
+  const auto begun = [&](int n) {
     Segment p = segment(c, LT, head, n);
+    if (!leaves(c, LT, n)) p.after = {};
     p.taken = Sides::keys;
+    Own::begin(c, p);
     return p;
   };
+  Segment p = begun(0);
   FWP_ROLLED for (int n = 0; n < end; ++n) {
-    Segment p = keys(n);
-    if (!leaves(c, LT, n)) p.after = {};
-    if (n + 1 < end) Own::fetch(c, keys(n + 1), column);
     Own own(c, p, column, state.only_if(n || c.initial_W), state.only_if(n < last || p.after.W));
+    if (n + 1 < end) {
+      p = begun(n + 1);
+      Own::fetch(c, p, column);
+    }
     own.run_in_teams();
     sync_block();  // before shared memory is overwritten and the state read
   }

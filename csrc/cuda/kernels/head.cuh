@@ -10,7 +10,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
 struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
   using Base = Noted<P, LT, K, COLUMNS, TEAMS>;
   using Base::ask, Base::backward, Base::base_rows, Base::c, Base::find_last_key, Base::here, Base::several,
-      Base::slabs, Base::source_tiles, Base::sources, Base::stage, Base::start_features, Base::target_tiles, Base::team;
+      Base::slabs, Base::source_tiles, Base::sources, Base::stage, Base::target_tiles, Base::team;
   using typename Base::Again, typename Base::Inputs;
 
 
@@ -18,8 +18,8 @@ struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
 
   FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward) : Base(call, segment, backward, Again{}) {
     Inputs q, k;
-    const bool stages = !several && here.taken == Sides::none;
-    start_features();
+    const bool taken = here.taken != Sides::none, stages = !several && !taken;
+    if (taken) copies_arrived();
     if (stages) {
       ask(q, TEAMS > 1 && team, 0);
       if (TEAMS == 1) ask(k, true, 0);
@@ -28,8 +28,7 @@ struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
     target_tiles = (here.queries + 15) / 16;
     source_tiles = (sources + 15) / 16;
     if (stages) stage(q, k, 0, true);
-    if (here.taken != Sides::none) copies_arrived();
-    sync_block();
+    if (!taken) sync_block();
   }
   FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward, Again) : Base(call, segment, backward, Again{}) {}
 
@@ -77,7 +76,7 @@ struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- the next segment ----
 
-  // Prefetches the features of `next` or its inputs, and its columns of values from `column` on.
+  // Prefetches the inputs of `next`, or the features that it takes of both sides, and its columns of values from `column` on.
   FWP_DEVICE static void fetch(const Call& c, const Segment& next, int column) {
     const int size = sizeof(typename P::Element), i = thread_index() % LT, line = 128;
     const auto ask = [&](const auto& rows, int first, int width) {
@@ -88,7 +87,7 @@ struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
     };
     const bool staged = next.taken == Sides::none;
     FWP_UNROLL for (bool keys : {false, true})
-      if (takes(next, keys)) Base::fetch_features(c, next, keys);
+      if (next.taken == Sides::both && takes(next, keys)) Base::fetch_features(c, next, keys);
     if (thread_index() < LT) {
       if (staged && i < next.queries) ask(c.q, 0, c.d_key);
     } else if (thread_index() < 2 * LT && i < next.keys) {

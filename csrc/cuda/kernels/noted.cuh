@@ -11,7 +11,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
 struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
   using Base = Staging<P, LT, K, COLUMNS, TEAMS>;
   using Base::Base;
-  using Base::c, Base::here, Base::ld, Base::s, Base::vector;
+  using Base::c, Base::here, Base::ld, Base::load_key, Base::places, Base::s, Base::vector;
   using typename Base::Element;
 
   // The number of a segment, of keys or of queries, among those of all heads.
@@ -22,12 +22,15 @@ struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
     return reinterpret_cast<Vector*>(keys ? c.features_k : c.features_q) + number(c, p, keys) * c.feature_vectors;
   }
   FWP_DEVICE void note_features(bool keys) const {
-    for_vectors(keys, [](Vector* own, Vector* noted) { *noted = *own; });
+    for_vectors(s, c, here, keys, [](Vector* own, Vector* noted) { *noted = *own; });
   }
-  // Takes all that the segment is to take. They are there after copies_arrived and a barrier.
-  FWP_DEVICE void start_features() const {
+  // Starts to load what a segment takes of its tokens: features, which are there after copies_arrived and a barrier, and the
+  // thread's key.
+  static FWP_DEVICE void begin(const Call& c, Segment& p) {
+    p.key = load_key(c, p);
     FWP_UNROLL for (bool keys : {false, true})
-      if (takes(here, keys)) for_vectors(keys, [](Vector* own, Vector* noted) { start_copy(own, noted); });
+      if (takes(p, keys))
+        for_vectors(places(c, p, false), c, p, keys, [](Vector* own, Vector* noted) { start_copy(own, noted); });
   }
   static FWP_DEVICE void fetch_features(const Call& c, const Segment& next, bool keys) {
     constexpr int a_line = 128 / sizeof(Vector);
@@ -37,10 +40,11 @@ struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
 
  private:
   // Calls f(place in shared memory, place in memory) for every 16 bytes.
-  template <class F> FWP_DEVICE void for_vectors(bool keys, F f) const {
+  template <class F>
+  static FWP_DEVICE void for_vectors(const Shared<P, LT, K, COLUMNS, TEAMS>& s, const Call& c, const Segment& p, bool keys, F f) {
     constexpr int a_row = LT / vector;
     Element* own = (keys ? s.keys : s.queries) - c.nu * ld;
-    Vector* noted = noted_features(c, here, keys);
+    Vector* noted = noted_features(c, p, keys);
     FWP_ROLLED for (int i = thread_index(); i < c.feature_vectors; i += 2 * LT * TEAMS)
       f(reinterpret_cast<Vector*>(own + i / a_row * ld + i % a_row * vector), noted + i);
   }
