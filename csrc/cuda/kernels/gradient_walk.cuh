@@ -8,8 +8,9 @@
 // and for the others dW + Q^T dN and dz + Q^T dden, under rules that decay with what decay.cuh leaves. dseen sums over all
 // columns of values: each block adds its own part to its own dz. What does not depend on dW comes from preparation.cuh.
 //
-// It takes features from memory (noted.cuh); only the general kernels stage them. One of two teams of warps finds Z. Where the forward's launches have left T
-// (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z then.
+// It takes features from memory (noted.cuh); only the general kernels stage them. One of two teams of warps finds Z. Where the
+// forward's launches have left T (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z
+// then.
 #pragma once
 
 #include "block.cuh"
@@ -209,7 +210,7 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk
   const int head, column;
   char* room;  // of a step
 
-  Segment next;  // where one side's features are taken, it is on its way
+  Segment next;  // if it takes one side's features, they are on their way
 
   // What the walk needs of piece n.
   FWP_DEVICE Segment part(int n) const {
@@ -282,7 +283,8 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> FWP_DEVICE void wal
   constexpr int step = step_bytes<LT>;
   const int used = walk_room<P, LT, K>(c) + decay_bytes<LT>(RULE, false);
   char* room = shared_memory(used + step + state_bytes(c)) + used;
-  GradientWalk<P, LT, RULE, K, INVERTED> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns, room, {}};
+  const int head = block_index() / slices(c), column = block_index() % slices(c) * slice_columns;
+  GradientWalk<P, LT, RULE, K, INVERTED> walk{c, head, column, room, {}};
   if (K == Kind::state || c.resident) walk.resident(room + step);
   else walk.in_memory(reinterpret_cast<float*>(room + step));
 }

@@ -1,6 +1,6 @@
-// Features in memory. A walk from segment to segment has no time to make any: launches for all segments at the same time leave
-// them, the keys' in keys_kernel (forward_pieces.cuh), else both sides' in preparation.cuh. Of a segment they are the base
-// rows as they stand in shared memory, without the padding behind each.
+// Features in memory. A walk from segment to segment has no time to make any, so it takes what launches for all segments at
+// the same time have left: keys_kernel (forward_pieces.cuh) the keys', preparation_kernel those that the walk back takes
+// besides. Of a segment they are the base rows as they stand in shared memory, without the padding behind each.
 #pragma once
 
 #include "staging.cuh"
@@ -16,7 +16,7 @@ struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
 
   // The number of a segment, of keys or of queries, among those of all heads.
   static FWP_DEVICE int64_t number(const Call& c, const Segment& p, bool keys) {
-    return int64_t(p.head) * segments_of(keys ? c.sources : c.targets, LT) + p.first / LT;
+    return int64_t(p.head) * (keys ? key_segments(c, LT) : segments_of(c.targets, LT)) + p.first / LT;
   }
   static FWP_DEVICE Vector* noted_features(const Call& c, const Segment& p, bool keys) {
     return reinterpret_cast<Vector*>(keys ? c.features_k : c.features_q) + number(c, p, keys) * c.feature_vectors;
@@ -41,7 +41,8 @@ struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
  private:
   // Calls f(place in shared memory, place in memory) for every 16 bytes.
   template <class F>
-  static FWP_DEVICE void for_vectors(const Shared<P, LT, K, COLUMNS, TEAMS>& s, const Call& c, const Segment& p, bool keys, F f) {
+  static FWP_DEVICE void for_vectors(const Shared<P, LT, K, COLUMNS, TEAMS>& s, const Call& c, const Segment& p, bool keys,
+                                     F f) {
     constexpr int a_row = LT / vector;
     Element* own = (keys ? s.keys : s.queries) - c.nu * ld;
     Vector* noted = noted_features(c, p, keys);
