@@ -11,7 +11,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
 struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
   using Base = Staging<P, LT, K, COLUMNS, TEAMS>;
   using Base::Base;
-  using Base::c, Base::here, Base::ld, Base::load_key, Base::places, Base::s, Base::vector;
+  using Base::c, Base::here, Base::ld, Base::load_key, Base::s, Base::vector;
   using typename Base::Element;
 
   // The number of a segment, of keys or of queries, among those of all heads.
@@ -27,10 +27,11 @@ struct Noted : Staging<P, LT, K, COLUMNS, TEAMS> {
   // Starts to load what a segment takes of its tokens: features, which are there after copies_arrived and a barrier, and the
   // thread's key.
   static FWP_DEVICE void begin(const Call& c, Segment& p) {
+    Shared<P, LT, K, COLUMNS, TEAMS> s;
+    Base::lay(s, c, p, false);
     p.key = load_key(c, p);
     FWP_UNROLL for (bool keys : {false, true})
-      if (takes(p, keys))
-        for_vectors(places(c, p, false), c, p, keys, [](Vector* own, Vector* noted) { start_copy(own, noted); });
+      if (takes(p, keys)) for_vectors(s, c, p, keys, [](Vector* own, Vector* noted) { start_copy(own, noted); });
   }
   static FWP_DEVICE void fetch_features(const Call& c, const Segment& next, bool keys) {
     constexpr int a_line = 128 / sizeof(Vector);

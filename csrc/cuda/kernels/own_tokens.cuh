@@ -47,7 +47,7 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         b_down(corner<B_down>()),
         a_across(corner<A_across>()),
         b_across(corner<B_across>()) {
-    s = places(c, segment, backward);
+    lay(s, c, segment, backward);
     stride = value_stride<COLUMNS>(c, backward);
     base_rows = c.base_rows;
     modulus = c.nu ? 2 * c.d_key : 1 << 30;
@@ -56,15 +56,13 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
 
   // Where everything is in shared memory. A segment that takes one side's features leaves the room of the other's to the next
   // segment, whose features come meanwhile.
-  static FWP_DEVICE auto places(const Call& c, const Segment& p, bool backward) {
-    Shared<P, LT, K, COLUMNS, TEAMS> s;
+  static FWP_DEVICE void lay(Shared<P, LT, K, COLUMNS, TEAMS>& s, const Call& c, const Segment& p, bool backward) {
     s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
     if ((p.taken == Sides::queries || p.taken == Sides::keys) && p.first / LT % 2) {
       Element* const other = s.queries;
       s.queries = s.keys;
       s.keys = other;
     }
-    return s;
   }
   // The corner stays in a register, except in the largest blocks, which have none to spare.
   template <class O> FWP_DEVICE int corner() const {
@@ -129,8 +127,8 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     const int i = thread_index(), b = p.head / c.heads, h = p.head % c.heads;
     const auto& mask = c.key_padding_mask;
     const bool there = i < p.keys && !(mask.data && mask.data[b * mask.batch + (p.first + i) * mask.time]);
-    const float* beta = c.beta.data + (b * c.beta.batch + (p.first + i) * c.beta.time + h * c.beta.head);
-    return {there, !there ? 0.f : c.beta.data ? *beta : 1.f};
+    const auto beta = [&] { return c.beta.data[b * c.beta.batch + (p.first + i) * c.beta.time + h * c.beta.head]; };
+    return {there, !there ? 0.f : c.beta.data ? beta() : 1.f};
   }
   // Sets sources, s.present and s.beta. Its barrier is also that of features that were taken.
   FWP_DEVICE void find_last_key() {
