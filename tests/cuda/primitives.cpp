@@ -120,6 +120,18 @@ FWP_KERNEL(128, 1) own_team_kernel(FWP_CONSTANT Call c) {
   sync_teams(128);
   if (!team) c.out[64 + i] = shared[64 + i];
 }
+// Each thread copies four numbers, and reads its neighbour's before or after they have arrived.
+template <bool early> FWP_KERNEL(32, 1) copy_kernel(FWP_CONSTANT Call c) {
+  float* shared = reinterpret_cast<float*>(shared_memory(32 * 16));
+  const int i = thread_index();
+  start_copy(shared + 4 * i, static_cast<const float*>(c.in) + 4 * i);
+  if (!early) copies_arrived();
+  sync_warp();
+  for (int e = 0; e < 4; ++e) c.out[4 * i + e] = shared[4 * (31 - i) + e];
+  if (early) copies_arrived();
+}
+FWP_KERNEL(32, 1) lost_copy_kernel(FWP_CONSTANT Call c) { start_copy(shared_memory(512) + 16 * thread_index(), c.in); }
+FWP_KERNEL(32, 1) crooked_copy_kernel(FWP_CONSTANT Call c) { start_copy(shared_memory(512) + 8, c.in); }
 FWP_KERNEL(32, 1) overrun_kernel(FWP_CONSTANT Call) { shared_memory(64)[64 + thread_index()] = 1; }
 FWP_KERNEL(32, 1) greedy_kernel(FWP_CONSTANT Call) { shared_memory(128)[thread_index()] = 1; }
 FWP_KERNEL(32, 1) crooked_kernel(FWP_CONSTANT Call) {
@@ -138,6 +150,8 @@ const Entry entries[] = {
     {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
     {teams_kernel<false>, 64, 256},    {teams_kernel<true>, 64, 256},
     {again_kernel, 64, 256},           {own_team_kernel, 128, 512},
+    {copy_kernel<false>, 32, 512},     {copy_kernel<true>, 32, 512},
+    {lost_copy_kernel, 32, 512},       {crooked_copy_kernel, 32, 512},
 };
 
 }  // namespace

@@ -140,18 +140,17 @@ def test_keys_that_are_not_there_change_nothing(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_only_the_walk_grows_with_the_length(rule):
     most: dict[str, list[int]] = {}
-    solved = ["solve_kernel"] if rule.endswith("delta") else []
     for length in (256, 512):
         x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_value=64)
         options = options_of(phi, False, rule=rule, return_state=False)
         [one] = launches_of(x, **options)
         pieces = launches_of(x, **options, multiprocessors=MULTIPROCESSORS)
-        assert [launch.kernel for launch in pieces] == [*solved, "write_kernel", "read_kernel"]
-        blocks = {"solve_kernel": length // 64, "write_kernel": 2, "read_kernel": 2 * length // 64}
+        assert [launch.kernel for launch in pieces] == ["keys_kernel", "write_kernel", "read_kernel"]
+        blocks = {"keys_kernel": length // 64, "write_kernel": 2, "read_kernel": 2 * length // 64}
         assert all(launch.blocks == blocks[launch.kernel] for launch in pieces)
         for launch in (*pieces, one):
             most.setdefault(launch.kernel, []).append(launch.most_products)
-    for kernel in (*solved, "read_kernel"):
+    for kernel in ("keys_kernel", "read_kernel"):
         assert most[kernel][0] == most[kernel][1] > 0
     assert most["forward_kernel"][1] > most["write_kernel"][1] + most["read_kernel"][1]
 

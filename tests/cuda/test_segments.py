@@ -110,6 +110,19 @@ def test_groups_are_as_large_as_their_room_permits():
         assert size <= 1.25 * 2**30 or expected == math.isqrt(length // 64)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_groups_have_no_room_for_what_is_known_of_all_keys(rule):
+    """Then the first walk is that of a forward in one launch. The walk back takes the features of its own group."""
+    x, phi = make(rule, 320, 320, dtype=torch.float16, H=1)
+    options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=False)
+    grad_out = torch.randn_like(x["v"])
+    for group, first in ((None, ["keys_kernel", "write_kernel"]), (3, ["forward_kernel"])):
+        with shim.counted(kernels.kernels()) as launches:
+            kernels.backward(grad_out, **x, **options, group=group)
+        assert [one.kernel for one in launches][: len(first)] == first
+        assert [one.kernel for one in launches].count("keys_kernel") == first.count("keys_kernel")
+
+
 @pytest.mark.parametrize("rule, output", [("sum", True), ("delta", True), ("delta", False), ("gated", False)])
 def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
     """What blocks have to do does not grow with the length, but for the walks, which have a block for 32 columns."""
@@ -120,7 +133,7 @@ def test_pieces_of_a_backward_are_blocks_of_their_own(rule, output):
             options = dict(rule=rule, feature_map=phi, causal=True, normalize_features=True, normalize_output=output)
             kernels.backward(torch.randn(1, length, 1, 64).bfloat16(), **x, **options)
         pieces, inverted = length // 64, rule == "delta" and not output
-        first = {True: [("solve_kernel", pieces), ("write_kernel", 2)], False: [("write_kernel", 2)]}[inverted]
+        first = [("keys_kernel", pieces), ("write_kernel", 2)]
         assert [(one.kernel, one.blocks) for one in launches] == [
             *([("forward_kernel", 2)] if rule == "delta" and output else first),
             ("preparation_kernel", pieces),

@@ -12,7 +12,7 @@ from tests.cuda import shim
 NAMES = (
     "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
     "divergent", "early_end", "overrun", "greedy", "crooked", "teams", "stray",
-    "again", "own_team",
+    "again", "own_team", "copy", "early_copy", "lost_copy", "crooked_copy",
 )  # fmt: skip
 
 
@@ -105,6 +105,15 @@ def test_rounding():
     np.testing.assert_array_equal(single[finite], tf32(x[finite]))
 
 
+def test_copies():
+    """What is copied is not there before it has arrived."""
+    x = np.arange(128, dtype=np.float32)
+    for schedule in (0, 1):
+        found = run("copy", x, 128, schedule, blocks=1).reshape(32, 4)
+        np.testing.assert_array_equal(found, x.reshape(32, 4)[::-1])
+        assert np.isnan(run("early_copy", x, 128, schedule, blocks=1)).any()
+
+
 def test_barriers():
     """Without its barrier the kernel reads what was not written yet: NaN in either order of threads."""
     expected = 63 - np.arange(64)
@@ -125,6 +134,8 @@ def test_barriers():
         ("overrun", "wrote 64 bytes from the start of its 64 bytes"),
         ("greedy", "more shared memory than its launch asked for"),
         ("crooked", "not 16-byte aligned"),
+        ("lost_copy", "ends before its copies have arrived"),
+        ("crooked_copy", "a copy is not 16-byte aligned"),
     ],
 )
 def test_broken_kernels_are_found(name, message):
@@ -141,6 +152,7 @@ def test_broken_kernels_are_found(name, message):
         ("again", 1, "32 reads byte 124 of shared memory, which was written by thread 31"),
         ("own_team", 0, "96 writes byte 384 of shared memory, which was read by thread 95"),
         ("own_team", 1, "96 reads byte 380 of shared memory, which was written by thread 95"),
+        ("copy", 0, "16 writes byte 256 of shared memory, which was read by thread 15"),
         ("multiply_halves", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
     ],
 )

@@ -8,6 +8,7 @@
 namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
+constexpr int bytes_of_element(Type type) { return type == Type::float32 ? 4 : 2; }
 
 // The rules of common/maps.h that have kernels here, as RULES of fwp_fairseq/ops/native_cuda.py.
 #define FWP_CUDA_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
@@ -65,9 +66,12 @@ struct Call {
   float *W, *z;
   int checkpoints;  // segments of keys in a group, see segment.cuh
 
-  // A forward in pieces (launch_forward.h): the states after all segments of keys but the last, one after the other, and of each
-  // head and segment what the delta rule's launches leave for each other (forward.cuh).
-  float *between_W, *between_z, *inverses, *missing;
+  // A forward in pieces (launch_forward.h): the states after all segments of keys but the last, one after the other.
+  float *between_W, *between_z;
+  // What launches leave for each other of each head and segment: features (noted.cuh), so many vectors of 16 bytes, the keys'
+  // scales; the delta rule's T and E (inverse.cuh, forward.cuh).
+  int feature_vectors;
+  float *features_q, *features_k, *scales, *inverses, *missing;
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;

@@ -113,6 +113,14 @@ FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other 
 // Asks for the line of memory at `address`, which need not be used.
 FWP_DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
+// Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread finds what it has asked for
+// after copies_arrived, others after a barrier that follows.
+FWP_DEVICE void start_copy(void* to, const void* from) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+FWP_DEVICE void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // c += A B, fp16 operands
 FWP_DEVICE void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"

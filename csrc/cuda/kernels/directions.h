@@ -14,7 +14,6 @@ template <class V> void advance(Rows<V>& rows, int64_t elements, int size) {
   using Byte = std::conditional_t<std::is_const_v<V>, const char, char>;
   if (rows.data) rows.data = reinterpret_cast<V*>(reinterpret_cast<Byte*>(rows.data) + elements * size);
 }
-inline int bytes_of_element(Type type) { return type == Type::float32 ? 4 : 2; }
 
 // Calls f(rows, bytes of an element) for everything that a call has of its queries, or of its keys.
 template <class F> void for_rows_of_queries(Call& call, F f) {

@@ -24,11 +24,11 @@
 
 namespace fwp::gpu {
 
-// What a launch does of it: all, or of a forward in pieces T of a segment, the walk that writes states (and E, where there is a
-// T), or the outputs of a segment.
-enum class Part { all, solving, writing, reading };
+// What a launch does of it: all, or of a forward in pieces what is known of a segment's keys before any state is, the walk that
+// writes states (and E, where there is a T), or the outputs of a segment.
+enum class Part { all, keys, writing, reading };
 template <int LT, Kind K, Part PART>
-constexpr int forward_columns = PART == Part::solving ? LT : has_states<K> ? slice_columns : value_block;
+constexpr int forward_columns = PART == Part::keys ? LT : has_states<K> ? slice_columns : value_block;
 
 template <class P, int LT, Rule RULE, Kind K, class Before = Columns<const float>, class After = Columns<float>,
           int TEAMS = 1, Part PART = Part::all>
@@ -39,7 +39,7 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
       Base::lane, Base::states, Base::team, Base::value_tiles;
   using typename Base::Pair, typename Base::Strip, typename Base::Values;
   static constexpr bool DELTA = corrects(RULE), DECAYS = decays(RULE), GATED = RULE == Rule::gated;
-  static constexpr bool SOLVES = DELTA && (PART == Part::all || PART == Part::solving);  // by substitution
+  static constexpr bool SOLVES = DELTA && (PART == Part::all || PART == Part::keys);  // by substitution
   static_assert(serves(RULE));
   using KeyStrip = typename Base::template KeyStrip<DELTA>;
 
@@ -154,14 +154,11 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
     Values x;
     float sum[4] = {}, rate[2];
     if (DECAYS) Base::find_decay(thread_index() - 2 * LT);
-    if constexpr (DELTA && !SOLVES) {
-      load_scales(thread_index() - 2 * LT);
-      load_missing(x);
-    } else {
-      products(B, sum, read, s.keys, last_k, last_k);
-      Base::load_values(c.v, true, column, x);
-      Base::finish_scale(true, sum);
-    }
+    if constexpr (PART == Part::all) products(B, sum, read, s.keys, last_k, last_k);
+    if constexpr (DELTA && !SOLVES) load_missing(x);
+    else Base::load_values(c.v, true, column, x);
+    if constexpr (PART == Part::all) Base::finish_scale(true, sum);
+    else load_scales(thread_index() - 2 * LT);
     meet();
     if (PART != Part::reading) note_written();
     if constexpr (SOLVES) {
@@ -290,22 +287,29 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
 
   // Where own rows of E are in memory, in the columns of the block.
   FWP_DEVICE float* noted_missing() const {
-    return c.missing + (Base::noted() * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
+    return c.missing + (Base::number(c, here, true) * LT + row + g) * (slices(c) * slice_columns) + column + 2 * t;
   }
+  FWP_DEVICE float* noted_scales() const { return c.scales + Base::number(c, here, true) * LT; }
   FWP_DEVICE void load_scales(int token) const {
-    if (token >= 0 && token < LT) s.scale_k[token] = Base::noted_scales()[token];
+    if (token >= 0 && token < LT) s.scale_k[token] = noted_scales()[token];
   }
-  // Solves for T and stores it.
-  FWP_DEVICE void solve() {
-    KeyStrip B;
-    Values x;
-    float sum[4] = {}, rate[2];
+  // Stores what is known of the keys before any state is: features, scales, and for rules that correct T.
+  FWP_DEVICE void note_keys() {
+    Strip B;
+    float sum[4] = {};
+    Base::note_features(true);
+    if (DELTA && DECAYS) Base::find_decay(thread_index());
     Base::clear(B);
-    if (DECAYS) Base::find_decay(thread_index());
     Base::template gram<2, true>(B, sum, s.keys, s.keys, 0, last_k, [](int, int, int) {}, [](auto&) {});
     Base::finish_scale(true, sum);
     sync_block();
-    if (thread_index() < LT) Base::noted_scales()[thread_index()] = s.scale_k[thread_index()];
+    if (thread_index() < LT) noted_scales()[thread_index()] = s.scale_k[thread_index()];
+    if constexpr (DELTA) note_inverse(B);
+  }
+  // B comes in as the products of stored keys.
+  FWP_DEVICE void note_inverse(Strip& B) const {
+    Values x;
+    float rate[2];
     weigh_keys(B, {}, rate);
     FWP_UNROLL for (int n = 0; n < value_tiles; ++n)
       FWP_UNROLL for (int i = 0; i < 4; ++i) x[n][i] = Base::row_of(i) == 8 * n + 2 * t + (i & 1) ? 1.f : 0.f;
@@ -318,9 +322,11 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
   // Shares and stores E = T (V - K W0). Each team takes half of the features in K W0.
   FWP_DEVICE void correct() {
     typename Base::Operands T;
+    typename Base::Given given;
     Read read{};
     Values x;
     Base::template load_inverse<false>(T, 0, last_k);
+    if (team) Base::load_values(c.v, true, column, given);
     load_scales(thread_index());
     if (DECAYS) Base::find_decay(thread_index());
     if (state() && last_k) {
@@ -332,8 +338,12 @@ struct Forward : Inverse<Decay<Stateful<P, LT, K, forward_columns<LT, K, PART>, 
         Base::add_rows(read.W, read.z, own[0], rows, false);
       }, team, TEAMS);
     }
-    if (team) Base::load_values(c.v, true, column, x);
-    else Base::clear(x);
+    Base::clear(x);
+    if (team)
+      Base::for_values(given, [&](int n, int r, Float2 y) {
+        x[n][2 * r] = y.x;
+        x[n][2 * r + 1] = y.y;
+      });
     meet();
     if (team) note_written();
     begin_values(x, read, {1, 1});

@@ -1,17 +1,17 @@
-// The launches of a forward in pieces (launch_forward.h): T of all segments at the same time, for rules that correct; the walk
-// over the keys, which leaves the state after each segment, and E; the outputs of all segments at the same time. Equations:
-// forward.cuh.
+// The launches of a forward in pieces (launch_forward.h): the keys' features and scales and for rules that correct T, of all
+// segments at the same time; the walk over the keys, which leaves the state after each segment, and E; the outputs of all
+// segments at the same time. Equations: forward.cuh.
 #pragma once
 
 #include "forward.cuh"
 
 namespace fwp::gpu {
 
-template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) solve_kernel(FWP_CONSTANT Call c) {
+template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(2 * LT, 1) keys_kernel(FWP_CONSTANT Call c) {
   const int count = key_segments(c, LT), head = block_index() / count, n = block_index() % count;
   Segment p = segment(c, LT, head, n);
   p.queries = 0;
-  Forward<P, LT, RULE, K, Columns<const float>, Columns<float>, 1, Part::solving>(c, p, 0, {}, {}).solve();
+  Forward<P, LT, RULE, K, Columns<const float>, Columns<float>, 1, Part::keys>(c, p, 0, {}, {}).note_keys();
 }
 
 // A call of keys alone. The last state may not be wanted.
@@ -22,11 +22,20 @@ template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(4 * LT, 1) write_kernel
   const int count = key_segments(c, LT), last = count - 1, end = Own::DELTA || leaves(c, LT, last) ? count : last;
   const Resident state(c, shared_memory(used + state_bytes(c)) + used);
   state.load(c, slice_of<const float>(c, {c.initial_W, c.initial_z}, head, column), 4 * LT);
-  FWP_ROLLED for (int n = 0; n < end; ++n) {
+  const auto begun = [&](int n) {
     Segment p = segment(c, LT, head, n);
     if (!leaves(c, LT, n)) p.after = {};
-    if (n + 1 < end) Own::fetch(c, segment(c, LT, head, n + 1), column);
+    p.taken = Sides::keys;
+    Own::begin(c, p);
+    return p;
+  };
+  Segment p = begun(0);
+  FWP_ROLLED for (int n = 0; n < end; ++n) {
     Own own(c, p, column, state.only_if(n || c.initial_W), state.only_if(n < last || p.after.W));
+    if (n + 1 < end) {
+      p = begun(n + 1);
+      Own::fetch(c, p, column);
+    }
     own.run_in_teams();
     sync_block();  // before shared memory is overwritten and the state read
   }
@@ -45,12 +54,12 @@ template <class P, int LT, Rule RULE, Kind K> FWP_KERNEL(4 * LT, (P::scaled ? 2 
 }
 
 // Bytes of shared memory: walk and outputs need those of a forward.
-template <class P, int LT, Kind K> int solve_bytes_of(const Call& c) {
+template <class P, int LT, Kind K> int keys_bytes_of(const Call& c) {
   return Shared<P, LT, K, LT>().lay(nullptr, c, false) + decay_bytes<LT>(c.rule, false);
 }
-template <class P, Rule RULE, Kind K> const char* launch_solve(const Call& c, void* stream) {
+template <class P, Rule RULE, Kind K> const char* launch_keys(const Call& c, void* stream) {
   constexpr int LT = short_segment;
-  return launch(solve_kernel<P, LT, RULE, K>, c.batch * c.heads * key_segments(c, LT), 2 * LT, solve_bytes_of<P, LT, K>(c),
+  return launch(keys_kernel<P, LT, RULE, K>, c.batch * c.heads * key_segments(c, LT), 2 * LT, keys_bytes_of<P, LT, K>(c),
                 static_cast<Stream>(stream), c);
 }
 template <class P, Rule RULE, Kind K> const char* launch_write(const Call& c, void* stream) {
@@ -66,8 +75,9 @@ template <class P, Rule RULE, Kind K> const char* launch_read(const Call& c, voi
 
 }  // namespace fwp::gpu
 
-// Used by the sources in instances/. Only the delta rules solve.
+// Used by the sources in instances/.
 #define FWP_INSTANCE_OF_PIECE(WHAT, P, RULE, KIND)                                                         \
   template const char* fwp::gpu::launch_##WHAT<fwp::gpu::P, fwp::Rule::RULE, fwp::gpu::Kind::KIND>( \
       const fwp::gpu::Call&, void*);
-#define FWP_INSTANCE_OF_PIECES(P, RULE, KIND) FWP_INSTANCE_OF_PIECE(write, P, RULE, KIND) FWP_INSTANCE_OF_PIECE(read, P, RULE, KIND)
+#define FWP_INSTANCE_OF_PIECES(P, RULE, KIND) \
+  FWP_INSTANCE_OF_PIECE(keys, P, RULE, KIND) FWP_INSTANCE_OF_PIECE(write, P, RULE, KIND) FWP_INSTANCE_OF_PIECE(read, P, RULE, KIND)

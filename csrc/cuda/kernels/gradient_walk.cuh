@@ -8,8 +8,9 @@
 // and for the others dW + Q^T dN and dz + Q^T dden, under rules that decay with what decay.cuh leaves. dseen sums over all
 // columns of values: each block adds its own part to its own dz. What does not depend on dW comes from preparation.cuh.
 //
-// Of two teams of warps one stages the queries, the other the keys and finds Z. Where the forward's launches have left T
-// (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z then.
+// It takes features from memory (noted.cuh); only the general kernels stage them. One of two teams of warps finds Z. Where the
+// forward's launches have left T (inverse.cuh), both find beta Z = T^T beta (P^T dN + K dW), which is all that is needed of Z
+// then.
 #pragma once
 
 #include "block.cuh"
@@ -204,22 +205,42 @@ struct GradientStep : Triangle<Inverse<Decay<Stateful<P, LT, K, slice_columns, T
 
 template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk {
   static constexpr int teams = forward_teams<K>, threads = 2 * LT * teams;
+  static constexpr Sides taken = K != Kind::state ? Sides::none : corrects(RULE) ? Sides::both : Sides::queries;
   const Pieces& c;
   const int head, column;
   char* room;  // of a step
 
-  template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
-    using Step = GradientStep<P, LT, RULE, K, After, Before, teams, INVERTED>;
+  Segment next;  // if it takes one side's features, they are on their way
+
+  // What the walk needs of piece n.
+  FWP_DEVICE Segment part(int n) const {
     Segment p = piece(c, LT, head, n);
     if (RULE == Rule::sum) p.keys = 0;
-    if (n) Step::fetch(c, piece(c, LT, head, n - 1), c.d_value);
-    Step(c, p, Note<LT>(c, head, n), room, after, before, column, c.note_columns).run();
+    p.taken = taken;
+    return p;
+  }
+  template <class After, class Before> FWP_DEVICE void step(int n, const After& after, const Before& before) {
+    using Step = GradientStep<P, LT, RULE, K, After, Before, teams, INVERTED>;
+    const auto begun = [&](int n) {
+      Segment p = part(n);
+      if (taken != Sides::none) Step::begin(c, p);
+      return p;
+    };
+    if (taken != Sides::queries || n == pieces_of(c, LT) - 1) next = begun(n);
+    if (n) Step::fetch(c, part(n - 1), c.d_value);
+    Segment p = next;
+    p.taken = taken;  // which the compiler does not know of `next`
+    Step own(c, p, Note<LT>(c, head, n), room, after, before, column, c.note_columns);
+    if (taken == Sides::queries && n > end()) next = begun(n - 1);
+    own.run();
     sync_block();  // before shared memory is overwritten and the gradient read
   }
   // Where the gradient before piece n is stored, if it is; its z.
   FWP_DEVICE State<float> stored(int n) const {
     return n && !c.sources ? State<float>{} : gradient_before(c, n, column / slice_columns);
   }
+  // The last piece that it comes to.
+  FWP_DEVICE int end() const { return c.grad_initial_W ? 0 : 1; }
   // The gradient of the last state; dz is in the first columns' block.
   FWP_DEVICE State<const float> given() const { return {c.grad_W, column ? nullptr : c.grad_z}; }
 
@@ -227,7 +248,7 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk
     const Resident gradient(c, at);
     const int last = pieces_of(c, LT) - 1;
     gradient.load(c, slice_of(c, given(), head, column), threads);
-    FWP_ROLLED for (int n = last; n >= (c.grad_initial_W ? 0 : 1); --n) {
+    FWP_ROLLED for (int n = last; n >= end(); --n) {
       step(n, gradient.only_if(n < last || c.grad_W), gradient.only_if(true));
       const State<float> to = stored(n);
       if (to.W) gradient.store(c, slice_of(c, to, head, column), true, threads);
@@ -238,7 +259,7 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> struct GradientWalk
     const int last = pieces_of(c, LT) - 1;
     const State<const float> from = given();
     for (int i = thread_index(); i < c.d_dot; i += threads) z[i] = from.z ? from.z[int64_t(head) * c.d_dot + i] : 0.f;
-    FWP_ROLLED for (int n = last; n >= (c.grad_initial_W ? 0 : 1); --n) {
+    FWP_ROLLED for (int n = last; n >= end(); --n) {
       const int to_n = c.sources ? n : 0, from_n = c.sources ? n + 1 : 0;
       const State<float> to = gradient_before(c, to_n, column / slice_columns);
       const State<const float> source = n == last ? from : State<const float>{gradient_before(c, from_n, 0).W, nullptr};
@@ -262,7 +283,8 @@ template <class P, int LT, Rule RULE, Kind K, bool INVERTED> FWP_DEVICE void wal
   constexpr int step = step_bytes<LT>;
   const int used = walk_room<P, LT, K>(c) + decay_bytes<LT>(RULE, false);
   char* room = shared_memory(used + step + state_bytes(c)) + used;
-  GradientWalk<P, LT, RULE, K, INVERTED> walk{c, block_index() / slices(c), block_index() % slices(c) * slice_columns, room};
+  const int head = block_index() / slices(c), column = block_index() % slices(c) * slice_columns;
+  GradientWalk<P, LT, RULE, K, INVERTED> walk{c, head, column, room, {}};
   if (K == Kind::state || c.resident) walk.resident(room + step);
   else walk.in_memory(reinterpret_cast<float*>(room + step));
 }

@@ -1,14 +1,14 @@
 // One segment of a (batch row, head) in a block: its features in shared memory, slab by slab.
 #pragma once
 
-#include "staging.cuh"
+#include "noted.cuh"
 #include "state.cuh"
 
 namespace fwp::gpu {
 
 template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1>
-struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
-  using Base = Staging<P, LT, K, COLUMNS, TEAMS>;
+struct Head : Noted<P, LT, K, COLUMNS, TEAMS> {
+  using Base = Noted<P, LT, K, COLUMNS, TEAMS>;
   using Base::ask, Base::backward, Base::base_rows, Base::c, Base::find_last_key, Base::here, Base::several,
       Base::slabs, Base::source_tiles, Base::sources, Base::stage, Base::target_tiles, Base::team;
   using typename Base::Again, typename Base::Inputs;
@@ -18,22 +18,24 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
 
   FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward) : Base(call, segment, backward, Again{}) {
     Inputs q, k;
-    if (!several) {
+    const bool taken = here.taken != Sides::none, stages = !several && !taken;
+    if (taken) copies_arrived();
+    if (stages) {
       ask(q, TEAMS > 1 && team, 0);
       if (TEAMS == 1) ask(k, true, 0);
     }
     find_last_key();
     target_tiles = (here.queries + 15) / 16;
     source_tiles = (sources + 15) / 16;
-    if (!several) stage(q, k, 0, true);
-    sync_block();
+    if (stages) stage(q, k, 0, true);
+    if (!taken) sync_block();
   }
   FWP_DEVICE Head(const Call& call, const Segment& segment, bool backward, Again) : Base(call, segment, backward, Again{}) {}
 
   static FWP_CALLED void restage(const Call& c, int head, int first, int queries, int keys, bool backward, int slab,
                                  bool fresh) {
     sync_block();
-    Head(c, {head, first, queries, keys, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
+    Head(c, {head, first, queries, keys, {}, {}, {}, {}, {}}, backward, Again{}).stage(slab, fresh);
     sync_block();
   }
   // Calls f(slab) in all threads, for each slab when it is in shared memory.
@@ -74,7 +76,7 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
 
   // ---- the next segment ----
 
-  // Prefetches the inputs of `next` and its columns of values from `column` on.
+  // Prefetches the inputs of `next`, or the features that it takes of both sides, and its columns of values from `column` on.
   FWP_DEVICE static void fetch(const Call& c, const Segment& next, int column) {
     const int size = sizeof(typename P::Element), i = thread_index() % LT, line = 128;
     const auto ask = [&](const auto& rows, int first, int width) {
@@ -83,10 +85,13 @@ struct Head : Staging<P, LT, K, COLUMNS, TEAMS> {
                                next.head % c.heads * rows.head + first);
       for (int d = 0; d < size * width; d += line) prefetch(at + d);
     };
+    const bool staged = next.taken == Sides::none;
+    FWP_UNROLL for (bool keys : {false, true})
+      if (next.taken == Sides::both && takes(next, keys)) Base::fetch_features(c, next, keys);
     if (thread_index() < LT) {
-      if (i < next.queries) ask(c.q, 0, c.d_key);
+      if (staged && i < next.queries) ask(c.q, 0, c.d_key);
     } else if (thread_index() < 2 * LT && i < next.keys) {
-      ask(c.k, 0, c.d_key);
+      if (staged) ask(c.k, 0, c.d_key);
       ask(c.v, column, c.d_value - column < COLUMNS ? c.d_value - column : COLUMNS);
     }
   }

@@ -1,15 +1,11 @@
 // The inverse T of the delta rule's unit triangular system of a segment, which is made before any state is known where outputs
-// are not normalised (solve_kernel), and products with it, by two teams of warps: of the right side each team brings a part of
+// are not normalised (keys_kernel), and products with it, by two teams of warps: of the right side each team brings a part of
 // the sum, of the product it makes half of the columns.
 #pragma once
 
 #include "decay.cuh"
 
 namespace fwp::gpu {
-
-// What is left of a segment in memory: the keys' scales, then T, [LT][LT]. Rows of tiles without keys are not there, nor is
-// what lies right of the tiles on the diagonal.
-template <int LT> constexpr int inverse_floats = (1 + LT) * LT;
 
 template <class Under, class Precision, int LT, int TEAMS> struct Inverse : Under {
   using Base = Under;
@@ -21,9 +17,8 @@ template <class Under, class Precision, int LT, int TEAMS> struct Inverse : Unde
   static constexpr int half_tiles = value_tiles / TEAMS;
   using HalfValues = float[half_tiles ? half_tiles : 1][4];  // own rows, in the team's columns
 
-  FWP_DEVICE int64_t noted() const { return int64_t(here.head) * segments_of(c.sources, LT) + here.first / LT; }
-  FWP_DEVICE float* noted_scales() const { return c.inverses + noted() * inverse_floats<LT>; }
-  FWP_DEVICE float* noted_inverse() const { return noted_scales() + LT; }
+  // [LT][LT]. Rows of tiles without keys are not there, nor is what lies right of the tiles on the diagonal.
+  FWP_DEVICE float* noted_inverse() const { return c.inverses + Base::number(c, here, true) * (LT * LT); }
 
   // Loads the tiles first .. last - 1.
   template <bool TRANSPOSED> FWP_DEVICE void load_inverse(Operands& T, int first, int last) const {

@@ -17,7 +17,7 @@ struct Single;
 template <class P> int bytes_of(const Call& call, bool backward);
 template <class P> int walk_bytes_of(const Call& call);
 template <class P, Rule R, Kind K> const char* launch_forward(const Call& call, void* stream);
-template <class P, Rule R, Kind K> const char* launch_solve(const Call& call, void* stream);
+template <class P, Rule R, Kind K> const char* launch_keys(const Call& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_write(const Call& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_read(const Call& call, void* stream);
 template <class P, Rule R, Kind K> const char* launch_preparation(const Pieces& call, void* stream);

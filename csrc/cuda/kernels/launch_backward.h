@@ -52,6 +52,13 @@ inline int64_t floats_of_notes(const Pieces& call) {
   return heads_of(call) * short_segment * (call.note_blocks * call.note_columns + 4);
 }
 
+// The features that a walk takes, if it takes any.
+inline void place_features(Pieces& call, Workspace& room, int64_t segments) {
+  if (kind_of(walk_of(call)) != Kind::state) return;
+  room.take(call.features_q, floats_of_features(call, segments));
+  if (corrects(call.rule)) room.take(call.features_k, floats_of_features(call, segments));
+}
+
 // Sets `checkpoints`, the number of segments in a group: at least the square root of their number, where groups and the
 // segments of a group need least room together, and then as many as the largest workspace permits. It holds what the pieces
 // leave for each other, so many of them that they fill any GPU.
@@ -60,7 +67,11 @@ inline void group(Pieces& call) {
   const int count = std::max(key_segments_of(call), call.causal ? 0 : segments_of(call, call.targets));
   int root = 1;
   while (root * root < count) ++root;
-  const int64_t each = 2 * floats_of_W(call) + (1 + slices_of(call)) * floats_of_z(call) + floats_of_notes(call);
+  Pieces one = call;
+  Workspace features{};
+  place_features(one, features, 1);
+  const int64_t each =
+      2 * floats_of_W(call) + (1 + slices_of(call)) * floats_of_z(call) + floats_of_notes(call) + features.used;
   const int64_t most = std::max<int64_t>(root, each ? largest_workspace / each : count);
   const int groups = int((count + most - 1) / most);
   call.checkpoints = (count + groups - 1) / groups;
@@ -86,8 +97,12 @@ struct Room {
       room.take(carried_W[i], needed * W);
       room.take(carried_z[i], needed * z);
     }
-    const int64_t inverses = floats_of_inverses(call);
-    if (groups == 1 && room.used + inverses <= largest_workspace) room.take(call.inverses, inverses);
+    place_features(call, room, every);
+    if (groups > 1 || !has_keys(call)) return;
+    const Pieces without = call;
+    const Workspace before = room;
+    place_keys(call, room);
+    if (room.used > largest_workspace) call = without, room = before;
   }
   // The state after segment i of keys, as left_by of segment.cuh has it.
   float* W_after(int i) const { return call.W + place(i) * floats_of_W(call); }

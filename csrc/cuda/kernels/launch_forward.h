@@ -3,12 +3,12 @@
 // One launch serves any call: a block takes the segments of its head, or of its columns of a state, one after the other. Where
 // so few blocks leave most of a GPU idle, a long causal call is done in pieces, of which only the walk is sequential:
 //
-//     solve      for each segment: the inverted system, for rules that correct
+//     keys       for each segment: features and scales of the keys, and for rules that correct the inverted system
 //     write      walks over the keys and leaves the state after each segment, and E
 //     read       for each segment: outputs
 //
-// It computes the same numbers, but for the order in which a system is solved. Its price is the way of states and inverses
-// through memory. A backward's states are written by the same walk.
+// It computes the same numbers, but for the order in which a system is solved. Its price is the way of states, features and
+// inverses through memory. A backward's states are written by the same walk.
 #pragma once
 
 #include "launch.h"
@@ -23,12 +23,21 @@ inline Call writing_of(const Call& call) {
   return found;
 }
 
-// Of the delta rule's inverted systems (inverse.cuh), for calls that have them: those that a state has a part in do not.
-inline bool has_inverses(const Call& call) {
-  return corrects(call.rule) && !call.normalize_output && kind_of(call) == Kind::state;
+// Whether enough is known of a call's keys before any state is: not where the delta rule's system depends on the state.
+inline bool has_keys(const Call& call) {
+  return kind_of(call) == Kind::state && !(corrects(call.rule) && call.normalize_output);
 }
-inline int64_t floats_of_inverses(const Call& call) {
-  return has_inverses(call) ? heads_of(call) * key_segments_of(call) * (1 + short_segment) * short_segment : 0;
+// Of one side's features (noted.cuh) in so many segments; sets their number in one.
+inline int64_t floats_of_features(Call& call, int64_t segments) {
+  call.feature_vectors = (call.nu + call.base_rows) * short_segment * bytes_of_element(call.type) / 16;
+  return heads_of(call) * segments * 4 * call.feature_vectors;
+}
+// What `keys` leaves. Features may have a place already.
+inline void place_keys(Call& call, Workspace& room) {
+  const int64_t segments = key_segments_of(call), tokens = heads_of(call) * segments * short_segment;
+  if (!call.features_k) room.take(call.features_k, floats_of_features(call, segments));
+  room.take(call.scales, tokens);
+  room.take(call.inverses, corrects(call.rule) ? tokens * short_segment : 0);
 }
 
 // Sets what lies in the workspace; returns its floats.
@@ -37,7 +46,7 @@ inline int64_t place_pieces(Call& call, float* workspace) {
   const int64_t count = key_segments_of(call), tokens = corrects(call.rule) ? heads_of(call) * count * short_segment : 0;
   room.take(call.between_W, (count - 1) * floats_of_W(call));
   room.take(call.between_z, (count - 1) * floats_of_z(call));
-  room.take(call.inverses, floats_of_inverses(call));
+  place_keys(call, room);
   room.take(call.missing, tokens * slices_of(call) * slice_columns);
   return room.used;
 }
@@ -48,8 +57,8 @@ inline int64_t workspace_of(Call call) { return place_pieces(call, nullptr); }
 // after the other, under rules that correct two fifths (csrc/cuda/README.md).
 constexpr int fewest_pieces = 4;
 inline bool is_in_pieces(const Call& call, int multiprocessors) {
-  return call.causal && kind_of(call) == Kind::state && key_segments_of(call) >= fewest_pieces &&
-         2 * heads_of(call) * slices_of(call) <= multiprocessors && (!corrects(call.rule) || has_inverses(call)) &&
+  return call.causal && key_segments_of(call) >= fewest_pieces &&
+         2 * heads_of(call) * slices_of(call) <= multiprocessors && has_keys(call) &&
          workspace_of(call) <= largest_workspace;
 }
 
@@ -66,14 +75,13 @@ template <class F> const char* with_state_instance(const Call& call, F f) {
     else return "no instance";
   });
 }
-// Walks over a call of keys alone; leaves states, and inverses and E where there is room for them.
+// Walks over a call of keys alone; leaves states, and what `keys` leaves and E where there is room for them.
 inline const char* write_states(const Call& call, void* stream) {
-  if (kind_of(call) != Kind::state || (corrects(call.rule) && !call.inverses)) return forward_in_one(call, stream);
+  if (!call.scales) return forward_in_one(call, stream);
   return with_state_instance(call, [&](auto operation) -> const char* {
     using O = decltype(operation);
     using P = typename O::Precision;
-    if constexpr (corrects(O::rule))
-      if (const char* error = launch_solve<P, O::rule, Kind::state>(call, stream)) return error;
+    if (const char* error = launch_keys<P, O::rule, Kind::state>(call, stream)) return error;
     return launch_write<P, O::rule, Kind::state>(call, stream);
   });
 }

@@ -47,13 +47,23 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
         b_down(corner<B_down>()),
         a_across(corner<A_across>()),
         b_across(corner<B_across>()) {
-    s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
+    lay(s, c, segment, backward);
     stride = value_stride<COLUMNS>(c, backward);
     base_rows = c.base_rows;
     modulus = c.nu ? 2 * c.d_key : 1 << 30;
     slabs = several ? slabs_of(c) : 1;
   }
 
+  // Where everything is in shared memory. A segment that takes one side's features leaves the room of the other's to the next
+  // segment, whose features come meanwhile.
+  static FWP_DEVICE void lay(Shared<P, LT, K, COLUMNS, TEAMS>& s, const Call& c, const Segment& p, bool backward) {
+    s.lay(shared_memory(s.lay(nullptr, c, backward)), c, backward);
+    if ((p.taken == Sides::queries || p.taken == Sides::keys) && p.first / LT % 2) {
+      Element* const other = s.queries;
+      s.queries = s.keys;
+      s.keys = other;
+    }
+  }
   // The corner stays in a register, except in the largest blocks, which have none to spare.
   template <class O> FWP_DEVICE int corner() const {
     const int at = P::template corner<O>(lane, ld);
@@ -113,21 +123,26 @@ template <class P, int LT, Kind K, int COLUMNS = value_block, int TEAMS = 1> str
     return b * rows.batch + (here.first + i) * rows.time + h * rows.head;
   }
 
-  // Sets sources, s.present and s.beta: 1 under the sum rule, 0 for padding and behind the end.
+  static FWP_DEVICE Key load_key(const Call& c, const Segment& p) {
+    const int i = thread_index(), b = p.head / c.heads, h = p.head % c.heads;
+    const auto& mask = c.key_padding_mask;
+    const bool there = i < p.keys && !(mask.data && mask.data[b * mask.batch + (p.first + i) * mask.time]);
+    const auto beta = [&] { return c.beta.data[b * c.beta.batch + (p.first + i) * c.beta.time + h * c.beta.head]; };
+    return {there, !there ? 0.f : c.beta.data ? beta() : 1.f};
+  }
+  // Sets sources, s.present and s.beta. Its barrier is also that of features that were taken.
   FWP_DEVICE void find_last_key() {
     const int i = thread_index();
-    const bool there =
-        i < here.keys && !(c.key_padding_mask.data &&
-        c.key_padding_mask.data[b * c.key_padding_mask.batch + (here.first + i) * c.key_padding_mask.time]);
-    float last = there ? float(i + 1) : 0.f;
+    const Key own = here.taken == Sides::none ? load_key(c, here) : here.key;
+    float last = own.there ? float(i + 1) : 0.f;
     FWP_UNROLL for (int d = 1; d < 32; d *= 2) {
       const float other = shuffle_xor(last, d);
       last = other > last ? other : last;
     }
     if (i < LT && lane == 0) s.last_key[i / 32] = int(last);
     if (i < LT) {
-      s.beta[i] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, i)] : 1.f;
-      s.present[i] = there;
+      s.beta[i] = own.beta;
+      s.present[i] = own.there;
     }
     sync_block();
     sources = 0;

@@ -20,6 +20,12 @@ namespace fwp::gpu {
 template <class Number> struct State {  // of all heads, as in call.h
   Number *W, *z;
 };
+// A key as a thread knows it: whether it is there, neither padding nor behind the end; its strength, 1 under the sum rule.
+struct Key {
+  bool there;
+  float beta;
+};
+enum class Sides { none, queries, keys, both };
 struct Segment {
   int head;   // of all batch rows
   int first;  // query and key
@@ -28,7 +34,12 @@ struct Segment {
   State<float> after;                 // forward: final state, null: not wanted; may be `before`
   State<const float> gradient_after;  // backward: gradient of the final state, null: zeros
   State<float> gradient_before;       // of the initial state, null: not wanted
+  Sides taken = Sides::none;          // whose features are in memory; of others none are needed then
+  Key key = {};                       // the thread's, where features are taken (noted.cuh)
 };
+FWP_DEVICE bool takes(const Segment& p, bool keys) {
+  return (keys ? p.keys : p.queries) > 0 && (p.taken == Sides::both || p.taken == (keys ? Sides::keys : Sides::queries));
+}
 
 // A whole call, one that fits into a block.
 FWP_DEVICE Segment whole(const Call& c, int head) {

@@ -17,7 +17,7 @@
 namespace fwp::gpu::shim {
 namespace {
 
-constexpr int warp_size = 32, most_threads = 1024;
+constexpr int warp_size = 32, most_threads = 1024, copied_bytes = 16;
 constexpr std::size_t stack_bytes = 256 * 1024, margin = 64 * 1024;
 constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
 constexpr unsigned char untouched = 0xa5;
@@ -84,6 +84,11 @@ struct Thread {
   int barrier, barrier_threads;
   Site site;  // of its last barrier
   Lane lane;
+  struct Copy {
+    char* to;
+    const void* from;
+  };
+  std::vector<Copy> copies;  // under way
 };
 
 // A primitive in which the lanes of a warp are about to meet.
@@ -130,6 +135,7 @@ void to_scheduler() {
 void entry() {
   Machine& m = machine();
   m.body(m.kernel, m.argument);
+  if (!m.threads[m.current].copies.empty()) fail("a thread ends before its copies have arrived");
   m.threads[m.current].state = State::ended;
   to_scheduler();
   std::abort();
@@ -287,6 +293,7 @@ void run_block() {
   std::memset(m.shared, poison, m.shared_bytes);
   for (int i = 0; i < m.thread_count; ++i) {
     m.threads[i].state = State::ready;
+    m.threads[i].copies.clear();
     m.threads[i].fibre.start(m.stacks.get() + i * stack_bytes, entry);
   }
   for (Meeting& meeting : m.meetings) meeting.arrived = 0;
@@ -399,6 +406,25 @@ void note_access(const void* address, int bytes, bool write) {
   const bool given = at >= argument && at < argument + 4096;  // CUDA allows no more; the host's stack holds it
   if (launches::counted && !given && !(at >= m.shared && at < m.shared + m.shared_bytes)) launches::note_global(bytes);
   check_for_races(m.current, false, address, bytes, write);
+}
+
+void start_copy(void* to, const void* from) {
+  Machine& m = machine();
+  char* at = static_cast<char*>(to);
+  if (at < m.shared || at + copied_bytes > m.shared + m.shared_bytes) fail("a copy goes to outside of shared memory");
+  if (reinterpret_cast<std::uintptr_t>(to) % copied_bytes || reinterpret_cast<std::uintptr_t>(from) % copied_bytes)
+    fail("a copy is not 16-byte aligned");
+  if (races::watched || launches::counted) note_access(from, copied_bytes, false), note_access(to, copied_bytes, true);
+  std::memset(to, poison, copied_bytes);
+  m.threads[m.current].copies.push_back({at, from});
+}
+void finish_copies() {
+  std::vector<Thread::Copy>& copies = machine().threads[machine().current].copies;
+  for (const Thread::Copy& copy : copies) {
+    if (races::watched) note_access(copy.to, copied_bytes, true);
+    std::memcpy(copy.to, copy.from, copied_bytes);
+  }
+  copies.clear();
 }
 
 const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes) {

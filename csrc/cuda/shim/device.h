@@ -1,6 +1,7 @@
 // kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and switch
 // at warp-wide primitives and barriers. Blocks run one at a time. Its checks:
 //   - shared memory is NaN before every block, and its surroundings are untouched after it
+//   - copies into shared memory are waited for, and until then what they bring is not there
 //   - all lanes of a warp meet in the same primitive, and as many threads as it needs at the same barrier
 //   - two orders of threads (set_schedule): a missing barrier makes the results differ
 //   - where asked for, accesses to memory that no barrier orders (races.h)
@@ -59,6 +60,9 @@ void meet(Op op);         // returns when all lanes of the warp have called it a
 void meet_warp(Site site);
 void meet_block(int barrier, int threads, Site site);  // returns when so many (0: all) have called it with this barrier
 void note_access(const void* address, int bytes, bool write);  // by the running thread; for races.h
+// A copy of the running thread may write at any time between these two. It does so in the second; until then NaN stands there.
+void start_copy(void* to, const void* from);
+void finish_copies();
 int thread();
 int block();
 char* shared(int bytes);
@@ -148,6 +152,8 @@ inline float quotient(float x, float y) { return x / y; }
 inline float larger(float x, float y) { return std::fmax(x, y); }
 
 inline void prefetch(const void*) {}
+inline void start_copy(void* to, const void* from) { shim::start_copy(to, from); }
+inline void copies_arrived() { shim::finish_copies(); }
 
 inline void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   shim::Lane& own = shim::lane();

@@ -55,7 +55,7 @@ template <class P, int LT, Kind K> void print_kernels(const char* operands) {
       const auto print_piece = [&](const char* name, int warps, int bytes) {
         std::printf("%s_kernel<%s, %d, %s, %s>\t%d\t%d\n", name, operands, LT, rule, names[int(K)], 32 * warps, bytes);
       };
-      print_piece("solve", LT / 16, solve_bytes_of<P, LT, K>(c));
+      print_piece("keys", LT / 16, keys_bytes_of<P, LT, K>(c));
       print_piece("write", LT / 8, bytes_of<P>(c, false));
       print_piece("read", LT / 8, bytes_of<P>(c, false));
       print_piece("inverted_walk", LT / 8, walk_bytes_of<P>(c));

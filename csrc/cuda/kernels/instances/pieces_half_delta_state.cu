@@ -1,3 +1,2 @@
 #include "../forward_pieces.cuh"
-FWP_INSTANCE_OF_PIECE(solve, Half, delta, state)
 FWP_INSTANCE_OF_PIECES(Half, delta, state)

@@ -1,3 +1,2 @@
 #include "../forward_pieces.cuh"
-FWP_INSTANCE_OF_PIECE(solve, Half, gated_delta, state)
 FWP_INSTANCE_OF_PIECES(Half, gated_delta, state)

@@ -1,3 +1,2 @@
 #include "../forward_pieces.cuh"
-FWP_INSTANCE_OF_PIECE(solve, Single, gated_delta, state)
 FWP_INSTANCE_OF_PIECES(Single, gated_delta, state)
