@@ -15,7 +15,10 @@ def side_by_side(out: Path, smoke: bool) -> list[str]:
     """The lines of a table of the finished models below ``out``, those of --smoke or the others; the best one first."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*/record.json")]
     found = [record for record in found if record["variant"].startswith("smoke") == smoke]
-    return in_columns([_HEAD, *map(_cells, sorted(found, key=lambda record: -record["bleu"]))])
+    lines = in_columns([_HEAD, *map(_cells, sorted(found, key=lambda record: -record["bleu"]))])
+    if all(record["feature_map"] != "softmax" for record in found):
+        lines += ["", "scripts/quickstart.sh --baseline trains softmax attention alike, for comparison."]
+    return lines
 
 
 def _cells(record: dict) -> list[str]:

@@ -156,8 +156,6 @@ logs          {run}/train.log, {run}/generate.log
 """
     )
     print("\n".join([f"Models trained in {options.out}:", *comparison.side_by_side(options.out, options.smoke), ""]))
-    if options.attention != "baseline" and not (options.out / "baseline").exists():
-        print("scripts/quickstart.sh --baseline trains softmax attention alike, for comparison.\n")
     if not options.smoke:
         print(
             f"Next, translate sentences of your own:\n  {commands.interactive(data, commands.averaged(run), command)}"
