@@ -85,6 +85,7 @@ TORCH_LIBRARY(fwp, m) {
   m.def("elu_to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
   m.def("to_rms_one(Tensor x, float eps) -> Tensor");
   m.def("to_rms_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
+  m.def("feature_maps() -> str[]");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");
 }

@@ -1,6 +1,6 @@
 """The feature maps with which compiled kernels are tested: name to parameters; None is the identity."""
 
-MAPS = [
+CUDA_MAPS = [
     None,
     ("elu", {}),
     ("relu", {}),
@@ -9,3 +9,4 @@ MAPS = [
     ("dpfp", {"nu": 3}),
     ("favor", {"m": 9}),
 ]
+MAPS = [*CUDA_MAPS, ("softmax_pair", {})]

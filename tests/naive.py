@@ -18,6 +18,11 @@ def elu(x):
     return np.array([value + 1 if value > 0 else math.exp(value) for value in x])
 
 
+def softmax_pair(x):
+    """Zhang et al. 2024, without their W: [softmax(x), softmax(-x)]."""
+    return np.array(_softmax(x) + _softmax([-value for value in x]))
+
+
 def dpfp(nu):
     """Schlag et al. 2021, Listing 1: r = relu([x, -x]); block j holds r_i r_{i-j}, j = 1..nu."""
 
@@ -59,8 +64,7 @@ def hedgehog(weight):
     """Zhang et al. 2024: [softmax(W x), softmax(-W x)]."""
 
     def phi(x):
-        y = [float(np.dot(row, x)) for row in weight]
-        return np.array(_softmax(y) + _softmax([-value for value in y]))
+        return softmax_pair([float(np.dot(row, x)) for row in weight])
 
     return phi
 

@@ -11,7 +11,7 @@
 
 namespace fwp {
 
-FWP_DEFINE_WITH_MAP(inline)
+FWP_DEFINE_WITH_MAP(inline, FWP_MAPS)
 
 // The place of `name` in a table of names.
 template <class E, std::size_t count>

@@ -2,7 +2,8 @@
 // operators and decoding. Kernels include this file, so it includes no header of torch or CUDA.
 //
 // A map is a line in FWP_MAPS and one of two things: a function of one number, which is a Function in elementwise.h and
-// needs nothing else; or a Phi of its own for each device (cpu/maps, cuda/kernels/maps), with its Width here.
+// needs nothing else; or a Phi of its own for each device (cpu/maps, cuda/kernels/maps), with its Width here. FWP_CUDA_MAPS
+// of cuda/kernels/call.h has those that CUDA kernels know; of the others they are given the features.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace fwp {
 
 // In the order of their numbers.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
-#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(exp) EACH(dpfp) EACH(favor)
+#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(exp) EACH(dpfp) EACH(favor) EACH(softmax_pair)
 
 #define FWP_ENUMERATOR(name) name,
 enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };
@@ -33,14 +34,14 @@ struct AllMaps {
   template <Map M> static constexpr bool has = true;
 };
 
-// Defines with_map(map, f), which returns f(MapConstant<the map>{}); of the maps that Some has. A macro, because each device
-// and each instruction set needs a function of its own, with its own qualifiers.
+// Defines with_map(map, f), which returns f(MapConstant<the map>{}); of the maps of a list like FWP_MAPS that Some has. A
+// macro, because each device and each instruction set needs a function of its own, with its own qualifiers.
 #define FWP_MAP_CASE(name)                  \
   if constexpr (Some::template has<Map::name>) \
     if (map == Map::name) return f(MapConstant<Map::name>{});
-#define FWP_DEFINE_WITH_MAP(qualifiers)                                                        \
+#define FWP_DEFINE_WITH_MAP(qualifiers, MAPS)                                                  \
   template <class Some = AllMaps, class F> qualifiers decltype(auto) with_map(Map map, F f) {  \
-    FWP_MAPS(FWP_MAP_CASE)                                                                     \
+    MAPS(FWP_MAP_CASE)                                                                         \
     __builtin_unreachable();                                                                   \
   }
 
@@ -61,6 +62,11 @@ template <> inline Width Width::of<Map::dpfp>(std::int64_t d_key, std::int64_t d
 // FAVOR+: m features exp(R x' - ..) and m features exp(-R x' - ..).
 template <> inline Width Width::of<Map::favor>(std::int64_t, std::int64_t d_dot) {
   return {d_dot > 0 && d_dot % 2 == 0, 0, d_dot / 2, d_dot};
+}
+
+// Hedgehog's features of W x: softmax(W x) and softmax(-W x).
+template <> inline Width Width::of<Map::softmax_pair>(std::int64_t d_key, std::int64_t d_dot) {
+  return {d_dot > 0 && d_dot == 2 * d_key, 0, 0, d_dot};
 }
 
 // Of exp and FAVOR+, as fwp_fairseq/feature_maps/favor.py has it: larger ones are clipped.

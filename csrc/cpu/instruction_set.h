@@ -43,7 +43,9 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "side.h"
 #include "maps/elementwise.h"
 #include "maps/dpfp.h"
+#include "softmax_pair.h"
 #include "maps/favor.h"
+#include "maps/softmax_pair.h"
 #include "feature_map.h"
 #include "plan.h"
 #include "head.h"
@@ -53,7 +55,6 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "decode.h"
 #include "window.h"
 #include "slots.h"
-#include "softmax_pair.h"
 #include "unit_rows.h"
 #include "row_functions.h"
 #else

@@ -5,6 +5,10 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "capability.h"
 #include "glue.h"
 
@@ -79,6 +83,7 @@ struct Operators : Cpu {
   }
 };
 
+std::vector<std::string> feature_maps() { return {std::begin(map_names), std::end(map_names)}; }
 std::string cpu_capability() { return capability_name(); }
 void choose_cpu_capability(std::string name) { choose_capability(name); }
 
@@ -89,6 +94,7 @@ TORCH_LIBRARY_IMPL(fwp, CPU, m) {
   m.impl("fast_weights_backward", &fast_weights_backward<Operators>);
 }
 TORCH_LIBRARY_IMPL(fwp, CompositeExplicitAutograd, m) {
+  m.impl("feature_maps", &feature_maps);
   m.impl("cpu_capability", &cpu_capability);
   m.impl("choose_cpu_capability", &choose_cpu_capability);
 }

@@ -15,6 +15,7 @@ struct Decoding : Cuda {
 
   static DecodeCall call_of(const Block& block, int64_t d_key) {
     check_rule(block.op, block.rule);
+    check_map(block.op, block.map);
     DecodeCall c{};
     block.describe(c, d_key);
     c.type = type_of(block.op, "keys", block.keys.scalar_type());
@@ -45,6 +46,7 @@ std::string cuda_decode_refusal(int64_t device, at::ScalarType type, std::string
   static constexpr char op[] = "fwp::cuda_decode_refusal";
   DecodeCall call{};
   call.map = map_of(op, feature_map);
+  check_map(op, call.map);
   const Width width = checked_width(op, call.map, d_key, d_dot);
   call.type = type_of(op, "keys", type);
   call.nu = static_cast<int>(width.nu);

@@ -23,6 +23,9 @@ inline Type type_of(const char* op, const char* name, at::ScalarType type) {
 inline void check_rule(const char* op, Rule rule) {
   TORCH_CHECK_VALUE(serves(rule), op, ": the CUDA kernels do not know the ", name_of(rule), " rule");
 }
+inline void check_map(const char* op, Map map) {
+  TORCH_CHECK_VALUE(serves(map), op, ": the CUDA kernels do not know the feature map ", name_of(map));
+}
 struct Cuda {
   using Guard = c10::cuda::CUDAGuard;
   static void check(const char* op, const char* name, at::ScalarType type, int64_t d_key) {

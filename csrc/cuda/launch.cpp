@@ -13,6 +13,7 @@ namespace {
 struct Operators : Cuda {
   template <class Out> static void describe(const Inputs& in, const Out& out, Call& call) {
     check_rule(in.op, in.rule);
+    check_map(in.op, in.map);
     in.describe(call);
     out.describe(call);
     TORCH_CHECK_VALUE(!in.options.both_ways || !(call.initial_W || call.W || call.grad_W), in.op,
@@ -69,6 +70,7 @@ std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, 
   call.rule = rule_of(op, rule);
   check_rule(op, call.rule);
   call.map = map_of(op, feature_map);
+  check_map(op, call.map);
   Cuda::check(op, "q", type, d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);
   call.type = type_of(op, "q", type);

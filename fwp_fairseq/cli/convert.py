@@ -13,6 +13,9 @@ the printed model flags, which set every option of the converted model that is n
 
 The converted model does not compute the same function as the trained one: expect to fine-tune it. New learned maps can
 first be trained alone to attend as softmax did (--criterion attention_transfer).
+
+With --fold-maps alone the function stays the same: where a learned matrix follows the projections of queries and keys,
+it is multiplied into them, and hedgehog becomes softmax_pair, t2r becomes relu. Decoding does this by itself.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import torch
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
+from .folding import fold_maps
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
@@ -61,6 +65,12 @@ def add_arguments(parser) -> None:
         "--reset",
         action="store_true",
         help="forget the checkpoint's attention flags: those not given have their defaults",
+    )
+    parser.add_argument(
+        "--fold-maps",
+        action="store_true",
+        help="multiply the matrices of hedgehog (d_dot = 2 d_key) and t2r (d_dot = d_key) into the projections of "
+        "queries and keys first",
     )
     ours = parser.add_argument_group("attention, as for fairseq-train")
     gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)
@@ -296,13 +306,16 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     options = _model_options(cfg, old_arch, same_sizes)
     trained = {name: options[name] for name in _attention_options() if name in options}
     before = _default_flags() | (trained or {"fwp_feature_map": "softmax"})
-    after = _attention_flags(before, args)
 
-    parameters = state["model"]
+    parameters, folded = state["model"], {}
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     refuse_not_finite(args.input, parameters)
     refuse_other_parameters(args.input, parameters, options | before)
+    if args.fold_maps:
+        parameters, maps = fold_maps(parameters, _attentions(parameters, options | before, args.seed))
+        folded = {f"fwp_{site}_feature_map": name for site, name in maps.items()}
+    after = _attention_flags(before | folded, args)
     options |= after
     try:
         attentions = _attentions(parameters, options, args.seed)
@@ -318,6 +331,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     changes = _changes(before, after, parameters, converted)
+    if folded:
+        changes.append(f"learned matrices multiplied into q_proj and k_proj of {', '.join(maps)}")
     if not changes and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already: [{_description(parameters)}]")
     flags = _training_flags(options, args.input)
@@ -335,6 +350,8 @@ def run(args) -> int:
     refuse_output(args.output, [args.input])
     if args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more")
+    if args.fold_maps and args.reset:
+        raise UsageError("--reset forgets the maps that --fold-maps has folded: expected one of the two")
     state, changes, flags = convert(load(args.input), args)
     save(state, args.output)
     print("\n".join(changes))

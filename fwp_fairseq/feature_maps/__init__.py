@@ -13,10 +13,11 @@ from .random_features import RandomFeatures
 from .relu import Relu
 from .rfa import Rfa
 from .slots import Slots
+from .softmax_pair import SoftmaxPair
 from .t2r import T2r
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, Slots, Rfa, Identity)
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, SoftmaxPair, Slots, Rfa, Identity)
 }
 
 # The parameters that set the width of a map (nu, m, ...), with their help texts.

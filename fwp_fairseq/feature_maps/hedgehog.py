@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from .feature_map import FeatureMap, widened
-from .identity import Identity
 from .learned import LearnedMap
-from .softmax_pair import softmax_pair
+from .softmax_pair import SoftmaxPair
 
 
 class Hedgehog(LearnedMap):
@@ -19,9 +17,8 @@ class Hedgehog(LearnedMap):
     W starts as the identity, as theirs does. Where n is larger, further blocks of d_key rows start as random orthogonal
     matrices: with equal rows, equal features would stay equal.
 
-    The softmax needs all n features at once, so it is computed before the operator, in float32 or wider; the operator
-    is given d_dot numbers a position as they are. Cost: these are written to memory and read again, and kept for the
-    backward pass, which compiled kernels avoid with maps of their own.
+    Cost: that of W x. On the CPU the operator makes the features of it while it computes; on CUDA they are written to
+    memory first, read again, and kept for the backward pass.
     """
 
     name = "hedgehog"
@@ -38,11 +35,8 @@ class Hedgehog(LearnedMap):
             blocks.append(nn.init.orthogonal_(torch.empty(min(d_key, n - first), d_key)))
         return torch.cat(blocks)
 
-    def prepare(self, x: Tensor) -> Tensor:
-        return softmax_pair(widened(self.project(x)))
-
-    def make_rest(self) -> FeatureMap:
-        return Identity(self.d_dot)
+    def make_rest(self) -> SoftmaxPair:
+        return SoftmaxPair(self.n)
 
     @classmethod
     def unit(cls, d_key: int) -> int:

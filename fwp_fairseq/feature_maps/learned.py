@@ -3,16 +3,17 @@
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .feature_map import FeatureMap
 
 
 class LearnedMap(FeatureMap):
-    """phi(x) = rest(prepare(x)), where ``prepare`` starts with W_h x, W_h (n, d_key) of head h.
+    """phi(x) = rest(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
 
-    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``rest``; :meth:`folded_into`
-    saves them once training is over.
+    Any n is possible. Cost: n d_key multiplications a head and position beside those of ``rest``.
+    :meth:`folded_product` may need fewer, and :meth:`folded_into` saves them once training is over.
 
     Parameters: ``weight`` (heads, n, d_key), one block of it from :meth:`fresh_weight` for each head.
     """
@@ -24,35 +25,63 @@ class LearnedMap(FeatureMap):
     def __init__(self, d_key: int, n: int, heads: int):
         super().__init__(d_key, self.width_for(d_key, n=n))
         self.n = n
-        self.folded = False
+        self.is_folded = False
         self.operator_map = self.make_rest()
         self.weight = nn.Parameter(torch.stack([self.fresh_weight(n, d_key) for _ in range(heads)]))
 
     def project(self, x: Tensor) -> Tensor:
         """W_h x of x (..., heads, L, d_key), in the type of x; (..., heads, L, n). Once folded, x is W_h x already."""
-        if self.folded:
+        if self.is_folded:
             return x
         return torch.einsum("...hld,hnd->...hln", x, self.weight.to(x.dtype))
 
-    @torch.no_grad()
-    def folded_into(self, projection: nn.Linear) -> nn.Linear:
-        """Returns the projection whose output is W_h x, if that of ``projection`` is x, (..., heads d_key).
+    @property
+    def input_width(self) -> int:
+        return self.n if self.is_folded else self.d_key
 
-        The product is computed in float32 or wider. Set ``folded`` when every projection that the map follows has been
-        replaced.
+    def prepare(self, x: Tensor) -> Tensor:
+        return self.biased(self.project(x))
+
+    def biased(self, y: Tensor) -> Tensor:
+        """y + b_h, of y (..., heads, L, n)."""
+        return y
+
+    def folded(self, projection: nn.Linear) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the projection whose output is W_h x, if that of ``projection`` is x, (..., heads d_key).
+
+        The products are computed in float32 or wider and have the type of the projection's parameters.
         """
         kind = torch.promote_types(self.weight.dtype, torch.float32)
-        heads = self.weight.to(kind)
+        with torch.autocast(self.weight.device.type, enabled=False):
+            heads = self.weight.to(kind)
+            weight = heads @ projection.weight.to(kind).unflatten(0, (-1, self.d_key))
+            bias = heads @ projection.bias.to(kind).view(-1, self.d_key, 1)
+        return weight.flatten(0, 1).to(projection.weight.dtype), bias.flatten().to(projection.bias.dtype)
+
+    @torch.no_grad()
+    def folded_into(self, projection: nn.Linear) -> nn.Linear:
+        """The projection of :meth:`folded`. Set ``is_folded`` when every one that the map follows has been replaced."""
+        weight, bias = self.folded(projection)
         found = nn.utils.skip_init(
-            nn.Linear,
-            projection.in_features,
-            heads.shape[0] * self.n,
-            device=heads.device,
-            dtype=projection.weight.dtype,
+            nn.Linear, weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype
         )
-        found.weight.copy_((heads @ projection.weight.to(kind).unflatten(0, (-1, self.d_key))).flatten(0, 1))
-        found.bias.copy_((heads @ projection.bias.to(kind).view(-1, self.d_key, 1)).flatten())
+        found.weight.copy_(weight)
+        found.bias.copy_(bias)
         return found.train(projection.training)
+
+    def is_cheaper_folded(self, projection: nn.Linear, positions: int) -> bool:
+        """Whether W_h times the projection, then times so many inputs, needs no more multiplications than one by one.
+
+        A projection that something else is attached to, such as quantisation noise, is left as it is.
+        """
+        if type(projection) is not nn.Linear or projection._forward_pre_hooks or projection._forward_hooks:
+            return False
+        inputs = projection.in_features
+        return positions >= inputs and self.n * inputs <= self.d_key * (inputs + self.n)
+
+    def folded_product(self, projection: nn.Linear, x: Tensor) -> Tensor:
+        """W_h times what ``projection`` makes of x (..., inputs), by one matrix product: (..., heads n)."""
+        return F.linear(x, *self.folded(projection))
 
     @staticmethod
     def fresh_weight(n: int, d_key: int) -> Tensor:

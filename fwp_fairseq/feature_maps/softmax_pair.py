@@ -1,45 +1,47 @@
-"""f(y) = [softmax(y), softmax(-y)] over the last dimension, which Hedgehog's features are made of.
+"""phi(x) = [softmax(x), softmax(-x)], what Hedgehog's features are of W x.
 
-It is compiled, in float32 and on the CPU in float64: one pass over y, where PyTorch takes four, and only f is kept for
-the backward, dy = f+ (df+ - f+.df+) - f- (df- - f-.df-). Elsewhere PyTorch computes it.
+Operators whose kernels know the map compute it themselves. Elsewhere it is a compiled function of rows, in float32 and
+on the CPU in float64: one pass over x, where PyTorch takes four, and only phi is kept for the backward,
+dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). Where that cannot be, PyTorch computes it.
 """
 
 import torch
 from torch import Tensor
 
-from .. import _cuda_library, _extension, _transforms
+from .. import _extension, _transforms
+from .feature_map import FeatureMap
+from .row_functions import rows_like, serves_rows
 
 
-def softmax_pair(y: Tensor) -> Tensor:
-    """f of y (..., n), (..., 2 n) in its type."""
-    if _COMPILED and serves_rows(y):
-        return torch.ops.fwp.softmax_pair(y)
-    return torch.cat([y.softmax(-1), (-y).softmax(-1)], dim=-1)
+def softmax_pair(x: Tensor) -> Tensor:
+    """phi of x (..., n), (..., 2 n) in its type."""
+    if _COMPILED and serves_rows(x):
+        return torch.ops.fwp.softmax_pair(x)
+    return torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1)
 
 
-def serves_rows(x: Tensor) -> bool:
-    """Whether the compiled functions of rows can be given x, now."""
-    if x.shape[-1] == 0 or _transforms.unsupported_reasons():
-        return False
-    if x.device.type == "cuda":
-        return x.dtype == torch.float32 and _cuda_serves(x.device)
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+class SoftmaxPair(FeatureMap):
+    """phi(x) = [softmax(x), softmax(-x)]; d_dot = 2 d_key.
 
+    This is Hedgehog (Zhang et al. 2024) without its matrix, which the projections of queries and keys can hold as well:
+    ``fwp convert --fold-maps`` makes such a model of one with Hedgehog.
+    """
 
-def _cuda_serves(device: torch.device) -> bool:
-    if not _cuda_library.has_kernel("softmax_pair"):  # no CUDA library, or one that is older than these functions
-        return False
-    if not torch.cuda.is_available():
-        return True
-    return not _cuda_library.refusal("cuda_row_function_refusal", _cuda_library.index(device))
+    name = "softmax_pair"
+    title = "Hedgehog without its matrix"
+    widths = "2 d_key"
+    non_negative = True
+    kernel = "softmax_pair"
 
+    def __init__(self, d_key: int):
+        super().__init__(d_key, 2 * d_key)
 
-def rows_like(x: Tensor, width: int) -> Tensor:
-    """An empty tensor of x's shape but this width, with rows in the order that x has in memory."""
-    order = sorted(range(x.dim() - 1), key=x.stride, reverse=True)
-    sizes = [x.shape[dim] for dim in order]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return x.new_empty(*sizes, width).permute(*back, -1)
+    def features(self, x: Tensor) -> Tensor:
+        return softmax_pair(x)
+
+    @classmethod
+    def unit(cls, d_key: int) -> int:
+        return 2 * d_key
 
 
 def _differentiate(ctx, grad_f):

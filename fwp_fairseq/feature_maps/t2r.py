@@ -28,8 +28,8 @@ class T2r(LearnedMap):
     def fresh_weight(n: int, d_key: int) -> Tensor:
         return nn.init.xavier_uniform_(torch.empty(n, d_key))
 
-    def prepare(self, x: Tensor) -> Tensor:
-        return self.project(x) + self.bias[:, None].to(x.dtype)
+    def biased(self, y: Tensor) -> Tensor:
+        return y + self.bias[:, None].to(y.dtype)
 
     def make_rest(self) -> Relu:
         return Relu(self.n)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _extension, _transforms
-from .softmax_pair import rows_like, serves_rows
+from .row_functions import rows_like, serves_rows
 
 
 def to_length_one(x: Tensor, eps: float) -> Tensor:

@@ -47,7 +47,8 @@ class FastWeightAttention(Heads):
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
-        feature_map: elu, dpfp, favor, rfa, relu, exp, poly, t2r, hedgehog, slots (not causal) or identity.
+        feature_map: elu, dpfp, favor, rfa, relu, exp, poly, t2r, hedgehog, softmax_pair, slots (not causal) or
+            identity.
         d_dot: features per head; None for the map's natural width.
         update_rule: sum, delta, gated or gated_delta.
         normalizer: attention, sum, both, none, l2 or positions; auto is the paper's choice for the rule.

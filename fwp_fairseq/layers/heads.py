@@ -118,13 +118,18 @@ class Heads(nn.Module):
         The function stays the same, but the projections have other shapes then, so neither can be trained or loaded
         any more. Nothing is done where something else comes between a projection and the map, or reads what it gives.
         """
+        if not self.maps_can_fold:
+            return
         k_map, q_map = self.feature_map, self.query_map or self.feature_map
-        if not isinstance(k_map, LearnedMap) or k_map.folded:
-            return
-        if self.qk_norm is not None or self.config.reads_by_softmax or self.fast_net is not None:
-            return
         self.q_proj, self.k_proj = q_map.folded_into(self.q_proj), k_map.folded_into(self.k_proj)
-        q_map.folded = k_map.folded = True
+        q_map.is_folded = k_map.is_folded = True
+
+    @property
+    def maps_can_fold(self) -> bool:
+        """Whether learned matrices follow the projections of queries and keys at once, and as matrices of their own."""
+        if not isinstance(self.feature_map, LearnedMap) or self.feature_map.is_folded:
+            return False
+        return self.qk_norm is None and not self.config.reads_by_softmax and self.fast_net is None
 
     def nothing_written(self, rows: int, like: Tensor) -> ops.FastWeights:
         """Returns the state before anything is written, for inputs of the type and device of ``like``."""
@@ -142,13 +147,25 @@ class Heads(nn.Module):
 
     def _project_queries(self, query: Tensor) -> Tensor:
         """What the operator is given of the queries."""
-        return self._queries(self._split_heads(self.q_proj(query)))
+        folded = self._folded_product(self.q_proj, self.query_map or self.feature_map, query)
+        return self._queries(self._split_heads(self.q_proj(query))) if folded is None else folded
 
     def _project(self, key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Likewise of what is written: keys, values and strengths, by the names of the operator's arguments."""
-        k = self._keys(self._split_heads(self.k_proj(key)), key_padding_mask)
+        k = self._folded_product(self.k_proj, self.feature_map, key)
+        if k is None:
+            k = self._keys(self._split_heads(self.k_proj(key)), key_padding_mask)
         v = self._split_heads(self.v_proj(key))
         return k, v, self._strengths(key)
+
+    def _folded_product(self, projection: nn.Linear, feature_map: FeatureMap, x: Tensor) -> Tensor | None:
+        """In training, what the operator is given of x, by one matrix product in place of two; None if it costs more."""
+        if not (self.training and self.maps_can_fold and self.feature_normalizer is None):
+            return None
+        if not feature_map.is_cheaper_folded(projection, x.shape[:-1].numel()):
+            return None
+        y = self._split_heads(feature_map.folded_product(projection, x))
+        return feature_map.biased(y.transpose(1, 2)).transpose(1, 2)
 
     def _nothing_to_write(self, q: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Keys, values and strengths of no position, for a call that only reads with q."""

@@ -53,18 +53,20 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
-    phi = decoding.feature_map
+    phi, name = decoding.feature_map, kernel_of(decoding.feature_map)
+    if q.device.type == "cuda" and native_cuda.served_map(name) != name:
+        name, (q, k) = "identity", (None if x is None else decoding.features(x) for x in (q, k))
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
-        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
+        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, name, decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 
 
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
-    phi = decoding.feature_map
+    phi, kept = decoding.feature_map, kernel_of(decoding.feature_map) if decoding.keeps_keys else "identity"
     W, z = torch.ops.fwp.fold(
         cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
-        decoding.rule, kernel_of(phi), cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
+        decoding.rule, kept, cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
     )  # fmt: skip
     return W, z if decoding.normalize_output else None

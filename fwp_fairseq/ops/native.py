@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from .. import _extension, _transforms
+from .._constant import constant
 from ..feature_maps import KernelOptions
 from . import native_cuda
 from .call import Call, FastWeights, state_type
 
 RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_RULES of csrc/common/maps.h
+_FIRST_MAPS = ("identity", "elu", "relu", "exp", "dpfp", "favor")  # of libraries that cannot say which ones they have
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -27,9 +29,17 @@ def kernel_of(feature_map) -> str | None:
 def unknown(rule: str, feature_map) -> list[str]:
     """Says, as a reason, which of the two the compiled library does not implement."""
     reasons = [] if rule in RULES else [f"the compiled library does not know the {rule} rule"]
-    if kernel_of(feature_map) is None:
+    name = kernel_of(feature_map)
+    if name is None:
         reasons.append(f"the compiled library does not know the feature map {type(feature_map).__name__}")
+    elif not _has_map(name):
+        reasons.append(f"the compiled library was built before it had the feature map {name}: build it again")
     return reasons
+
+
+@constant
+def _has_map(name: str) -> bool:
+    return name in (torch.ops.fwp.feature_maps() if hasattr(torch.ops.fwp, "feature_maps") else _FIRST_MAPS)
 
 
 def kernel_options(feature_map) -> KernelOptions:
@@ -199,6 +209,7 @@ def goes_both_ways(call: Call) -> bool:
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
+    call = native_cuda.with_features(call, kernel_of(call.feature_map))
     dtype, phi = call.dtype, call.feature_map
     projection, input_scale = kernel_options(phi)
     W = z = None

@@ -1,5 +1,7 @@
 """Decides which calls the CUDA kernels of ``csrc/cuda`` can serve, and in which type they take their inputs."""
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -10,8 +12,23 @@ from .._cuda_library import index as _index
 from .._cuda_library import refusal as _refusal
 from .call import Call
 
-RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_CUDA_RULES of csrc/cuda/kernels/call.h
+# FWP_CUDA_RULES and FWP_CUDA_MAPS of csrc/cuda/kernels/call.h
+RULES = ("sum", "delta", "gated", "gated_delta")
+MAPS = ("identity", "elu", "relu", "exp", "dpfp", "favor")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def served_map(feature_map: str) -> str:
+    """The map that the kernels are called with for this one: of a map that they do not know they take the features."""
+    return feature_map if feature_map in MAPS else "identity"
+
+
+def with_features(call: Call, feature_map: str | None) -> Call:
+    """The call that the kernels are given; ``feature_map`` is the name of its map."""
+    if call.v.device.type != "cuda" or feature_map is None or served_map(feature_map) == feature_map:
+        return call
+    phi_q, phi_k = (call.features(x.transpose(1, 2)).transpose(1, 2) for x in (call.q, call.k))
+    return dataclasses.replace(call, q=phi_q, k=phi_k, feature_map=None)
 
 
 def input_type(call: Call) -> torch.dtype:
@@ -45,11 +62,13 @@ def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
     if not reasons and torch.cuda.is_available():
         given = (call.q, call.k, call.v, call.beta, call.alpha, *(call.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
-        phi, d_key = call.feature_map, call.k.shape[-1]
+        phi, d_key, taken = call.feature_map, call.k.shape[-1], input_type(call)
+        d_dot, served = d_key if phi is None else phi.d_dot, served_map(feature_map)
+        if served != feature_map:
+            d_key, taken = d_dot, call.dtype
         refusal = _refusal(
-            "cuda_refusal", _index(call.v.device), call.rule, input_type(call), feature_map, d_key, call.v.shape[-1],
-            d_key if phi is None else phi.d_dot, max(call.q.shape[1], call.k.shape[1]),
-            call.return_state or call.initial_state is not None, differentiated,
+            "cuda_refusal", _index(call.v.device), call.rule, taken, served, d_key, call.v.shape[-1], d_dot,
+            max(call.q.shape[1], call.k.shape[1]), call.return_state or call.initial_state is not None, differentiated,
         )  # fmt: skip
         reasons += [refusal] if refusal else []
     return reasons
@@ -59,7 +78,9 @@ def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: 
     """The same of decoding with this rule and keys like x."""
     reasons = _reasons(rule, x.dtype)
     if not reasons and torch.cuda.is_available():
-        refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, feature_map, x.shape[-1], d_dot)
+        served = served_map(feature_map)
+        d_key = x.shape[-1] if served == feature_map else d_dot
+        refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, served, d_key, d_dot)
         reasons += [refusal] if refusal else []
     return reasons
 

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from fwp_fairseq.cli import archs
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.config import FastWeightConfig
+from tests.tolerances import assert_close
 
 import_plugin()
 
@@ -471,6 +472,46 @@ def test_parameters_that_are_not_the_models_are_refused(save, refused, tmp_path,
         message = refused(1, *command, "--output", tmp_path / "out.pt")
         assert str(path) in message and name in message and named in message
         assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "feature_map, rest, options",
+    [
+        ("hedgehog", "softmax_pair", {}),
+        ("hedgehog", "softmax_pair", {"fwp_d_dot": 16, "fwp_update_rule": "delta"}),
+        ("t2r", "relu", {}),
+        ("hedgehog", "softmax_pair", {"fwp_normalizer": "l2", "fwp_output_norm": "rms"}),
+    ],
+)
+def test_matrices_are_folded(save, convert, feature_map, rest, options):
+    """Into every site, or into those that can be; the function stays the same."""
+    width = {"decoder_input_dim": 16, "decoder_output_dim": 16}
+    path = save("fwp_transformer_tiny", fwp_feature_map=feature_map, **width, **options)
+    if feature_map == "t2r":
+        state = torch.load(path, weights_only=True)
+        for name, tensor in state["model"].items():
+            if name.endswith(("feature_map.bias", "_proj.bias")):
+                torch.nn.init.normal_(tensor)
+        torch.save(state, path)
+    state, out = convert(path, "--fold-maps")
+    assert not attention_keys(state, "feature_map|query_map")
+    assert f"--fwp-cross-feature-map: None -> {rest}" in out and "multiplied into q_proj and k_proj of encoder" in out
+    before, after = built(path).eval(), built(path.with_name("output.pt")).eval()
+    source, target = torch.randint(4, 24, (3, 9)), torch.randint(4, 24, (3, 7))
+    lengths = torch.full((3,), 9)
+    wanted, found = (model(source, lengths, target)[0] for model in (before, after))
+    assert_close(found, wanted, "float32")
+
+
+def test_only_what_can_be_folded_is(save, convert, refused, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="hedgehog", fwp_decoder_window=3, fwp_cross_d_dot=24)
+    state, out = convert(path, "--fold-maps")
+    assert "q_proj and k_proj of encoder\n" in out and not attention_keys(state, "encoder.layers.*_map")
+    assert len(attention_keys(state, r"_map\.weight")) == 4
+    built(tmp_path / "output.pt")
+    folded = ("convert", "--input", tmp_path / "output.pt", "--output", tmp_path / "x.pt", "--fold-maps")
+    assert "--fold-maps: no site has a matrix to fold" in refused(1, *folded)
+    assert "--reset" in refused(2, *folded, "--reset")
 
 
 def test_calls_that_make_no_sense(save, refused, tmp_path):

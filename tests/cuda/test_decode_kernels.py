@@ -14,7 +14,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda.decode_kernels import Shim
-from tests.maps import MAPS
+from tests.maps import CUDA_MAPS
 from tests.ops.cases import OPCHECKS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
@@ -127,7 +127,7 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, normalizer, dtype",
-    covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS),
+    covering(ALL_RULES, CUDA_MAPS, NORMALIZERS, LIMITS),
     ids=str,
 )
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype, device):

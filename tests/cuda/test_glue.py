@@ -74,6 +74,28 @@ def test_half_of_the_heads_from_the_last_token_on(rule, layout, length, dtype):
     same_as_the_reference(rule, x, phi, mask(2, length), LAYOUTS[layout], both_ways=True)
 
 
+@pytest.mark.parametrize("rule, length, dtype", covering(RULES, [20, 130], [HALF, torch.float32]), ids=str)
+def test_a_map_that_the_kernels_do_not_know(rule, length, dtype):
+    """They are given its features."""
+    x, phi = make(rule, length, length, dtype=dtype, B=2, H=2, d_key=8, feature_map=("softmax_pair", {}), state=True)
+    same_as_the_reference(rule, x, phi, mask(2, length), Tensor.contiguous)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@torch.no_grad()
+def test_decoding_with_a_map_that_the_kernels_do_not_know(rule):
+    phi = build_feature_map("softmax_pair", 8)
+    x, _ = make(rule, 90, 90, dtype=torch.float32, B=2, H=2, d_key=8, d_value=8)
+    options = {"normalize_features": True, "normalize_output": False}
+    whole, _ = getattr(ops, f"{rule}_rule")(*x.values(), feature_map=phi, backend="reference", **options)
+    decoding = ops.Decoding(rule, phi.to("cuda"), **options, backend="native")
+    steps, cache = [], None
+    for first, last in ((0, 1), (1, 70), *((t, t + 1) for t in range(70, 90))):  # past where a block is folded
+        out, cache = decoding.step(cache, *(y[:, first:last].cuda() for y in x.values()))
+        steps.append(out.cpu())
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
+
+
 def same_as_the_reference(rule, x, phi, pads, layout, **options) -> None:
     expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64, **options)
     found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", layout=layout, **options)

@@ -11,7 +11,7 @@ from benchmarks.gate import CUDA
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels, shim
-from tests.maps import MAPS
+from tests.maps import CUDA_MAPS
 from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
@@ -244,7 +244,7 @@ def test_exponents_are_clipped(dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("feature_map", MAPS, ids=str)
+@pytest.mark.parametrize("feature_map", CUDA_MAPS, ids=str)
 @pytest.mark.parametrize("rule", ["sum", "delta"])
 def test_maps_normalizers_masks_and_sites(rule, feature_map, dtype, device):
     sites = [(True, 19, 19), (False, 20, 9), (False, 7, 18)]

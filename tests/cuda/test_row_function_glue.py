@@ -5,7 +5,8 @@ import torch
 
 from fwp_fairseq import _cuda_library
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from fwp_fairseq.feature_maps.softmax_pair import serves_rows, softmax_pair
+from fwp_fairseq.feature_maps.row_functions import serves_rows
+from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
 from tests.cuda.row_function_kernels import FUNCTIONS
 from tests.cuda.test_glue import LAYOUTS, inner
 from tests.cuda.test_row_function_kernels import assert_close, cotangent, expected

@@ -10,10 +10,10 @@ from torch import Tensor
 from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels, shim
 from tests.cuda.test_kernels import (
+    CUDA_MAPS,
     DEVICES,
     DPFP,
     LIMITS,
-    MAPS,
     NORMALIZERS,
     by_shim,
     compare,
@@ -163,7 +163,7 @@ def test_odd_rows_of_whole_slices(feature_map, d_value, device):
 @pytest.mark.parametrize(
     "feature_map, site, normalizer, rule, dtype, masked, states",
     covering(
-        MAPS,
+        CUDA_MAPS,
         [(True, 140, 140), (False, 150, 40), (False, 9, 200), (False, 130, 129)],
         NORMALIZERS,
         RULES,

@@ -22,6 +22,7 @@ BUILT = {
     "poly": {"degree": 2},
     "t2r": {"n": 7, "heads": 1},
     "hedgehog": {"n": 8, "heads": 1},
+    "softmax_pair": {},
     "slots": {"slots": 5, "heads": 1},
     "rfa": {"m": 5, "heads": 1},
 }
@@ -78,6 +79,12 @@ def test_elu_is_the_naive_one(values):
     assert_close(build_feature_map("elu", len(values))(x), naive.elu(values), "rounding")
 
 
+@given(VECTORS)
+def test_softmax_pair_is_the_naive_one(values):
+    x = torch.tensor(values, dtype=torch.float64)
+    assert_close(build_feature_map("softmax_pair", len(values))(x), naive.softmax_pair(values), "rounding")
+
+
 @pytest.mark.parametrize("name", BUILT)
 @given(x=st.lists(st.floats(-4, 4), min_size=D_KEY, max_size=D_KEY), scale=st.floats(0.01, 100))
 def test_maps_keep_what_they_promise(name, x, scale):
@@ -99,6 +106,7 @@ def test_what_is_promised():
         "poly": (None, False, None),
         "t2r": (None, True, None),
         "hedgehog": (None, True, None),
+        "softmax_pair": (None, True, "softmax_pair"),
         "slots": (None, True, None),
         "rfa": (0, False, None),
         "identity": (1, False, "identity"),
@@ -137,7 +145,7 @@ def test_width_sign_and_type(name):
         features = phi(x)
         assert features.shape == (2, 1, 3, phi.d_dot)
         assert features.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        if name in ("elu", "favor", "exp", "hedgehog"):
+        if name in ("elu", "favor", "exp", "hedgehog", "softmax_pair"):
             assert (features > 0).all()
 
 

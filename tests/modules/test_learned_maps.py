@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
+from fwp_fairseq.feature_maps import LearnedMap
 from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
 from tests.tolerances import assert_close
 
@@ -74,6 +76,17 @@ def test_matrices_are_multiplied_into_the_projections_for_decoding(feature_map, 
         assert_close(out, whole[t : t + 1], "operator")
 
 
+@pytest.mark.parametrize("normalizer", ["l2", "sum", "positions"])
+@torch.no_grad()
+def test_matrices_are_multiplied_where_features_are_finished_first(normalizer):
+    """Their number is not that of the projection's outputs."""
+    module, query = build("cross", "hedgehog", d_dot=10, normalizer=normalizer), random(6)
+    expected, _ = module(query, query, query)
+    module.make_generation_fast_()
+    assert module.q_proj.weight.shape == (HEADS * 5, EMBED)
+    assert_close(module(query, query, query)[0], expected, "operator")
+
+
 @pytest.mark.parametrize("options", [{"qk_norm": "l2"}, {"window": 3}, {"rule": "delta", "fast_net": "rnn"}], ids=str)
 def test_matrices_stay_where_the_projections_are_read_otherwise(options):
     module, query = build("decoder", "hedgehog", d_dot=10, **options), random(6)
@@ -112,6 +125,57 @@ def test_compiled_relu_serves_t2r():
     module, query = build(feature_map="t2r", d_dot=9), random(4)
     prepared = module._project_queries(query)
     assert (prepared < 0).any() and module.feature_map.rest().kernel == "relu"
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("feature_map, d_dot", [("hedgehog", 2 * D_KEY), ("hedgehog", 2), ("t2r", D_KEY)])
+def test_training_multiplies_the_matrices_first(feature_map, d_dot, site, monkeypatch):
+    """Where that is cheaper: the same output and the same gradient of every parameter."""
+    module, query, key = build(site, feature_map, d_dot=d_dot), random(5), random(7)
+    if site != "cross":
+        key = query
+    module.feature_map.register_forward_hook(lambda *_: pytest.fail("the operator is given what is before the map"))
+    inputs, calls = (query, key, key), []
+    folded = LearnedMap.folded
+    monkeypatch.setattr(LearnedMap, "folded", lambda *given: calls.append(given[1]) or folded(*given))
+
+    def run():
+        module.zero_grad()
+        out = module(*inputs)[0]
+        (out * torch.arange(out.numel()).view_as(out).sin()).sum().backward()
+        return out.detach(), {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
+
+    wanted, gradients = run()
+    assert not calls  # evaluation
+    out, found = module.train() and run()
+    assert calls == [module.q_proj, module.k_proj]
+    assert_close(out, wanted, "operator")
+    for name, gradient in gradients.items():
+        assert_close(found[name], gradient, "operator")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: module.q_proj.register_forward_hook(lambda *_: None),
+        lambda module: module.q_proj.register_forward_pre_hook(lambda *_: None),
+        lambda module: setattr(module, "q_proj", nn.Sequential(module.q_proj)),
+    ],
+)
+def test_a_projection_with_something_attached_is_called(change, monkeypatch):
+    """Quantisation noise for one is a hook."""
+    module, query = build(feature_map="hedgehog", d_dot=2 * D_KEY).train(), random(5)
+    change(module)
+    monkeypatch.setattr(LearnedMap, "folded_product", lambda *_: pytest.fail("the projection is not called"))
+    module._project_queries(query)
+
+
+@pytest.mark.parametrize("feature_map, d_dot, batch", [("hedgehog", 2 * D_KEY, 2), ("t2r", 4 * D_KEY, 9)])
+def test_short_calls_and_wide_matrices_are_multiplied_one_by_one(feature_map, d_dot, batch, monkeypatch):
+    """5 times 2 positions are fewer than the projection's inputs; 24 rows cost more than the projection itself."""
+    module = build(feature_map=feature_map, d_dot=d_dot).train()
+    monkeypatch.setattr(LearnedMap, "folded_product", lambda *_: pytest.fail("this costs more"))
+    module._project_queries(random(5, batch))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

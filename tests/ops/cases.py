@@ -14,7 +14,7 @@ from tests.requirements import serves
 
 # name: (normalize_features, normalize_output)
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
-MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor")
+MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor", "softmax_pair")
 MASKS = ("none", "left", "right", "holes", "empty-row")
 OPERATORS = {rule: getattr(ops, f"{rule}_rule") for rule in RULES}
 D_KEY, D_VALUE = 3, 5
@@ -28,6 +28,8 @@ def feature_map(name: str, d_key: int = D_KEY):
         return None, naive.identity
     if name == "elu":
         return build_feature_map("elu", d_key), naive.elu
+    if name == "softmax_pair":
+        return build_feature_map("softmax_pair", d_key), naive.softmax_pair
     if name.startswith("dpfp"):
         nu = int(name[-1])
         return build_feature_map("dpfp", d_key, nu=nu), naive.dpfp(nu)

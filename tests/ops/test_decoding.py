@@ -26,6 +26,7 @@ MAPS = {
     "dpfp-1": lambda d_key: build_feature_map("dpfp", d_key, nu=1),
     "dpfp-3": lambda d_key: build_feature_map("dpfp", d_key, nu=3),
     "favor": lambda d_key: build_feature_map("favor", d_key, m=5).eval(),
+    "softmax_pair": lambda d_key: build_feature_map("softmax_pair", d_key),
 }
 IMPLEMENTATIONS = [
     "chunked",

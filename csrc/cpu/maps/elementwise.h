@@ -13,7 +13,7 @@
 //
 // The arithmetic must not depend on the number of tokens in a tile.
 
-FWP_DEFINE_WITH_MAP(FWP_INLINE)
+FWP_DEFINE_WITH_MAP(FWP_INLINE, FWP_MAPS)
 
 // The device of common/elementwise.h.
 template <class T> struct OfVectors {

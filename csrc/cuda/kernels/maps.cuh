@@ -11,7 +11,7 @@ namespace fwp::gpu {
 #define FWP_ROLLS(name) \
   if (map == Map::name) return Phi<Map::name>::rolls;
 FWP_BOTH bool has_offsets(Map map) {
-  FWP_MAPS(FWP_ROLLS)
+  FWP_CUDA_MAPS(FWP_ROLLS)
   return false;
 }
 #undef FWP_ROLLS

@@ -21,7 +21,7 @@ namespace fwp::gpu {
 
 #define FWP_FUNCTION FWP_DEVICE
 #include "../../../common/elementwise.h"
-FWP_DEFINE_WITH_MAP(FWP_DEVICE)
+FWP_DEFINE_WITH_MAP(FWP_DEVICE, FWP_CUDA_MAPS)
 
 struct OfFloats {  // the device of common/elementwise.h
   using Number = float;
