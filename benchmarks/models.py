@@ -19,6 +19,11 @@ _TINY = [
     *("--encoder-layers", 2, "--encoder-embed-dim", 192, "--encoder-ffn-embed-dim", 384),
     *("--encoder-attention-heads", 4, "--decoder-layers", 2, "--decoder-attention-heads", 4),
 ]
+# The model of the tables of BLEU by site, with heads of 64.
+_SMALL = [
+    *("--encoder-layers", 2, "--encoder-embed-dim", 128, "--encoder-ffn-embed-dim", 256),
+    *("--encoder-attention-heads", 2, "--decoder-layers", 2, "--decoder-attention-heads", 2),
+]
 _MINI = [
     *("--encoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
     *("--encoder-attention-heads", 2, "--decoder-layers", 1, "--decoder-attention-heads", 2),
@@ -26,6 +31,7 @@ _MINI = [
 # Each size: the architecture without its prefix, flags, width of a head, smallest vocabulary.
 SIZES = {
     "mini": ("transformer", _MINI, 16, None),
+    "small": ("transformer", _SMALL, 64, None),
     "tiny": ("transformer", _TINY, 48, None),
     "base": ("transformer", [], 64, None),
     "big": ("transformer_vaswani_wmt_en_de_big", [], 64, 32768),

@@ -20,6 +20,7 @@ _DOCUMENT_ROWS = ("elu", "favor256", "dpfp256", "dpfp512", "delta256")
 CASES = {
     "cpu": [
         ModelCase("tiny", "multi30k", 2500, 4, 5, limits={"dpfp256": 0.9}),
+        ModelCase("small", "multi30k", 2500, 4, 5),
         ModelCase("base", "multi30k", 1000, 2, 3, limits={"dpfp256": 0.9}),
         ModelCase("base", "wmt", 1000, 2, 3),
         ModelCase("tiny", "512", 4096, 2, 4),

@@ -159,7 +159,7 @@ class Heads(nn.Module):
         return k, v, self._strengths(key)
 
     def _folded_product(self, projection: nn.Linear, feature_map: FeatureMap, x: Tensor) -> Tensor | None:
-        """In training, what the operator is given of x, by one matrix product in place of two; None if it costs more."""
+        """In training, what the operator is given of x, by one matrix product instead of two; None if it costs more."""
         if not (self.training and self.maps_can_fold and self.feature_normalizer is None):
             return None
         if not feature_map.is_cheaper_folded(projection, x.shape[:-1].numel()):
