@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
 from tests.ops import instruction_sets
 from tests.tolerances import assert_close
@@ -35,6 +37,27 @@ def test_values_and_gradients(instruction_set):
                     assert_close(found.double(), wanted, tolerance)
                     (of_mine,) = torch.autograd.grad((found * g.to(dtype)).sum(), mine)
                     assert_close(of_mine.double(), gradient, tolerance)
+
+
+@needs_native
+@pytest.mark.parametrize("instruction_set", instruction_sets.usable())
+def test_operators_take_numbers_of_any_size(instruction_set):
+    """exp of any of them alone would be 0 or infinite; the features are those of the largest and of the smallest."""
+    phi, x = build_feature_map("softmax_pair", 5), 300 * torch.randn(3, 2, 40, 2, 5, dtype=torch.float64)
+    x[0, 0, :3] = 1e30
+    results = []
+    for backend, dtype in (("reference", torch.float64), ("native", torch.float64), ("native", torch.float32)):
+        q, k, v = (y.to(dtype).requires_grad_() for y in x)
+        with instruction_sets.chosen(instruction_set):
+            out, state = ops.sum_rule(q, k, v, feature_map=phi, return_state=True, backend=backend)
+            gradients = torch.autograd.grad(out.sin().sum() + state.W.sin().sum(), (q, k, v))
+        results.append((out, state.W, state.z, *gradients))
+    expected, double, single = results
+    for mine, wanted in zip(double, expected, strict=True):
+        assert_close(mine, wanted, "operator")
+    for mine, wanted in zip(single[:3], expected, strict=False):
+        assert_close(mine.double(), wanted, "float32")
+    assert all(gradient.isfinite().all() for gradient in single[3:])  # nearly 0, and so is what cancels
 
 
 @needs_native
