@@ -150,8 +150,8 @@ def _speed_and_memory(*speeds: str, targets=_TARGETS) -> dict[str, Callable[[dic
 
 def _model(r: dict) -> tuple:
     return (
-        r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(), r["data"],
-        r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
+        r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
+        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
         r["d_dot"] or 0,
     )  # fmt: skip
 
