@@ -190,7 +190,8 @@ def test_opcheck(rule, state, dtype, check):
     [
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
-        ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, exp, dpfp or favor"),
+        ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, exp, dpfp, favor or softmax_pair"),
+        ({"map": "softmax_pair", "d_dot": 14}, "the CUDA kernels do not know the feature map softmax_pair"),
         ({"both_ways": True}, "both_ways is true with a state, expected false on CUDA"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
