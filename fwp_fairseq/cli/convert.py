@@ -307,15 +307,14 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     trained = {name: options[name] for name in _attention_options() if name in options}
     before = _default_flags() | (trained or {"fwp_feature_map": "softmax"})
 
-    parameters, folded = state["model"], {}
+    parameters, maps = state["model"], {}
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     refuse_not_finite(args.input, parameters)
     refuse_other_parameters(args.input, parameters, options | before)
     if args.fold_maps:
         parameters, maps = fold_maps(parameters, _attentions(parameters, options | before, args.seed))
-        folded = {f"fwp_{site}_feature_map": name for site, name in maps.items()}
-    after = _attention_flags(before | folded, args)
+    after = _attention_flags(before | {f"fwp_{site}_feature_map": name for site, name in maps.items()}, args)
     options |= after
     try:
         attentions = _attentions(parameters, options, args.seed)
@@ -331,7 +330,7 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     changes = _changes(before, after, parameters, converted)
-    if folded:
+    if maps:
         changes.append(f"learned matrices multiplied into q_proj and k_proj of {', '.join(maps)}")
     if not changes and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already: [{_description(parameters)}]")

@@ -53,12 +53,13 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
-    phi, name = decoding.feature_map, kernel_of(decoding.feature_map)
-    if q.device.type == "cuda" and native_cuda.served_map(name) != name:
-        name, (q, k) = "identity", (None if x is None else decoding.features(x) for x in (q, k))
+    phi = decoding.feature_map
+    served = native_cuda.served_map(kernel_of(phi), q.device)
+    if served != kernel_of(phi):
+        q, k = (None if x is None else decoding.features(x) for x in (q, k))
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
-        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, name, decoding.d_dot(q),
+        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, served, decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 

@@ -18,14 +18,14 @@ MAPS = ("identity", "elu", "relu", "exp", "dpfp", "favor")
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def served_map(feature_map: str) -> str:
-    """The map that the kernels are called with for this one: of a map that they do not know they take the features."""
-    return feature_map if feature_map in MAPS else "identity"
+def served_map(feature_map: str, device: torch.device) -> str:
+    """The map that the device's kernels are called with: CUDA's take the features of a map that they do not know."""
+    return feature_map if device.type != "cuda" or feature_map in MAPS else "identity"
 
 
-def with_features(call: Call, feature_map: str | None) -> Call:
+def with_features(call: Call, feature_map: str) -> Call:
     """The call that the kernels are given; ``feature_map`` is the name of its map."""
-    if call.v.device.type != "cuda" or feature_map is None or served_map(feature_map) == feature_map:
+    if served_map(feature_map, call.v.device) == feature_map:
         return call
     phi_q, phi_k = (call.features(x.transpose(1, 2)).transpose(1, 2) for x in (call.q, call.k))
     return dataclasses.replace(call, q=phi_q, k=phi_k, feature_map=None)
@@ -63,7 +63,7 @@ def unsupported_reasons(call: Call, feature_map: str) -> list[str]:
         given = (call.q, call.k, call.v, call.beta, call.alpha, *(call.initial_state or ()))
         differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         phi, d_key, taken = call.feature_map, call.k.shape[-1], input_type(call)
-        d_dot, served = d_key if phi is None else phi.d_dot, served_map(feature_map)
+        d_dot, served = d_key if phi is None else phi.d_dot, served_map(feature_map, call.v.device)
         if served != feature_map:
             d_key, taken = d_dot, call.dtype
         refusal = _refusal(
@@ -78,7 +78,7 @@ def decoding_unsupported_reasons(rule: str, x: Tensor, feature_map: str, d_dot: 
     """The same of decoding with this rule and keys like x."""
     reasons = _reasons(rule, x.dtype)
     if not reasons and torch.cuda.is_available():
-        served = served_map(feature_map)
+        served = served_map(feature_map, x.device)
         d_key = x.shape[-1] if served == feature_map else d_dot
         refusal = _refusal("cuda_decode_refusal", _index(x.device), x.dtype, served, d_key, d_dot)
         reasons += [refusal] if refusal else []
