@@ -66,13 +66,14 @@ def run(
     on_line: Callable[[str], object] | None = None,
     on_tick: Callable[[], object] | None = None,
     variables: dict[str, str] | None = None,
+    on_start: Callable[[int], object] | None = None,
 ) -> Usage:
     """Runs `command` in the repository root and appends its output to `log`.
 
-    `on_line` is called with every line, `on_tick` about twice a second when there is no output; an exception in them
-    ends the command. `variables` replaces `environment()`. Raises RecipeError if the command fails, and
-    KeyboardInterrupt if SIGINT ended it, because Ctrl-C reaches both processes and the command may end first. On Linux,
-    call this function from a thread that outlives the command.
+    `on_start` is called with the id of the process, `on_line` with every line, `on_tick` about twice a second when
+    there is no output; an exception in them ends the command. `variables` replaces `environment()`. Raises RecipeError
+    if the command fails, and KeyboardInterrupt if SIGINT ended it, because Ctrl-C reaches both processes and the
+    command may end first. On Linux, call this function from a thread that outlives the command.
     """
     begin = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL)
@@ -89,6 +90,8 @@ def run(
         )
 
         try:
+            if on_start:
+                on_start(process.pid)
             _follow(process, out, tail, on_line, on_tick)
             status, usage = _wait(process)
         except BaseException as error:

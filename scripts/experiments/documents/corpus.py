@@ -1,0 +1,162 @@
+"""Prepares the corpus: windows of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+
+from scripts.common.binarise import binarise
+from scripts.common.folder import Folder, write_atomically
+from scripts.common.steps import Steps
+from scripts.data import pieces
+from scripts.data.sources import DataError, folder, unpacked
+
+LANGUAGES = ("en", "de")
+SENTENCEPIECE = "spm.model"
+STEPS = ("text", "preprocess")
+# Checksums of the texts, because the bytes of a .gz file depend on the program that packed it.
+SHA256 = {
+    "train.en": "612c361b38d96b2eba2f163ba4ca577bbbc4cbef2ecdfcb26d3c9cbc7c3e651e",
+    "train.de": "0ac35a0fd6a82fdedb651d684287de35f6154881ea911011ed45693df470521e",
+    "train.doc": "1fdcd10d45718902f9345526e9cd982a12edbc8e2fd7df36e1fa4b172149a872",
+    "valid.en": "530ed1ae279287514d0dba73ae31802fdc8b39b3d86e9d0cca55924cb56f3d3f",
+    "valid.de": "fe2510e36879c592ad2e531b59bf77bb4737e6cd24b8f8d053e64735048c3680",
+    "valid.doc": "0c29f8b3994250bbcd50494cee22e7122bb2b029f45ebb32cbdb964593474e16",
+    "test.en": "22eda56cd58ca07e7fda9cd8672bd12054270dcfa478f01a23b5044c7ed279b7",
+    "test.de": "df7effa3af9133e97e3e063b445e44858c248c5e0e28cdb2e1fa139d92d23c08",
+    "test.doc": "fafd153a45a208a35f33f1c112cba878c381b9b5548d25db2498583f671a34f9",
+}
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    document: str
+    en: str
+    de: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is made of the documents.
+
+    - `words`: the length of the windows of training and validation in English words.
+    - `test_words`: the lengths of the windows of the test sets, which are fairseq's "test", "test1", and so on.
+    - `vocabulary`: the number of joint pieces.
+    - `documents`: only so many documents of each part are used; None for all.
+    """
+
+    words: int = 150
+    test_words: tuple[int, ...] = (150, 300, 600)
+    vocabulary: int = 4000
+    documents: int | None = None
+
+    @property
+    def sets(self) -> dict[str, tuple[str, int]]:
+        """Name of a text to the part of the documents that it is made of, and the words of its windows."""
+        return {
+            "train": ("train", self.words),
+            "valid": ("valid", self.words),
+            **{f"test{words}": ("test", words) for words in self.test_words},
+        }
+
+
+def windows(paragraphs: Iterable[Paragraph], words: int) -> Iterator[Paragraph]:
+    """Joins consecutive paragraphs of a document while they have at most so many English words together.
+
+    A longer paragraph is a window of its own.
+    """
+    for document, few in groupby(paragraphs, lambda paragraph: paragraph.document):
+        window: list[Paragraph] = []
+        count = 0
+        for paragraph in few:
+            more = len(paragraph.en.split())
+            if window and count + more > words:
+                yield _joined(document, window)
+                window, count = [], 0
+            window.append(paragraph)
+            count += more
+        yield _joined(document, window)
+
+
+def _joined(document: str, paragraphs: list[Paragraph]) -> Paragraph:
+    return Paragraph(document, " ".join(p.en for p in paragraphs), " ".join(p.de for p in paragraphs))
+
+
+def read(part: str) -> list[Paragraph]:
+    """Returns the paragraphs of "train", "valid" or "test". Raises DataError."""
+    columns = [_text(f"{part}.{kind}") for kind in ("doc", *LANGUAGES)]
+    return [Paragraph(*cells) for cells in zip(*columns, strict=True)]
+
+
+def _text(name: str) -> list[str]:
+    path = folder("documents") / f"{name}.gz"
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; set FWP_DATA to the folder that has documents/{name}.gz")
+    text = unpacked(path.read_bytes(), path)
+    actual = hashlib.sha256(text).hexdigest()
+    if actual != SHA256[name]:
+        raise DataError(f"{path}: sha256 of the uncompressed text: expected {SHA256[name]}, actual {actual}")
+    return text.decode().removesuffix("\n").split("\n")
+
+
+def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Paragraph]:
+    groups = groupby(paragraphs, lambda paragraph: paragraph.document)
+    return [paragraph for _, few in islice(groups, documents) for paragraph in few]
+
+
+def make(corpus: Corpus, data: Path) -> dict:
+    """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
+    import sentencepiece
+
+    parts = {part: _first(read(part), corpus.documents) for part in ("train", "valid", "test")}
+    sentences = [text for paragraph in parts["train"] for text in (paragraph.en, paragraph.de)]
+    model = pieces.learn(sentences, corpus.vocabulary)
+    write_atomically(data / SENTENCEPIECE, model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    lines = {}
+    for name, (part, words) in corpus.sets.items():
+        made = list(windows(parts[part], words))
+        lines[name] = len(made)
+        for language in LANGUAGES:
+            texts = [getattr(window, language) for window in made]
+            encoded = [" ".join(line) for line in processor.encode(texts, out_type=str)]
+            for kind, content in (("windows", texts), ("bpe", encoded)):
+                (data / kind).mkdir(exist_ok=True)
+                write_atomically(data / kind / f"{name}.{language}", "".join(f"{line}\n" for line in content))
+    return {"lines": lines}
+
+
+def preprocess(corpus: Corpus, data: Path) -> list[str]:
+    tests = ",".join(f"{data}/bpe/test{words}" for words in corpus.test_words)
+    return [
+        *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
+        *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/valid", "--testpref", tests),
+        *("--destdir", f"{data}/bin", "--workers", "1"),
+    ]
+
+
+def prepare(corpus: Corpus, data: Path) -> None:
+    """Makes texts, pieces and binarised corpus in ``data``; waits if another process is making them.
+
+    Raises RecipeError or DataError. Takes half a minute.
+    """
+    folder, steps = Folder(data, STEPS), Steps(len(STEPS))
+    made = [data / kind / f"{name}.{lang}" for kind in ("windows", "bpe") for name in corpus.sets for lang in LANGUAGES]
+    with folder.locked(wait=True):
+        folder.claim({"corpus": SHA256, **_claimed(corpus)})
+        title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
+        steps.run(folder, "text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, data))
+        command = preprocess(corpus, data)
+        binarise(steps, folder, command, command, "dict.de.txt")
+
+
+def _claimed(corpus: Corpus) -> dict:
+    return {
+        "words": corpus.words,
+        "test words": list(corpus.test_words),
+        "vocabulary": corpus.vocabulary,
+        "documents": corpus.documents,
+    }

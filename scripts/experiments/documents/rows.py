@@ -1,0 +1,55 @@
+"""The rows of the experiment, the most informative ones first: which attention each site has, and what else differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SOFTMAX = {"feature-map": "softmax"}
+DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
+BOTH_WAYS = {"passes": "both-ways"}
+GATED = {**DELTA, "update-rule": "gated_delta"}
+DPFP = {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"}
+ELU = {"feature-map": "elu", "update-rule": "sum", "normalizer": "attention"}
+NO_NORM = {"output-norm": "none"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The attention of the encoder, of the decoder and from the one to the other, by what follows the site in a flag.
+
+    `more` are other flags of fairseq-train.
+    """
+
+    name: str
+    encoder: dict
+    decoder: dict
+    cross: dict
+    more: dict = field(default_factory=dict)
+
+    @property
+    def flags(self) -> dict:
+        """The flags of fairseq-train for this model."""
+        sites = {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}
+        return {f"--fwp-{site}-{key}": value for site, kind in sites.items() for key, value in kind.items()} | self.more
+
+
+def _softmax(name: str, **more) -> Row:
+    return Row(name, SOFTMAX, SOFTMAX, SOFTMAX, {f"--{flag.replace('_', '-')}": value for flag, value in more.items()})
+
+
+ROWS = (
+    _softmax("softmax"),
+    Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX),
+    Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX),
+    Row("dpfp", DPFP, DPFP, DPFP),
+    Row("delta", DELTA | BOTH_WAYS, DELTA, DELTA),
+    Row("elu", ELU, ELU, ELU),
+    Row("encoder-alone", DELTA | BOTH_WAYS, SOFTMAX, SOFTMAX),
+    Row("decoder-alone", SOFTMAX, DELTA, SOFTMAX),
+    Row("one-direction", DELTA, DELTA, SOFTMAX),
+    Row("no-output-norm", DELTA | BOTH_WAYS | NO_NORM, DELTA | NO_NORM, SOFTMAX),
+    # What may help softmax attention with long inputs.
+    _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
+    _softmax("softmax-no-positions", no_token_positional_embeddings=True),
+)
+BY_NAME = {row.name: row for row in ROWS}
