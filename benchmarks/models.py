@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import move_to_cuda
 
-from fwp_fairseq.models.architectures import PARITY  # registers the names, too
+from fwp_fairseq.models.architectures import HYBRID  # registers the names, too
 
 from . import corpus
 
@@ -55,7 +55,7 @@ ATTENTION: dict[str, tuple] = {
 }
 _PARITY = [
     word
-    for site, attention in PARITY.items()
+    for site, attention in HYBRID.items()
     for option, value in attention.items()
     for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
 ]

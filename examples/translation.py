@@ -115,8 +115,8 @@ def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
     found = {}
     for name, module in model.named_modules():
         if isinstance(module, FastWeightAttention):
-            if module.config.chosen_normalizer == "positions":  # a key depends on the whole source
-                print(f"{name}: the normaliser positions knows no writes one by one; left out of writes.svg")
+            if module.has_both_ways:
+                print(f"{name}: half of its heads write backwards, so it has no writes one by one; not in writes.svg")
             else:
                 found[name] = writes(module, *inputs[module])
     return found

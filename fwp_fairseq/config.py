@@ -42,7 +42,7 @@ _OPTIONS = {
 
 # This file writes Optional[X], not X | None, because fairseq's parser reads types by their printed form.
 # The identity map is for callers of the operators who compute features themselves; it makes no sense as a flag.
-_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
+_MAPS = {name: FEATURE_MAPS[name] for name in ("elu", "dpfp", "favor", "relu", "t2r", "hedgehog", "rfa")}
 _titles = ", ".join(f"{name} ({cls.title})" for name, cls in _MAPS.items())
 _widths = "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
 FeatureMapChoice = ChoiceEnum(["softmax", *_MAPS])
@@ -83,9 +83,8 @@ class _CommonConfig(FairseqDataclass):
         default="auto",
         metadata={
             "help": "attention (divide by the accumulated keys), sum (divide features by their sum), both, none, "
-            "l2 (divide features by their length), positions (divide the features of keys by their sum over the "
-            "source, those of queries by their sum; not for the decoder's self-attention); auto: the paper's choice "
-            f"for the update rule, {_usual_normalizers}"
+            "l2 (divide features by their length); auto: the paper's choice for the update rule, "
+            f"{_usual_normalizers}"
         },
     )
     fwp_qk_norm: QkNormChoice = field(

@@ -47,11 +47,10 @@ class FastWeightAttention(Heads):
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
-        feature_map: elu, dpfp, favor, rfa, relu, exp, poly, t2r, hedgehog, softmax_pair, slots (not causal) or
-            identity.
+        feature_map: elu, dpfp, favor, rfa, relu, t2r, hedgehog or identity.
         d_dot: features per head; None for the map's natural width.
         update_rule: sum, delta, gated or gated_delta.
-        normalizer: attention, sum, both, none, l2 or positions; auto is the paper's choice for the rule.
+        normalizer: attention, sum, both, none or l2; auto is the paper's choice for the rule.
         qk_norm: ``l2`` gives queries and keys a learned length.
         output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
         fast_net: what is written at each position, in place of one matrix (``linear``): ``rnn``, ``lstm``, ``mlp`` or
@@ -89,7 +88,7 @@ class FastWeightAttention(Heads):
         feature_map: str = "dpfp",
         d_dot: int | None = None,
         update_rule: Rule = "sum",
-        normalizer: Literal["auto", "attention", "sum", "both", "none", "l2", "positions"] = "auto",
+        normalizer: Literal["auto", "attention", "sum", "both", "none", "l2"] = "auto",
         qk_norm: Literal["none", "l2"] = "none",
         output_norm: Literal["none", "rms"] = "none",
         fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta", "fwp1991"] = "linear",
@@ -135,8 +134,8 @@ class FastWeightAttention(Heads):
 
         Returns:
             ``(out, state)``, out (B, T, embed_dim), and the state after the last write:
-            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. With slots W has 2 d_value
-            columns. That of a fast net or a window is W (B, H, N, 1), all that is carried. None with both-ways passes.
+            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. That
+            of a fast net or a window is W (B, H, N, 1), all that is carried. None with both-ways passes.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")

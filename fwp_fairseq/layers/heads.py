@@ -9,7 +9,6 @@ from .. import ops
 from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
 from ..ops.both_ways import meeting
 from ..ops.call import divide, state_type
-from . import slot_memory
 from .decay import Decay
 from .fast_nets import FAST_NETS, Run
 from .feature_normalizers import FEATURE_NORMALIZERS
@@ -138,7 +137,7 @@ class Heads(nn.Module):
             packed = self.window.state_size(shape[2]) if self.fast_net is None else self.fast_net.state_size
             return ops.FastWeights(like.new_zeros(*shape[:2], packed, 1, dtype=kind), None)
         z = like.new_zeros(shape, dtype=kind) if self.normalize_output else None
-        return ops.FastWeights(like.new_zeros(*shape, self.config.d_written(self.head_dim), dtype=kind), z)
+        return ops.FastWeights(like.new_zeros(*shape, self.head_dim, dtype=kind), z)
 
     @staticmethod
     def _batch_first(x: Tensor) -> Tensor:
@@ -192,7 +191,7 @@ class Heads(nn.Module):
 
     @staticmethod
     def _mapped(x: Tensor, feature_map: FeatureMap) -> Tensor:
-        """What the operator's map takes, from what slots or a window take; (B, L, H, width)."""
+        """What the operator's map takes, from what a window takes; (B, L, H, width)."""
         return feature_map.prepare(x.transpose(1, 2)).transpose(1, 2)
 
     def _mapped_both(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,16 +241,11 @@ class Heads(nn.Module):
         )
 
     def _operate_with_softmax(self, q, k, v, key_padding_mask, initial_state=None, return_state=False):
-        """With slots or a window: by the weights of all pairs where that is cheaper and no state is concerned."""
+        """With a window: by the weights of all pairs where that is cheaper and no state is concerned."""
         if initial_state is None and not return_state and self._takes_pairs(q, k):
             weights = self._pair_weights(q, k, key_padding_mask)
             return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
-        if self.window is not None:
-            return self._operate_with_window(q, k, v, key_padding_mask, initial_state, return_state)
-        return slot_memory.attend(
-            self.feature_map, q, k, v, key_padding_mask, backend=self.config.backend, initial_state=initial_state,
-            return_state=return_state,
-        )  # fmt: skip
+        return self._operate_with_window(q, k, v, key_padding_mask, initial_state, return_state)
 
     def _operate_with_window(self, q, k, v, key_padding_mask, initial_state, return_state):
         def write_far(q, k, v, key_padding_mask, state):
@@ -266,16 +260,10 @@ class Heads(nn.Module):
 
     def _takes_pairs(self, q: Tensor, k: Tensor) -> bool:
         """Whether a backend that may choose how it computes takes :meth:`_pair_weights`."""
-        if self.config.backend not in ("auto", "chunked"):
-            return False
-        if self.window is not None:
-            return self.window.takes_pairs(q)
-        return slot_memory.takes_pairs(self.feature_map, q, k, self.config.backend)
+        return self.config.backend in ("auto", "chunked") and self.window.takes_pairs(q)
 
     def _pair_weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """What each query reads of each position with slots or a window, in shares of 1: (B, H, T, S)."""
-        if self.window is None:
-            return slot_memory.pair_weights(self.feature_map, q, k, key_padding_mask)
+        """What each query reads of each position with a window, in shares of 1: (B, H, T, S)."""
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in self._mapped_both(q, k))
             return self.window.weights(q, k, phi_q @ phi_k.mT, key_padding_mask)
@@ -325,7 +313,7 @@ class Heads(nn.Module):
     def _weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, per_head: bool) -> Tensor:
         """What each query reads of each source, in shares of 1: (H, B, T, S), or (B, T, S) averaged over heads.
 
-        These are the products phi(q).phi(k), divided by their sum over the sources, or what slots give.
+        These are the products phi(q).phi(k), divided by their sum over the sources, or what a window gives.
         """
         if self.config.reads_by_softmax:
             weights = self._pair_weights(q, k, key_padding_mask).transpose(0, 1)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, Slots, build_feature_map, width_for
+from ..feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, build_feature_map, width_for
 from ..ops.call import CORRECTING
 
 QK_NORMS = ("none", "l2")
@@ -13,7 +13,7 @@ DIRECTIONS = ("redrawn", "fixed")
 PASSES = ("one", "both-ways")
 # The largest beta of each; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
-# Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2 and positions.
+# Name to (normalize_features, normalize_output) of the operator; the heads themselves compute l2.
 # "auto" means the normaliser that the paper uses with the update rule.
 NORMALIZERS = {
     "attention": (False, True),
@@ -21,7 +21,6 @@ NORMALIZERS = {
     "both": (True, True),
     "none": (False, False),
     "l2": (False, False),
-    "positions": (False, False),
 }
 # Name to what the rule does, and the normaliser that the paper uses with it.
 UPDATE_RULES = {
@@ -54,7 +53,7 @@ NAMED_IF_CHOSEN = (
 )
 # Added to every denominator.
 EPS = 1e-6
-_SUMS_FEATURES = ("sum", "both", "positions")
+_SUMS_FEATURES = ("sum", "both")
 
 
 class Contradiction(NamedTuple):
@@ -100,18 +99,9 @@ class SiteConfig(NamedTuple):
         return ("fast_net", "linear") if self.fast_net != "linear" else ("recurrent", "none")
 
     @property
-    def has_slots(self) -> bool:
-        """Whether keys and values go into slots, which a softmax reads (:mod:`.slot_memory`)."""
-        return self.feature_map == Slots.name
-
-    @property
     def reads_by_softmax(self) -> bool:
-        """Whether a softmax reads keys as they are projected: of slots, or of a window (:mod:`.window`)."""
-        return self.has_slots or self.window is not None
-
-    def d_written(self, head_dim: int) -> int:
-        """How many numbers a head writes with each feature."""
-        return 2 * head_dim if self.has_slots else head_dim
+        """Whether a softmax reads keys as they are projected: those of a window (:mod:`.window`)."""
+        return self.window is not None
 
     @property
     def is_softmax(self) -> bool:
@@ -139,8 +129,6 @@ class SiteConfig(NamedTuple):
     def contradiction(self, site: str) -> Contradiction | None:
         """Finds an option that would have no effect at this site, or that cannot work with the other options."""
         causal = site == "decoder"
-        if self.has_slots and (found := self._slot_contradiction(causal)):
-            return found
         if self.window is not None and (found := self._window_contradiction(causal)):
             return found
         phi, normalizer = FEATURE_MAPS[self.feature_map], self.chosen_normalizer
@@ -151,19 +139,10 @@ class SiteConfig(NamedTuple):
             return Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
         if self.output_norm != "none" and self.normalizes[1]:
             why = "the norm undoes what the denominator does"
-            return Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2, positions or none")
+            return Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2 or none")
         if not phi.non_negative and normalizer in _SUMS_FEATURES:
             why = f"features of this map can be negative, so they cannot be divided by their sum ({normalizer})"
             return Contradiction(("normalizer", "feature_map"), why, "attention or none")
-        if normalizer == "positions" and causal:
-            why = (
-                "in causal attention, as the decoder's self-attention is, a position must not know of later ones, and "
-                "this normaliser divides its key by a sum over all"
-            )
-            return Contradiction(("normalizer",), why, "another one")
-        if normalizer == "positions" and self.update_rule != "sum":
-            why = "keys that sum to 1 over the source weigh values that are added"
-            return Contradiction(("normalizer", "update_rule"), why, "another one, or the rule sum")
         if self.beta_range != "0-1" and self.update_rule not in CORRECTING:
             why = "only a rule that takes away what the key held can take away more than that"
             return Contradiction(("beta_range", "update_rule"), why, f"0-1, or the rule {' or '.join(CORRECTING)}")
@@ -177,29 +156,6 @@ class SiteConfig(NamedTuple):
             return Contradiction(("passes",), why, "one")
         if self.update_rule == "sum":
             return Contradiction(("passes", "update_rule"), "a sum has no order", "one, or another rule")
-        return None
-
-    def _slot_contradiction(self, causal: bool) -> Contradiction | None:
-        if causal:
-            why = (
-                "in causal attention, as the decoder's self-attention is, a position must not know how many follow it, "
-                "and its slot depends on that"
-            )
-            return Contradiction(("feature_map",), why, "another map")
-        if self.has_fast_net:
-            option, usual = self._net_option
-            return Contradiction(
-                (option, "feature_map"), "slots are read through a softmax, and by no other net", usual
-            )
-        if self.update_rule != "sum":
-            why = "a slot holds means of keys and values, which are added up"
-            return Contradiction(("update_rule", "feature_map"), why, "sum")
-        if self.output_norm != "none":
-            why = "what is read from slots is a mean of values"
-            return Contradiction(("output_norm", "feature_map"), why, "none")
-        if self.chosen_normalizer != "attention":
-            why = "a slot holds means of keys and values, so it counts what is in it"
-            return Contradiction(("normalizer", "feature_map"), why, "auto or attention")
         return None
 
     def _window_contradiction(self, causal: bool) -> Contradiction | None:

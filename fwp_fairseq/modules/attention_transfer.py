@@ -131,7 +131,7 @@ def _refuse(attention: FastWeightAttention) -> None:
     config, phi = attention.config, attention.feature_map
     expected = None
     if not (phi.learned and phi.non_negative):
-        expected = "feature-map", phi.name, "a learned one without negative features, hedgehog, t2r or slots"
+        expected = "feature-map", phi.name, "a learned one without negative features, hedgehog or t2r"
     elif config.update_rule != "sum":
         expected = "update-rule", config.update_rule, "sum"
     elif config.chosen_normalizer != "attention":

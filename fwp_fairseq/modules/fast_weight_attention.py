@@ -10,7 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
 from .. import ops
-from ..layers import slot_memory, window_decoding
+from ..layers import window_decoding
 from ..layers.heads import EPS, Heads
 from ..layers.site_config import SiteConfig
 from . import incremental_state as states
@@ -72,10 +72,8 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
         # A function that computes the output (T, B, C) in place of fast weights; see attention_transfer.py.
         self.substitute: Callable[[FastWeightAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
-    def _make_decoding(self) -> ops.Decoding | slot_memory.Decoding | window_decoding.Decoding:
+    def _make_decoding(self) -> ops.Decoding | window_decoding.Decoding:
         config, phi = self.config, self.operator_map
-        if config.has_slots:
-            return slot_memory.Decoding(self.feature_map, config.backend)
         known = None if phi.kernel is None else phi
         usual = ops.Decoding(config.update_rule, known, *config.normalizes, eps=EPS, backend=config.backend)
         if self.window is None:
@@ -105,7 +103,7 @@ class FastWeightAttention(FairseqIncrementalState, Heads):
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
-                phi(q).phi(k), or with slots and a window what values are weighed with. They are computed in evaluation
+                phi(q).phi(k), or with a window what values are weighed with. They are computed in evaluation
                 only, and not by a decoder that decodes step by step, because it keeps no keys, or that has a fast net.
             static_kv: whether the keys never change (cross-attention).
             attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.

@@ -1,7 +1,7 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
 A module's buffer is a flat dict in one of two forms. In lazy decoding it holds ``cache``, an object that reorders
-itself: an :class:`ops.Cache`, or what slots or a window decode from. With ``--fwp-backend reference`` or under autograd
+itself: an :class:`ops.Cache`, or what a window decodes from. With ``--fwp-backend reference`` or under autograd
 it holds ``W`` and ``z``, a row for each hypothesis. Cross-attention that has to report weights adds ``k`` and
 ``key_padding_mask``, the raw keys of the sources and their mask; in lazy decoding ``cache.rows`` tells which hypothesis
 reads which source.
@@ -11,11 +11,11 @@ import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..layers import slot_memory, window_decoding
+from ..layers import window_decoding
 from ..ops import Cache
 
 _KEY = "attn_state"
-Buffer = dict[str, Tensor | Cache | slot_memory.Cache | window_decoding.Cache]
+Buffer = dict[str, Tensor | Cache | window_decoding.Cache]
 
 
 def load(module: FairseqIncrementalState, incremental_state: dict | None) -> Buffer:

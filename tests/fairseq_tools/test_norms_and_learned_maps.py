@@ -14,14 +14,13 @@ from fwp_fairseq.cli import main
 # Every mechanism is at one site at least.
 BY_FLAGS = {
     "encoder_feature_map": "hedgehog",
-    "encoder_normalizer": "positions",
     "decoder_feature_map": "t2r",
     "decoder_d_dot": 20,
     "decoder_qk_norm": "l2",
     "decoder_update_rule": "gated_delta",
     "decoder_beta_range": "0-2",
-    "cross_feature_map": "slots",
-    "cross_d_dot": 5,
+    "cross_feature_map": "hedgehog",
+    "cross_d_dot": 6,
 }
 BY_YAML = {
     "feature_map": "dpfp",

@@ -19,8 +19,8 @@ def elu(x, head, weight):
     return torch.where(x > 0, x + 1, x.exp())
 
 
-def exp(x, head, weight):
-    return x.exp()
+def relu(x, head, weight):
+    return x.clamp(min=0)
 
 
 def dpfp(x, head, weight):
@@ -37,7 +37,7 @@ def hedgehog(x, head, weight):
     return torch.cat([softmax(y), softmax(-y)])
 
 
-MAPS = {"identity": identity, "elu": elu, "exp": exp, "dpfp": dpfp, "hedgehog": hedgehog}
+MAPS = {"identity": identity, "elu": elu, "relu": relu, "dpfp": dpfp, "hedgehog": hedgehog}
 
 
 def sigmoid(x):

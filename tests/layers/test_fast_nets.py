@@ -10,12 +10,12 @@ from tests.tolerances import assert_close
 EMBED, HEADS, BATCH, LENGTH = 8, 2, 2, 7
 # (fast net, feedback, further options)
 CASES = {
-    "linear-tanh": ("linear", "tanh", {"feature_map": "exp"}),
+    "linear-tanh": ("linear", "tanh", {"feature_map": "elu"}),
     "linear-softmax": ("linear", "softmax", {"feature_map": "dpfp", "normalizer": "l2"}),
     "rnn": ("rnn", "none", {"feature_map": "elu"}),
     "rnn-tanh": ("rnn", "tanh", {"feature_map": "hedgehog", "output_norm": "rms"}),
     "lstm": ("lstm", "none", {"feature_map": "elu"}),
-    "lstm-softmax": ("lstm", "softmax", {"feature_map": "exp", "normalizer": "l2"}),
+    "lstm-softmax": ("lstm", "softmax", {"feature_map": "relu", "normalizer": "l2"}),
     "mlp": ("mlp", "none", {"feature_map": "elu"}),
     "mlp-3": ("mlp", "none", {"feature_map": "hedgehog", "fast_net_depth": 3, "normalizer": "none"}),
     "mlp-2-tanh": ("mlp", "tanh", {"feature_map": "dpfp", "fast_net_depth": 2}),

@@ -150,7 +150,6 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
         ({"feature_map": "softmax"}, "feature map 'softmax' is unknown, expected one of elu, dpfp"),
         ({"d_dot": 13}, "d_dot = 13 is impossible for the dpfp feature map with d_key = 6; nearest possible: 12"),
         ({"qk_norm": "l2"}, "qk_norm = 'l2' contradicts feature_map = 'dpfp': .* expected none, or another map"),
-        ({"normalizer": "positions"}, "normalizer = 'positions': in causal attention.* expected another one"),
         ({"feature_map": "rfa", "update_rule": "delta"}, r"normalizer = 'auto' .* 'rfa': .* negative.*\(sum\)"),
         ({"beta_range": "0-3"}, "beta_range = '0-3', expected one of 0-1, 0-2"),
         (

@@ -81,18 +81,6 @@ CONTRADICTIONS = {
         {"fwp_encoder_feature_map": "softmax", "fwp_encoder_qk_norm": "l2"},
         ("--fwp-encoder-qk-norm l2", "--fwp-encoder-feature-map softmax"),
     ),
-    "normaliser-that-knows-the-future": (
-        {"fwp_normalizer": "positions"},
-        ("--fwp-normalizer positions", "decoder's self-attention", "--fwp-decoder-normalizer"),
-    ),
-    "normaliser-that-knows-the-future-of-one-site": (
-        {"fwp_decoder_normalizer": "positions"},
-        ("--fwp-decoder-normalizer positions", "decoder's self-attention"),
-    ),
-    "keys-that-sum-to-one-with-another-rule": (
-        {"fwp_encoder_normalizer": "positions", "fwp_update_rule": "delta"},
-        ("--fwp-encoder-normalizer positions", "--fwp-update-rule delta", "encoder site"),
-    ),
     "denominator-under-a-norm": (
         {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
         ("--fwp-cross-normalizer attention", "--fwp-output-norm rms", "cross site"),

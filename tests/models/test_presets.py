@@ -67,27 +67,26 @@ def test_a_width_that_the_user_gave_does_not_give_way():
 
 
 DELTA_RMS = "elu d-dot=64 update-rule=delta normalizer=l2 output-norm=rms"
-SLOTS = f"slots d-dot=256 {SUM}"
 
 
 @pytest.mark.parametrize(
     "flags, described",
     [
-        ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, SLOTS]),
+        ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
         ({"fwp_feature_map": "softmax"}, ["softmax"] * 3),
         ({"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-        ({"fwp_cross_feature_map": "softmax"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
-        ({"fwp_encoder_passes": "one", "fwp_cross_d_dot": 16}, [DELTA_RMS, DELTA_RMS, f"slots d-dot=16 {SUM}"]),
+        ({"fwp_cross_feature_map": "elu"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, f"elu d-dot=64 {SUM}"]),
+        ({"fwp_encoder_passes": "one"}, [DELTA_RMS, DELTA_RMS, "softmax"]),
         (
             {"fwp_decoder_feature_map": "dpfp", "fwp_decoder_update_rule": "delta"},
-            [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", SLOTS],
+            [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", "softmax"],
         ),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("size", ["wmt_en_de", "vaswani_wmt_en_de_big"])
-def test_parity_architectures(size, flags, described):
-    arch = f"fwp_transformer_{size}_parity"
+def test_hybrid_architectures(size, flags, described):
+    arch = f"fwp_transformer_{size}_hybrid"
     args = arguments(arch, **flags)
     saved = dict(vars(args))
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -97,12 +96,7 @@ def test_parity_architectures(size, flags, described):
     assert found == described
 
 
-def test_slots_of_the_tiny_parity_architecture():
-    args = arguments("fwp_transformer_tiny_parity")
-    assert site_config(args, "cross", 48).describe(48) == f"feature-map=slots d-dot=64 {SUM}"
-
-
-def test_parity_architectures_leave_out_absent_sites():
-    args = arguments("fwp_transformer_tiny_parity", no_cross_attention=True, encoder_layers=0)
+def test_hybrid_architectures_leave_out_absent_sites():
+    args = arguments("fwp_transformer_tiny_hybrid", no_cross_attention=True, encoder_layers=0)
     check_flags(args)
     assert site_maps(args) == {"decoder": "elu"}

@@ -73,9 +73,7 @@ def naive_map(phi, head):
     if phi.learned:
         weight = phi.weight[head].numpy()
         return naive.t2r(weight, phi.bias[head].numpy()) if phi.name == "t2r" else naive.hedgehog(weight)
-    if phi.name == "poly":
-        return naive.poly(phi.degree)
-    return naive.exp(phi.signs) if phi.name == "exp" else getattr(naive, phi.name)
+    return getattr(naive, phi.name)
 
 
 def _linear(projection, x):
@@ -138,8 +136,6 @@ def expected(module, query, key, mask=None):
     padded = None if mask is None else mask.numpy()
     if normalizer == "l2":
         q, k = (_per_head(lambda _, vector: naive.directed(vector, 1), x) for x in (q, k))
-    if normalizer == "positions":
-        q, k = q / (q.sum(-1, keepdims=True) + 1e-6), naive.over_positions(k, padded)
     features, output = NORMALIZES.get(normalizer, (False, False))
 
     def attend(causal, padded, *inputs):

@@ -146,11 +146,10 @@ def test_steps_are_refused():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"feature_map": "dpfp"}, "--fwp-encoder-feature-map is dpfp, expected a learned one .*, t2r or slots"),
+        ({"feature_map": "dpfp"}, "--fwp-encoder-feature-map is dpfp, expected a learned one .*, hedgehog or t2r"),
         ({"feature_map": "rfa", "rule": "gated"}, "--fwp-encoder-feature-map is rfa, expected a learned one"),
         ({"feature_map": "hedgehog", "rule": "delta"}, "--fwp-encoder-update-rule is delta, expected sum"),
         ({"feature_map": "t2r", "rule": "gated"}, "--fwp-encoder-update-rule is gated, expected sum"),
-        ({"feature_map": "hedgehog", "normalizer": "positions"}, "-normalizer is positions, expected attention"),
         ({"feature_map": "hedgehog", "output_norm": "rms"}, "-normalizer is none, expected attention"),
     ],
 )

@@ -1,22 +1,13 @@
-"""Normalisers of finished features: positions (Shen et al. 2021) and l2, and the norm of what is read."""
+"""Features of length 1, and the norm of what is read."""
 
 import pytest
 import torch
 
-from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
+from tests.modules.attention import assert_gradients, build, expected, ragged, random
 from tests.tolerances import assert_close
 
-D_KEY = EMBED // HEADS
-POSITIONS = {"normalizer": "positions"}
 RMS = {"output_norm": "rms"}
 CASES = {
-    "shen": ("encoder", "exp", "sum", {**POSITIONS}),
-    "shen-both-signs": ("cross", "exp", "sum", {**POSITIONS, "d_dot": 2 * D_KEY, "qk_norm": "l2"}),
-    "positions-of-another-map": ("cross", "hedgehog", "sum", {**POSITIONS, **RMS}),
-    "exp-without": ("decoder", "exp", "sum", {"d_dot": 2 * D_KEY}),
-    "poly": ("cross", "poly", "sum", {}),
-    "poly-decoder": ("decoder", "poly", "sum", {}),
-    "poly-delta": ("decoder", "poly", "delta", {"normalizer": "l2"}),
     "l2-delta": ("decoder", "dpfp", "delta", {"normalizer": "l2", **RMS}),
     "l2-gated": ("encoder", "elu", "gated", {"normalizer": "l2"}),
     "rms-in-place-of-a-denominator": ("decoder", "favor", "sum", {**RMS}),
@@ -62,25 +53,6 @@ def test_decoding_with_shared_sources_and_reordering(case, backend):
             module.reorder_incremental_state(state, order)
             query = query[:, order]
             key, pads = (key[:, order], pads[order]) if site == "cross" else (query, None)
-
-
-def test_each_feature_of_the_keys_and_each_query_sums_to_one():
-    """So what is read is an average of values: with equal values it is that value, whatever the weights."""
-    module, query, mask = build("encoder", "exp", **POSITIONS), random(7), ragged()
-    k, _, _ = module._project(query, mask)
-    for total in (k.sum(1), module._project_queries(query).sum(-1)):
-        assert_close(total, torch.ones_like(total), "finite_difference")
-    weights = module(query, query, query, mask, need_head_weights=True)[1]
-    assert not weights[:, mask[:, None].expand(3, 7, 7)].any()
-
-
-def test_a_source_of_pads_only():
-    module, query, key = build("cross", "exp", **POSITIONS), random(3), random(4)
-    mask = torch.tensor([[False] * 4, [True] * 4, [False] * 4])
-    out, _ = module(query, key, key, mask)
-    out.sum().backward()
-    assert_close(out[:, 1], module.out_proj.bias.expand(3, -1), "operator")
-    assert all(p.grad.isfinite().all() for p in module.parameters())
 
 
 @pytest.mark.parametrize("case", CASES)

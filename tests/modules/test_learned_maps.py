@@ -76,7 +76,7 @@ def test_matrices_are_multiplied_into_the_projections_for_decoding(feature_map, 
         assert_close(out, whole[t : t + 1], "operator")
 
 
-@pytest.mark.parametrize("normalizer", ["l2", "sum", "positions"])
+@pytest.mark.parametrize("normalizer", ["l2", "sum"])
 @torch.no_grad()
 def test_matrices_are_multiplied_where_features_are_finished_first(normalizer):
     """Their number is not that of the projection's outputs."""

@@ -242,7 +242,6 @@ def test_attention_transfer_trains_the_window_too():
         (True, {"output_norm": "rms"}, ("window", "normalizer")),
         (True, {"update_rule": "delta", "fast_net": "mlp"}, ("window", "fast_net")),
         (True, {"update_rule": "delta", "recurrent": "tanh"}, ("window", "recurrent")),
-        (True, {"feature_map": "slots"}, ("feature_map",)),
     ],
 )
 def test_what_a_window_contradicts(causal, options, named):
