@@ -143,13 +143,6 @@ struct Inputs {
     return {at::empty(wanted ? W : nothing, type), at::empty(wanted && options.normalize_output ? z : nothing, type)};
   }
 
-  // The same with q, k and v in another type.
-  Inputs converted(at::ScalarType type) const {
-    Inputs x = *this;
-    for (Tensor* each : {&x.q, &x.k, &x.v}) *each = each->to(type);
-    return x;
-  }
-
   // Fills in a device's Call.
   template <class C> void describe(C& c) const {
     const auto set = [](auto& to, auto x) { to = static_cast<std::remove_reference_t<decltype(to)>>(x); };

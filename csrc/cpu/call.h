@@ -18,13 +18,9 @@ struct Rows {
   explicit operator bool() const { return data != nullptr; }
 };
 
-struct Bf16 {
-  std::uint16_t bits;
-};
-
-// T: the type of sums, states, beta and alpha; In: of q, k, v, the output and their gradients.
+// T: the type of all numbers.
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
-template <class T, class In = T>
+template <class T>
 struct Call {
   Rule rule;
   Map map;
@@ -35,25 +31,25 @@ struct Call {
   T eps;
   std::ptrdiff_t batch, heads, targets, sources, d_key, d_value, d_dot;
 
-  Rows<const In> q, k, v;
+  Rows<const T> q, k, v;
   Rows<const T> beta, alpha;
   Rows<const bool> key_padding_mask;  // (B, S) with head stride 0; null: no padding
   const T *initial_W = nullptr, *initial_z = nullptr;
 
   // forward: W and z are null when nobody will read them
-  Rows<In> out;
+  Rows<T> out;
   T *W = nullptr, *z = nullptr;
 
   // backward: gradients that come in (grad_W, grad_z null: zero) and go out
-  Rows<const In> grad_out;
+  Rows<const T> grad_out;
   const T *grad_W = nullptr, *grad_z = nullptr;
-  Rows<In> grad_q, grad_k, grad_v;
+  Rows<T> grad_q, grad_k, grad_v;
   Rows<T> grad_beta, grad_alpha;
   T *grad_initial_W = nullptr, *grad_initial_z = nullptr;
 };
 
 // The same call as it looks from the last token; there are as many queries as keys.
-template <class T, class In> Call<T, In> turned(Call<T, In> c) {
+template <class T> Call<T> turned(Call<T> c) {
   const auto turn = [&](auto&... rows) {
     ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);
   };
@@ -70,13 +66,6 @@ struct Kernels {
   std::size_t (*backward_scratch)(const Call<T>&);
   void (*forward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
   void (*backward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-};
-
-// bfloat16 in and out. One call serves first .. last of the heads of all batch rows (i: row i / heads, head i % heads).
-struct KernelsBf16 {
-  bool (*serves)(const Call<float, Bf16>&);
-  std::size_t (*forward_scratch)(const Call<float, Bf16>&);  // in floats
-  void (*forward)(const Call<float, Bf16>&, std::ptrdiff_t first, std::ptrdiff_t last, float* scratch);
 };
 
 }  // namespace fwp

@@ -8,12 +8,6 @@
 #include <iterator>
 #include <string>
 
-#if FWP_HAS_AMX_BF16
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 namespace fwp {
 
 #define FWP_DECLARE(name)                                            \
@@ -37,28 +31,10 @@ FWP_DECLARE(capability_avx2)
 FWP_DECLARE(capability_avx512)
 #endif
 #undef FWP_DECLARE
-#if FWP_HAS_AMX_BF16
-namespace capability_amx_bf16 {
-const KernelsBf16& kernels_of(Bf16);
-}
-#endif
-
 namespace {
 
-enum class Capability { lowest, avx2, avx512, amx_bf16 };  // in the order of `names`
-constexpr const char* names[] = {"default", "avx2", "avx512", "amx_bf16"};
-
-#if FWP_HAS_AMX_BF16
-// Linux lets a process use tiles only after it has asked; it refuses if an alternate signal stack is too small.
-bool tiles_are_usable() {
-  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;  // of leaf 7: edx, edx, eax of 7.1
-  unsigned eax, ebx, ecx, edx;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !(edx & amx_bf16) || !(edx & amx_tile) || eax < 1) return false;
-  if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) || !(eax & avx512_bf16)) return false;
-  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-}
-#endif
+enum class Capability { lowest, avx2, avx512 };  // in the order of `names`
+constexpr const char* names[] = {"default", "avx2", "avx512"};
 
 Capability supported() {
 #if defined(__x86_64__)
@@ -67,9 +43,6 @@ Capability supported() {
   for (bool has : {bool(__builtin_cpu_supports("avx512f")), bool(__builtin_cpu_supports("avx512dq")),
                    bool(__builtin_cpu_supports("avx512bw")), bool(__builtin_cpu_supports("avx512vl"))})
     if (!has) return Capability::avx2;
-#if FWP_HAS_AMX_BF16
-  if (tiles_are_usable()) return Capability::amx_bf16;
-#endif
   return Capability::avx512;
 #else
   return Capability::lowest;
@@ -78,7 +51,7 @@ Capability supported() {
 
 Capability named(const std::string& name, const char* who) {
   const auto* found = std::find(std::begin(names), std::end(names), name);
-  TORCH_CHECK_VALUE(found != std::end(names), who, " is ", name, ", expected default, avx2, avx512 or amx_bf16");
+  TORCH_CHECK_VALUE(found != std::end(names), who, " is ", name, ", expected default, avx2 or avx512");
   return std::min(static_cast<Capability>(found - names), supported());
 }
 
@@ -123,12 +96,5 @@ template const SlotsKernels<float>& chosen_slots_kernels<float>();
 template const SlotsKernels<double>& chosen_slots_kernels<double>();
 template const RowFunctions<float>& chosen_row_functions<float>();
 template const RowFunctions<double>& chosen_row_functions<double>();
-
-const KernelsBf16* chosen_bf16_kernels() {
-#if FWP_HAS_AMX_BF16
-  if (chosen() == Capability::amx_bf16) return &capability_amx_bf16::kernels_of(Bf16());
-#endif
-  return nullptr;
-}
 
 }  // namespace fwp

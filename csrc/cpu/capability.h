@@ -9,13 +9,6 @@
 #include "slots_call.h"
 #include "window_call.h"
 
-// Whether the compiler knows AMX and the system is Linux, which is asked for permission to use it.
-#if defined(__x86_64__) && defined(__linux__) && defined(__has_include)
-#if __has_include(<amxbf16intrin.h>) && __has_include(<avx512bf16intrin.h>)
-#define FWP_HAS_AMX_BF16 1
-#endif
-#endif
-
 namespace fwp {
 
 const char* capability_name();
@@ -26,6 +19,5 @@ template <class T> const RecurrenceKernels<T>& chosen_recurrence_kernels();
 template <class T> const WindowKernels<T>& chosen_window_kernels();
 template <class T> const SlotsKernels<T>& chosen_slots_kernels();
 template <class T> const RowFunctions<T>& chosen_row_functions();
-const KernelsBf16* chosen_bf16_kernels();  // null: bfloat16 is computed in float
 
 }  // namespace fwp

@@ -1,6 +1,6 @@
 // The kernels for one instruction set. A source file sets FWP_NAMESPACE, FWP_VECTOR_BYTES and FWP_TILE_ROWS, FWP_TARGET for
-// the instructions that the compiler may use, and FWP_BF16 for the bfloat16 kernels or FWP_RECURRENCE for the recurrence
-// instead of the others; then it includes this. Everything is inside the namespace: a function shared with other files could be linked from here and fail on an older
+// the instructions that the compiler may use, and FWP_RECURRENCE for the recurrences instead of the others; then it includes
+// this. Everything is inside the namespace: a function shared with other files could be linked from here and fail on an older
 // processor. So no standard header is included but those without functions.
 #include <cstddef>
 #include <cstdint>
@@ -51,21 +51,11 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #include "head.h"
 #include "head_backward.h"
 #include "kernels.h"
-#ifndef FWP_BF16
 #include "decode.h"
 #include "window.h"
 #include "slots.h"
 #include "unit_rows.h"
 #include "row_functions.h"
-#else
-#include "tiles_bf16.h"
-#include "side_bf16.h"
-#include "maps/elementwise_bf16.h"
-#include "maps/dpfp_bf16.h"
-#include "maps/favor_bf16.h"
-#include "feature_map_bf16.h"
-#include "kernels_bf16.h"
-#endif
 #endif  // FWP_RECURRENCE
 
 }  // namespace
@@ -73,8 +63,6 @@ constexpr idx round_up(idx x, idx to) { return (x + to - 1) / to * to; }
 #if defined(FWP_RECURRENCE)
 const RecurrenceKernels<float>& recurrence_kernels_of(float) { return recurrence_kernels<float>; }
 const RecurrenceKernels<double>& recurrence_kernels_of(double) { return recurrence_kernels<double>; }
-#elif defined(FWP_BF16)
-const KernelsBf16& kernels_of(Bf16) { return kernels_bf16; }
 #else
 const Kernels<float>& kernels_of(float) { return kernels<float>; }
 const Kernels<double>& kernels_of(double) { return kernels<double>; }

@@ -73,7 +73,7 @@ def run(call: Call, backend: str) -> tuple[Tensor, FastWeights | None]:
     name = choose(f"{call.rule}_rule", backend, BACKENDS, call)
     count(name, call.v)
     with torch.autocast(call.v.device.type, enabled=False):
-        if call.both_ways and not (name == "native" and native.goes_both_ways(call)):
+        if call.both_ways and name != "native":
             return both_ways.run(BACKENDS[name].run, call)
         return BACKENDS[name].run(call)
 

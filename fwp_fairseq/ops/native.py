@@ -202,11 +202,6 @@ def unsupported_reasons(call: Call) -> list[str]:
     return reasons
 
 
-def goes_both_ways(call: Call) -> bool:
-    """Whether :func:`run` takes this call with ``both_ways``: not where AMX may serve it in one way."""
-    return not (call.v.device.type == "cpu" and call.v.dtype == torch.bfloat16)
-
-
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     call = native_cuda.with_features(call, kernel_of(call.feature_map))
@@ -217,7 +212,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         W = call.initial_state.W.to(dtype)
         z = call.initial_state.z.to(dtype) if call.normalize_output else None
     taken = native_cuda.input_type(call)
-    if call.v.device.type == "cpu" and taken == torch.float16:  # bfloat16 is taken as it is
+    if call.v.device.type == "cpu":
         taken = dtype
     inputs = _Inputs(
         q=call.q.to(taken),

@@ -16,9 +16,7 @@ def usable() -> list[str]:
     if not _extension.status().cpu:
         return []
     known = ["default", "avx2", "avx512"]
-    # With AMX, the kernels of avx512 serve these two types.
-    best = torch.ops.fwp.cpu_capability().replace("amx_bf16", "avx512")
-    return known[: known.index(best) + 1]
+    return known[: known.index(torch.ops.fwp.cpu_capability()) + 1]
 
 
 @contextmanager
