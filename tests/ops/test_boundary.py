@@ -69,18 +69,17 @@ def of_whole_sequences(draw) -> dict:
     B, S, H, d_key, d_value = (draw(SIZES) for _ in range(5))
     given, causal = options(draw, d_key), draw(st.booleans())
     T = S if causal else draw(SIZES)
-    taken = draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
-    kept = torch.float32 if taken == torch.bfloat16 else taken
+    taken = draw(st.sampled_from([torch.float32, torch.float64]))
     state, d_dot = draw(st.booleans()), given["d_dot"]
     x = {
         "q": positions(draw, B, T, H, d_key, dtype=taken),
         "k": positions(draw, B, S, H, d_key, dtype=taken),
         "v": positions(draw, B, S, H, d_value, dtype=taken),
-        **{name: positions(draw, B, S, H, dtype=kept) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
+        **{name: positions(draw, B, S, H, dtype=taken) if name in STRENGTHS[given["rule"]] else None for name in BOTH},
         "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
-        "initial_W": torch.rand(B, H, d_dot, d_value, dtype=kept) if state else None,
-        "initial_z": torch.rand(B, H, d_dot, dtype=kept) if state and given["normalize_output"] else None,
-        "projection": torch.rand(d_dot // 2, d_key, dtype=kept) if given["feature_map"] == "favor" else None,
+        "initial_W": torch.rand(B, H, d_dot, d_value, dtype=taken) if state else None,
+        "initial_z": torch.rand(B, H, d_dot, dtype=taken) if state and given["normalize_output"] else None,
+        "projection": torch.rand(d_dot // 2, d_key, dtype=taken) if given["feature_map"] == "favor" else None,
     }
     names = (
         "rule", "feature_map", "d_dot", "input_scale", "causal", "both_ways", "normalize_features", "normalize_output",
@@ -93,12 +92,12 @@ def of_whole_sequences(draw) -> dict:
 def of_gradients(draw) -> dict:
     x = of_whole_sequences(draw)
     del x["return_state"]
-    (B, T, H, _), kept = x["q"].shape, torch.float32 if x["q"].dtype == torch.bfloat16 else x["q"].dtype
+    (B, T, H, _), taken = x["q"].shape, x["q"].dtype
     d_value, state = x["v"].shape[3], draw(st.booleans())
     gradients = {
-        "grad_out": positions(draw, B, T, H, d_value, dtype=x["q"].dtype),
-        "grad_W": torch.rand(B, H, x["d_dot"], d_value, dtype=kept) if state else None,
-        "grad_z": torch.rand(B, H, x["d_dot"], dtype=kept) if state and x["normalize_output"] else None,
+        "grad_out": positions(draw, B, T, H, d_value, dtype=taken),
+        "grad_W": torch.rand(B, H, x["d_dot"], d_value, dtype=taken) if state else None,
+        "grad_z": torch.rand(B, H, x["d_dot"], dtype=taken) if state and x["normalize_output"] else None,
     }
     return gradients | x
 
