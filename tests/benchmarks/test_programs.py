@@ -32,7 +32,6 @@ from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
 from scripts.results import records
 from scripts.results.tables import TABLES
-from tests.tolerances import TOLERANCES
 
 pytestmark = pytest.mark.slow
 
