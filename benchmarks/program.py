@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from scripts.results import records
+from scripts.common import records
 
 
 def parser(documentation: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> argparse.ArgumentParser:

@@ -23,13 +23,15 @@ def read(*folders: str | os.PathLike) -> list[dict]:
             raise FileNotFoundError(f"{folder}: no such folder or file of records")
         for path in sorted(folder.glob("*.jsonl")):
             records += read_file(path)
-        records += [_record(path.read_text(), str(path)) for path in sorted(folder.rglob("record.json"))]
+        records += [
+            _record(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.rglob("record.json"))
+        ]
     return sorted(records, key=lambda record: (record.get("environment") or {}).get("date", ""))
 
 
 def read_file(path: str | os.PathLike) -> list[dict]:
     """Returns the records of one .jsonl file, line by line. Raises OSError, or ValueError as :func:`read` does."""
-    lines = enumerate(Path(path).read_text().split("\n"), 1)
+    lines = enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1)
     return [_record(line, f"{path}:{number}") for number, line in lines if line.strip()]
 
 

@@ -9,7 +9,7 @@ cd "$root"
 
 # Flags are checked before anything is installed.
 python=$(scripts/environment.sh --print-python)
-"$python" -m scripts.quickstart.arguments "$@"
+"$python" -m scripts.experiments.quickstart.recipe "$@"
 for argument in "$@"; do
   case $argument in
     --) break ;;
@@ -19,4 +19,4 @@ done
 
 scripts/environment.sh
 # exec: a signal sent to this script must reach the program that handles it.
-exec .venv/bin/python -m scripts.quickstart "$@"
+exec .venv/bin/python -m scripts.experiments quickstart "$@"

@@ -105,11 +105,25 @@ def test_the_figure_shows_the_layers():
     assert _figure() in text, f"CONTRIBUTING.md has another figure of the layers than this one:\n{_figure()}"
 
 
-def test_results_need_no_recipe():
-    """Recipes and benchmarks write records by scripts.results; tables of them are made without the recipes."""
-    for file in sorted((ROOT / "scripts/results").glob("*.py")):
-        imported = {name for name in _imports(file) if name.split(".")[0] in ("scripts", "tests", "benchmarks")}
-        assert all(name.startswith("scripts.results") for name in imported), f"{file.name} imports {imported}"
+# What each part of scripts/ may import of it; every part may also import itself.
+SCRIPTS = {
+    "common": set(),
+    "data": {"common"},
+    "translation": {"common", "data"},
+    "experiments": {"common", "data", "translation"},
+    "results": {"common", "experiments"},
+}
+
+
+def test_scripts_import_downwards():
+    """What experiments share stands below them, and their tables are made without their programs."""
+    for part, allowed in SCRIPTS.items():
+        for file in sorted((ROOT / "scripts" / part).rglob("*.py")):
+            imported = {name for name in _imports(file) if name.split(".")[0] in ("scripts", "tests", "benchmarks")}
+            parts = {name.split(".")[1] if name.startswith("scripts.") else name for name in imported}
+            assert parts <= allowed | {part}, f"{file.name} imports {imported}"
+            if file.name == "table.py":
+                assert not any("recipe" in name for name in imported), f"{file} imports {imported}"
 
 
 def test_the_naive_implementation_is_independent():

@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from .interruption import delayed
 
@@ -187,40 +186,6 @@ class TrainingDisplay:
             )
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-
-class DecodingDisplay:
-    """Shows the number of sentences in fairseq-generate's output file, which is the only progress it reports."""
-
-    def __init__(self, path: Path, total: int, terminal: bool):
-        self.path, self.total, self.position, self.count, self.rest = path, total, 0, 0, b""
-        self.bar, self.shown, self.begin = None, 0, time.monotonic()
-        if terminal:
-            self.bar = new_bar(total, "sentence", "decoding")
-
-    def tick(self) -> None:
-        if not self.path.exists():
-            return
-        with open(self.path, "rb") as file:
-            file.seek(self.position)
-            content = self.rest + file.read()
-            self.position = file.tell()
-        lines = content.split(b"\n")
-        self.rest = lines.pop()
-        self.count += sum(line.startswith(b"H-") for line in lines)
-        if self.bar is not None:
-            self.bar.n = self.count
-            self.bar.refresh()
-        elif self.count * 4 // self.total > self.shown:
-            self.shown = self.count * 4 // self.total
-            left = (time.monotonic() - self.begin) * (self.total - self.count) / self.count
-            text = f", about {duration(left)} of decoding left" if left else ""
-            print(f"  {self.count} of {self.total} sentences{text}", flush=True)
-
-    def close(self) -> None:
-        self.tick()
         if self.bar is not None:
             self.bar.close()
 

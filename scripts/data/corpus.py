@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
-from scripts.common.binarise import binarise
-from scripts.common.folder import Folder, write_atomically
+from fwp_fairseq.files import write_atomically
 from scripts.common.steps import Steps
 
 from . import multi30k, pieces
@@ -34,19 +33,19 @@ def outputs(data: Path, joined: int = 1) -> list[Path]:
     return [*(data / folder / name for folder in folders for name in names), data / SENTENCEPIECE]
 
 
-def prepare(steps: Steps, data: Path, joined: int = 1) -> None:
-    """Makes text, pieces and binarised corpus in `data`; waits if another process is making them.
+def prepare(steps: Steps, joined: int = 1) -> None:
+    """Makes text, pieces and binarised corpus in the folder of ``steps``; waits if another process is making them.
 
     Raises RecipeError or DataError.
     """
-    folder = Folder(data, STEPS)
+    folder = steps.folder
+    data = folder.path
     with folder.locked(wait=True):
         folder.claim(configuration(joined))
-        title = f"corpus and joint BPE ({VOCABULARY} pieces)"
-        made = outputs(data, joined)
-        steps.run(folder, "text", title, {}, made, lambda: make(data, lambda s: print(f"  {s}"), joined))
+        title, made = f"corpus and joint BPE ({VOCABULARY} pieces)", outputs(data, joined)
+        steps.run("text", title, {}, made, lambda: make(data, lambda text: steps.say(f"  {text}"), joined))
         command = preprocess(data)
-        binarise(steps, folder, command, command, "dict.de.txt")
+        steps.binarise(command, command, "dict.de.txt")
 
 
 def preprocess(data: Path) -> list[str]:

@@ -20,9 +20,9 @@ from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.table import add_output_arguments, refuse_plots, show, write, write_plot
 from fwp_fairseq.records import read
 from fwp_fairseq.tables.table import run_rows
+from scripts.common.records import FOLDER, ROOT
 
 from .pages import regenerate
-from .records import FOLDER, ROOT
 from .tables import TABLES
 
 FIGURES = ROOT / "docs/figures"

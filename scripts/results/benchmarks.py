@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
-
-from .cells import d_dot
+from scripts.common.cells import d_dot
 
 # The nets of benchmarks/recurrent.py beside the delta rule.
 _RECURRENT = ("Delta RNN", "Recurrent Delta Net", "Delta LSTM", "Delta MLP", "Delta-Delta Net")

@@ -30,7 +30,7 @@ from benchmarks.cases import CASES, Case
 from benchmarks.models import ModelCase
 from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
-from scripts.results import records
+from scripts.common import records
 from scripts.results.tables import TABLES
 
 pytestmark = pytest.mark.slow

@@ -31,7 +31,7 @@ def test_documented_line(tools):
         (slurm / name).chmod(0o755)
     text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
     line = next(block for block in text.split("```\n")[1::2] if block.startswith("fairseq-hydra-train -m"))
-    words = shlex.split(line.replace("\\\n", " ").replace("wmt14_bleu_vs_d_dot", "multi30k_tiny"))
+    words = shlex.split(line.replace("\\\n", " "))
     path = f"PATH={slurm}:{tools.forked.bin}:/usr/bin:/bin"
     small = [f"task.data={tools.folder}/bin", "optimization.max_update=2"]
     tools.command("/usr/bin/env", "-C", folder, path, *words, *small).ok()

@@ -7,7 +7,7 @@ import pytest
 
 from fwp_fairseq.tables.plot import description, draw, embedded_description
 from fwp_fairseq.tables.table import grid, run_rows
-from scripts.results.paper import published
+from scripts.experiments.bleu_vs_d_dot.table import published
 from scripts.results.tables import TABLES
 
 NAME = "bleu_vs_d_dot-multi30k"

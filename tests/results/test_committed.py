@@ -10,8 +10,8 @@ from fwp_fairseq.models.attention_flags import text_of
 from fwp_fairseq.records import read
 from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
-from scripts.reproduce.finetune_softmax_to_fast_weights.arguments import CONVERSION
-from scripts.results.finetune import QUICKSTART
+from scripts.experiments.conversion.rows import WINDOW
+from scripts.experiments.conversion.table import QUICKSTART
 from scripts.results.pages import regenerate
 from scripts.results.tables import TABLES
 from tests.models.helpers import build
@@ -55,8 +55,6 @@ def test_the_command_finds_nothing_to_change():
 
 
 def test_the_readme_shows_what_the_quick_start_converts_to():
-    flags = dict(zip(CONVERSION[::2], CONVERSION[1::2], strict=True))
+    flags = dict(zip(WINDOW.flags[::2], WINDOW.flags[1::2], strict=True))
     numbers = {name[2:].replace("-", "_"): int(x) if x.isdigit() else x for name, x in flags.items()}
     assert text_of(build(encoder_embed_dim=128, **numbers).attention_flags) == QUICKSTART
-    records = run_rows(TABLES["quickstart-converted"], "quickstart-converted", read(RESULTS))
-    assert [record["stage"] for record in records] == ["softmax", "converted", "finetuned", "continued"]

@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from fwp_fairseq.tables.table import grid
-from scripts.results.paper import published
+from scripts.experiments.language_models.table import published
 from scripts.results.tables import TABLES
 
 NAME = "language_models-{}-table_{}"

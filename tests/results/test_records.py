@@ -4,12 +4,13 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from scripts.results import records
+from scripts.common import records
 from tests.full_disk import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,7 @@ def test_full_disk_leaves_earlier_records(tmp_path):
 def test_parallel_runs_do_not_interleave(tmp_path, forked_python):
     path = tmp_path / "a.jsonl"
     code = (
-        "import sys; from scripts.results.records import append\n"
+        "import sys; from scripts.common.records import append\n"
         "for i in range(50): append(sys.argv[1], {'run': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
     )
     runs = [subprocess.Popen([forked_python.program, "-c", code, str(path), name], cwd=ROOT) for name in "ab"]
@@ -95,6 +96,39 @@ def test_parallel_runs_do_not_interleave(tmp_path, forked_python):
     found = [json.loads(line) for line in path.read_text().splitlines()]
     for name in "ab":
         assert [record["i"] for record in found if record["run"] == name] == list(range(50))
+
+
+@pytest.mark.slow
+def test_of_processes_with_the_same_records_one_appends_them(tmp_path, forked_python):
+    path = tmp_path / "a.jsonl"
+    code = (
+        "import sys; from scripts.common.records import append_new\n"
+        "append_new(sys.argv[1], [{'i': i, 'text': 'ä' * 500} for i in range(60)])"
+    )
+    runs = [subprocess.Popen([forked_python.program, "-c", code, str(path)], cwd=ROOT) for _ in range(4)]
+    assert [run.wait() for run in runs] == [0] * 4
+    assert [record["i"] for record in records.read_file(path)] == list(range(60))
+
+
+def test_known_records_are_not_appended_again(tmp_path):
+    path = tmp_path / "a.jsonl"
+    first, second, other = ({"row": row, "bleu": bleu} for row, bleu in (("a", 1), ("b", 2), ("a", 3)))
+    assert records.append_new(path, [first]) == 1
+    assert records.append_new(path, [first, second]) == 1
+    assert records.append_new(path, [other], key=lambda record: record["row"]) == 0
+    assert records.append_new(path, [other]) == 1
+    assert records.read_file(path) == [first, second, other]
+
+
+def test_records_are_utf_8_whatever_the_locale(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "größer"}\n', encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/record.json").write_text('{"text": "größer"}', encoding="utf-8")
+    code = "import sys; from fwp_fairseq.records import read; print(ascii([r['text'] for r in read(sys.argv[1])]))"
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == (ascii(["größer"] * 2), "")
 
 
 def test_append_waits_for_a_run_that_is_writing(tmp_path):

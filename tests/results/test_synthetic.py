@@ -4,10 +4,9 @@ import pytest
 
 from fwp_fairseq.tables.plot import draw
 from fwp_fairseq.tables.table import NOT_RUN, grid, run_rows
-from scripts.reproduce.synthetic import setting2
-from scripts.results.synthetic_figures import LEAST_LOSS
-from scripts.results.synthetic_models import Variant
-from scripts.results.synthetic_published import PUBLISHED, Published, published
+from scripts.experiments.synthetic.figures import LEAST_LOSS
+from scripts.experiments.synthetic.published import PUBLISHED, Published, published
+from scripts.experiments.synthetic.rows import SIZES, Variant
 from scripts.results.tables import TABLES
 
 
@@ -90,7 +89,7 @@ def test_losses_stand_beside_the_authors():
         record("dpfp1-gated", 20, None, setting=2), record("dpfp1-delta", 20, 0.3, setting=2, seed=2),
         record("dpfp1-sum", 40, 0.1, setting=2), record("elu-sum", 60, 0.1),
     )  # fmt: skip
-    assert [int(row["S"]) for row in found] == list(setting2.SIZES)  # the rows of the whole grid
+    assert [int(row["S"]) for row in found] == list(SIZES[2])  # the rows of the whole grid
     assert found[2]["dpfp1-delta"].startswith("– / ")
     assert found[0]["dpfp1-delta"] == "0.0009* / 0.0008*" and found[0]["tanh-fwm"] == "1.25 / 1.50"
     assert found[0]["dpfp1-gated"] == "NaN / –" and found[1]["dpfp1-sum"] == "0.1000 / 0.1039"

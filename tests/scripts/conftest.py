@@ -120,7 +120,7 @@ def real_root(forked_python, monkeypatch):
 @pytest.fixture
 def checkout(monkeypatch):
     """Returns a function that sets what records say of the checkout: local changes (None: unknown) and commit."""
-    from scripts.results import records
+    from scripts.common import records
 
     environment = records.environment()
 

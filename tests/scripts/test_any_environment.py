@@ -1,6 +1,5 @@
 """Tests recipes in an environment other than .venv: its Python runs every tool, and nothing is installed."""
 
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,8 +12,7 @@ from scripts.common.packages import NEEDED
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = "scripts/reproduce/wmt14_bleu_vs_d_dot/run.py"
-FINETUNE = "scripts/reproduce/finetune_softmax_to_fast_weights/run.sh"
+RUN = ["-m", "scripts.experiments", "bleu_vs_d_dot"]
 
 
 def make(folder: Path) -> Path:
@@ -44,12 +42,12 @@ def other(tmp_path_factory):
 
 @pytest.fixture
 def call(tmp_path):
-    """Runs a command outside of the repository, with the active environment first on the PATH."""
+    """Runs a command in the repository, with the active environment first on the PATH."""
 
     def call(active: Path, *command, **variables):
         path = f"{active.parent}:/usr/bin:/bin"
         environment = {"PATH": path, "HOME": str(tmp_path), "SEEN": str(tmp_path / "seen"), **variables}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         seen = tmp_path / "seen"
         done.seen = set(seen.read_text().split()) if seen.exists() else set()
         return done
@@ -58,7 +56,7 @@ def call(tmp_path):
 
 
 def test_the_commands_that_are_printed_are_of_the_running_interpreter(other, call):
-    done = call(other, "python", ROOT / RUN, "--preset", "smoke", "--cpu", "--dry-run", "--out", "here")
+    done = call(other, "python", *RUN, "--preset", "smoke", "--cpu", "--dry-run", "--out", "here")
     assert (done.returncode, done.stderr) == (0, "")
     begins = [line.split()[:3] for line in done.stdout.splitlines() if line.strip() and line[0] not in " #"]
     modules = ["fairseq_cli.train", "fwp_fairseq", "fairseq_cli.generate", "fwp_fairseq"]
@@ -84,33 +82,6 @@ process.run([*tool, "--destdir", {str(tmp_path / "bin")!r}], Path({str(tmp_path 
 
 
 def test_what_an_environment_lacks_is_named(empty, call):
-    done = call(empty, "python", ROOT / RUN, "--preset", "smoke", "--cpu", "--dry-run")
+    done = call(empty, "python", *RUN, "--preset", "smoke", "--cpu", "--dry-run")
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {empty} lacks {', '.join(NEEDED)}. ")
-
-
-@pytest.fixture
-def bare(tmp_path):
-    """Makes a copy of the repository without .venv, and with a stand-in for the script that makes one."""
-    for name in ("scripts", "fwp_fairseq"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    (tmp_path / "scripts/environment.sh").write_text("#!/bin/sh\necho setting up\n")
-    return tmp_path
-
-
-def test_a_wrapper_takes_the_active_environment(other, call, bare):
-    done = call(other, bare / FINETUNE, "--checkpoint", "nowhere.pt", "--name", "x")
-    assert done.returncode == 1
-    first, *_, last = done.stderr.splitlines()
-    assert first == f"environment: the active one, {other}"
-    assert last == "error: --checkpoint nowhere.pt: no such file"
-    assert not (bare / ".venv").exists()
-
-
-def test_without_an_active_environment_that_can_serve_venv_is_made(empty, other, call, bare):
-    done = call(empty, bare / "scripts/python.sh")
-    assert (done.returncode, done.stdout) == (0, f"{bare}/.venv/bin/python\n")
-    assert done.stderr == "setting up\nenvironment: .venv\n"
-    # $PYTHON names a Python that has the packages.
-    done = call(empty, bare / "scripts/python.sh", PYTHON=str(other))
-    assert (done.stdout, done.stderr) == (f"{other}\n", f"environment: the active one, {other}\n")

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.reproduce.wmt14_bleu_vs_d_dot.presets import PRESETS
+from scripts.experiments.by_site.recipe import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("the", "a", "dog", "cat", "man", "runs", "sees", "and", "on", "street")
-MODULE = "scripts.reproduce.wmt14_bleu_vs_d_dot.compare"
+MODULE = "scripts.experiments.by_site.compare"
 
 
 def compare(out, *arguments):
@@ -30,17 +30,17 @@ def test_a_worse_system_is_found(tmp_path):
     for row, every, first in (
         ("softmax-softmax-softmax", 4, 0),
         ("dpfp-dpfp-dpfp", 2, 0),
-        ("slots-window-slots", 4, 1),
+        ("softmax-window-softmax", 4, 1),
     ):
         spoilt = [" ".join(reversed(line.split())) for line in reference]
         lines = [spoilt[n] if n % every == first else line for n, line in enumerate(reference)]
         translations = [f"D-{n}\t-1.0\t{line}" for n, line in enumerate(lines)]
         write(tmp_path / f"{row}-seed1/generate/generate-test.txt", translations)
-    done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "slots-window-slots")
+    done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "softmax-window-softmax")
     assert done.returncode == 0, done.stderr
     worse, same = done.stdout.splitlines()
     assert worse.startswith("dpfp-dpfp-dpfp seed 1: BLEU ") and float(worse.rsplit("= ")[-1]) < 0.01
-    assert same.startswith("slots-window-slots seed 1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
+    assert same.startswith("softmax-window-softmax seed 1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
     done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "--seeds", 2)
-    assert done.returncode == 1 and "run.py --rows softmax-softmax-softmax --seeds 2 makes it" in done.stderr
+    assert done.returncode == 1 and "--rows softmax-softmax-softmax --seeds 2 makes it" in done.stderr
     assert compare(tmp_path, "--rows", "absent").returncode == 2

@@ -267,7 +267,7 @@ sys.meta_path.insert(0, Torch())
 BENCHMARK = """
 import sys, carried
 from pathlib import Path
-from scripts.results import records
+from scripts.common import records
 found = {"environment": {name: records.environment()[name] for name in ("commit", "dirty")}, "carried": carried.NAME}
 records.append(Path(sys.argv[sys.argv.index("--record") + 1]) / "measured.jsonl", found)
 """

@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from scripts.common import progress
 from scripts.common.progress import TrainingDisplay, TrainingProgress, loss_problem, parse, summary
 
 
@@ -147,17 +146,3 @@ def test_bar_on_a_terminal_shows_all_updates(capsys):
     display.close()
     shown = capsys.readouterr().err
     assert "80/80" in shown and "epoch 2/2" in shown and "valid=7.50" in shown
-
-
-def test_decoding_is_counted_from_whole_lines_of_the_output(tmp_path, capsys):
-    output = tmp_path / "generate-test.txt"
-    display = progress.DecodingDisplay(output, total=4, terminal=False)
-    display.tick()
-    output.write_text("S-3\ta\nH-3\t-1\tb\nD-3\t-1\tb\nH-1")
-    display.tick()
-    assert display.count == 1
-    with output.open("a") as file:
-        file.write("\t-1\tc\nH-0\t-1\tH-9\nH-2\t-1\td\n")
-    display.close()
-    assert display.count == 4
-    assert "4 of 4 sentences" in capsys.readouterr().out.splitlines()[-1]

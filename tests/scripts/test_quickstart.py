@@ -1,9 +1,9 @@
 """Tests the quick start from corpus to score with fake tools: what it runs, keeps, resumes and refuses."""
 
-import importlib
 import json
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,12 +13,73 @@ from pathlib import Path
 import pytest
 
 from scripts.common import commands, process, program
+from scripts.common.commands import as_run, flags_of, printed
+from scripts.common.runner import gpus
 from scripts.data import corpus, multi30k
-from scripts.quickstart import arguments, model, settings
-from tests.scripts.recipe_runs import calls, ends, hanging
+from scripts.experiments.quickstart import recipe, rows
+from scripts.translation import commands as translation
+from scripts.translation.commands import Devices, Run
+from tests.scripts.recipe_runs import calls, ends, hanging, records_in
 
-quickstart = importlib.import_module("scripts.quickstart.__main__")
 SCRATCH = ["--from-scratch"]
+FILE = Path("runs/quickstart/quickstart.jsonl")
+
+
+def run_of(row=rows.BASELINE, preset=rows.QUICKSTART, more=()):
+    return Run(preset, row, 1, Path("runs/x"), Path("data"), more=tuple(more))
+
+
+def train(*words, **options):
+    return translation.train(run_of(*words, **options), Devices())
+
+
+def test_printed_command_is_the_command():
+    for command in (train(), corpus.preprocess(Path("d")), translation.average(run_of())):
+        assert shlex.split(printed(command).replace("\\\n", " ")) == as_run(command)
+
+
+def test_smoke_is_the_same_training_but_short():
+    whole, short = flags_of(train()), flags_of(train(preset=rows.SMOKE))
+    different = {flag for flag in whole | short if whole.get(flag) != short.get(flag)}
+    assert different == {
+        "--warmup-updates",
+        "--max-tokens",
+        "--max-update",
+        "--save-interval-updates",
+        "--log-interval",
+    }
+
+
+def test_models_differ_in_attention_only():
+    softmax, hybrid = flags_of(train()), flags_of(train(rows.HYBRID))
+    different = {flag for flag in softmax | hybrid if softmax.get(flag) != hybrid.get(flag)}
+    assert different == {"--arch", "--fwp-feature-map"}
+    assert hybrid["--arch"] == "fwp_transformer_tiny_hybrid" and softmax["--fwp-feature-map"] == "softmax"
+
+
+def test_flags_of_the_user_replace_ours():
+    command = train(more=["--lr", "0.5", "--fwp-update-rule", "delta"])
+    assert command.count("--lr") == 1
+    assert flags_of(command)["--lr"] == "0.5"
+    assert command[-4:] == ["--lr", "0.5", "--fwp-update-rule", "delta"]
+
+
+def test_nothing_is_left_untranslated():
+    # By default fairseq leaves out a last batch of fewer than 8 sentences.
+    for command in (train(), train(preset=rows.SMOKE), translation.generate(run_of(), Devices())):
+        assert flags_of(command)["--required-batch-size-multiple"] == "1"
+
+
+def test_models_have_names_of_their_own():
+    more = ["--name", "x", "--", "--fwp-d-dot", "96"]
+    lines = (["--baseline"], ["--smoke"], [*SCRATCH, "--smoke"], SCRATCH, [], more)
+    found = [recipe.parse(line) for line in lines]
+    assert [given.rows[0].name for given in found] == [
+        *("baseline", "smoke-baseline", "smoke-hybrid", "hybrid", "baseline", "x")
+    ]
+    assert [given.convert for given in found] == [False, True, False, False, True, False]
+    assert (found[-1].more, found[-1].rows[0].feature_map, found[-1].rows[0].d_dot) == (tuple(more[3:]), "dpfp", 96)
+    assert recipe.parse(["--name", "x", "--", "--lr", "1", "--smoke"]).more == ("--lr", "1", "--smoke")
 
 
 @pytest.fixture
@@ -30,104 +91,74 @@ def root(fake_root, monkeypatch):
         return {}
 
     monkeypatch.setattr(corpus, "make", make)
-    monkeypatch.setattr(model, "device", lambda cpu: ["--cpu"])
+    monkeypatch.setattr(gpus, "chosen", lambda given: ())
     return fake_root
 
 
 ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]
 
 
-def test_whole_run_leaves_translations_and_a_record(root, capsys):
-    assert quickstart.main(SCRATCH) == 0
+def test_whole_run_leaves_a_record_and_shows_the_models_side_by_side(root, capsys):
+    assert recipe.main(SCRATCH) == 0
     assert calls(root) == ALL
-    run = root / "runs/quickstart/parity"
-    assert (run / "translations.de").read_text() == "".join(f"satz {i}\n" for i in range(1000))
-    record = json.loads((run / "record.json").read_text())
-    expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "seed": 1}
-    expected |= {"feature_map": "elu, slots", "update_rule": "delta", "arch": "fwp_transformer_tiny_parity"}
+    (record,) = records_in(root / FILE)
+    expected = {"bleu": 31.4, "parameters": 1234, "updates": 30, "valid_loss": 5.0, "seed": 1, "table": "quickstart"}
+    expected |= {"feature_map": "elu", "update_rule": "delta", "arch": "fwp_transformer_tiny_hybrid"}
     assert expected.items() <= record.items()
     assert record["signature"] == "BLEU|nrefs:1|case:mixed" and 0 <= record["train_seconds"] < 60
     assert not (root / "benchmarks").exists()
     output = capsys.readouterr().out
-    assert "BLEU          31.40" in output and "BLEU|nrefs:1|case:mixed" in output
-    assert "epoch 3, 30 of" in output
-    for text in ("runs/quickstart/parity/checkpoints", "runs/quickstart/parity/translations.de", "fairseq-interactive"):
+    for text in ("BLEU 31.40", "BLEU|nrefs:1|case:mixed", "epoch 3, 30 of", "[4/4] score", "fairseq-interactive"):
         assert text in output
-
-
-def test_models_are_shown_side_by_side(root, capsys):
-    hint = "--baseline trains softmax attention alike"
-    quickstart.main(SCRATCH)
+    # The corpus is shared by the models.
+    assert recipe.main(["--baseline"]) == 0
+    assert calls(root) == ALL[1:]
+    table = capsys.readouterr().out.split("ended\n")[-1]
+    assert table.count("31.40") == 2 and "softmax (fwp_transformer_tiny)" in table and "tiny_hybrid" in table
+    # A second call does nothing, and shows the same.
+    assert recipe.main(["--baseline"]) == 0
     output = capsys.readouterr().out
-    assert output.count("31.40") == 2 and hint in output
-    quickstart.main([*SCRATCH, "--smoke"])
-    assert quickstart.main(["--baseline"]) == 0
-    output = capsys.readouterr().out
-    head, *lines = output.split("Models trained in runs/quickstart:\n")[-1].split("\n\n")[0].splitlines()
-    assert head.split()[:3] == ["model", "attention", "BLEU"] and hint not in output.split(head)[-1]
-    assert sorted(line.split()[0] for line in lines) == ["baseline", "parity"]
-    assert all("31.40" in line and "1,234" in line for line in lines)
-
-
-def test_second_run_does_nothing_and_says_so(root, capsys):
-    quickstart.main(SCRATCH)
-    calls(root)
-    capsys.readouterr()
-    assert quickstart.main(SCRATCH) == 0
-    output = capsys.readouterr().out
-    assert calls(root) == [] and output.count("already done") == 6 and "31.40" in output
+    assert calls(root) == [] and "recorded already and skipped" in output and output.count("31.40") == 2
 
 
 def test_the_softmax_model_is_converted_by_default(root, monkeypatch):
     asked = []
-    monkeypatch.setattr(quickstart.stages, "run", asked.append)
-    assert quickstart.main(["--smoke", "--seed", "2", "--cpu", "--out", "there"]) == 0
-    (options,) = asked
-    assert (options.name, options.seed, str(options.out)) == ("smoke-finetune-seed2", 2, "there")
-    assert options.smoke and options.cpu and not options.record and options.checkpoint is None
-    assert options.command[0] == "scripts/quickstart.sh" and "hedgehog" in options.conversion
-
-
-def test_baseline_and_from_scratch_exclude_each_other(capsys):
-    with pytest.raises(SystemExit):
-        arguments.parse(["--baseline", "--from-scratch"])
-    assert "--from-scratch: not allowed with argument --baseline" in capsys.readouterr().err
-
-
-def test_data_is_shared_by_the_variants(root):
-    quickstart.main(SCRATCH)
-    calls(root)
-    assert quickstart.main(["--baseline"]) == 0
-    assert calls(root) == ALL[1:]
+    monkeypatch.setattr(recipe.CONVERSION, "reproduce", lambda given: asked.append(given) or 1)
+    assert recipe.main(["--smoke", "--seed", "2", "--cpu", "--out", "there"]) == 1
+    (given,) = asked
+    assert given.preset.softmax == "there/smoke-baseline-seed{seed}/checkpoints/average.pt"
+    assert (given.seeds, str(given.out), given.cpu, given.record) == ([2], "there", True, False)
+    assert [row.name for row in given.rows] == ["smoke-window"] and "hedgehog" in given.rows[0].flags
+    assert calls(root) == ALL
 
 
 def test_record_is_appended_on_request(root, checkout, capsys):
     for dirty in (True, None):
         checkout(dirty)
-        assert quickstart.main([*SCRATCH, "--record"]) == 1 and calls(root) == []
+        assert recipe.main([*SCRATCH, "--record"]) == 1 and calls(root) == []
         assert "--record: expected a clean git checkout" in capsys.readouterr().err
     checkout(False)
-    assert quickstart.main([*SCRATCH, "--record"]) == 0
+    assert recipe.main([*SCRATCH, "--record"]) == 0
     for _ in range(2):
-        assert quickstart.main(["--record", "--baseline"]) == 0
+        assert recipe.main(["--record", "--baseline"]) == 0
     lines = (root / "benchmarks/results/quickstart.jsonl").read_text().splitlines()
-    assert [json.loads(line)["feature_map"] for line in lines] == ["elu, slots", "softmax"]
+    assert [json.loads(line)["feature_map"] for line in lines] == ["elu", "softmax"]
 
 
 def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "fail in epoch 2")
-    assert quickstart.main(SCRATCH) == 1
+    assert recipe.main(SCRATCH) == 1
     error = capsys.readouterr().err
     assert "fairseq-train failed (exit status 1)" in error and "RuntimeError: pretended" in error
-    assert "runs/quickstart/parity/train.log" in error
+    assert "runs/quickstart/hybrid-seed1/train.log" in error
     calls(root)
 
     monkeypatch.delenv("FAKE")
-    assert quickstart.main(SCRATCH) == 0
+    assert recipe.main(SCRATCH) == 0
     assert calls(root) == ALL[1:]
-    assert "resuming from runs/quickstart/parity/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
+    assert "resuming from runs/quickstart/hybrid-seed1/checkpoints/checkpoint_last.pt" in capsys.readouterr().out
     # Only the missing epochs were trained, and the log holds both sessions.
-    log = (root / "runs/quickstart/parity/train.log").read_text()
+    log = (root / "runs/quickstart/hybrid-seed1/train.log").read_text()
     assert [log.count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
 
 
@@ -138,10 +169,10 @@ def test_failed_training_shows_the_end_of_its_output_and_is_resumed(root, monkey
     ids=["corpus", "averaging", "decoding", "scoring"],
 )
 def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, stage):
-    """The tool has written half of its file; the training's stage is in test_reproduce.py."""
+    """The tool has written half of its file; the training's stage is in test_bleu_vs_d_dot.py."""
     monkeypatch.setenv("FAKE", f"hang in {tool}")
     monkeypatch.setenv("FAKE_IN", of)
-    running = multiprocessing.get_context("fork").Process(target=quickstart.main, args=(SCRATCH,))
+    running = multiprocessing.get_context("fork").Process(target=recipe.main, args=(SCRATCH,))
     running.start()
     tool = hanging(root)
     running.kill()
@@ -149,62 +180,36 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     assert ends(tool) and calls(root) == ALL[: stage + 1]
 
     monkeypatch.delenv("FAKE")
-    assert quickstart.main(SCRATCH) == 0
+    assert recipe.main(SCRATCH) == 0
     assert calls(root) == ALL[stage:]
-    run = root / "runs/quickstart/parity"
-    assert len((run / "translations.de").read_text().splitlines()) == 1000
-    assert json.loads((run / "record.json").read_text())["bleu"] == 31.4
-
-
-def test_lost_checkpoints_are_trained_again(root):
-    quickstart.main(SCRATCH)
-    calls(root)
-    for path in (root / "runs/quickstart/parity/checkpoints").iterdir():
-        path.unlink()
-    assert quickstart.main(SCRATCH) == 0
-    assert calls(root) == ALL[1:]
-    assert (root / "runs/quickstart/parity/train.log").read_text().count("num. shared") == 1
+    assert [record["bleu"] for record in records_in(root / FILE)] == [31.4]
 
 
 def test_changed_training_is_refused_and_touches_nothing(root, capsys):
-    quickstart.main(["--name", "x", "--", "--lr", "0.1"])
+    recipe.main(["--name", "x", "--", "--lr", "0.1"])
+    (root / FILE).unlink()
     calls(root)
-    assert quickstart.main(["--name", "x", "--", "--lr", "0.2"]) == 1
+    assert recipe.main(["--name", "x", "--", "--lr", "0.2"]) == 1
     assert calls(root) == []
     assert "--lr: expected 0.2, actual 0.1" in capsys.readouterr().err
-    assert quickstart.main(["--name", "y", "--", "--lr", "0.2"]) == 0
+    assert recipe.main(["--name", "y", "--", "--lr", "0.2"]) == 0
 
 
 def test_changed_corpus_settings_are_refused(root, monkeypatch, capsys):
-    quickstart.main(SCRATCH)
+    recipe.main(SCRATCH)
     calls(root)
     monkeypatch.setattr(corpus, "VOCABULARY", 8000)
-    assert quickstart.main(SCRATCH) == 1
+    assert recipe.main(["--baseline"]) == 1
     assert calls(root) == []
     assert "vocabulary: expected 8000, actual 4000" in capsys.readouterr().err
-
-
-def test_changed_decoding_is_decoded_and_scored_again(root, monkeypatch):
-    quickstart.main(SCRATCH)
-    calls(root)
-    monkeypatch.setitem(settings.DECODING, "--beam", 5)
-    assert quickstart.main(SCRATCH) == 0
-    assert calls(root) == ["fairseq-generate", "fwp"]
-
-
-def test_missing_translations_are_an_error(root, monkeypatch, capsys):
-    monkeypatch.setenv("FAKE", "drop")
-    assert quickstart.main(SCRATCH) == 1
-    assert "expected 1000 translations, actual 999" in capsys.readouterr().err
-    assert not (root / "runs/quickstart/parity/translations.de").exists()
 
 
 @pytest.mark.parametrize("options", [SCRATCH, [*SCRATCH, "--smoke"]], ids=["whole", "smoke"])
 def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "nan")
-    assert quickstart.main(options) == 1
-    name = "smoke-parity" if "--smoke" in options else "parity"
-    assert f"{name}: the training loss is not finite" in capsys.readouterr().err
+    assert recipe.main(options) == 1
+    name = "smoke-hybrid" if "--smoke" in options else "hybrid"
+    assert f"{name}-seed1 failed: the training loss is not finite" in capsys.readouterr().err
     assert "fairseq-generate" not in calls(root)
 
 
@@ -213,7 +218,7 @@ def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsy
         raise multi30k.DataError("Multi30k is not on this machine")
 
     monkeypatch.setattr(corpus, "make", make)
-    assert quickstart.main(SCRATCH) == 1
+    assert recipe.main(SCRATCH) == 1
     assert capsys.readouterr().err == "error: Multi30k is not on this machine\n"
 
 
@@ -230,19 +235,20 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
 def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number, at):
     # This runs as a separate process because signals go to processes. It repeats the patches of the fixture.
     program = f"""
-import importlib, signal, sys
+import signal, sys
 from pathlib import Path
 # A shell in the background starts its commands with SIGINT ignored; a terminal does not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
 from scripts.common import commands, process
 from scripts.data import corpus
-quickstart = importlib.import_module("scripts.quickstart.__main__")
+from scripts.common.runner import gpus
+from scripts.experiments.quickstart import recipe
 commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
-quickstart.model.device = lambda cpu: ["--cpu"]
+gpus.chosen = lambda given: ()
 corpus.make = lambda data, say, joined: {{}}
 corpus.outputs = lambda data, joined=1: []
-sys.exit(quickstart.main({SCRATCH!r}))
+sys.exit(recipe.main({SCRATCH!r}))
 """
     environment = {**os.environ, "FAKE": "hang after epoch 1"}
     with subprocess.Popen(
@@ -266,5 +272,5 @@ sys.exit(quickstart.main({SCRATCH!r}))
     assert time.monotonic() - begin < 20
     assert running.returncode == 128 + number, error
     assert "the same command continues" in error and "Traceback" not in error
-    marker = root / "runs/quickstart/parity/done-train.json"
+    marker = root / "runs/quickstart/hybrid-seed1/done-train.json"
     assert not marker.exists()

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PREPARE = "scripts/reproduce/wmt14_bleu_vs_d_dot/prepare.sh"
 SCRIPTS = [
     "scripts/environment.sh",
     "scripts/gpu_check.sh",
-    "scripts/python.sh",
     "scripts/quickstart.sh",
     "scripts/test.sh",
-    PREPARE,
     ".ci/run",
 ]
 

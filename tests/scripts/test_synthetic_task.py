@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from scripts.reproduce.synthetic import task
-from scripts.reproduce.synthetic.training import Point, evaluate
+from scripts.experiments.synthetic import task
+from scripts.experiments.synthetic.rows import Point
+from scripts.experiments.synthetic.training import evaluate
 
 
 def generator(seed=0):

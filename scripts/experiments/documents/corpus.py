@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
-from scripts.common.binarise import binarise
-from scripts.common.folder import Folder, write_atomically
+from fwp_fairseq.files import write_atomically
+from scripts.common.folder import Folder
 from scripts.common.steps import Steps
 from scripts.data import pieces
 from scripts.data.sources import DataError, folder, unpacked
@@ -143,14 +143,15 @@ def prepare(corpus: Corpus, data: Path) -> None:
 
     Raises RecipeError or DataError. Takes half a minute.
     """
-    folder, steps = Folder(data, STEPS), Steps(len(STEPS))
+    folder = Folder(data, STEPS)
+    steps = Steps(folder)
     made = [data / kind / f"{name}.{lang}" for kind in ("windows", "bpe") for name in corpus.sets for lang in LANGUAGES]
     with folder.locked(wait=True):
         folder.claim({"corpus": SHA256, **_claimed(corpus)})
         title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
-        steps.run(folder, "text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, data))
+        steps.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, data))
         command = preprocess(corpus, data)
-        binarise(steps, folder, command, command, "dict.de.txt")
+        steps.binarise(command, command, "dict.de.txt")
 
 
 def _claimed(corpus: Corpus) -> dict:

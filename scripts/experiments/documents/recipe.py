@@ -11,7 +11,7 @@ from scripts.common import interruption, packages, program
 from scripts.common.commands import printed
 from scripts.common.folder import RecipeError
 from scripts.common.progress import on_terminal, write_above_bars
-from scripts.common.sweep.parallel import Sweep, sweep
+from scripts.common.runner.parallel import Shared, carry_out
 
 from . import corpus, training
 from .rows import BY_NAME
@@ -67,12 +67,12 @@ def train(options) -> int:
 
     def check() -> None:
         if stop.is_set():
-            raise interruption.Stopped("the sweep")
+            raise interruption.Stopped("all runs")
 
     say = write_above_bars
     say(f"+ {shlex.join(options.command)}")
-    shared = Sweep(options.jobs, say, check, on_terminal(), (), tuple(options.command))
-    failures = sweep(
+    shared = Shared(options.jobs, say, check, on_terminal(), (), tuple(options.command))
+    failures = carry_out(
         runs(options),
         [None] * options.jobs,
         lambda run, _, slot: training.train(run, options.max_update, shared, slot),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from scripts.common import process, training
+from fwp_fairseq.files import write_atomically
+from scripts.common import process, records, training
 from scripts.common.commands import USER_DIR, as_run, flags_of, words_of
-from scripts.common.folder import Folder, write_atomically
+from scripts.common.folder import Folder
 from scripts.common.progress import loss_problem, parse
-from scripts.common.sweep.parallel import Sweep, SweepDisplay
-from scripts.results import records
+from scripts.common.runner.parallel import RunDisplay, Shared
 
 from .corpus import Corpus
 from .rows import Row
@@ -97,6 +97,10 @@ class Run:
         return "-".join([self.row.name, *other, f"seed{self.seed}"])
 
     @property
+    def cost(self) -> float:
+        return 1.0
+
+    @property
     def path(self) -> Path:
         return self.out / self.name
 
@@ -137,7 +141,7 @@ def read_curve(run: Run) -> dict[int, dict]:
     return {point["updates"]: point for point in map(json.loads, lines)}
 
 
-class _Display(SweepDisplay):
+class _Display(RunDisplay):
     """The display of a training that also appends to its curve."""
 
     def __init__(self, run: Run, *others):
@@ -168,7 +172,7 @@ def _cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def train(run: Run, max_update: int, sweep: Sweep, slot: int) -> None:
+def train(run: Run, max_update: int, shared: Shared, slot: int) -> None:
     """Trains to ``max_update`` updates or until the validation loss stands still, going on where a call was stopped.
 
     Raises RecipeError if the training fails or another process works on the same run.
@@ -182,8 +186,8 @@ def train(run: Run, max_update: int, sweep: Sweep, slot: int) -> None:
         if not began.exists():
             start = {"command": as_run(command), "environment": records.environment()}
             write_atomically(began, json.dumps(start, indent=2) + "\n")
-        display = _Display(run, training.progress(command), sweep, run.name, slot)
-        options = {"variables": process.environment(sweep.jobs), "on_tick": sweep.check, "on_start": display.start}
-        found = training.train(run.path, command, display, lambda text: sweep.say(f"{run.name}: {text}"), **options)
+        display = _Display(run, training.progress(command), shared, run.name, slot)
+        options = {"variables": process.environment(shared.jobs), "on_tick": shared.check, "on_start": display.start}
+        found = training.train(run.path, command, display, lambda text: shared.say(f"{run.name}: {text}"), **options)
     if problem := loss_problem(found):  # this is a result too
-        sweep.say(f"{run.name}: {problem}; see {run.path}/train.log")
+        shared.say(f"{run.name}: {problem}; see {run.path}/train.log")

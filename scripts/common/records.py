@@ -1,0 +1,133 @@
+"""Appends records of runs to files of JSON lines, and describes the environment of a run."""
+
+import fcntl
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import fwp_fairseq
+from fwp_fairseq.records import read, read_file
+
+__all__ = ["append", "append_new", "environment", "read", "read_file", "require_commit"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "benchmarks/results"
+PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
+
+
+def append(path: str | os.PathLike, record: dict) -> None:
+    """Appends ``record`` to a .jsonl file as one line, and returns when the line is on the disk.
+
+    Parallel runs wait for each other. Raises OSError if the line cannot be written (a partly written line is removed),
+    and TypeError or ValueError for values that JSON cannot represent, including NaN and infinity.
+    """
+    _append(path, [record], None)
+
+
+def append_new(path: str | os.PathLike, found: list[dict], key: Callable[[dict], object] = dict) -> int:
+    """Appends those of the records whose key the file does not have yet, in one write; returns how many they were.
+
+    The file is locked meanwhile, so that of several processes with the same records one alone appends them. Raises as
+    :func:`append` does.
+    """
+    return _append(path, found, key)
+
+
+def _append(path: str | os.PathLike, found: list[dict], key: Callable[[dict], object] | None) -> int:
+    lines = [_line(record) for record in found]  # what JSON cannot represent is refused before the file is made
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                raise ValueError(f"{path}: the last line does not end with a newline; repair it before you append")
+        if key is not None:
+            known = [key(record) for record in read_file(path)]
+            lines = [line for line, record in zip(lines, found, strict=True) if key(record) not in known]
+        content = b"".join(lines)
+        try:
+            if file.write(content) != len(content):
+                raise OSError(f"{path}: the records were not written completely, is the disk full?")
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+    return len(lines)
+
+
+def _line(record: dict) -> bytes:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, sort_keys=True).encode() + b"\n"
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        run = subprocess.run(["git", "-C", PACKAGE.parent, *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None
+
+
+def _checkout() -> dict:
+    # FWP_COMMIT names the commit of a clean copy that was taken to another machine without its .git.
+    if carried := os.environ.get("FWP_COMMIT"):
+        if not re.fullmatch("[0-9a-f]{40}", carried):
+            raise ValueError(f"FWP_COMMIT: expected the 40 hexadecimal digits of a commit, found {carried!r}")
+        if _git("rev-parse", "--git-dir") is None:
+            return {"commit": carried, "dirty": False}
+    # The package may be installed inside a checkout of another project, whose commit says nothing about this code. So
+    # the package itself must be tracked.
+    if _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "__init__.py")) is None:
+        return {"commit": None, "dirty": None}
+    # Generated files change with every record and say nothing about the code.
+    generated = ("benchmarks/results", "docs/figures", "**/*.md")
+    changes = _git("status", "--porcelain", "--", ":/", *(f":(top,exclude,glob){path}" for path in generated))
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(changes)}
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def require_commit(found: dict | None = None) -> None:
+    """Raises ValueError if the code is not exactly that of a commit, as --record requires.
+
+    ``found`` is the :func:`environment` to judge; by default it is determined now.
+    """
+    dirty = (environment() if found is None else found)["dirty"]
+    if dirty is not False:
+        nothing = "none that tracks this package; for a clean copy without .git, set FWP_COMMIT to its commit"
+        what = "uncommitted changes; commit them first" if dirty else nothing
+        raise ValueError(f"--record: expected a clean git checkout, found {what}")
+
+
+def environment() -> dict:
+    """Returns the environment of a run: date (UTC), commit, versions, processor, usable cores, GPU."""
+    # These take seconds, for which those that only read records need not wait.
+    import torch
+
+    from fwp_fairseq.info import distribution_version
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **_checkout(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fairseq": distribution_version("fairseq-fixed", "fairseq"),
+        "cpu": _cpu_model(),
+        "cores": usable,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,235 @@
+"""What every experiment is made of: runs the rows of a table that are not recorded yet, some of them at a time."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from .. import interruption, packages, process, program, records
+from ..columns import in_columns
+from ..commands import printed
+from ..folder import Folder, refuse_path
+from ..progress import on_terminal, write_above_bars
+from . import gpus, options
+from .parallel import Shared, carry_out
+from .run import Run, Work
+
+
+class Experiment(ABC):
+    """What one experiment adds to the code here.
+
+    - `name`: of its folder in scripts/experiments and in runs/.
+    - `description`: for --help.
+    - `presets`: its scales by name; a preset has `name`, `rows`, `distributed` and `on_a_cpu`.
+    - `file`: the name of its file of records, in benchmarks/results and in the folder of the runs.
+    - `steps`: those of a run, in order.
+    - `saved`: what of an interrupted training is saved last.
+
+    The devices of a run are of a type that the experiment chooses, by default the numbers of its GPUs.
+    """
+
+    name: str
+    description: str
+    presets: dict
+    file: str
+    steps: tuple[str, ...] = ("train",)
+    saved = "epoch"
+
+    # Options
+
+    def add_options(self, parser: options.Parser) -> None:
+        """Adds the experiment's own options."""
+        return
+
+    def check_options(self, parser: options.Parser, given: argparse.Namespace) -> None:
+        """Refuses values that are wrong or contradict each other, by parser.error."""
+        return
+
+    # Runs
+
+    def make_run(self, given: argparse.Namespace, **common) -> Run:
+        """Returns a run; ``common`` are the fields of `Run`."""
+        return Run(**common)
+
+    def devices(self, given: argparse.Namespace) -> list:
+        """Returns the devices of each of the runs that go on at a time."""
+        found = gpus.chosen(given)
+        gpus.require(given, found)
+        return gpus.shares(found, given.jobs, given.preset.distributed)
+
+    def variables(self, devices) -> dict[str, str]:
+        """Returns the environment variables of a run's tools."""
+        return gpus.visible(devices)
+
+    def describe(self, run: Run) -> list[str]:
+        """Returns what --list says about a run's model."""
+        return []
+
+    def explain(self, given: argparse.Namespace, run: Run, devices) -> str:
+        """Returns a line about what all runs have in common, or nothing."""
+        return ""
+
+    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
+        """Returns those commands of `prepare` that are worth printing."""
+        return []
+
+    def commands(self, run: Run, devices) -> list[list[str]]:
+        """Returns all commands of a run. Raises RecipeError for devices on which it cannot run."""
+        return []
+
+    def prepare(self, given: argparse.Namespace) -> None:
+        """Prepares the data of the preset in ``given.data``, or raises RecipeError with the command that does."""
+        return
+
+    @abstractmethod
+    def configuration(self, run: Run, devices) -> dict:
+        """Returns the settings that must not change when a run is continued."""
+
+    @abstractmethod
+    def results(self, run: Run, devices, work: Work) -> list[dict]:
+        """Takes one run from training to its records, and returns these."""
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        """Returns what is said of a run at its end."""
+        return []
+
+    # Identity
+
+    def key(self, record: dict) -> tuple:
+        """Returns what identifies a run among records."""
+        return record["preset"], record["row"], record["seed"]
+
+    def key_of(self, run: Run) -> tuple:
+        """Returns what `key` returns for the run's records."""
+        return run.preset.name, run.row.name, run.seed
+
+    # The program
+
+    @property
+    def records(self) -> Path:
+        """The project's file of records."""
+        return Path("benchmarks/results") / self.file
+
+    def main(self, argv: list[str]) -> int:
+        """Parses the command line and runs what it says; returns the exit status."""
+        parser = options.parser(self)
+        given = options.parse(parser, argv, self)
+        given.command = ["python", "-m", "scripts.experiments", self.name, *argv]
+        given.out = program.from_root(given.out) or self.folder_of(given)
+        given.data = program.from_root(given.data) or given.out / "data"
+        return program.run(lambda: self.reproduce(given), f"continues (a training from its last {self.saved})")
+
+    def folder_of(self, given: argparse.Namespace) -> Path:
+        """The default folder of the runs."""
+        return Path("runs") / self.name / given.preset.name
+
+    def reproduce(self, given: argparse.Namespace) -> int:
+        packages.require()
+        runs = self.runs(given)
+        if given.list:
+            self._list(given, runs)
+            return 0
+        if given.prepare and not given.dry_run:
+            self._prepare(given)
+            return 0
+        files = (given.out / self.file, *([process.ROOT / self.records] if given.record else []))
+        # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
+        # empty, must not repeat these runs.
+        known = self._recorded(files[-1])
+        missing = [run for run in runs if self.key_of(run) not in known]
+        devices = self.devices(given)
+        explanation = self.explain(given, runs[0], devices[0])
+        commands = {run.name: self.commands(run, devices[0]) for run in missing}
+        if given.dry_run:
+            print(f"# {explanation}", *map(printed, self.preparation(given)), sep="\n")
+            for name, lines in commands.items():
+                print(f"\n# {name}", *map(printed, lines), sep="\n")
+            return 0
+        if given.record:
+            records.require_commit()
+        say = write_above_bars
+        say(f"+ {shlex.join(given.command)}")
+        if explanation:
+            say(explanation)
+        if len(missing) < len(runs):
+            say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped")
+        if not missing:
+            return 0
+        self._prepare(given)
+        return self._carry_out(missing, devices, files, tuple(given.command))
+
+    def runs(self, given: argparse.Namespace) -> list[Run]:
+        """Returns the runs that were asked for."""
+        return [
+            self.make_run(
+                given,
+                preset=given.preset,
+                row=row,
+                seed=seed,
+                path=given.out / f"{row.name}-seed{seed}",
+                data=given.data,
+                more=given.more,
+            )
+            for seed in given.seeds  # all rows of one seed come before the next seed
+            for row in given.rows
+        ]
+
+    def _prepare(self, given: argparse.Namespace) -> None:
+        for path in (given.out, given.data):
+            refuse_path(path)
+        self.prepare(given)
+
+    def _recorded(self, path: Path) -> set[tuple]:
+        """Returns the keys of the records in one file. Raises ValueError for a line that is no record, naming it."""
+        try:
+            return {self.key(record) for record in (records.read_file(path) if path.is_file() else [])}
+        except KeyError as error:
+            raise ValueError(f"{path}: a record lacks {error}") from None
+
+    def _list(self, given: argparse.Namespace, runs: list[Run]) -> None:
+        own, project = self._recorded(given.out / self.file), self._recorded(process.ROOT / self.records)
+        lines = []
+        for run in runs:
+            key = self.key_of(run)
+            state = "recorded" if key in own else "begun" if run.path.exists() else "not run"
+            if key in project:
+                state += f"; {self.records.parent} has it"
+            lines.append([run.name, *self.describe(run), state])
+        print("\n".join(in_columns(lines)))
+
+    def _carry_out(self, runs: list[Run], devices: list, files: tuple[Path, ...], command: tuple[str, ...]) -> int:
+        """Carries out the runs and reports those that failed; returns the exit status."""
+        stop = threading.Event()
+
+        def check() -> None:
+            if stop.is_set():
+                raise interruption.Stopped("all runs")
+
+        shared = Shared(len(devices), write_above_bars, check, on_terminal(), files, command)
+        failures = carry_out(
+            runs, devices, lambda run, where, slot: self._one(run, where, shared, slot), shared.say, stop
+        )
+        for name, error in failures.items():
+            print(f"\n{name} failed: {error}", file=sys.stderr)
+        if failures:
+            names = ", ".join(failures)
+            print(f"\nerror: {len(failures)} of {len(runs)} runs failed: {names}", file=sys.stderr)
+        return 1 if failures else 0
+
+    def _one(self, run: Run, devices, shared: Shared, slot: int) -> None:
+        """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
+        folder = Folder(run.path, self.steps)
+        with folder.locked():
+            configuration = self.configuration(run, devices)
+            folder.claim(configuration)
+            variables = process.environment(shared.jobs) | self.variables(devices)
+            work = Work(run, folder, configuration, shared, slot, variables)
+            found = self.results(run, devices, work)
+            for path in shared.records:
+                records.append_new(path, found, self.key)
+        for line in self.summary(run, found):
+            work.say(line)

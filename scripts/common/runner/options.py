@@ -1,0 +1,90 @@
+"""The command line that all experiments share."""
+
+from __future__ import annotations
+
+import argparse
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..arguments import Parser
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
+_GO_ON = """\
+After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and a training
+goes on from its last {}.
+"""
+
+
+def parser(experiment: Experiment) -> Parser:
+    """Returns the parser of an experiment, with its own options."""
+    out = experiment.folder_of(argparse.Namespace(preset=argparse.Namespace(name="PRESET")))
+    records = experiment.records
+    description = f"{experiment.description}\n{_GO_ON.format(experiment.saved)}"
+    presets = list(experiment.presets)
+    prog = f"python -m scripts.experiments {experiment.name}"
+    result = Parser(prog, description, "FAIRSEQ-TRAIN-FLAGS", usage="--preset PRESET [OPTIONS]")
+    add = result.add_argument
+    add("--preset", choices=presets, required=len(presets) > 1, default=presets[0], help="see README.md for its cost")
+    add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp-*' (default: all; see --list)")
+    add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="seeds to run (default: 1)")
+    add("--jobs", type=int, default=1, metavar="N", help="how many runs go on at a time (default: 1)")
+    add("--gpus", metavar="0,1,...", help="GPUs to use (default: those that torch sees)")
+    add("--cpu", action="store_true", help="use no GPU, even if there is one")
+    add("--out", type=Path, metavar="DIR", help=f"folder of the runs and their records (default: {out})")
+    add("--data", type=Path, metavar="DIR", help="folder of the prepared data (default: data in --out)")
+    add("--prepare", action="store_true", help="only prepare the data, for example where there is a network")
+    add(
+        "--record",
+        action="store_true",
+        help=f"also append to {records}, and skip the rows that it has; needs a checkout without local changes",
+    )
+    add(
+        "--list",
+        action="store_true",
+        help=f"only list the rows: which ones are done in --out, and which ones {records.parent} has",
+    )
+    add("--dry-run", action="store_true", help="only print the commands")
+    experiment.add_options(result)
+    return result
+
+
+def _chosen(parser: Parser, rows: tuple, patterns: list[str] | None) -> list:
+    """Returns the rows that a name or a pattern names, in the order of the preset."""
+    if patterns is None:
+        return list(rows)
+    for pattern in patterns:
+        if not any(fnmatchcase(row.name, pattern) for row in rows):
+            parser.error(f"--rows {pattern}: expected some of {', '.join(row.name for row in rows)}")
+    if len(set(patterns)) < len(patterns):
+        parser.error(f"--rows {' '.join(patterns)}: expected each value at most once")
+    return [row for row in rows if any(fnmatchcase(row.name, pattern) for pattern in patterns)]
+
+
+def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.Namespace:
+    """Parses ``argv`` up to `--`; what follows is for fairseq-train and becomes ``more``.
+
+    ``preset``, ``rows`` and ``gpus`` are replaced by what their values mean. Exits with an error for values that are
+    wrong or contradict each other.
+    """
+    given, more = parser.split(argv)
+    given.more = tuple(more)
+    given.preset = experiment.presets[given.preset]
+    given.rows = _chosen(parser, given.preset.rows, given.rows)
+    if len(set(given.seeds)) < len(given.seeds):
+        parser.error(f"--seeds {' '.join(map(str, given.seeds))}: expected each value at most once")
+    parser.require_least("--jobs", given.jobs, 1)
+    parser.require_least("--seeds", min(given.seeds), 0)
+    if given.gpus is not None:
+        try:
+            given.gpus = tuple(int(number) for number in given.gpus.split(","))
+        except ValueError:
+            parser.error(f"--gpus {given.gpus}: expected numbers separated by commas")
+        if given.cpu:
+            parser.error("--gpus and --cpu contradict each other")
+    if given.record and (given.preset.name == "smoke" or given.more):
+        parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
+    experiment.check_options(parser, given)
+    return given

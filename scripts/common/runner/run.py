@@ -1,0 +1,178 @@
+"""One run of an experiment: its identity, and the means by which it gets from training to its records."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import process, records, training
+from ..commands import PYTHON, as_run, flags_of, words_of
+from ..folder import Folder, RecipeError
+from ..progress import loss_problem
+from ..steps import Steps
+from .parallel import RunDisplay, Shared
+
+SAY_EVERY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of a preset with one seed, in the folder `path`; `more` are the user's flags of fairseq-train."""
+
+    preset: Any
+    row: Any
+    seed: int
+    path: Path
+    data: Path
+    more: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.name}-seed{self.seed}"
+
+    @property
+    def cost(self) -> float:
+        """The time that the run takes, in units of its experiment, by which the remaining time is estimated."""
+        return 1.0
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The user's flags of fairseq-train."""
+        return flags_of(list(self.more))
+
+    def train_words(self, flags: dict) -> list[str]:
+        """Returns fairseq-train's arguments: these flags and the user's, which replace those of the same name."""
+        given = self.given
+        return [*words_of({flag: value for flag, value in flags.items() if flag not in given}), *self.more]
+
+
+def settings(flags: dict, distribution: Iterable[str]) -> dict:
+    """Returns the settings that must not change when a training is continued.
+
+    ``distribution`` names the flags that say how a training is distributed over processes, which may change: the
+    result is the same up to rounding.
+    """
+    return {flag: value for flag, value in flags.items() if flag and flag not in distribution}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run that is being carried out in its folder: keeps finished steps, and continues an interrupted training."""
+
+    run: Run
+    folder: Folder
+    configuration: dict
+    shared: Shared
+    slot: int
+    variables: dict[str, str]
+
+    @property
+    def options(self) -> dict:
+        """The options of `process.run` for the run's tools."""
+        return {"variables": self.variables, "on_tick": self.shared.check}
+
+    @property
+    def conditions(self) -> dict:
+        """The threads and the environment of what is measured now."""
+        return {"threads": int(self.variables["OMP_NUM_THREADS"]), "environment": records.environment()}
+
+    def say(self, text: str) -> None:
+        self.shared.say(f"{self.run.name}: {text}")
+
+    @cached_property
+    def steps(self) -> Steps:
+        return self.steps_of(self.folder)
+
+    def steps_of(self, folder: Folder) -> Steps:
+        """The steps of a folder inside that of the run."""
+        return Steps(folder, self.say, self.shared.check)
+
+    def tool(self, command: list[str], log: Path, **more) -> process.Usage:
+        """Runs a tool with a new log."""
+        log.unlink(missing_ok=True)
+        return process.run(command, log, **self.options | more)
+
+    def run_tool(self, step: str, title: str, command: list[str], outputs: list[Path], log: Path) -> None:
+        """Runs a tool as a step."""
+        self.steps.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
+
+    def train(
+        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False
+    ) -> dict:
+        """Runs fairseq-train to its limit as a step; returns what the record says of it.
+
+        ``folder`` holds its log and checkpoints, by default the folder of the run. A loss that does not fall is a
+        result too, except with ``strict``: RecipeError.
+        """
+        folder = folder or self.run.path
+
+        def work() -> dict:
+            conditions = self.conditions
+            display = RunDisplay(training.progress(command), self.shared, self.run.name, self.slot)
+            trained = training.train(folder, command, display, self.say, **self.options)
+            return trained | {"command": as_run(command)} | conditions
+
+        trained = self.steps.run(step, title, self.configuration, [output], work, command)
+        if problem := loss_problem(trained):
+            if strict:
+                raise RecipeError(f"{problem}; see {folder}/train.log")
+            self.say(f"{problem}; see {folder}/train.log")
+        return trained
+
+    def call(self, module: str, arguments: dict) -> dict:
+        """Runs a Python module as the step "train"; returns what it writes, a JSON object.
+
+        The module gets two arguments: ``arguments`` as JSON, and the file to write. Its last line is repeated once a
+        minute.
+        """
+        output = self.run.path / "result.json"
+        said = time.monotonic()
+
+        def line(text: str) -> None:
+            nonlocal said
+            if time.monotonic() - said >= SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                self.say(text)
+
+        def work() -> dict:
+            conditions = self.conditions
+            command = [PYTHON, "-m", module, json.dumps(arguments), str(output)]
+            self.tool(command, self.run.path / "train.log", on_line=line)
+            return json.loads(output.read_text(encoding="utf-8")) | conditions
+
+        return self.steps.run("train", "train", arguments, [output], work)
+
+    def record(self, table: str, trained: dict, **own) -> dict:
+        """Returns the record of a run for this table, with the experiment's own fields."""
+        row = self.run.row
+        return {
+            "table": table,
+            "preset": self.run.preset.name,
+            "row": row.name,
+            "feature_map": row.feature_map,
+            "update_rule": row.update_rule,
+            "normalizer": row.normalizer,
+            "d_dot": row.d_dot,
+            "seed": self.run.seed,
+            "updates": trained["updates"],
+            "parameters": trained["parameters"],
+            "valid_loss": trained["valid_loss"],
+            "threads": trained["threads"],
+            "train_seconds": round(trained["seconds"], 1),
+            "train_command": trained["command"],
+            "command": shlex.join(self.shared.command),
+            "environment": trained["environment"],
+            **own,
+        }
+
+
+def called(function: Callable[[dict], dict], argv: list[str]) -> None:
+    """The main program of a module that `Work.call` runs."""
+    arguments, output = argv
+    Path(output).write_text(json.dumps(function(json.loads(arguments)), allow_nan=False), encoding="utf-8")

@@ -1,0 +1,29 @@
+"""BLEU over d_dot: the rows of Schlag et al. 2021, Table 1, at one of several scales."""
+
+from __future__ import annotations
+
+import argparse
+
+from scripts.translation.experiment import Translation
+
+from .presets import PRESETS
+
+
+class BleuVsDDot(Translation):
+    name, file, presets = "bleu_vs_d_dot", "bleu_vs_d_dot.jsonl", PRESETS
+    description = """\
+BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2021, Table 1, at one of several scales.
+
+  --preset multi30k --jobs 2                 all rows, two at a time; each takes minutes
+  --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment; its corpus is prepared first, see README.md
+  --preset iwslt14 --gpus 0                  IWSLT14 German-English, likewise
+  --preset multi30k --list                   what is done in --out, and what this project has recorded
+"""
+
+    def preparation_of(self, given: argparse.Namespace) -> str:
+        corpus = given.preset.corpus
+        return f"run python -m scripts.experiments.bleu_vs_d_dot.prepare --preset {corpus} --out {given.data}"
+
+
+EXPERIMENT = BleuVsDDot()
+main = EXPERIMENT.main

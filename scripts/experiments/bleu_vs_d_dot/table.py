@@ -1,0 +1,176 @@
+"""The tables of BLEU over d_dot, beside published results: Table 1 of the paper, and on IWSLT14 Luo et al. 2021."""
+
+from collections.abc import Iterable
+from itertools import product
+
+from fwp_fairseq.tables.plot import Line, Plot, Series
+from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
+from scripts.common.cells import d_dot, machine, signature_notes, spread_note, train_flags, training
+from scripts.common.published import tables
+
+from .rows import ROWS, ROWS_OF_128, Row
+
+published = tables(__file__)
+
+# The order of rows: softmax, then the sum rule, then the delta rule; for each rule the maps as in the paper, by width.
+_MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
+_RULES = (None, "sum", "delta")
+
+
+def _expected(rows: Iterable[Row], *fields: str) -> list[dict]:
+    """Returns these rows in the order of the table, as partial records of an attention and the given fields."""
+    ordered = sorted(
+        rows, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0)
+    )
+    names = ("feature_map", "update_rule", "d_dot", *fields)
+    return [{name: value for name in names if (value := getattr(row, name)) is not None} for row in ordered]
+
+
+_MEANS = (
+    *("valid_loss", "valid_bleu", "bleu", "bleu_compound_split"),
+    *("train_seconds", "decode_seconds", "decode_peak_mib"),
+)
+
+
+def _recipe(record: dict) -> tuple:
+    """Returns what two trainings must have in common for their seeds to share a row."""
+    flags = train_flags(record)
+    chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
+    precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
+    return (record["updates"], record["parameters"], *chosen, *precision)
+
+
+def _key(record: dict) -> tuple:
+    return (update_rule(record), record["feature_map"], d_dot(record), str(record["normalizer"]), *_recipe(record))
+
+
+def _paper(field: str):
+    """Returns a column: the paper's BLEU for the attention of the row, or a dash if the paper has none."""
+
+    def cell(record: dict) -> object:
+        if record["feature_map"] != "softmax" and record["update_rule"] != "sum":
+            return NONE
+        for row in published("table_1"):
+            if row["feature_map"] == record["feature_map"] and row["d_dot"] == record.get("d_dot"):
+                return Number(row[field], ".1f")
+        return NONE
+
+    return cell
+
+
+def _note(rows: list[dict]) -> str:
+    lines = signature_notes(rows)
+    lines += signature_notes(rows, "sacreBLEU signature with compounds split", "compound_split_signature")
+    lines += spread_note(rows)
+    lines.append("The paper's figures (its Table 1) are for WMT14 English-German with transformer big, one run each.")
+    return "\n\n".join(lines) if rows else lines[-1]
+
+
+def _plot(where: str, same_test_set: bool):
+    def plot(rows: list[dict]) -> Plot:
+        softmax = [Line("softmax", r["bleu"], r["spread"].get("bleu")) for r in rows if r["feature_map"] == "softmax"][
+            -1:
+        ]
+        theirs = {row["feature_map"]: row["test"] for row in published("table_1")}["softmax"]
+        shift = softmax[0].y - theirs if softmax and not same_test_set else 0.0
+        found = []
+        for rule, name in product(_RULES[1:], _MAPS[1:]):
+            points = {
+                row["d_dot"]: (row["bleu"], row["spread"].get("bleu"))
+                for row in rows
+                if (row["feature_map"], row["update_rule"]) == (name, rule)
+            }
+            found.append(Series(name if rule == "sum" else f"{name}, delta rule", f"{name} {rule}", points))
+        for name in _MAPS[1:]:
+            points = {row["d_dot"]: (row["test"], None) for row in published("table_1") if row["feature_map"] == name}
+            found.append(Series(f"{name}, paper", f"{name} sum", points, hollow=True, joined=False))
+        return Plot(
+            x="d_dot",
+            y=f"BLEU, {where}",
+            series=[series for series in found if series.points],
+            lines=[*softmax, Line("softmax, paper", theirs, hollow=True)],
+            hollow_y=None if same_test_set else "paper: BLEU, WMT14 newstest2014",
+            hollow_shift=shift,
+        )
+
+    return plot
+
+
+def _columns(*, hours: bool) -> dict:
+    wmt14 = {
+        "valid BLEU": number("valid_bleu", ".2f"),
+        "BLEU, compounds split": number("bleu_compound_split", ".2f"),
+        "lr": lambda r: train_flags(r)["--lr"],
+    }
+    return {
+        "attention": lambda r: r["feature_map"],
+        "update rule": update_rule,
+        "d_dot": d_dot,
+        "BLEU": number("bleu", ".2f"),
+        "paper, WMT14 big: BLEU": _paper("test"),
+        **(wmt14 | {"paper, WMT14 big: valid BLEU": _paper("valid")} if hours else {}),
+        **training(hours=hours),
+        "decoding, peak MiB": number("decode_peak_mib", ",.0f"),
+        "machine": machine,
+    }
+
+
+def _table(preset: str, where: str, *, hours: bool, same_test_set: bool) -> Table:
+    return Table(
+        columns=_columns(hours=hours),
+        key=_key,
+        combine=over_seeds(*_MEANS),
+        expected=_expected(ROWS),
+        note=_note,
+        select={"table": "bleu_vs_d_dot", "preset": preset},
+        plot=_plot(where, same_test_set),
+    )
+
+
+def _sites(record: dict) -> str:
+    return NONE if record["feature_map"] == "softmax" else record["sites"]
+
+
+def _published(record: dict) -> object:
+    where = (record["feature_map"], record.get("d_dot"), _sites(record))
+    for row in published("luo_2021_table_3"):
+        if where == (row["feature_map"], row["d_dot"], _sites(row)):
+            return Number(row["test"], ".1f")
+    return NONE
+
+
+def _iwslt14_note(rows: list[dict]) -> str:
+    lines = []
+    for title, field in (("tokenised BLEU", "tokenised_signature"), ("sacreBLEU", "signature")):
+        lines += signature_notes(rows, f"{title}, signature", field)
+    lines += spread_note(rows)
+    lines.append(
+        "Sites `decoder`: softmax in the encoder. Published: Luo et al. 2021 (arXiv 2106.12566), Table 3, tokenised "
+        "BLEU; random features of width 24."
+    )
+    return "\n\n".join(lines)
+
+
+TABLES = {
+    "bleu_vs_d_dot-multi30k": _table("multi30k", "Multi30k test_2016_flickr", hours=False, same_test_set=False),
+    "bleu_vs_d_dot-wmt14": _table("wmt14", "WMT14 newstest2014", hours=True, same_test_set=True),
+    "bleu_vs_d_dot-iwslt14": Table(
+        columns={
+            "attention": lambda r: r["feature_map"],
+            "update rule": update_rule,
+            "d_dot": d_dot,
+            "sites": _sites,
+            "tokenised BLEU": number("bleu_tokenised", ".2f"),
+            "published": _published,
+            "sacreBLEU": number("bleu", ".2f"),
+            "valid BLEU": number("valid_bleu", ".2f"),
+            **training(hours=True),
+            "machine": machine,
+        },
+        key=lambda record: (*_key(record), record["sites"]),
+        combine=over_seeds(*(name for name in _MEANS if name != "bleu_compound_split"), "bleu_tokenised"),
+        expected=_expected(ROWS_OF_128, "sites"),
+        note=_iwslt14_note,
+        select={"table": "bleu_vs_d_dot", "preset": "iwslt14"},
+    ),
+}

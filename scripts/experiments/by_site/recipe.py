@@ -1,0 +1,70 @@
+"""BLEU by site: which kind of attention costs or gains how much in the encoder, the decoder and cross-attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scripts.data.corpus import JOINED
+from scripts.translation.experiment import Translation
+from scripts.translation.preset import multi30k
+
+from .rows import DE_EN_ROWS, LONG_ROWS, LR, ROWS
+
+_SMALL = multi30k(ROWS)
+# As many tokens as with multi30k of bleu_vs_d_dot, in smaller updates, with which the same model gets further
+# (docs/results.md). Validation BLEU, of a greedy search, is what configurations are chosen by.
+SITES = replace(
+    _SMALL,
+    name="sites",
+    training={
+        **_SMALL.training,
+        "--lr": LR,
+        "--warmup-updates": 750,
+        "--total-num-update": 3250,
+        "--max-update": 3250,
+        "--max-tokens": 1000,
+        "--validate-interval": 3,
+        "--eval-bleu": True,
+        "--eval-bleu-args": '{"beam": 1}',
+        "--eval-bleu-remove-bpe": "sentencepiece",
+    },
+    tokens_per_update=1000,
+    table="bleu_by_site",
+)
+
+# The same on lines of up to 12 sentences, of which the longest source has 248 tokens.
+LONG = replace(
+    SITES,
+    name="long",
+    reference=f"{JOINED}/test_2016_flickr.de",
+    rows=LONG_ROWS,
+    table="bleu_of_long_lines",
+    joined=12,
+)
+
+# The same from German into English, for which nothing was chosen.
+DE_EN = replace(
+    SITES,
+    name="de-en",
+    reference="raw/test_2016_flickr.en",
+    source="de",
+    target="en",
+    rows=DE_EN_ROWS,
+    table="bleu_of_de_en",
+)
+
+PRESETS = {preset.name: preset for preset in (SITES, LONG, DE_EN)}
+
+
+class BySite(Translation):
+    name, file, presets = "by_site", "bleu_vs_d_dot.jsonl", PRESETS
+    description = """\
+BLEU by site: trains, decodes, scores and records models with one kind of attention in the encoder, one in the decoder
+and one in cross-attention, on Multi30k. A row is named after these three.
+
+  --preset sites --rows softmax-softmax-softmax 'dpfp-*' --seeds 1 2 3 --jobs 2
+"""
+
+
+EXPERIMENT = BySite()
+main = EXPERIMENT.main

@@ -1,0 +1,113 @@
+"""The tables of BLEU by site, from the presets `sites`, `de-en` and `long`."""
+
+from collections.abc import Callable
+
+from fwp_fairseq.tables.plot import Line, Plot, Series
+from fwp_fairseq.tables.table import Table, number, over_seeds
+from scripts.common.cells import machine, signature_notes, signatures, spread_note, train_flags, training
+
+from .rows import DE_EN_ROWS, FAMILIES, KINDS, LONG_ROWS, LR, ROWS, SITES, SiteRow
+
+_MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
+
+
+_PRESETS = {"sites": ROWS, "de-en": DE_EN_ROWS, "long": LONG_ROWS}
+
+
+def _key(record: dict) -> tuple | None:
+    """Rows with a kind that there is no more are not shown."""
+    if not set(record["sites"].values()) <= KINDS.keys():
+        return None
+    kinds = map(record["sites"].get, SITES)
+    return (*kinds, record["heads"], _lr(record), record["updates"], record["parameters"])
+
+
+def _compared(record: dict) -> tuple | None:
+    """Likewise of two rows that are compared."""
+    names = {row.name for row in _PRESETS.get(record["preset"], ())}
+    if not {record["row"], record["baseline"]} <= names:
+        return None
+    return record["preset"], record["row"], record["baseline"], record["seed"]
+
+
+def _at(site: str) -> Callable[[dict], str]:
+    return lambda record: record["sites"][site]
+
+
+def _lr(record: dict) -> float:
+    return float(train_flags(record)["--lr"])
+
+
+def _note(rows: list[dict]) -> str:
+    return "\n\n".join([*signature_notes(rows), *spread_note(rows)])
+
+
+def _place(row: SiteRow) -> str:
+    return "all" if len(row.replaced) == len(SITES) else " +\n".join(row.replaced)
+
+
+def _plot(rows: list[dict]) -> Plot:
+    """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
+
+    def bleu(row: SiteRow) -> tuple[float, float | None] | None:
+        found = (
+            record for record in rows if row.recorded.items() <= record.items() and _lr(record) == LR
+        )  # others are not plotted
+        return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
+
+    places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
+    series = []
+    for place, (name, family) in enumerate(FAMILIES.items()):
+        beside = 0.12 * (place - 1)  # the families lie close to each other
+        points = {places.index(_place(row)) + beside: at for row in family if (at := bleu(row))}
+        series.append(Series(name, name, points, joined=False))
+    softmax = bleu(ROWS[0])
+    return Plot(
+        x="sites without softmax attention",
+        y="BLEU, Multi30k test_2016_flickr",
+        series=[found for found in series if found.points],
+        lines=[] if softmax is None else [Line("softmax at all sites", *softmax)],
+        log_x=0,
+        names={name: x for x, name in enumerate(places)},
+    )
+
+
+def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | None = None) -> Table:
+    return Table(
+        columns={
+            "encoder": _at("encoder"),
+            "decoder": _at("decoder"),
+            "cross-attention": _at("cross"),
+            "heads": lambda record: record["heads"],
+            "lr": _lr,
+            "BLEU": number("bleu", ".2f"),
+            "valid BLEU": number("valid_bleu", ".2f"),
+            **training(hours=False),
+            "machine": machine,
+        },
+        key=_key,
+        combine=over_seeds(*_MEANS),
+        expected=[row.recorded for row in rows],
+        note=_note,
+        plot=plot,
+    )
+
+
+TABLES = {
+    "paired_bootstrap": Table(
+        columns={
+            "preset": lambda record: record["preset"],
+            "encoder, decoder, cross-attention": lambda record: record["row"],
+            "against": lambda record: record["baseline"],
+            "seed": lambda record: str(record["seed"]),
+            "BLEU": number("bleu", ".2f"),
+            "the other's BLEU": number("baseline_bleu", ".2f"),
+            "p": number("p", ".3f"),
+        },
+        key=_compared,
+        note=signatures,
+    ),
+    "bleu_by_site": _by_site(ROWS, _plot),
+    "bleu_of_de_en": _by_site(DE_EN_ROWS),
+    "bleu_of_long_lines": _by_site(LONG_ROWS),
+}

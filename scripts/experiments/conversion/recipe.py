@@ -1,0 +1,219 @@
+"""Converts trained softmax models to fast weights and fine-tunes them; measures the model at every stage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from fwp_fairseq.files import write_atomically
+from scripts.common import score
+from scripts.common.folder import Folder, RecipeError, refuse_path
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.options import Parser
+from scripts.common.runner.run import Work
+from scripts.common.steps import Steps
+from scripts.data import corpus, multi30k
+
+from . import commands
+from .commands import Gpus, Run
+from .rows import PRESETS, Row
+
+MEASUREMENTS = ("generate", "bleu", "long")
+# The models whose translations to a given length are measured; the others decode like the last.
+LONG_STAGES = ("softmax", "finetuned")
+_SPEED = re.compile(r"Translated ([\d,]+) sentences .* \(([\d.]+) sentences/s, [\d.]+ tokens/s\)")
+_TIME = re.compile(r"translation time: ([\d.]+)")
+
+
+class Conversion(Experiment):
+    name, file, presets = "conversion", "finetune.jsonl", PRESETS
+    steps = ("convert", "transfer", "train", "control")
+    description = """\
+Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
+weights (fwp convert) and fine-tunes it for a short time; some rows train the feature maps alone before, until they
+attend as softmax did. Measures BLEU on Multi30k test_2016_flickr at each of these stages, and the speed and memory of
+decoding before and after, on the test set and with long outputs.
+
+  --preset quickstart --rows window           the quick start's model and conversion
+  --preset multi30k --seeds 1 2 3             all rows, of the models of bleu_vs_d_dot
+  --preset quickstart --name own --transfer 150 --updates 250 -- --fwp-feature-map elu
+                                              a conversion of one's own, by flags of fwp convert
+"""
+
+    def add_options(self, parser: Parser) -> None:
+        add = parser.add_argument
+        add("--checkpoint", metavar="FILE", help="the softmax model, {seed} for the seed (default: the preset's)")
+        add("--name", help="make a row of this name from the flags after --, which are then those of fwp convert")
+        add("--transfer", type=int, default=0, metavar="N", help="of that row: updates that train only the maps before")
+        add("--updates", type=int, metavar="N", help="of that row: updates of fine-tuning (default: the preset's)")
+        add("--lr", type=float, default=Row.lr, metavar="LR", help="of that row (default: %(default)s)")
+        add("--control", action="store_true", help="of that row: also train the softmax model on, for comparison")
+
+    def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
+        own = given.transfer or given.updates is not None or given.lr != Row.lr or given.control or given.more
+        if own and given.name is None:
+            parser.error("--transfer, --updates, --lr, --control and flags after -- make another row: give it a --name")
+        parser.require_least("--transfer", given.transfer, 0)
+        parser.require_least("--updates", given.updates or 1, 1)
+        if given.name is not None:
+            parser.require_name(given.name)
+            if not given.more:
+                parser.error(f"--name {given.name}: expected flags of fwp convert after --")
+            given.rows = [Row(given.name, {}, given.transfer, given.updates, given.lr, given.control, words=given.more)]
+        given.more = ()
+        if given.checkpoint is not None:
+            given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
+
+    def make_run(self, given: argparse.Namespace, **common) -> Run:
+        return Run(**common)
+
+    def describe(self, run: Run) -> list[str]:
+        return [f"{run.row.transfer} updates of the maps, {run.updates} of everything"]
+
+    def prepare(self, given: argparse.Namespace) -> None:
+        for seed in given.seeds:
+            checkpoint = Path(given.preset.softmax.replace("{seed}", str(seed)))
+            refuse_path(checkpoint)
+            if not checkpoint.is_file():
+                command = given.preset.made_by.replace("{seed}", str(seed))
+                raise RecipeError(f"{checkpoint}: no such file; {command} makes it")
+        corpus.prepare(Steps(Folder(given.data, corpus.STEPS)))
+
+    def configuration(self, run: Run, devices: Gpus) -> dict:
+        return {
+            "checkpoint": _content(run.softmax),
+            "conversion": run.row.flags,
+            "transfer": run.row.transfer,
+            "updates": run.updates,
+            "lr": run.row.lr,
+        }
+
+    def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
+        sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
+        write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
+        found = {"softmax": measure(run, devices, work, "softmax")}
+
+        run.folder("converted").mkdir(exist_ok=True)
+        command, outputs = commands.convert(run), [run.checkpoint("converted"), run.flags_file]
+        work.run_tool("convert", "convert", command, outputs, run.folder("converted") / "convert.log")
+        converted = json.loads(run.flags_file.read_text(encoding="utf-8"))
+        found["converted"] = measure(run, devices, work, "converted")
+
+        trainings = {
+            "transferred": ("transfer", "train the feature maps", commands.transfer),
+            "finetuned": ("train", "fine-tune", commands.train),
+            "continued": ("control", "train the softmax model on", commands.control),
+        }
+        for stage in run.stages[2:]:
+            step, title, words = trainings[stage]
+            run.folder(stage).mkdir(exist_ok=True)
+            command = words(run, devices, converted["flags"])
+            trained = work.train(command, run.checkpoint(stage), step, title, run.folder(stage), run.preset.smoke)
+            found[stage] = measure(run, devices, work, stage) | {
+                "updates": trained["updates"],
+                "train_seconds": round(trained["seconds"], 1),
+                "train_command": trained["command"],
+            }
+        return [_record(run, work, stage, converted["attention"], result) for stage, result in found.items()]
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        lines = []
+        for record in found:
+            speed, peak = record["long_tokens_per_second"], record["long_peak_mib"]
+            long = f"; outputs of {run.preset.long} tokens: {speed:.0f} tokens/s" if speed else ""
+            lines.append(
+                f"{record['stage']}: BLEU {record['bleu']:.2f}, {record['sentences_per_second']:.1f} sentences/s"
+                + (f", {record['peak_mib']} MiB" if record["peak_mib"] else "")
+                + long
+                + (f", {peak} MiB" if peak else "")
+            )
+        return [*lines, found[0]["signature"], f"checkpoint: {run.checkpoint('finetuned')}"]
+
+    def key(self, record: dict) -> tuple:
+        # Records of before this experiment had rows have none.
+        return record.get("preset"), record.get("row"), record["seed"]
+
+
+def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> dict:
+    return {
+        **{"updates": 0, "train_seconds": 0.0, "train_command": None},
+        **result,
+        "table": run.preset.table,
+        "preset": run.preset.name,
+        "row": run.row.name,
+        "stage": stage,
+        "attention": "softmax" if stage in ("softmax", "continued") else attention,
+        "conversion": attention,
+        "transfer": run.row.transfer,
+        "planned": run.updates,
+        "lr": run.row.lr,
+        "seed": run.seed,
+        "long_length": run.preset.long,
+        "command": shlex.join(work.shared.command),
+    }
+
+
+def _content(checkpoint: Path) -> str:
+    """Identifies a checkpoint by name, size and time, because one of the same name may have other content."""
+    status = checkpoint.stat()
+    return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
+    """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
+    folder = Folder(run.folder(stage), MEASUREMENTS)
+    steps, model = work.steps_of(folder), _content(run.checkpoint(stage))
+    expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
+    output = run.generated(stage)
+
+    def decode() -> dict:
+        return _decode(work, generate, folder.path / "generate.log", output, expected) | work.conditions
+
+    def scored() -> dict:
+        return score.bleu(bleu, folder.path / "bleu.log", **work.options)[0]
+
+    def decode_long() -> dict:
+        return _decode_long(work, long, folder.path / "long.log", length)
+
+    generate, bleu = commands.generate(run, gpus, stage), commands.bleu(run, stage)
+    long, length = commands.generate_long(run, gpus, stage), run.preset.long
+    found = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
+    found |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
+    found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
+    if stage in LONG_STAGES:
+        title = f"{stage}: {commands.LONG_SENTENCES} outputs of {length} tokens"
+        found |= steps.run("long", title, [model, long], [], decode_long, long)
+    if gpus:  # the memory of the process says nothing about that of a GPU
+        found |= {"peak_mib": None, "long_peak_mib": None}
+    return found
+
+
+def _decode(work: Work, command: list[str], log: Path, output: Path, expected: int) -> dict:
+    """Translates the test set; returns fairseq-generate's speed, without its start, and the process's peak memory."""
+    shutil.rmtree(output.parent, ignore_errors=True)
+    used = work.tool(command, log)
+    found = _SPEED.search(output.read_text(encoding="utf-8") + log.read_text(encoding="utf-8"))
+    sentences = int(found[1].replace(",", "")) if found else 0
+    if sentences != expected:
+        raise RecipeError(f"{output}: expected {expected} translations, actual {sentences}; see {log}")
+    return {"sentences_per_second": float(found[2]), "peak_mib": round(used.peak_mib)}
+
+
+def _decode_long(work: Work, command: list[str], log: Path, length: int) -> dict:
+    """Makes outputs of ``length`` tokens with fairseq-interactive; returns its speed and the process's peak memory."""
+    used = work.tool(command, log)
+    text, sentences = log.read_text(encoding="utf-8"), commands.LONG_SENTENCES
+    lengths = [len(line.split("\t")[2].split()) for line in text.split("\n") if line.startswith("H-")]
+    if lengths != [length] * sentences:
+        raise RecipeError(f"{log}: expected {sentences} outputs of {length} tokens, actual {lengths}")
+    speed = sentences * length / float(_TIME.search(text)[1])
+    return {"long_tokens_per_second": round(speed, 1), "long_peak_mib": round(used.peak_mib)}
+
+
+EXPERIMENT = Conversion()
+main = EXPERIMENT.main

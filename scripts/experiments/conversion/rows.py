@@ -1,0 +1,101 @@
+"""The conversions of a trained softmax model, and the models that they begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+_HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
+_SOFTMAX = {"feature-map": "softmax"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One conversion: the attention, and the training after it.
+
+    - `attention`: the options of `fwp convert` by site ("" for all sites), by what follows the site in a flag.
+    - `transfer`: updates that train only the feature maps before, if they can be trained.
+    - `updates`: updates of fine-tuning; None for those of the preset.
+    - `lr`: its learning rate.
+    - `control`: whether the softmax model is trained on too, for as many updates in all.
+    - `words`: more words of `fwp convert`.
+    """
+
+    name: str
+    attention: dict[str, dict]
+    transfer: int = 0
+    updates: int | None = None
+    lr: float = 1e-3
+    control: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """The attention as flags of `fwp convert`."""
+        return [
+            word
+            for site, options in self.attention.items()
+            for option, value in options.items()
+            for word in (f"--fwp-{site}-{option}" if site else f"--fwp-{option}", str(value))
+        ] + list(self.words)
+
+
+WINDOW = Row("window", {"": _SOFTMAX, "decoder": {**_HEDGEHOG, "window": 8}}, control=True)
+ROWS = (
+    # What scripts/quickstart.sh converts to: the one site whose cost grows with the output.
+    WINDOW,
+    Row("decoder", {"": _SOFTMAX, "decoder": _HEDGEHOG}, transfer=150),
+    Row("decoder-and-encoder", {"": _HEDGEHOG, "cross": _SOFTMAX}, transfer=150),
+    Row("decoder-and-cross", {"": _HEDGEHOG, "encoder": _SOFTMAX}, transfer=150),
+    Row("hedgehog", {"": _HEDGEHOG}, transfer=150, control=True),
+    Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
+)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The model that is converted.
+
+    - `softmax`: its checkpoint; {seed} stands for the seed.
+    - `made_by`: the command that makes it.
+    - `updates`: of fine-tuning.
+    - `long`: the length to which outputs are forced, at which a state of constant size should be an advantage.
+    - `table`: what its records are of.
+    """
+
+    name: str
+    softmax: str
+    made_by: str
+    updates: int
+    table: str
+    long: int = 1000
+    smoke: bool = False
+    rows: tuple[Row, ...] = ROWS
+    distributed: bool = field(default=False, init=False)
+    on_a_cpu: None = field(default=None, init=False)
+
+
+QUICKSTART = Preset(
+    "quickstart",
+    "runs/quickstart/baseline-seed{seed}/checkpoints/average.pt",
+    "scripts/quickstart.sh --baseline --seed {seed}",
+    updates=400,  # a fifth of the first training
+    table="quickstart-converted",
+)
+MULTI30K = Preset(
+    "multi30k",
+    "runs/bleu_vs_d_dot/multi30k/softmax-seed{seed}/checkpoints/average.pt",
+    "python -m scripts.experiments bleu_vs_d_dot --preset multi30k --rows softmax --seeds {seed}",
+    updates=260,  # a fifth of the first training
+    table="finetune",
+)
+SMOKE = replace(
+    QUICKSTART,
+    name="smoke",
+    softmax="runs/quickstart/smoke-baseline-seed{seed}/checkpoints/average.pt",
+    made_by="scripts/quickstart.sh --baseline --smoke --seed {seed}",
+    updates=30,
+    long=30,
+    smoke=True,
+    rows=tuple(replace(row, transfer=min(row.transfer, 30), updates=None) for row in ROWS),
+)
+PRESETS = {preset.name: preset for preset in (QUICKSTART, MULTI30K, SMOKE)}

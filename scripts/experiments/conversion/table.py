@@ -1,0 +1,135 @@
+"""The tables of conversions of trained softmax models."""
+
+import re
+
+from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
+from scripts.common.cells import REMOVED_MAPS, machine, seeds, signature_notes, signatures, spread_note
+
+_MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
+_TITLES = {
+    "softmax": "softmax, as trained",
+    "converted": "converted",
+    "transferred": "feature maps trained",
+    "finetuned": "fine-tuned",
+    "continued": "softmax, trained on",
+}
+
+
+_LR = 1e-3  # of early records, which do not name it
+_USUAL = ("update-rule=sum", "normalizer=attention")
+# What scripts/quickstart.sh converts to.
+QUICKSTART = "decoder: feature-map=hedgehog d-dot=128 update-rule=sum normalizer=attention window=8"
+
+
+def _attention(record: dict) -> str:
+    """Returns the attention of a record: what is not usual at its sites, and which sites have it."""
+    sites: dict[str, list[str]] = {}
+    for text in record["attention"].split("; "):
+        site, _, choices = text.partition(": ")
+        words = [word for word in choices.split() if word not in _USUAL]
+        name = ", ".join(words).replace("feature-map=", "").replace("d-dot=", "d_dot ").replace("=", " ")
+        sites.setdefault(name, []).append(site)
+    return "; ".join(
+        f"{name}: {'all sites' if len(where) == 3 else ', '.join(where)}" if name else where[0]
+        for name, where in sites.items()
+    )
+
+
+def _lr(record: dict) -> float:
+    return record.get("lr", _LR)
+
+
+def _planned(record: dict) -> str | None:
+    """The fine-tuning's updates, which early records of the stages before it name in their command alone."""
+    if "planned" in record:
+        return str(record["planned"])
+    found = re.search(r"--updates (\d+)", record["command"])
+    return found and found[1]
+
+
+def _key(record: dict) -> tuple | None:
+    """Returns what a conversion is known by, or None if it is shown no more."""
+    if any(f"feature-map={name}" in record["conversion"] for name in REMOVED_MAPS):
+        return None
+    return record["conversion"], record.get("transfer", 0), _lr(record), _planned(record)
+
+
+def _title(record: dict) -> str:
+    """Returns the stage of a record, and what is not usual about its training."""
+    title = _TITLES[record["stage"]]
+    if record["stage"] == "finetuned" and record.get("transfer"):
+        title += f", after {record['transfer']} of feature maps"
+    if record["stage"] in ("finetuned", "continued") and _lr(record) != _LR:
+        title += f", learning rate {_lr(record):g}"
+    return title
+
+
+def _note(rows: list[dict]) -> str:
+    lines = [signatures(rows), *spread_note(rows)] if rows else []
+    lines += dict.fromkeys(
+        f"long: one batch of 10 sentences, each translation of exactly {row['long_length']:,} tokens" for row in rows
+    )
+    return "\n\n".join([*lines, *dict.fromkeys(f"machine: {machine(row)}, {row['threads']} threads" for row in rows)])
+
+
+def _stages(records: list[dict]) -> dict:
+    """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
+    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_TITLES)
+    row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
+    for stage in _TITLES:
+        if found := [record for record in records if record["stage"] == stage]:
+            mean = over_seeds("bleu")(found)
+            row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
+            row["spread"] |= {stage: mean["spread"].get("bleu")}
+    return row
+
+
+def _conversion(record: dict) -> str:
+    return _attention({"attention": record["conversion"]})
+
+
+TABLES = {
+    name: Table(
+        columns={
+            "model": _title,
+            "attention": _attention,
+            "updates": number("updates", ","),
+            "training, seconds": lambda r: number("train_seconds", ".0f")(r) if r["updates"] else NONE,
+            "BLEU": number("bleu", ".2f"),
+            "test set, sentences/s": number("sentences_per_second", ".1f"),
+            "test set, peak MiB": number("peak_mib", ",.0f"),
+            "long, tokens/s": number("long_tokens_per_second", ",.0f"),
+            "long, peak MiB": number("long_peak_mib", ",.0f"),
+            "seeds": seeds,
+        },
+        key=lambda r: (*key, [*_TITLES].index(r["stage"])) if (key := _key(r)) else None,
+        combine=over_seeds(*_MEANS),
+        note=_note,
+        select=select,
+    )
+    for name, select in {
+        "finetune": {"table": "finetune"},  # of other checkpoints than the quickstart's
+        "quickstart-converted": {"table": "quickstart-converted", "conversion": QUICKSTART},
+        "quickstart-conversions": {"table": "quickstart-converted"},
+    }.items()
+} | {
+    # A row for each conversion of other checkpoints.
+    "finetune-by-site": Table(
+        columns={
+            "attention": _conversion,
+            "updates of the maps": number("transfer", ","),
+            "of everything": number("updates", ","),
+            "learning rate then": lambda r: f"{_lr(r):g}",
+            "softmax before": number("softmax", ".2f"),
+            "converted": number("converted", ".2f"),
+            "maps trained": number("transferred", ".2f"),
+            "then everything": number("finetuned", ".2f"),
+            "softmax, trained on": number("continued", ".2f"),
+            "seeds": seeds,
+        },
+        key=lambda r: (r["conversion"].count(": "), *key) if (key := _key(r)) else None,
+        combine=_stages,
+        note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows)]),
+        select={"table": "finetune"},
+    ),
+}

@@ -1,0 +1,130 @@
+"""The paper's language models: Tables 2 to 5 of Schlag et al. 2021 at one of several scales."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+
+from scripts.common.commands import as_run
+from scripts.common.folder import RecipeError
+from scripts.common.progress import duration
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.run import Work
+
+from . import commands, data
+from .commands import EVALUATED, Run
+from .presets import PRESETS
+from .rows import MEASURES
+
+FOUND = ("bits_per_token", "perplexity", "word_perplexity", "tokens", "words")
+Gpus = tuple[int, ...]
+
+
+class LanguageModels(Experiment):
+    name, file, presets = "language_models", "language_models.jsonl", PRESETS
+    steps = ("train", *EVALUATED)
+    saved = "checkpoint"
+    description = """\
+Language models with fast weights: prepares the text, then trains, evaluates and records the rows of Tables 2 to 5 of
+Schlag et al. 2021, at one of four scales.
+
+  --preset tinyshakespeare --jobs 2    all rows on characters, two at a time; each takes minutes
+  --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days
+  --preset tinyshakespeare --list      what is done in --out, and what this project has recorded
+"""
+
+    def make_run(self, given: argparse.Namespace, **common) -> Run:
+        return Run(**common)
+
+    def describe(self, run: Run) -> list[str]:
+        row = run.row
+        return [row.update_rule or "softmax", f"d_dot={row.d_dot}" if row.d_dot else "-", row.state]
+
+    def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
+        """Says what is read, and how the streams of an update are shared among GPUs."""
+        world, batch = max(1, len(devices)), commands.streams_of_a_process(run.size, devices)
+        workers = f"{world} {'GPU' if devices else 'CPU process'}{'s' * (world > 1)}"
+        return (
+            f"text: {data.CORPORA[run.preset.corpus].what}; an update: {workers} x {batch} streams x "
+            f"{run.size.length} tokens"
+        )
+
+    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
+        return [data.preprocess(given.preset.corpus, given.data)]
+
+    def commands(self, run: Run, devices: Gpus) -> list[list[str]]:
+        return commands.all_commands(run, devices)
+
+    def prepare(self, given: argparse.Namespace) -> None:
+        data.prepare(given.preset.corpus, given.data)
+
+    def configuration(self, run: Run, devices: Gpus) -> dict:
+        return commands.configuration(run)
+
+    def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
+        trained = work.train(commands.train(run, devices), run.checkpoint)
+        evaluated: dict[str, dict] = {}
+        for split in EVALUATED:
+            evaluated[split] = _evaluated(run, devices, work, split, evaluated)
+        peaks = [found["peak_mib"] for found in evaluated.values()]
+        record = work.record(
+            "language_models",
+            trained,
+            positions=run.row.positions,
+            state=run.row.state,
+            state_numbers=run.state_numbers,
+            **{split: {name: evaluated[split][name] for name in FOUND} for split in EVALUATED},
+            eval_seconds=round(sum(found["seconds"] for found in evaluated.values()), 1),
+            eval_peak_mib=None if None in peaks else round(max(peaks)),
+            recipe=work.configuration,
+            eval_commands=[evaluated[split]["command"] for split in EVALUATED],
+        )
+        return [record]
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        (record,) = found
+        field, measure = MEASURES[run.preset.name]
+        values = ", ".join(f"{split} {record[split][field]:.3f}" for split in EVALUATED)
+        seconds = f"training {duration(record['train_seconds'])}, evaluation {duration(record['eval_seconds'])}"
+        return [f"{measure}: {values} ({seconds})"]
+
+
+def _evaluated(run: Run, gpus: Gpus, work: Work, split: str, before: dict[str, dict]) -> dict:
+    """Evaluates one part of the text unless that is done; ``before`` are the results of earlier parts."""
+    command, log = commands.evaluate(run, split, gpus), run.log(split)
+
+    def evaluate() -> dict:
+        used = work.tool(command, log)
+        peak = None if gpus else used.peak_mib
+        return _score(run, split, work) | {"seconds": used.seconds, "peak_mib": peak}
+
+    # A run that began without a GPU may continue with one.
+    inputs = [word for word in command if word != "--cpu"]
+    title = f"evaluate on {split}{_expected(before, run, split)}"
+    return work.steps.run(split, title, inputs, [log], evaluate, command) | {"command": as_run(command)}
+
+
+def _expected(evaluated: dict[str, dict], run: Run, split: str) -> str:
+    """Returns how long the evaluation will take, estimated from the first part, or "" for that one.
+
+    In a log file, fairseq-eval-lm itself shows no progress.
+    """
+    if not evaluated:
+        return ""
+    before, found = next(iter(evaluated.items()))
+    seconds = found["seconds"] * run.text(split).stat().st_size / max(1, run.text(before).stat().st_size)
+    return f", about {duration(seconds)}"
+
+
+def _score(run: Run, split: str, work: Work) -> dict:
+    log = run.path / f"{split}-ppl.log"
+    work.tool(commands.perplexity(run, split), log)
+    found = json.loads(log.read_text(encoding="utf-8").strip().splitlines()[-1])
+    if not math.isfinite(found["bits_per_token"]):
+        raise RecipeError(f"{run.log(split)}: the loss is not a number: {found['bits_per_token']}")
+    return {name: found[name] for name in FOUND}
+
+
+EXPERIMENT = LanguageModels()
+main = EXPERIMENT.main

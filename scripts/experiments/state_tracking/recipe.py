@@ -1,0 +1,55 @@
+"""State tracking: which fast nets learn the parity of the bits that they have read so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.run import Run, Work
+
+from .rows import MODELS, MOST_STEPS, Row
+
+
+@dataclass(frozen=True)
+class Preset:
+    name = "parity"
+    rows = tuple(Row(name) for name in MODELS)
+    distributed = False
+    on_a_cpu = None
+
+
+class StateTracking(Experiment):
+    name, file, presets = "state_tracking", "parity.jsonl", {"parity": Preset()}
+    description = """\
+State tracking: trains each kind of fast net to say of random bits, after each of them, whether there were an odd number
+of ones; see training.py. All rows with three seeds take about ten minutes on one core.
+
+  --seeds 1 2 3
+"""
+    saved = "model: one that was stopped begins again"
+
+    def variables(self, devices) -> dict[str, str]:
+        return super().variables(devices) | {"OMP_NUM_THREADS": "1"}
+
+    def configuration(self, run: Run, devices) -> dict:
+        return {"name": run.row.name, "seed": run.seed, "most_steps": MOST_STEPS}
+
+    def results(self, run: Run, devices, work: Work) -> list[dict]:
+        return [work.call("scripts.experiments.state_tracking.training", work.configuration)]
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        (record,) = found
+        return [
+            f"{record['stop']} after {record['steps']} updates, accuracy {record['accuracy']:.4f}, on longer sequences "
+            f"{record['long_accuracy']:.4f}, {record['cpu_seconds']:.0f} s"
+        ]
+
+    def key(self, record: dict) -> tuple:
+        return record["model"], record["seed"], record["most_steps"]
+
+    def key_of(self, run: Run) -> tuple:
+        return run.row.name, run.seed, MOST_STEPS
+
+
+EXPERIMENT = StateTracking()
+main = EXPERIMENT.main

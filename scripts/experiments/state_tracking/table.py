@@ -1,0 +1,107 @@
+"""The tables and curves of state tracking: the parity of bits, by kind of fast net, and with one matrix by the range of
+beta."""
+
+import statistics
+from collections.abc import Callable
+
+from fwp_fairseq.tables.plot import Line, Plot, Series
+from fwp_fairseq.tables.table import NONE, Number, Table, over_seeds
+
+from .rows import EVALUATE_EVERY, NETS, RANGES, SOLVED, TITLES
+
+_CHANCE = 0.5
+
+
+def _place(models: dict) -> Callable[[dict], tuple | None]:
+    """The key of a table of these models."""
+
+    def key(record: dict) -> tuple | None:
+        return (list(models).index(record["model"]),) if record["model"] in models else None
+
+    return key
+
+
+def _combine(records: list[dict]) -> dict:
+    records = list({record["seed"]: record for record in records}.values())
+    row = over_seeds("accuracy", "long_accuracy", "cpu_seconds")(records)
+    return row | {"runs": records, "solved": [record for record in records if record["stop"] == "solved"]}
+
+
+def _share(name: str):
+    def cell(row: dict) -> Number:
+        return Number(100 * row[name], ".1f", 100 * row["spread"][name] if name in row["spread"] else None)
+
+    return cell
+
+
+def _steps(row: dict) -> str:
+    return ", ".join(str(run["steps"]) for run in row["solved"]) or NONE
+
+
+def _curves(rows: list[dict]) -> Plot:
+    """The mean over the seeds of the accuracy on the training length; a run that has ended keeps its last one."""
+    series = []
+    for row in rows:
+        longest = max(len(run["accuracies"]) for run in row["runs"])
+        runs = [run["accuracies"] + run["accuracies"][-1:] * (longest - len(run["accuracies"])) for run in row["runs"]]
+        means = (statistics.fmean(values) for values in zip(*runs, strict=True))
+        points = {EVALUATE_EVERY * number: (value, None) for number, value in enumerate(means, 1)}
+        series.append(Series(TITLES[row["model"]], row["model"], points, marked=False))
+    length = rows[0]["length"] if rows else ""
+    return Plot(
+        x="updates",
+        y=f"accuracy at the end of {length} bits",
+        series=series,
+        lines=[Line("chance", _CHANCE)],
+        log_x=0,
+        y_range=(0.4, 1.02),
+    )
+
+
+def _note(rows: list[dict]) -> str:
+    if not rows:
+        return ""
+    row = rows[0]
+    return (
+        "Accuracies in percent, at the last tenth of the positions; means over seeds, ± standard deviation. A run ends "
+        f"when it is solved ({100 * SOLVED:g}% on both lengths), or after {row['most_steps']:,} updates. CPU seconds "
+        "are those of one run on one core."
+    )
+
+
+def _option(name: str) -> Callable[[dict], str]:
+    return lambda row: f"`{RANGES[row['model']][name]}`"
+
+
+_FOUND = {
+    "solved": lambda row: f"{len(row['solved'])} of {len(row['runs'])}",
+    "after updates": _steps,
+    "trained length": _share("accuracy"),
+    "8 times the length": _share("long_accuracy"),
+    "CPU seconds": lambda row: Number(row["cpu_seconds"], ".0f", row["spread"].get("cpu_seconds")),
+}
+TABLES = {
+    "parity": Table(
+        columns={
+            "model": lambda row: TITLES[row["model"]],
+            "parameters": lambda row: Number(row["parameters"], ","),
+            **_FOUND,
+        },
+        key=_place(NETS),
+        combine=_combine,
+        note=_note,
+        plot=_curves,
+    ),
+    "parity-beta-range": Table(
+        columns={
+            "rule": _option("update_rule"),
+            "map": _option("feature_map"),
+            "normaliser": _option("normalizer"),
+            "beta": _option("beta_range"),
+            **_FOUND,
+        },
+        key=_place(RANGES),
+        combine=_combine,
+        select={"table": "parity"},
+    ),
+}

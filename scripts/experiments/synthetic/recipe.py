@@ -1,0 +1,89 @@
+"""The synthetic retrieval task of Schlag et al. 2021, Sec. 6.1: capacity, and update rules."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from scripts.common.progress import duration
+from scripts.common.runner import run as runner
+from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.run import Work
+
+from .rows import QUICK, Point, points
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str
+    rows: tuple[Point, ...]
+    distributed = False
+    on_a_cpu = None
+
+
+class Run(runner.Run):
+    """One point with one seed."""
+
+    @property
+    def cost(self) -> float:
+        return self.row.cost
+
+
+PRESETS = {
+    f"{name}{suffix}": Preset(f"{name}{suffix}", points(setting, sizes))
+    for setting, name in ((1, "capacity"), (2, "update-rules"))
+    for suffix, sizes in (("", None), ("-quick", QUICK[setting]))
+}
+
+
+class Synthetic(Experiment):
+    name, file, presets = "synthetic", "synthetic.jsonl", PRESETS
+    description = """\
+The synthetic retrieval task of Schlag et al. 2021: trains one model for each kind of attention and number of keys S,
+until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A row is named MODEL-S.
+
+  --preset capacity-quick --jobs 2        S keys without replacement, the sum rule, eight maps (Sec. 6.1.1, Figure 2);
+                                          a thinned grid, 20 minutes on 2 cores
+  --preset update-rules-quick --jobs 2    2S pairs of S keys with replacement, so that keys get new values (Sec. 6.1.2,
+                                          Figure 3); 20 minutes on 2 cores
+  --preset capacity, update-rules         the whole grids
+  --rows 'dpfp1-*' --seeds 1 2 3          some models
+
+fwm is the fast weight memory of Schlag, Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, for
+which the paper has no result.
+"""
+    saved = "point: one that was stopped begins again"
+
+    def make_run(self, given, **common) -> Run:
+        return Run(**common)
+
+    def folder_of(self, given):
+        return super().folder_of(given).with_name(given.preset.name.removesuffix("-quick"))
+
+    def describe(self, run: Run) -> list[str]:
+        return [f"about {duration(run.cost / 1000)}"]
+
+    def variables(self, devices) -> dict[str, str]:
+        return super().variables(devices) | {"OMP_NUM_THREADS": "1"}
+
+    def configuration(self, run: Run, devices) -> dict:
+        return asdict(run.row) | {"seed": run.seed}
+
+    def results(self, run: Run, devices, work: Work) -> list[dict]:
+        device = "cuda" if devices else "cpu"
+        found = work.call("scripts.experiments.synthetic.training", work.configuration | {"device": device})
+        return [found]
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        (record,) = found
+        best = "no finite loss" if record["best_loss"] is None else f"loss {record['best_loss']:.4f}"
+        return [f"{best}, {record['stop']} after {record['steps']} steps, {duration(record['seconds'])}"]
+
+    def key(self, record: dict) -> tuple:
+        return record["setting"], record["model"], record["S"], record["seed"]
+
+    def key_of(self, run: Run) -> tuple:
+        return run.row.setting, run.row.model, run.row.S, run.seed
+
+
+EXPERIMENT = Synthetic()
+main = EXPERIMENT.main

@@ -1,0 +1,150 @@
+"""The settings of a translation experiment at one scale, and what several of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+# With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
+ALL_SENTENCES = {"--required-batch-size-multiple": 1}
+ADAM = {"--optimizer": "adam", "--adam-betas": "(0.9, 0.98)"}
+LABEL_SMOOTHING = {"--criterion": "label_smoothed_cross_entropy", "--label-smoothing": 0.1}
+SMALL_DECODING = {"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES}
+
+
+class Row(Protocol):
+    """One model: the attention that it has.
+
+    - `flags`: those of fairseq-train that choose it.
+    - `recorded`: what records hold of it beside its name, feature map, update rule, normaliser and d_dot.
+    """
+
+    name: str
+    feature_map: str | None
+    update_rule: str | None
+    normalizer: str | None
+    d_dot: int | None
+    flags: dict
+    recorded: dict
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The settings of one scale.
+
+    - `source`, `target`: the languages.
+    - `d_key`: the width of the model's heads, for which `rows` are chosen.
+    - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
+    - `test`: the test set among those of fairseq-preprocess.
+    - `reference`: its raw text in the target language, a file in the folder of the data.
+    - `tokens`: a file of the reference's tokens, for tokenised BLEU too; None if only the raw text is scored.
+    - `lower_case`: whether the model translates into lower case, so that BLEU ignores case.
+    - `precision`: fp32, fp16 or bf16; on a CPU it is always fp32.
+    - `on_a_cpu`: how long a run would take on a CPU, if this is so long that it must be asked for.
+    - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
+    - `distributed`: whether one run can use several GPUs.
+    - `table`: what its records are of.
+    - `joined`: up to so many sentences are one line of the corpus (scripts/data/corpus.py).
+    """
+
+    name: str
+    corpus: str
+    reference: str
+    model: dict
+    training: dict
+    tokens_per_update: int
+    decoding: dict
+    rows: tuple[Row, ...]
+    test: str = "test"
+    source: str = "en"
+    target: str = "de"
+    d_key: int = 64
+    tokens: str | None = None
+    lower_case: bool = False
+    precision: str = "fp32"
+    on_a_cpu: str | None = None
+    average: int | None = None
+    distributed: bool = False
+    compound_split: bool = False
+    table: str = "bleu_vs_d_dot"
+    joined: int = 1
+
+
+def best_by_bleu(search: str, language: str) -> dict:
+    """Flags for validation by BLEU, detokenised in this language; the best checkpoint and the last one are kept."""
+    return {
+        "--eval-bleu": True,
+        "--eval-bleu-args": search,
+        "--eval-bleu-detok": "moses",
+        "--eval-bleu-detok-args": f'{{"target_lang": "{language}"}}',
+        "--eval-bleu-remove-bpe": "sentencepiece",
+        "--best-checkpoint-metric": "bleu",
+        "--maximize-best-checkpoint-metric": True,
+        "--keep-last-epochs": 1,
+        "--log-interval": 100,
+    }
+
+
+def multi30k(rows: tuple[Row, ...]) -> Preset:
+    """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
+    return Preset(
+        name="multi30k",
+        corpus="multi30k",
+        reference="raw/test_2016_flickr.de",
+        rows=rows,
+        model={
+            "--arch": "fwp_transformer_tiny",
+            "--encoder-embed-dim": 128,
+            "--encoder-ffn-embed-dim": 256,
+            "--encoder-attention-heads": 2,
+            "--decoder-embed-dim": 128,
+            "--decoder-ffn-embed-dim": 256,
+            "--decoder-attention-heads": 2,
+            "--dropout": 0.1,
+        },
+        training={
+            **ADAM,
+            "--lr": 4e-3,
+            "--lr-scheduler": "polynomial_decay",
+            "--warmup-updates": 300,
+            "--total-num-update": 1300,
+            "--max-update": 1300,
+            **LABEL_SMOOTHING,
+            "--max-tokens": 2500,
+            **ALL_SENTENCES,
+            "--keep-last-epochs": 2,
+            "--log-interval": 10,
+        },
+        tokens_per_update=2500,
+        decoding=SMALL_DECODING,
+        average=2,
+    )
+
+
+# The quick start's model, from which conversions begin.
+TINY = Preset(
+    name="quickstart",
+    corpus="multi30k",
+    reference="raw/test_2016_flickr.de",
+    rows=(),
+    model={"--arch": "fwp_transformer_tiny", "--dropout": 0.1},
+    training={
+        **ADAM,
+        "--lr": 3e-3,
+        # A linear decay to zero gives better results than an inverse square root when a training is this short.
+        "--lr-scheduler": "polynomial_decay",
+        "--warmup-updates": 400,
+        "--total-num-update": 2000,
+        "--max-update": 2000,
+        **LABEL_SMOOTHING,
+        "--max-tokens": 2500,
+        **ALL_SENTENCES,
+        "--log-interval": 10,
+    },
+    tokens_per_update=2500,
+    decoding=SMALL_DECODING,
+    average=2,
+    table="quickstart",
+)
+# An untrained model never ends a sentence, hence the short translations.
+SMOKE_DECODING = {"--max-len-a": 0, "--max-len-b": 15}

@@ -1,0 +1,493 @@
+"""Tests the experiment of BLEU over d_dot: its rows and commands, and how it is carried out, with fake tools."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.feature_maps import parameter_for
+from scripts.common import commands as common
+from scripts.common import process, records
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
+from scripts.common.runner import gpus, parallel
+from scripts.data import corpus
+from scripts.experiments.bleu_vs_d_dot import presets, recipe, rows
+from scripts.experiments.by_site import recipe as by_site
+from scripts.experiments.by_site import rows as site_rows
+from scripts.translation import commands
+from scripts.translation.commands import Devices, Run
+from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
+
+ROOT = process.ROOT
+
+
+def test_rows_are_the_papers_and_delta_ones():
+    found = {(row.feature_map, row.d_dot, row.update_rule) for row in rows.ROWS}
+    paper = {("softmax", None, None), ("elu", 64, "sum")}
+    paper |= {("favor", width, "sum") for width in (64, 256, 384, 512)}
+    paper |= {("dpfp", width, "sum") for width in (256, 384, 512)}
+    assert paper <= found
+    assert {rule for _, _, rule in found - paper} == {"delta"}
+    assert len({row.name for row in rows.ROWS}) == len(rows.ROWS) == len(found)
+    assert all((row.model is None) == (row.update_rule == "delta") for row in rows.ROWS)
+
+
+def test_widths_fit_the_heads_as_in_table_6():
+    found = {
+        (row.feature_map, row.d_dot): parameter_for(row.feature_map, presets.WMT14.d_key, row.d_dot)
+        for row in rows.ROWS
+        if row.d_dot
+    }
+    # Schlag et al. 2021, Table 6
+    for width, m, nu in ((256, 128, 2), (384, 192, 3), (512, 256, 4)):
+        assert found["favor", width] == {"m": m} and found["dpfp", width] == {"nu": nu}
+
+
+@pytest.mark.parametrize(
+    "preset", [*presets.PRESETS.values(), *by_site.PRESETS.values()], ids=lambda preset: preset.name
+)
+def test_heads_of_a_preset_are_as_wide_as_it_says_and_its_rows_have_widths_of_such_heads(preset):
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    import_plugin()
+    model = argparse.Namespace(**{flag[2:].replace("-", "_"): value for flag, value in preset.model.items()})
+    ARCH_CONFIG_REGISTRY[model.arch](model)
+    assert model.encoder_embed_dim == preset.d_key * model.encoder_attention_heads
+    assert model.decoder_embed_dim == preset.d_key * model.decoder_attention_heads
+    for row in preset.rows:
+        if row.d_dot:
+            parameter_for(row.feature_map, preset.d_key, row.d_dot)  # raises for a width that there is not
+
+
+def run_of(preset, row="dpfp-256", more=()):
+    return Run(preset, rows.BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
+
+
+def test_rows_differ_in_attention_only():
+    plain = {"--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"}
+    softmax = flags_of(commands.train(run_of(presets.WMT14, "softmax"), Devices((0,))))
+    for row in rows.ROWS:
+        flags = flags_of(commands.train(run_of(presets.WMT14, row.name), Devices((0,))))
+        assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
+
+
+def test_rows_by_site_have_their_kinds_where_they_say():
+    from fwp_fairseq.config import FastWeightConfig, site_config
+
+    def found(row):
+        flags = {flag[2:].replace("-", "_"): value for flag, value in row.flags.items()}
+        cfg = argparse.Namespace(**{**vars(FastWeightConfig()), **flags})
+        return [site_config(cfg, site, 128 // row.heads) for site in site_rows.SITES]
+
+    softmax = dict.fromkeys(site_rows.SITES, "softmax")
+    for row in by_site.SITES.rows:
+        for number, (kind, config) in enumerate(zip(row.sites.values(), found(row), strict=True)):
+            assert config.is_softmax == (kind == "softmax")
+            alone = softmax | {site_rows.SITES[number]: kind}
+            assert config == found(site_rows.SiteRow(**alone, heads=row.heads))[number]
+    assert len({row.name for row in by_site.SITES.rows}) == len(by_site.SITES.rows)
+
+
+def test_wmt14_is_the_recipe_of_the_paper():
+    flags = flags_of(commands.train(run_of(presets.WMT14), Devices((0, 1, 2))))
+    expected = {
+        "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
+        "--max-tokens": "3584",
+        "--update-freq": "16",
+        "--max-epoch": "45",
+        "--adam-betas": "(0.9, 0.98)",
+        "--lr-scheduler": "inverse_sqrt",
+        "--warmup-updates": "4000",
+        "--label-smoothing": "0.1",
+        "--dropout": "0.3",
+        "--best-checkpoint-metric": "bleu",
+    }
+    assert expected.items() <= flags.items()
+    assert {"--fp16", "--share-all-embeddings", "--maximize-best-checkpoint-metric", "--eval-bleu"} <= flags.keys()
+    decode = commands.generate(run_of(presets.WMT14), Devices((0,)))
+    assert {"--beam": "4", "--lenpen": "0.6", "--tokenizer": "moses"}.items() <= flags_of(decode).items()
+    assert flags_of(decode)["--path"].endswith("checkpoint_best.pt")
+
+
+@pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
+def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
+    run = run_of(presets.WMT14)
+    flags = flags_of(commands.train(run, Devices(tuple(range(world)))))
+    assert int(flags["--update-freq"]) == freq
+    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
+    assert flags["--distributed-world-size"] == str(world)
+    # A training can go on with another number of GPUs.
+    assert commands.configuration(run, Devices((0,))) == commands.configuration(run, Devices(tuple(range(world))))
+
+
+@pytest.mark.parametrize(
+    "launcher, world",
+    [
+        ("srun --nodes 2 --ntasks-per-node 8 --gpus-per-node 8", 16),
+        ("srun --nodes=6 --max-epoch 1 --gpus-per-node=8", 48),
+        ("/opt/slurm/bin/srun -N 1 --seed 7 --exclusive", 8),
+        ("/conda/bin/torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint FIRST:29400", 16),
+    ],
+)
+def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp_path, monkeypatch):
+    run = run_of(presets.WMT14)
+    alone = commands.configuration(run, Devices((0,)))
+    devices = Devices((), world, tuple(launcher.split()))
+    assert commands.configuration(run, devices) == alone
+    # The command names Python's absolute path. In another checkout this path differs, but the training is the same.
+    monkeypatch.chdir(tmp_path)
+    assert commands.configuration(run, devices) == alone
+
+
+def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
+    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
+        commands.train(run_of(presets.WMT14), Devices(tuple(range(5))))
+    larger = run_of(presets.WMT14, more=["--max-tokens", "7168"])
+    assert flags_of(commands.train(larger, Devices((0, 1))))["--update-freq"] == "12"
+
+
+def test_slurm_gets_a_port_and_the_interpreter_and_torchrun_starts_its_own():
+    devices = Devices((), 16, ("srun", "--nodes", "2"))
+    command = commands.train(run_of(presets.WMT14), devices)
+    assert command[:6] == ["srun", "--nodes", "2", os.path.abspath(common.PYTHON), "-m", "fairseq_cli.train"]
+    flags = flags_of(command[3:])
+    assert flags["--distributed-world-size"] == "16" and flags["--distributed-port"] and flags["--update-freq"] == "3"
+    torchrun = commands.train(run_of(presets.WMT14), Devices((), 16, ("torchrun", "--nnodes=2")))
+    assert torchrun[:4] == ["torchrun", "--nnodes=2", "-m", "fairseq_cli.train"]
+    assert "--distributed-port" not in torchrun and "--cpu" not in torchrun
+
+
+def test_a_run_sees_its_gpus_only_and_a_launcher_all():
+    assert Devices((2, 3)).variables == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert Devices((0,), 16, ("srun",)).variables == {}
+    assert Devices().variables == {}
+
+
+def test_gpus_are_shared_out():
+    assert gpus.shares((), 2, True) == [(), ()]
+    assert gpus.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
+    assert gpus.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
+    assert gpus.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
+    # A run whose preset is not distributed gets one GPU only.
+    assert gpus.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
+
+
+def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
+    together, seen = threading.Barrier(2, timeout=30), []
+
+    def do(run, devices, slot):
+        together.wait()
+        seen.append((run.name, slot))
+        if run.name == "b":
+            raise RecipeError("pretended")
+
+    said = []
+    runs = [types.SimpleNamespace(name=name, cost=1.0) for name in "abcd"]
+    failures = parallel.carry_out(runs, [Devices(), Devices()], do, said.append, threading.Event())
+    assert sorted(name for name, _ in seen) == list("abcd") and {slot for _, slot in seen} == {0, 1}
+    assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
+    assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
+
+
+@pytest.fixture
+def root(fake_root, monkeypatch):
+    def prepare(steps, joined=1):
+        (steps.folder.path / "bin").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(corpus, "prepare", prepare)
+    return fake_root
+
+
+SMOKE = ["--preset", "smoke", "--cpu"]
+FILE = "bleu_vs_d_dot.jsonl"
+OWN = Path("runs/bleu_vs_d_dot/smoke") / FILE
+RECORDS = Path("benchmarks/results") / FILE
+ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
+
+
+def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL * 2
+    found = records_in(root / OWN)
+    assert [(r["row"], r["d_dot"], r["update_rule"], r["normalizer"]) for r in found] == [
+        ("softmax", None, None, None),
+        ("dpfp-256", 256, "sum", "attention"),
+    ]
+    expected = {
+        "table": "bleu_vs_d_dot",
+        "preset": "smoke",
+        "feature_map": "dpfp",
+        "seed": 1,
+        "updates": 30,
+        "parameters": 1234,
+        "valid_loss": 5.0,
+        "valid_bleu": None,
+        "bleu": 31.4,
+        "signature": "BLEU|nrefs:1|case:mixed",
+        "bleu_compound_split": None,
+        "compound_split_signature": None,
+        "train_seconds": 7,
+    }
+    assert expected.items() <= found[1].items()
+    assert found[1]["decode_peak_mib"] > 1 and found[1]["environment"]["commit"]
+    assert flags_of(found[1]["train_command"])["--fwp-d-dot"] == "256"
+    output = capsys.readouterr().out
+    assert "dpfp-256-seed1: epoch 2, 20 of" in output and "dpfp-256-seed1: BLEU 31.40" in output
+    assert "1 CPU process x 1 batches x 500 tokens = 500" in output
+    assert not (root / "benchmarks").exists()
+
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == [] and records_in(root / OWN) == found
+    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
+
+
+def test_more_rows_and_seeds_are_added_to_what_is_there(root):
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 0
+    assert recipe.main([*SMOKE, "--seeds", "1", "2"]) == 0
+    found = [(r["row"], r["seed"]) for r in records_in(root / OWN)]
+    assert found == [("softmax", 1), ("dpfp-256", 1), ("softmax", 2), ("dpfp-256", 2)]
+
+
+def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
+    line = ["--preset", "wmt14", "--gpus", "0,1,2", "--rows", "elu-64", "--data", "there"]
+    assert recipe.main(line) == 1
+    assert "bleu_vs_d_dot.prepare --preset wmt14" in capsys.readouterr().err
+    (root / "there/bin").mkdir(parents=True)
+    (root / "there/bin/dict.de.txt").touch()
+    assert recipe.main(line) == 0
+    assert calls(root) == ["fairseq-train", "fairseq-generate", "fwp"]
+    (record,) = records_in(root / "runs/bleu_vs_d_dot/wmt14" / FILE)
+    expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
+    assert expected.items() <= record.items()
+    assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
+    output = capsys.readouterr().out
+    assert "3 GPUs x 16 batches x 3584 tokens = 172,032" in output and "compounds split 32.10" in output
+    assert "validation BLEU 23.00" in output
+
+
+def test_finished_runs_are_recorded_later_without_running_again(root, checkout, capsys):
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert recipe.main(multi30k) == 0
+    (first,) = records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)
+    calls(root)
+    for dirty in (True, None):
+        checkout(dirty)
+        assert recipe.main([*multi30k, "--record"]) == 1
+        assert "--record: expected a clean git checkout" in capsys.readouterr().err
+    checkout(False, "another")
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    (second,) = records_in(root / RECORDS)
+    # The record has the commit that trained the model.
+    assert second["environment"] == first["environment"]
+    assert len(records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)) == 1
+
+
+def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, checkout):
+    checkout(False)
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert len(calls(root)) > 0
+    shutil.rmtree(root / "runs")
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    assert len(records_in(root / RECORDS)) == 1
+
+
+def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    monkeypatch.setenv("FAKE_IN", "softmax-seed1")
+    assert recipe.main(SMOKE) == 1
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256"]
+    captured = capsys.readouterr()
+    assert "softmax-seed1: FAILED, the other runs go on" in captured.out
+    end = captured.err
+    assert "RuntimeError: pretended" in end and "softmax-seed1/train.log" in end
+    assert end.rstrip().endswith("error: 1 of 2 runs failed: softmax-seed1")
+    calls(root)
+    monkeypatch.delenv("FAKE")
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
+
+
+def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
+    line = [*SMOKE, "--rows", "softmax"]
+    assert recipe.main(line) == 0
+    run = root / OWN.parent / "softmax-seed1"
+    log = (run / "train.log").read_text()
+    # This is what remains of a training that was started by hand, for instance with torchrun, and has logged elsewhere.
+    for path in (root / OWN, run / "train.log", *run.glob("done-*.json")):
+        path.unlink()
+    calls(root)
+    assert recipe.main(line) == 1
+    assert "softmax-seed1/train.log holds no update of the training" in capsys.readouterr().err
+    assert calls(root) == [] and not (root / OWN).exists()
+    (run / "train.log").write_text("tee: started too late\n")
+    assert recipe.main(line) == 1
+    assert calls(root) == [] and not (root / OWN).exists()
+    (run / "train.log").write_text(log)
+    assert recipe.main(line) == 0
+    assert [(r["updates"], r["valid_loss"]) for r in records_in(root / OWN)] == [(30, 5.0)]
+
+
+def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
+    assert recipe.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
+    (root / OWN).unlink()
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 1
+    assert "--lr: expected 0.004, actual 1" in capsys.readouterr().err
+
+
+def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys):
+    before = sorted(root.rglob("*"))
+    wmt14 = ["--preset", "wmt14", "--gpus", "0,1,2", "--data"]
+    for line in ([*SMOKE, "--out", "a:b"], [*SMOKE, "--out", "a${b}"], [*wmt14, "a,b"]):
+        assert recipe.main(line) == 1
+        assert capsys.readouterr().err.startswith(f"error: {line[-1]}")
+    assert sorted(root.rglob("*")) == before and calls(root) == []
+
+
+def test_list_and_dry_run_change_nothing(root, capsys):
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 0
+    calls(root)
+    before = sorted(root.rglob("*"))
+    capsys.readouterr()
+    assert recipe.main([*SMOKE, "--list"]) == 0
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["recorded", "run"]
+    assert recipe.main([*SMOKE, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "# dpfp-256-seed1" in output and "# softmax-seed1" not in output
+    for tool in ("fairseq-train", "average", "fairseq-generate", "bleu"):
+        assert tool in output
+    assert calls(root) == [] and sorted(root.rglob("*")) == before
+
+
+def test_list_shows_what_is_done_here_and_what_the_project_has(root, checkout, capsys):
+    checkout(False)
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax", "elu-64"]
+    assert recipe.main([*multi30k[:-1], "--record"]) == 0
+    assert recipe.main([*multi30k[:-2], "elu-64"]) == 0
+
+    def listed(*more):
+        capsys.readouterr()
+        assert recipe.main([*multi30k, "--list", *more]) == 0
+        return [" ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()]
+
+    has = "; benchmarks/results has it"
+    assert listed() == listed("--record") == [f"- - recorded{has}", "sum d_dot=64 recorded"]
+    shutil.rmtree(root / "runs")
+    assert listed() == listed("--record") == [f"- - not run{has}", "sum d_dot=64 not run"]
+
+
+def test_list_has_columns_for_names_of_any_length(root, capsys):
+    assert by_site.main(["--preset", "sites", "--cpu", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len({line.index("not run") for line in lines}) == 1 and all("-seed1  " in line for line in lines)
+
+
+def test_wmt14_without_a_gpu_is_refused(root, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert recipe.main(["--preset", "wmt14"]) == 1
+    assert "no GPU is visible" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        (["--preset", "big"], "--preset"),
+        (["--preset", "smoke", "--rows", "elu-64"], "--rows elu-64: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--seeds", "1", "1"], "--seeds 1 1"),
+        (["--preset", "smoke", "--rows", "favor-*"], "--rows favor-*: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--record"], "--record"),
+        (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
+        (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
+        (["--preset", "wmt14", "--launcher", "srun"], "--launcher and --world-size"),
+        (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),
+        (["--preset", "multi30k", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
+    ],
+)
+def test_wrong_arguments_are_refused(line, problem, capsys):
+    with pytest.raises(SystemExit) as stop:
+        recipe.main(line)
+    assert stop.value.code == 2 and problem in capsys.readouterr().err
+
+
+def as_a_process(root, **variables):
+    """Starts the experiment as a separate process, which a test can kill. It repeats the patches of the fixture.
+
+    It is told its environment, for which it would import torch, which takes longer than all else that it does.
+    """
+    program = f"""
+import signal, sys
+from pathlib import Path
+# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path.insert(0, {str(ROOT)!r})
+from scripts.common import commands, process
+from scripts.data import corpus
+from scripts.common import records
+from scripts.experiments.bleu_vs_d_dot import recipe
+records.environment = lambda: {records.environment()!r}
+commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
+corpus.prepare = lambda steps, joined: None
+sys.exit(recipe.main({SMOKE!r}))
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | variables, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
+def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
+    log = root / "runs/bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log"
+    with as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:
+        tool, deadline = hanging(root), time.monotonic() + 60
+        while '"epoch": 2, "valid_loss"' not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the program copies what the tool has written
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait(timeout=30)
+    assert ends(tool), "the training goes on without its caller"
+    assert calls(root) == [*ALL, "fairseq-train"]
+    assert [r["row"] for r in records_in(root / OWN)] == ["softmax"]
+
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL
+    assert [log.read_text().count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+    found = records_in(root / OWN)
+    assert [r["row"] for r in found] == ["softmax", "dpfp-256"]
+    assert found[1]["updates"] == 30 and found[1]["train_seconds"] == 14
+    assert recipe.main(SMOKE) == 0 and calls(root) == []
+
+
+def test_killed_after_the_record_it_is_not_recorded_again(root):
+    assert recipe.main(SMOKE) == 0
+    for marker in root.rglob("done-*.json"):
+        marker.unlink()
+    calls(root)
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == [] and len(records_in(root / OWN)) == 2
+
+
+@pytest.mark.slow
+# Ctrl-C may reach a tool before its caller. That is no failure, and no further run is started.
+@pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
+def test_stopped_from_outside_it_ends_its_tools(root, number, at):
+    with as_a_process(root, FAKE="hang after epoch 1") as running:
+        tool = hanging(root)
+        if at == "group":
+            os.killpg(running.pid, number)
+        else:
+            os.kill(tool if at == "tool" else running.pid, number)
+        assert running.wait(timeout=30) == 128 + number
+    assert not alive(tool) and not (root / OWN).exists()
+    assert calls(root).count("fairseq-train") == 1

@@ -1,0 +1,273 @@
+"""Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scripts.common import commands as common
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
+from scripts.data import texts
+from scripts.experiments.language_models import commands, data, presets, recipe
+from scripts.experiments.language_models.commands import Run
+from scripts.experiments.language_models.rows import BY_NAME, D_KEY, ROWS
+from scripts.experiments.language_models.table import published
+from tests.scripts.recipe_runs import calls, records_in
+
+ALL_PRESETS = list(presets.PRESETS.values())
+ATTENTION = {
+    *("--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"),
+    *("--no-token-positional-embeddings", "--fwp-state", "--fwp-carry-doubling"),
+}
+TRANSFORMER_XL = {"--arch", "--mem-len", "--tokens-per-sample", "--update-freq", "--max-update", "--warmup-updates"}
+
+
+def run_of(preset=presets.WIKITEXT103, row="linear-delta-medium", more=()):
+    return Run(preset, BY_NAME[row], 1, Path("runs/x"), Path("data"), more=tuple(more))
+
+
+def test_rows_are_those_of_the_papers_tables():
+    paper = {row["row"] for number in (2, 3, 4, 5) for row in published(f"table_{number}")}
+    assert paper == set(BY_NAME)
+    assert len(BY_NAME) == len(ROWS) == len({(row.size, *row.flags.items()) for row in ROWS})
+    # Schlag et al. 2021, Appendix D: what is not normalised at all does not train; the sum of the delta rule always is.
+    assert {(row.update_rule, row.normalizer) for row in ROWS} == {
+        *((None, None), ("sum", "attention"), ("delta", "sum"), ("delta", "both"))
+    }
+
+
+@pytest.mark.parametrize("preset", [presets.TINY_SHAKESPEARE, presets.WIKITEXT2])
+def test_heads_of_a_little_model_are_as_wide_as_the_papers(preset):
+    for name, size in preset.sizes.items():
+        assert size.model["--decoder-embed-dim"] == size.width == D_KEY[name] * size.model["--decoder-attention-heads"]
+        assert size.model["--decoder-layers"] == size.layers
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_state_is_counted_as_by_fwp_info(preset):
+    from fwp_fairseq.cli.state_size import collect
+
+    for row in preset.rows:
+        run = run_of(preset, row.name)
+        flags = {**run.size.model, **row.flags, "--fwp-state": None}
+        if row.feature_map == "softmax":
+            flags["--tokens-per-sample"] = run.length
+        arch = flags_of(commands.train(run))["--arch"]
+        assert collect([arch, *common.words_of(flags)])["numbers"] == run.state_numbers
+
+
+def test_state_of_the_carried_rows_is_the_papers():
+    # Table 4, in millions.
+    for row in published("table_4"):
+        assert round(run_of(row=row["row"]).state_numbers / 1e6, 2) == row["state_m"]
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_rows_of_a_size_differ_in_attention_only(preset):
+    for size in preset.sizes:
+        flags = [flags_of(commands.train(run_of(preset, row.name))) for row in preset.rows if row.size == size]
+        different = {flag for one in flags for flag in one | flags[0] if one.get(flag) != flags[0].get(flag)}
+        assert different <= ATTENTION | TRANSFORMER_XL
+        fast_weights = [one for one in flags if "--mem-len" not in one]
+        assert all(one.get(flag) == fast_weights[0].get(flag) for one in fast_weights for flag in TRANSFORMER_XL)
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_an_update_of_every_row_reads_the_same_tokens(preset):
+    for row in preset.rows:
+        flags = {"--update-freq": "1"} | flags_of(commands.train(run_of(preset, row.name)))
+        read = [int(flags[name]) for name in ("--tokens-per-sample", "--batch-size", "--update-freq")]
+        size = preset.sizes[row.size]
+        assert math.prod(read) == size.length * size.streams
+
+
+@pytest.mark.parametrize("row, length, batch", [("linear-delta-medium", 384, 56), ("linear-sum-small", 256, 96)])
+def test_wikitext103_is_the_recipe_of_the_paper(row, length, batch):
+    flags = flags_of(commands.train(run_of(row=row)))
+    expected = {
+        "--task": "fwp_language_modeling",
+        "--arch": f"fwp_lm_wikitext103_{BY_NAME[row].size}",
+        "--criterion": "adaptive_loss",
+        "--tokens-per-sample": str(length),
+        "--batch-size": str(batch),
+        "--lr": "0.00025",
+        "--lr-scheduler": "cosine",
+        "--warmup-updates": "2000",
+        "--clip-norm": "0.25",
+        "--dropout": "0.1",
+        "--fwp-state": "reset",
+    }
+    assert expected.items() <= flags.items()
+
+
+def test_carried_rows_carry_in_training_and_evaluation_and_others_slide_a_window():
+    carried = run_of(row="linear-delta-carried-medium")
+    train, evaluate = (flags_of(command) for command in (commands.train(carried), commands.evaluate(carried, "test")))
+    assert train["--fwp-state"] == "carried" and "--no-token-positional-embeddings" in train
+    assert evaluate["--task"] == "fwp_language_modeling" and evaluate["--batch-size"] == "1"
+    assert "--context-window" not in evaluate
+    window = flags_of(commands.evaluate(run_of(), "test"))
+    assert window["--task"] == "language_modeling"
+    assert (window["--tokens-per-sample"], window["--context-window"], window["--batch-size"]) == ("384", "383", "1")
+    memory = run_of(row="transformer-xl-64")
+    for flags in (flags_of(command) for command in (commands.train(memory), commands.evaluate(memory, "test"))):
+        assert (flags["--task"], flags["--tokens-per-sample"]) == ("fwp_language_modeling", "64")
+    for flags in (evaluate, window):
+        assert flags["--path"].endswith("checkpoint_best.pt") and flags["--gen-subset"] == "test"
+
+
+def test_an_update_reads_the_same_streams_on_any_number_of_gpus():
+    run = run_of(row="linear-delta-small")
+    for world, batch in ((1, 96), (2, 48), (8, 12)):
+        flags = flags_of(commands.train(run, tuple(range(world))))
+        assert (flags["--batch-size"], flags["--distributed-world-size"]) == (str(batch), str(world))
+    with pytest.raises(RecipeError, match=r"5 GPUs.*56 streams.*1, 2, 4, 7, 8, 14, 28, 56"):
+        commands.train(run_of(), tuple(range(5)))
+
+
+@pytest.mark.parametrize("name", data.CORPORA)
+def test_three_parts_are_binarised(name):
+    flags = flags_of(data.preprocess(name, Path("d")))
+    folder = "raw/{}.txt" if name == "wikitext103" else "tokens/{}"
+    assert [flags[f"--{split}pref"] for split in data.SPLITS] == [f"d/{folder.format(split)}" for split in data.SPLITS]
+    # Only pieces of a trained model are known before the training text is read.
+    assert ("--srcdict" in flags) == (name == "wikitext2")
+
+
+TEXT = "".join(f"Line {n}: to be, or not to be.\n\n" for n in range(400))
+
+
+def test_characters_are_the_text(tmp_path):
+    (tmp_path / "input.txt").write_text(TEXT)
+    data.CORPORA["tinyshakespeare"].split(tmp_path, tmp_path / "raw")
+    data._characters(tmp_path)
+    raw = [(tmp_path / f"raw/{split}.txt").read_text() for split in data.SPLITS]
+    tokens = [(tmp_path / f"tokens/{split}").read_text() for split in data.SPLITS]
+    assert "".join(raw) == TEXT and [round(len(part) / len(TEXT), 2) for part in raw] == [0.9, 0.05, 0.05]
+    for text, encoded in zip(raw, tokens, strict=True):
+        assert encoded.replace(" ", "").replace(data.SPACE, " ") == text
+        # Each is one token; the line's end is fairseq's own.
+        assert sum(len(line.split()) + 1 for line in encoded.split("\n")[:-1]) == len(text)
+
+
+def test_wikitext2_is_cut_between_articles(tmp_path):
+    article = " \n = Title {} = \n \n A first line . \n \n = = Section = = \n \n Another line . \n"
+    text = "".join(article.format(n) for n in range(9))
+    (tmp_path / "valid.txt").write_text(" trained on this \n")
+    (tmp_path / "test.txt").write_text(text)
+    data.CORPORA["wikitext2"].split(tmp_path, tmp_path / "raw")
+    valid, test = ((tmp_path / f"raw/{split}.txt").read_text() for split in ("valid", "test"))
+    assert valid + test == text and test.startswith(" \n = Title 5 = \n")
+    assert (tmp_path / "raw/train.txt").read_text() == " trained on this \n"
+
+
+@pytest.fixture
+def root(fake_root, monkeypatch):
+    def prepare(name, folder):
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        for split in data.SPLITS:
+            (folder / f"raw/{split}.txt").write_text(TEXT)
+
+    monkeypatch.setattr(data, "prepare", prepare)
+    return fake_root
+
+
+SMOKE = ["--preset", "smoke", "--cpu"]
+OWN = Path("runs/language_models/smoke/language_models.jsonl")
+ALL = ["fairseq-train", "fairseq-eval-lm", "fwp", "fairseq-eval-lm", "fwp"]
+
+
+def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL * 3
+    found = records_in(root / OWN)
+    assert [(r["row"], r["state"]) for r in found] == [
+        ("linear-delta-carried-medium", "carried"),
+        ("transformer-xl-15", "carried"),
+        ("linear-sum-medium", "reset"),
+    ]
+    expected = {
+        "table": "language_models",
+        "preset": "smoke",
+        "update_rule": "delta",
+        "seed": 1,
+        "updates": 30,
+        "parameters": 1234,
+        "state_numbers": 1024,
+        "valid": {"bits_per_token": 2.0, "perplexity": 4.0, "word_perplexity": 16.0, "tokens": 20, "words": 10},
+        "test": {"bits_per_token": 3.0, "perplexity": 8.0, "word_perplexity": 64.0, "tokens": 20, "words": 10},
+    }
+    assert expected.items() <= found[0].items()
+    assert found[0]["environment"]["commit"] and found[0]["command"].startswith(
+        "python -m scripts.experiments language_models "
+    )
+    assert flags_of(found[0]["train_command"])["--fwp-state"] == "carried"
+    assert flags_of(found[2]["eval_commands"][1])["--context-window"] == "15"
+    output = capsys.readouterr().out
+    assert "linear-sum-medium-seed1: bits per character: valid 2.000, test 3.000" in output
+    assert "linear-sum-medium-seed1: epoch 2, 20 of" in output and "1 of 3 runs ended, about" in output
+
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == [] and records_in(root / OWN) == found
+    assert "3 of 3 runs are recorded already and skipped" in capsys.readouterr().out
+
+
+def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    monkeypatch.setenv("FAKE_IN", "linear-delta-carried")
+    assert recipe.main(SMOKE) == 1
+    captured = capsys.readouterr()
+    assert "linear-delta-carried-medium-seed1: FAILED" in captured.out
+    assert captured.err.rstrip().endswith("error: 1 of 3 runs failed: linear-delta-carried-medium-seed1")
+    assert [r["row"] for r in records_in(root / OWN)] == ["transformer-xl-15", "linear-sum-medium"]
+    monkeypatch.delenv("FAKE")
+    (root / OWN).unlink()
+    (root / OWN.parent / "linear-sum-medium-seed1/done-test.json").unlink()
+    calls(root)
+    assert recipe.main(SMOKE) == 0
+    # The failed one goes on; of another only what is not finished is done, of the third nothing.
+    assert calls(root) == [*ALL, *ALL[3:]]
+
+
+def test_list_and_dry_run_change_nothing(root, capsys):
+    before = sorted(root.rglob("*"))
+    assert recipe.main([*SMOKE, "--list"]) == 0
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()] == [["not", "run"]] * 3
+    assert recipe.main([*SMOKE, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    for text in ("# linear-sum-medium-seed1", "fairseq-preprocess", "fairseq-train", "fairseq-eval-lm", "fwp ppl"):
+        assert text in output
+    assert calls(root) == [] and sorted(root.rglob("*")) == before
+
+
+def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    line = ["--preset", "wikitext103"]
+    assert recipe.main(line) == 1
+    assert "--preset wikitext103 takes years on a CPU" in capsys.readouterr().err
+    assert recipe.main([*line, "--prepare", "--out", "a:b"]) == 1
+    assert capsys.readouterr().err.startswith("error: a:b")
+    assert recipe.main([*line, "--prepare"]) == 0
+    assert calls(root) == [] and (root / "runs/language_models/wikitext103/data/raw/train.txt").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["linear-delta-carried-medium", "transformer-xl-15"])
+def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_path, monkeypatch, row):
+    """A text of this test's own in place of Tiny Shakespeare; everything else is what a user runs."""
+
+    def provide(source, target, say):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(TEXT)
+
+    monkeypatch.setattr(texts, "provide", provide)
+    out = tmp_path / "out"
+    line = [*SMOKE, "--rows", row, "--out", str(out)]
+    assert recipe.main(line) == 0
+    (record,) = records_in(out / "language_models.jsonl")
+    text = (out / "data/raw/test.txt").read_text()
+    assert record["test"]["tokens"] == len(text)
+    assert record["test"]["words"] == len(text.split()) + text.count("\n")
+    assert record["updates"] == 8 and 0 < record["test"]["bits_per_token"] < 8
+    assert record["state_numbers"] == 32 * 32

@@ -1,0 +1,75 @@
+"""The synthetic task and state tracking: experiments whose runs are programs of their own, one process each."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.common.runner.run import called
+from scripts.experiments.state_tracking import recipe as state_tracking
+from scripts.experiments.state_tracking import training as parity
+from scripts.experiments.state_tracking.rows import MODELS as NETS
+from scripts.experiments.synthetic import recipe as synthetic
+from scripts.experiments.synthetic.rows import MODELS, QUICK, SIZES
+from tests.scripts.recipe_runs import records_in
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def keys(path):
+    return [(r["model"], r["S"], r["seed"]) for r in records_in(path)] if path.exists() else []
+
+
+def test_grids_are_the_papers():
+    assert list(SIZES[1]) == list(range(20, 620, 20)) and list(SIZES[2]) == list(range(20, 220, 20))
+    for setting, name in ((1, "capacity"), (2, "update-rules")):
+        whole, quick = synthetic.PRESETS[name].rows, synthetic.PRESETS[f"{name}-quick"].rows
+        assert len(whole) == len(MODELS[setting]) * len(SIZES[setting])
+        assert set(quick) < set(whole) and len(quick) == sum(map(len, QUICK[setting].values()))
+        assert [row.cost for row in whole] == sorted(row.cost for row in whole)
+
+
+@pytest.mark.slow
+def test_a_stopped_command_goes_on_and_doubles_no_record(tmp_path):
+    """It is stopped in a point that takes hours. The same command then keeps the records and runs only the rest."""
+    path = tmp_path / "synthetic.jsonl"
+    command = [sys.executable, "-m", "scripts.experiments", "synthetic", "--preset", "capacity", "--out", tmp_path]
+    endless = [*command, "--rows", "softmax-20", "favor64-sum-200"]
+    with subprocess.Popen(endless, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        deadline = time.monotonic() + 300
+        while not keys(path):
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        run.send_signal(signal.SIGTERM)
+        output, _ = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM and "stopped; the same command" in output
+    assert "softmax-20-seed1: loss 0.0" in output and "1 of 2 runs ended, about" in output
+    before = path.read_text()
+    assert keys(path) == [("softmax", 20, 1)]
+    done = subprocess.run([*command, "--rows", "softmax-20"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, path.read_text()) == (0, before) and "1 of 1 runs are recorded already" in done.stdout
+    (record,) = records_in(path)
+    assert record["table"] == "synthetic" and record["environment"]["python"] and record["threads"] == 1
+    assert record["losses"][-1] <= 0.001
+
+
+def test_a_record_that_is_no_point_stops_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.common.interruption.stop_on_signals", lambda: None)
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "synthetic.jsonl").write_text('{"table": "synthetic"}\n')
+    assert synthetic.main(["--preset", "capacity", "--out", str(tmp_path), "--cpu"]) == 1
+    assert f"{tmp_path}/synthetic.jsonl: a record lacks 'setting'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", NETS)
+def test_every_net_of_state_tracking_trains(row, tmp_path):
+    output = tmp_path / "result.json"
+    called(lambda given: parity.train(**given), [json.dumps({"name": row, "seed": 1, "most_steps": 2}), str(output)])
+    record = json.loads(output.read_text())
+    key = state_tracking.EXPERIMENT.key(record)
+    assert key == (row, 1, 2) and 0 <= record["long_accuracy"] <= 1 and record["stop"] in ("steps", "solved")
