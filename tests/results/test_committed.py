@@ -1,5 +1,6 @@
 """The committed tables and plots agree with the committed records."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from fwp_fairseq.models.attention_flags import text_of
 from fwp_fairseq.records import read
 from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
+from scripts.experiments.__main__ import NAMES
 from scripts.experiments.conversion.rows import WINDOW
 from scripts.experiments.conversion.table import QUICKSTART
 from scripts.results.pages import regenerate
@@ -58,3 +60,11 @@ def test_the_readme_shows_what_the_quick_start_converts_to():
     flags = dict(zip(WINDOW.flags[::2], WINDOW.flags[1::2], strict=True))
     numbers = {name[2:].replace("-", "_"): int(x) if x.isdigit() else x for name, x in flags.items()}
     assert text_of(build(encoder_embed_dim=128, **numbers).attention_flags) == QUICKSTART
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_knows_its_committed_records(name):
+    recipe = importlib.import_module(f"scripts.experiments.{name}.recipe")
+    if experiment := getattr(recipe, "EXPERIMENT", None):
+        known = experiment.recorded(ROOT / experiment.records)
+        assert known and all(isinstance(key, tuple) for key in known)

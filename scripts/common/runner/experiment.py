@@ -139,7 +139,7 @@ class Experiment(ABC):
         files = (given.out / self.file, *([process.ROOT / self.records] if given.record else []))
         # The last file says which runs are done. With --record it is the project's: a fresh clone, whose own folder is
         # empty, must not repeat these runs.
-        known = self._recorded(files[-1])
+        known = self.recorded(files[-1])
         missing = [run for run in runs if self.key_of(run) not in known]
         devices = self.devices(given)
         explanation = self.explain(given, runs[0], devices[0])
@@ -183,7 +183,7 @@ class Experiment(ABC):
             refuse_path(path)
         self.prepare(given)
 
-    def _recorded(self, path: Path) -> set[tuple]:
+    def recorded(self, path: Path) -> set[tuple]:
         """Returns the keys of the records in one file. Raises ValueError for a line that is no record, naming it."""
         try:
             return {self.key(record) for record in (records.read_file(path) if path.is_file() else [])}
@@ -191,7 +191,7 @@ class Experiment(ABC):
             raise ValueError(f"{path}: a record lacks {error}") from None
 
     def _list(self, given: argparse.Namespace, runs: list[Run]) -> None:
-        own, project = self._recorded(given.out / self.file), self._recorded(process.ROOT / self.records)
+        own, project = self.recorded(given.out / self.file), self.recorded(process.ROOT / self.records)
         lines = []
         for run in runs:
             key = self.key_of(run)

@@ -99,6 +99,10 @@ class Quickstart(Translation):
     description = DESCRIPTION
     diverging_is_a_result = False
 
+    def key(self, record: dict) -> tuple:
+        # Records of before this experiment had rows have none.
+        return record.get("preset"), record.get("row"), record["seed"]
+
     def main(self, argv: list[str]) -> int:
         given = parse(argv)
         given.command = [PROGRAM, *argv]
