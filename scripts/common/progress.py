@@ -1,16 +1,15 @@
-"""Reads fairseq-train's log (--log-format json), and displays the progress of training and decoding."""
+"""Reads fairseq-train's log (--log-format json), and says how far a training is."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from .interruption import delayed
+SAY_EVERY_SECONDS = 60
 
 _RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
@@ -120,75 +119,32 @@ class TrainingProgress:
         """The remaining seconds at the speed of this session, or None while it is unknown."""
         if self.begin is None or self.total is None or self.updates <= self.begin[1]:
             return None
-        elapsed = self.clock() - self.begin[0]
+        elapsed = max(0.0, self.clock() - self.begin[0])
         return max(0, self.total - self.updates) * elapsed / (self.updates - self.begin[1])
 
 
-def write_above_bars(text: str) -> None:
-    """Prints a line to standard output, above the progress bars if there are any."""
-    with delayed():
-        from tqdm import tqdm
-
-        tqdm.write(text)
-        sys.stdout.flush()
-
-
-def new_bar(total: int | None, unit: str, description: str, position: int | None = None):
-    size: dict[str, object] = {"dynamic_ncols": True}
-    if not sys.stderr.isatty() or 0 in os.get_terminal_size(sys.stderr.fileno()):
-        # Some terminals (in containers) report 0 rows or columns, and tqdm then shows nothing.
-        size = {"ncols": 100, "nrows": 20}
-    with delayed():
-        from tqdm import tqdm
-
-        return tqdm(total=total, unit=unit, desc=description, position=position, leave=position is None, **size)
+def say(text: str) -> None:
+    """Prints a line at once, as a whole: several runs may do so at a time."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 class TrainingDisplay:
-    """Shows a bar over all updates on a terminal, and elsewhere prints one line per epoch.
+    """Says a line for each epoch, and once a minute within it."""
 
-    For several trainings at a time, each has a `name`, and its bar a `position` below the others.
-    """
-
-    def __init__(self, progress: TrainingProgress, terminal: bool, name: str = "", position: int | None = None):
-        self.progress, self.name, self.bar = progress, name, None
-        if terminal:
-            self.bar = new_bar(progress.total, "update", f"{name} starting".strip(), position)
+    def __init__(self, progress: TrainingProgress, say: Callable[[str], object]):
+        self.progress, self.say, self.said = progress, say, progress.clock()
 
     def line(self, text: str) -> None:
-        progress, bar = self.progress, self.bar
-        resumed = progress.begin is None
-        kind = progress.feed(text)
-        if kind is None:
-            return
-        if bar is not None:
-            if resumed and progress.begin is not None:
-                # Updates of an earlier session must not count as this session's speed.
-                bar.initial = bar.n = bar.last_print_n = max(0, progress.updates - 1)
-                bar.start_t = bar.last_print_t = time.time()
-            bar.total = progress.total
-            limit = f"/{progress.max_epoch}" if progress.max_epoch else ""
-            bar.set_description(f"{self.name} epoch {progress.epoch}{limit}".strip(), refresh=False)
-            found = {"loss": progress.loss, "valid": progress.valid_loss, "BLEU": progress.valid_bleu}
-            bar.set_postfix({k: f"{v:.2f}" for k, v in found.items() if not math.isnan(v)}, refresh=False)
-            bar.n = progress.updates
-            bar.refresh()
-        elif kind == "train":
+        progress = self.progress
+        kind, now = progress.feed(text), progress.clock()
+        if kind == "train" or (kind == "train_inner" and now - self.said >= SAY_EVERY_SECONDS):
+            self.said = now
             left = progress.remaining()
-            bleu = progress.valid_bleu
-            write_above_bars(
-                (f"{self.name}: " if self.name else "  ")
-                + f"epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
+            self.say(
+                f"epoch {progress.epoch}, {progress.updates} of {progress.total} updates: "
                 f"training loss {progress.loss:.3f}"
                 + ("" if math.isnan(progress.valid_loss) else f", validation loss {progress.valid_loss:.3f}")
-                + ("" if math.isnan(bleu) else f", validation BLEU {bleu:.2f}")
+                + ("" if math.isnan(progress.valid_bleu) else f", validation BLEU {progress.valid_bleu:.2f}")
                 + (f", about {duration(left)} of training left" if left else "")
             )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-
-def on_terminal() -> bool:
-    return sys.stderr.isatty()

@@ -10,17 +10,13 @@ from pathlib import Path
 from . import process
 from .commands import printed
 from .folder import Folder
-from .progress import duration
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)
+from .progress import duration, say
 
 
 class Steps:
     """Runs the steps of ``folder`` and says a line about each; ``before`` is called before a step begins."""
 
-    def __init__(self, folder: Folder, say: Callable[[str], object] = _print, before: Callable | None = None):
+    def __init__(self, folder: Folder, say: Callable[[str], object] = say, before: Callable | None = None):
         self.folder, self.say, self.before = folder, say, before
 
     def run(

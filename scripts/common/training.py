@@ -23,20 +23,17 @@ def train(run: Path, command: list[str], display: TrainingDisplay, say: Callable
     Raises RecipeError if the training fails, or if there are checkpoints but no log of the training that made them.
     """
     checkpoints, log = run / "checkpoints", run / "train.log"
-    try:
-        if not (checkpoints / "checkpoint_last.pt").exists():
-            log.unlink(missing_ok=True)
-        elif not log.exists() or _summary(log)["updates"] is None:
-            # Checked before fairseq-train appends to the log; for a finished training it would log no update.
-            raise RecipeError(
-                f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is "
-                f"nothing to report of it: put the output of that training into {log}, or remove {run} to train again"
-            )
-        else:
-            say(f"resuming from {checkpoints}/checkpoint_last.pt")
-        process.run(command, log, display.line, **options)
-    finally:
-        display.close()
+    if not (checkpoints / "checkpoint_last.pt").exists():
+        log.unlink(missing_ok=True)
+    elif not log.exists() or _summary(log)["updates"] is None:
+        # Checked before fairseq-train appends to the log; for a finished training it would log no update.
+        raise RecipeError(
+            f"{log} holds no update of the training that made {checkpoints}/checkpoint_last.pt, so there is "
+            f"nothing to report of it: put the output of that training into {log}, or remove {run} to train again"
+        )
+    else:
+        say(f"resuming from {checkpoints}/checkpoint_last.pt")
+    process.run(command, log, display.line, **options)
     return _summary(log)
 
 

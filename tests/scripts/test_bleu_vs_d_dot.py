@@ -185,16 +185,16 @@ def test_gpus_are_shared_out():
 def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
     together, seen = threading.Barrier(2, timeout=30), []
 
-    def do(run, devices, slot):
+    def do(run, devices):
         together.wait()
-        seen.append((run.name, slot))
+        seen.append((run.name, devices.gpus))
         if run.name == "b":
             raise RecipeError("pretended")
 
     said = []
     runs = [types.SimpleNamespace(name=name, cost=1.0) for name in "abcd"]
-    failures = parallel.carry_out(runs, [Devices(), Devices()], do, said.append, threading.Event())
-    assert sorted(name for name, _ in seen) == list("abcd") and {slot for _, slot in seen} == {0, 1}
+    failures = parallel.carry_out(runs, [Devices((0,)), Devices((1,))], do, said.append, threading.Event())
+    assert sorted(name for name, _ in seen) == list("abcd") and {gpus for _, gpus in seen} == {(0,), (1,)}
     assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
     assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
 

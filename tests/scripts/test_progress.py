@@ -120,29 +120,30 @@ def test_limit_of_updates_beats_that_of_epochs():
     assert state.total == 20
 
 
-def test_one_line_an_epoch_without_a_terminal(capsys):
-    now = [0.0]
-    display = TrainingDisplay(TrainingProgress(max_epoch=2, clock=lambda: now[0]), terminal=False)
+def test_a_line_an_epoch_and_one_a_minute():
+    now, said = [0.0], []
+    display = TrainingDisplay(TrainingProgress(max_epoch=2, clock=lambda: now[0]), said.append)
     for line in LOG:
-        now[0] += 60
+        now[0] += 25
         display.line(line)
-    display.close()
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert "epoch 1, 40 of 80 updates" in lines[0] and "validation loss 7.250" in lines[0] and "left" in lines[0]
-    assert "epoch 2, 80 of 80 updates" in lines[1] and "left" not in lines[1]
+    first, second, last = said
+    assert first.startswith("epoch 1, 10 of 80 updates: training loss 9.500")  # after more than a minute
+    assert "epoch 1, 40 of 80 updates" in second and "validation loss 7.250" in second and "left" in second
+    assert "epoch 2, 80 of 80 updates" in last and "left" not in last
 
 
-def test_training_without_validation_shows_no_loss_of_it(capsys):
-    display = TrainingDisplay(TrainingProgress(max_update=4), terminal=False)
+def test_training_without_validation_shows_no_loss_of_it():
+    said = []
+    display = TrainingDisplay(TrainingProgress(max_update=4), said.append)
     display.line(record("train", epoch=1, train_num_updates="4", train_loss="5"))
-    assert capsys.readouterr().out == "  epoch 1, 4 of 4 updates: training loss 5.000\n"
+    assert said == ["epoch 1, 4 of 4 updates: training loss 5.000"]
 
 
-def test_bar_on_a_terminal_shows_all_updates(capsys):
-    display = TrainingDisplay(TrainingProgress(max_epoch=2), terminal=True)
-    for line in LOG:
-        display.line(line)
-    display.close()
-    shown = capsys.readouterr().err
-    assert "80/80" in shown and "epoch 2/2" in shown and "valid=7.50" in shown
+def test_a_clock_that_goes_backwards_gives_no_negative_time():
+    now = [100.0]
+    state = TrainingProgress(max_update=100, clock=lambda: now[0])
+    state.feed(inner(1, 0.25, 10))
+    now[0] -= 50
+    state.feed(inner(1, 0.5, 20))
+    assert state.remaining() == 0
+    assert summary([record("train_inner", wall="-5"), record("train", train_wall="-7")])["seconds"] == 0

@@ -13,7 +13,7 @@ from .. import interruption, packages, process, program, records
 from ..columns import in_columns
 from ..commands import printed
 from ..folder import Folder, refuse_path
-from ..progress import on_terminal, write_above_bars
+from ..progress import say
 from . import gpus, options
 from .parallel import Shared, carry_out
 from .run import Run, Work
@@ -151,7 +151,6 @@ class Experiment(ABC):
             return 0
         if given.record:
             records.require_commit()
-        say = write_above_bars
         say(f"+ {shlex.join(given.command)}")
         if explanation:
             say(explanation)
@@ -209,10 +208,8 @@ class Experiment(ABC):
             if stop.is_set():
                 raise interruption.Stopped("all runs")
 
-        shared = Shared(len(devices), write_above_bars, check, on_terminal(), files, command)
-        failures = carry_out(
-            runs, devices, lambda run, where, slot: self._one(run, where, shared, slot), shared.say, stop
-        )
+        shared = Shared(len(devices), say, check, files, command)
+        failures = carry_out(runs, devices, lambda run, where: self._one(run, where, shared), say, stop)
         for name, error in failures.items():
             print(f"\n{name} failed: {error}", file=sys.stderr)
         if failures:
@@ -220,14 +217,14 @@ class Experiment(ABC):
             print(f"\nerror: {len(failures)} of {len(runs)} runs failed: {names}", file=sys.stderr)
         return 1 if failures else 0
 
-    def _one(self, run: Run, devices, shared: Shared, slot: int) -> None:
+    def _one(self, run: Run, devices, shared: Shared) -> None:
         """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
         folder = Folder(run.path, self.steps)
         with folder.locked():
             configuration = self.configuration(run, devices)
             folder.claim(configuration)
             variables = process.environment(shared.jobs) | self.variables(devices)
-            work = Work(run, folder, configuration, shared, slot, variables)
+            work = Work(run, folder, configuration, shared, variables)
             found = self.results(run, devices, work)
             for path in shared.records:
                 records.append_new(path, found, self.key)

@@ -36,7 +36,6 @@ class Shared:
     jobs: int
     say: Callable[[str], object]
     check: Callable[[], object]
-    terminal: bool
     records: tuple[Path, ...]
     command: tuple[str, ...]
 
@@ -44,8 +43,8 @@ class Shared:
 class RunDisplay(TrainingDisplay):
     """The display of a training that ends when all runs are to stop."""
 
-    def __init__(self, progress, shared: Shared, name: str, position: int):
-        super().__init__(progress, shared.terminal, name, position)
+    def __init__(self, progress, shared: Shared, name: str):
+        super().__init__(progress, lambda text: shared.say(f"{name}: {text}"))
         self.check = shared.check
 
     def line(self, text: str) -> None:
@@ -56,11 +55,11 @@ class RunDisplay(TrainingDisplay):
 def carry_out(
     runs: list[Run],
     devices: list[Devices],
-    run_one: Callable[[Run, Devices, int], object],
+    run_one: Callable[[Run, Devices], object],
     say: Callable[[str], object],
     stop: threading.Event,
 ) -> dict[str, Exception]:
-    """Calls run_one(run, devices[slot], slot) for every run, len(devices) at a time; returns the errors by run's name.
+    """Calls run_one(run, devices[slot]) for every run, len(devices) at a time; returns the errors by run's name.
 
     A signal, or a KeyboardInterrupt of a run whose tool was ended by Ctrl-C first, sets `stop`; `run_one` must then
     raise Stopped. Once all runs have ended, the exception is raised again.
@@ -80,7 +79,7 @@ def carry_out(
             except queue.Empty:
                 return
             try:
-                run_one(run, devices[slot], slot)
+                run_one(run, devices[slot])
             except Stopped:
                 return
             except KeyboardInterrupt as interrupt:

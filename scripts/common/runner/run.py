@@ -14,11 +14,9 @@ from typing import Any
 from .. import process, records, training
 from ..commands import PYTHON, as_run, flags_of, words_of
 from ..folder import Folder, RecipeError
-from ..progress import loss_problem
+from ..progress import SAY_EVERY_SECONDS, loss_problem
 from ..steps import Steps
 from .parallel import RunDisplay, Shared
-
-SAY_EVERY_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ class Work:
     folder: Folder
     configuration: dict
     shared: Shared
-    slot: int
     variables: dict[str, str]
 
     @property
@@ -114,7 +111,7 @@ class Work:
 
         def work() -> dict:
             conditions = self.conditions
-            display = RunDisplay(training.progress(command), self.shared, self.run.name, self.slot)
+            display = RunDisplay(training.progress(command), self.shared, self.run.name)
             trained = training.train(folder, command, display, self.say, **self.options)
             return trained | {"command": as_run(command)} | conditions
 

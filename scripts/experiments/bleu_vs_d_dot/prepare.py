@@ -23,7 +23,7 @@ from pathlib import Path
 
 from scripts.common import commands, packages, process, program
 from scripts.common.folder import Folder, RecipeError
-from scripts.common.progress import new_bar, on_terminal
+from scripts.common.progress import say
 from scripts.common.steps import Steps
 from scripts.data.corpus import SENTENCEPIECE
 
@@ -84,22 +84,15 @@ def plan(options) -> str:
 
 
 class _LineProgress:
-    """Shows the progress of a step: a bar on a terminal, elsewhere a line for each tenth of the work."""
+    """Says a line for each tenth of the work of a step."""
 
     def __init__(self, total: int, what: str):
-        self.bar = new_bar(total, "line", what) if on_terminal() else None
         self.total, self.what, self.count = total, what, 0
 
     def __call__(self) -> None:
         self.count += 1
-        if self.bar is not None:
-            self.bar.update()
-        elif self.total >= 10 and self.count % (self.total // 10) == 0:
-            print(f"  {self.what}: {self.count:,} of {self.total:,} lines", flush=True)
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        if self.total >= 10 and self.count % (self.total // 10) == 0:
+            say(f"  {self.what}: {self.count:,} of {self.total:,} lines")
 
 
 def _paths(out: Path, kind: str, name: str) -> dict[str, Path]:
@@ -129,7 +122,6 @@ def _tokenise(options, counts: dict[str, int]) -> None:
             sources = [out / "raw" / f"{text}.{language}" for text in texts]
             style = corpus.others if number else corpus.training
             preprocessing.tokenise(sources, out / "tok" / f"{name}.{language}", language, options.workers, style, tick)
-            tick.close()
     if corpus.split is None:
         return
     source = _paths(out, "tok", next(iter(corpus.tokens)))
@@ -144,7 +136,6 @@ def _encode(corpus: Corpus, out: Path) -> None:
         tick = _LineProgress(sum(1 for _ in preprocessing.lines(source[corpus.source])), f"{name}, pieces")
         longest = corpus.longest_in_pieces if name == "train" else None
         read, kept = preprocessing.encode(out / SENTENCEPIECE, source, _paths(out, "bpe", name), longest, tick)
-        tick.close()
         if longest is not None:
             _say_kept(kept, read)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from scripts.common import interruption, packages, program
 from scripts.common.commands import printed
 from scripts.common.folder import RecipeError
-from scripts.common.progress import on_terminal, write_above_bars
+from scripts.common.progress import say
 from scripts.common.runner.parallel import Shared, carry_out
 
 from . import corpus, training
@@ -69,13 +69,12 @@ def train(options) -> int:
         if stop.is_set():
             raise interruption.Stopped("all runs")
 
-    say = write_above_bars
     say(f"+ {shlex.join(options.command)}")
-    shared = Shared(options.jobs, say, check, on_terminal(), (), tuple(options.command))
+    shared = Shared(options.jobs, say, check, (), tuple(options.command))
     failures = carry_out(
         runs(options),
         [None] * options.jobs,
-        lambda run, _, slot: training.train(run, options.max_update, shared, slot),
+        lambda run, _: training.train(run, options.max_update, shared),
         say,
         stop,
     )

@@ -172,7 +172,7 @@ def _cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def train(run: Run, max_update: int, shared: Shared, slot: int) -> None:
+def train(run: Run, max_update: int, shared: Shared) -> None:
     """Trains to ``max_update`` updates or until the validation loss stands still, going on where a call was stopped.
 
     Raises RecipeError if the training fails or another process works on the same run.
@@ -186,7 +186,7 @@ def train(run: Run, max_update: int, shared: Shared, slot: int) -> None:
         if not began.exists():
             start = {"command": as_run(command), "environment": records.environment()}
             write_atomically(began, json.dumps(start, indent=2) + "\n")
-        display = _Display(run, training.progress(command), shared, run.name, slot)
+        display = _Display(run, training.progress(command), shared, run.name)
         options = {"variables": process.environment(shared.jobs), "on_tick": shared.check, "on_start": display.start}
         found = training.train(run.path, command, display, lambda text: shared.say(f"{run.name}: {text}"), **options)
     if problem := loss_problem(found):  # this is a result too
