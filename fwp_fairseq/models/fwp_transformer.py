@@ -24,7 +24,7 @@ from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
-from ..modules import FastWeightAttention
+from ..modules import CrossAttention, FastWeightAttention
 from ..ops import FastWeights
 from . import attention_flags
 from .retained_dropout import RetainsDropout
@@ -162,9 +162,18 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         return attention
 
     def build_encoder_attention(self, embed_dim, cfg):
-        return _attention(
-            self, embed_dim, cfg.decoder.attention_heads, cfg, "cross", source_dim=cfg.encoder.embed_dim
-        ) or super().build_encoder_attention(embed_dim, cfg)
+        heads, source_dim = cfg.decoder.attention_heads, cfg.encoder.embed_dim
+        return _attention(self, embed_dim, heads, cfg, "cross", source_dim) or CrossAttention(
+            embed_dim,
+            heads,
+            kdim=source_dim,
+            vdim=source_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
 
 
 def _wrap(layer: nn.Module, cfg) -> nn.Module:

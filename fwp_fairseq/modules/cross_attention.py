@@ -1,0 +1,133 @@
+"""Softmax cross-attention that keeps each source once, for all hypotheses of its beam."""
+
+from dataclasses import dataclass
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from . import incremental_state as states
+
+
+@dataclass
+class Source:
+    """Keys and values of N sources, which R rows (hypotheses) read.
+
+    Attributes:
+        keys: (N, H, d_key, S).
+        values: (N, H, S, d_value).
+        pads: (N, S), True at pads; None if there are none.
+        rows: (R,), the number of the source that each row reads.
+        together: how many rows, one after the other, read each source; None if not all sources have as many, or if
+            their rows are not next to each other.
+    """
+
+    keys: Tensor
+    values: Tensor
+    pads: Tensor | None
+    rows: Tensor
+
+    def __post_init__(self):
+        self._group()
+
+    def reorder(self, order: Tensor) -> None:
+        """Makes row i the old row order[i]; sources that no row reads any more are dropped."""
+        rows = self.rows.index_select(0, order)
+        if torch.equal(rows, self.rows):  # as in most steps, in which hypotheses of the same source change places
+            return
+        self.rows = rows
+        self._group()
+
+    def _group(self) -> None:
+        read, counts = torch.unique_consecutive(self.rows, return_counts=True)
+        distinct, places = torch.unique(self.rows, return_inverse=True)
+        if len(distinct) < len(self.keys):
+            self.keys, self.values = self.keys.index_select(0, distinct), self.values.index_select(0, distinct)
+            self.pads = None if self.pads is None else self.pads.index_select(0, distinct)
+            self.rows = places
+        in_order = len(read) == len(distinct) and bool((read == distinct).all())
+        self.together = int(counts[0]) if in_order and len(counts) and bool((counts == counts[0]).all()) else None
+
+
+class CrossAttention(MultiheadAttention):
+    """fairseq's encoder-decoder attention, with the same results, parameters and options.
+
+    While hypotheses are searched for, fairseq keeps a copy of a source's keys and values for each of them, and
+    multiplies each query with its own copy. Here a source is kept once, and the queries of its hypotheses are
+    multiplied with it together: a beam-th of the memory, and one matrix product of several rows in place of several
+    products of one row.
+
+    Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
+    weights (bias_k, add_zero_attn, xformers).
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
+
+        Returns:
+            ``(out, weights)``, out (T, R, embed_dim); the weights (R, T, S) averaged over heads, or (H, R, T, S) with
+            ``need_head_weights``, or None.
+        """
+        source = states.load(self, incremental_state).get("source")
+        if source is None and not (static_kv and incremental_state is not None and self._can_share(attn_mask)):
+            return super().forward(
+                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
+                before_softmax, need_head_weights,
+            )  # fmt: skip
+        if torch.is_grad_enabled():
+            raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
+        if source is None:
+            source = self._write(key, key_padding_mask)
+            states.store(self, incremental_state, {"source": source})
+        out, weights = self._read(query, source)
+        if not (need_weights or need_head_weights):
+            return out, None
+        return out, weights if need_head_weights else weights.mean(0)
+
+    def _can_share(self, attn_mask: Tensor | None) -> bool:
+        changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
+        return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
+
+    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> Source:
+        key, pads, rows = states.distinct_sources(key, key_padding_mask)
+        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
+        pads = None if pads is None or not pads.any() else pads.bool()
+        return Source(k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous(), pads, rows.long())
+
+    def _read(self, query: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+        """What the rows of query (T, R, C) read of their sources, and the weights (H, R, T, S)."""
+        length, rows, _ = query.shape
+        keys, values, pads, together = source.keys, source.values, source.pads, source.together
+        if together is None:
+            keys, values = keys.index_select(0, source.rows), values.index_select(0, source.rows)
+            pads = None if pads is None else pads.index_select(0, source.rows)
+            together = 1
+        q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, -1))  # (T, R, H, d)
+        q = q.unflatten(1, (-1, together)).permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, together T, d)
+        scores = q @ keys
+        if pads is not None:
+            scores = scores.masked_fill(pads[:, None, None], float("-inf"))
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        out = self.dropout_module(weights.type_as(scores)) @ values
+        out = out.unflatten(2, (together, length)).permute(3, 0, 2, 1, 4).reshape(length, rows, self.embed_dim)
+        weights = weights.unflatten(2, (together, length)).transpose(0, 1).flatten(1, 2)
+        return self.out_proj(out), weights
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
+        buffer = states.load(self, incremental_state)
+        if "source" not in buffer:
+            return super().reorder_incremental_state(incremental_state, new_order)
+        buffer["source"].reorder(new_order)
+        return incremental_state

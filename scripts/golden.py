@@ -1,0 +1,169 @@
+"""Golden losses: trains and translates by fixed seeds, and compares every digit with what another checkout computed.
+
+Each case trains a small model for 20 updates with `fairseq-train`, translates with `fairseq-generate`, and keeps the
+losses, the norms of the gradients, the validation loss and the hypotheses with their scores, none of them rounded. A
+change that should not alter what is computed leaves all of them the same to the last digit. Digits depend on the
+processor and on torch, so both checkouts are measured on one machine, each with the `.venv` in its folder:
+
+    python -m scripts.golden --checkout ../before --write golden.json    # 4 minutes on one core
+    python -m scripts.golden --compare golden.json                       # this checkout, as long
+    python -m scripts.golden --compare golden.json --cases elu hybrid
+
+Exit status: 0 if all cases agree, 1 if one does not, 2 for wrong arguments.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKER = Path(__file__).with_name("golden_worker.py")
+LINES = {"train": ("train", 1500), "valid": ("val", 40), "test": ("test_2016_flickr", 20)}
+ARCH = ["--arch", "fwp_transformer_tiny"]
+TRAINING = [
+    *("--optimizer", "adam", "--lr", "3e-3", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "10"),
+    *("--max-tokens", "500", "--max-update", "20", "--log-format", "json", "--log-interval", "1"),
+    *("--no-epoch-checkpoints", "--cpu", "--seed", "1", "--num-workers", "0"),
+]
+TRANSLATION = [
+    *("--task", "translation", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+]
+DELTA = ["--fwp-update-rule", "delta", "--fwp-feature-map", "elu", "--fwp-normalizer", "l2"]
+DECODER = ["--fwp-feature-map", "softmax", "--fwp-decoder-feature-map"]
+
+
+def _net(*flags: str) -> list[str]:
+    return [*DECODER, "elu", "--fwp-decoder-update-rule", "delta", *flags]
+
+
+# Name to the attention flags. Not every flag is given in its shortest form: older checkouts have to know them.
+CASES = {
+    "softmax": ["--fwp-feature-map", "softmax"],
+    "elu": ["--fwp-feature-map", "elu"],
+    "dpfp": ["--fwp-feature-map", "dpfp"],
+    "favor": ["--fwp-feature-map", "favor", "--fwp-d-dot", "64"],
+    "delta": ["--fwp-feature-map", "dpfp", "--fwp-update-rule", "delta"],
+    "delta-both-ways": [
+        *DELTA, "--fwp-encoder-passes", "both-ways", "--fwp-output-norm", "rms", "--fwp-cross-output-norm", "none",
+    ],
+    "hybrid": [
+        *DELTA, "--fwp-cross-feature-map", "softmax", "--fwp-encoder-passes", "both-ways", "--fwp-output-norm", "rms",
+    ],
+    "gated": ["--fwp-feature-map", "elu", "--fwp-update-rule", "gated"],
+    "gated-delta": ["--fwp-feature-map", "elu", "--fwp-update-rule", "gated_delta"],
+    "hedgehog-window": [*DECODER, "hedgehog", "--fwp-decoder-window", "8"],
+    "net-rnn": _net("--fwp-decoder-fast-net", "rnn"),
+    "net-lstm": _net("--fwp-decoder-fast-net", "lstm"),
+    "net-mlp": _net("--fwp-decoder-fast-net", "mlp"),
+    "net-delta": _net("--fwp-decoder-fast-net", "delta"),
+    "net-fwp1991": [*DECODER, "elu", "--fwp-decoder-fast-net", "fwp1991"],
+    "net-recurrent": _net("--fwp-decoder-recurrent", "tanh"),
+}  # fmt: skip
+
+
+def _write_texts(folder: Path, data: Path) -> None:
+    for part, (name, count) in LINES.items():
+        for language in ("en", "de"):
+            with gzip.open(data / "multi30k" / f"{name}.{language}.gz", "rt", encoding="utf-8") as lines:
+                (folder / f"{part}.{language}").write_text("".join(islice(lines, count)), encoding="utf-8")
+
+
+def _run(checkout: Path, tool: str, *arguments: str) -> str:
+    """What a tool of fairseq prints in the environment of a checkout."""
+    command = [str(checkout / ".venv/bin/python"), str(WORKER), tool, *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout + done.stderr
+
+
+def _statistics(log: str) -> list[dict[str, str]]:
+    """Losses and norms of each update, and of the validation."""
+    found = []
+    for line in re.findall(r"\b(?:train_inner|valid)\b[ |:]*(\{.*\})$", log, re.MULTILINE):
+        values = json.loads(line)
+        found.append({name: x for name, x in values.items() if name.rpartition("_")[2] in ("loss", "gnorm")})
+    return found
+
+
+def measure(checkout: Path, case: str, data: Path) -> dict:
+    """Losses and hypotheses of a case, computed by a checkout on binarised data."""
+    user_dir = ["--user-dir", str(checkout / "fwp_fairseq")]
+    with tempfile.TemporaryDirectory() as folder:
+        save = ["--save-dir", folder]
+        log = _run(checkout, "train", str(data), *user_dir, *ARCH, *TRANSLATION, *CASES[case], *TRAINING, *save)
+        path = ["--path", f"{folder}/checkpoint_last.pt"]
+        search = ["--beam", "4", "--max-len-b", "20", "--max-sentences", "10", "--cpu", "--num-workers", "0"]
+        translations = _run(checkout, "generate", str(data), *user_dir, *path, *search)
+    hypotheses = sorted(line for line in translations.splitlines() if line.startswith(("H-", "P-")))
+    statistics = _statistics(log)
+    if len(statistics) < 20 or not hypotheses:
+        raise RuntimeError(f"{case}: {len(statistics)} lines of losses, {len(hypotheses)} of hypotheses")
+    digest = hashlib.sha256("\n".join(hypotheses).encode()).hexdigest()
+    return {"losses": statistics, "hypotheses": digest, "first": hypotheses[0]}
+
+
+def _difference(ours: dict, theirs: dict) -> str:
+    """Where two measurements differ, or an empty text."""
+    for number, (a, b) in enumerate(zip(ours["losses"], theirs["losses"], strict=True), 1):
+        if a != b:
+            return f"losses differ in line {number}: {a}, expected {b}"
+    return "" if ours["hypotheses"] == theirs["hypotheses"] else f"{ours['first']}, expected {theirs['first']}"
+
+
+def _binarised(folder: Path) -> Path:
+    _write_texts(folder, Path(os.environ.get("FWP_DATA", ROOT / "../shared/data")))
+    parts = [f"--{part}pref={folder}/{part}" for part in LINES]
+    languages = ["--source-lang", "en", "--target-lang", "de", "--joined-dictionary", "--thresholdsrc=4"]
+    _run(ROOT, "preprocess", *languages, *parts, "--destdir", str(folder / "bin"))
+    return folder / "bin"
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scripts.golden", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--checkout", type=Path, default=ROOT, help="what is measured; it has a .venv (default: here)"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", type=Path, metavar="FILE", help="keep what is measured")
+    what.add_argument("--compare", type=Path, metavar="FILE", help="compare with what was kept on this machine")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
+    options = parser.parse_args(argv)
+    options.checkout = options.checkout.resolve()
+    if not (options.checkout / ".venv/bin/python").exists():
+        parser.error(f"--checkout {options.checkout}: no .venv/bin/python in it; scripts/environment.sh makes it")
+    if options.compare and not options.compare.is_file():
+        parser.error(f"--compare {options.compare}: no such file; --write makes it")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parse(argv)
+    known = json.loads(options.compare.read_text()) if options.compare else {}
+    measured, different = {}, 0
+    with tempfile.TemporaryDirectory() as folder:
+        data = _binarised(Path(folder))
+        for case in options.cases:
+            measured[case] = measure(options.checkout, case, data)
+            if not options.compare:
+                print(f"{case:18} last loss {measured[case]['losses'][-1]}", flush=True)
+                continue
+            difference = _difference(measured[case], known[case]) if case in known else "not in the file"
+            print(f"{case:18} {difference or 'equal'}", flush=True)
+            different += bool(difference)
+    if options.write:
+        options.write.write_text(json.dumps(measured, indent=1))
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

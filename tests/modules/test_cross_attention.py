@@ -1,0 +1,138 @@
+"""Softmax cross-attention that shares its source computes what fairseq's attention computes."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from fwp_fairseq.modules.cross_attention import CrossAttention
+
+EMBED, HEADS, SOURCE_DIM = 16, 4, 12
+
+
+def _pair() -> tuple[CrossAttention, MultiheadAttention]:
+    torch.manual_seed(1)
+    options = {"kdim": SOURCE_DIM, "vdim": SOURCE_DIM, "encoder_decoder_attention": True}
+    ours = CrossAttention(EMBED, HEADS, **options).eval()
+    stock = MultiheadAttention(EMBED, HEADS, **options).eval()
+    stock.load_state_dict(ours.state_dict())
+    return ours, stock
+
+
+def _sources(sentences: int, beam: int, length: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sources as beam search repeats them, (S, R, C), and their pads (R, S): sentence i has i pads on the left."""
+    key = torch.randn(length, sentences, SOURCE_DIM)
+    pads = torch.arange(length) < torch.arange(sentences)[:, None]
+    return key.repeat_interleave(beam, 1), pads.repeat_interleave(beam, 0)
+
+
+# What becomes of the rows after each step, for 3 sentences with a beam of 2: hypotheses change places, a sentence ends,
+# two sentences change places, rows of a source are torn apart, one source has more rows than another.
+ORDERS = {
+    "swapped": [[1, 0, 2, 2, 5, 4], [0, 0, 3, 2, 5, 5]],
+    "ended": [[1, 0, 4, 4], [1, 1]],
+    "moved": [[4, 5, 1, 0, 2, 2], [3, 2, 1, 0, 5, 4]],
+    "torn": [[0, 2, 4, 1, 3, 5], [0, 1, 2, 3, 4, 5]],
+    "uneven": [[0, 1, 1, 2, 5], [4, 0, 0]],
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("has_pads", [True, False])
+@pytest.mark.parametrize("steps_of", [1, 3])
+def test_decoding_equals_fairseqs(orders, has_pads, steps_of):
+    ours, stock = _pair()
+    key, pads = _sources(3, 2)
+    pads = pads if has_pads else None
+    ours_state, rows = {}, torch.arange(6)
+    for order in [None, *orders]:
+        if order is not None:
+            order = torch.tensor(order)
+            ours.reorder_incremental_state(ours_state, order)
+            rows = rows[order]
+        query = torch.randn(steps_of, len(rows), EMBED)
+        # Without a state fairseq reads the sources that it is given, here those of the rows that are left.
+        given = key[:, rows], key[:, rows], None if pads is None else pads[rows]
+        expected = stock(query, *given, static_kv=True, need_head_weights=True)
+        actual = ours(query, key, key, pads, incremental_state=ours_state, static_kv=True, need_head_weights=True)
+        for a, b in zip(actual, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_source_is_kept_once_and_goes_with_its_last_row():
+    ours, _ = _pair()
+    key, pads = _sources(3, 4)
+    state = {}
+    ours(torch.randn(1, 12, EMBED), key, key, pads, incremental_state=state, static_kv=True)
+    source = next(iter(state.values()))["source"]
+    assert source.keys.shape == (3, HEADS, EMBED // HEADS, 7)
+    ours.reorder_incremental_state(state, torch.tensor([8, 9, 8, 11]))
+    assert source.keys.shape[0] == source.values.shape[0] == source.pads.shape[0] == 1
+    assert source.rows.tolist() == [0, 0, 0, 0]
+
+
+@torch.no_grad()
+def test_averaged_weights():
+    ours, stock = _pair()
+    key, pads = _sources(2, 3)
+    query = torch.randn(1, 6, EMBED)
+    _, expected = stock(query, key, key, pads, static_kv=True)
+    _, actual = ours(query, key, key, pads, incremental_state={}, static_kv=True)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
+    assert ours(query, key, key, pads, incremental_state={}, static_kv=True, need_weights=False)[1] is None
+
+
+def test_training_is_fairseqs_own():
+    ours, stock = _pair()
+    key, pads = _sources(2, 1)
+    query = torch.randn(5, 2, EMBED)
+    results = []
+    for attention in (ours.train(), stock.train()):
+        attention.zero_grad()
+        out, _ = attention(query, key, key, pads, static_kv=True)
+        out.square().sum().backward()
+        results.append([out, *(p.grad for p in attention.parameters())])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_decoding_under_autograd_is_fairseqs_own():
+    ours, stock = _pair()
+    key, pads = _sources(2, 2)
+    query = torch.randn(1, 4, EMBED)
+    state, stock_state = {}, {}
+    for attention, own in ((ours, state), (stock, stock_state)):
+        attention(query, key, key, pads, incremental_state=own, static_kv=True)
+        attention.reorder_incremental_state(own, torch.tensor([1, 0, 2, 2]))
+    a, b = (
+        attention(query, key, key, pads, incremental_state=own, static_kv=True)[0]
+        for attention, own in ((ours, state), (stock, stock_state))
+    )
+    assert torch.equal(a, b) and a.requires_grad
+
+
+def test_a_search_does_not_become_differentiable_half_way():
+    ours, _ = _pair()
+    key, pads = _sources(1, 2)
+    query, state = torch.randn(1, 2, EMBED), {}
+    with torch.no_grad():
+        ours(query, key, key, pads, incremental_state=state, static_kv=True)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        ours(query, key, key, pads, incremental_state=state, static_kv=True)
+
+
+def test_copies_and_options_that_change_keys():
+    ours, _ = _pair()
+    assert copy.deepcopy(ours).state_dict().keys() == ours.state_dict().keys()
+    torch.manual_seed(2)
+    zero = CrossAttention(
+        EMBED, HEADS, kdim=SOURCE_DIM, vdim=SOURCE_DIM, encoder_decoder_attention=True, add_zero_attn=True
+    )
+    key, pads = _sources(1, 2)
+    state = {}
+    with torch.no_grad():
+        zero.eval()(torch.randn(1, 2, EMBED), key, key, pads, incremental_state=state, static_kv=True)
+    assert "prev_key" in next(iter(state.values()))
