@@ -130,9 +130,7 @@ def _binarised(folder: Path) -> Path:
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.golden", description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--checkout", type=Path, default=ROOT, help="what is measured; it has a .venv (default: here)"
-    )
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="what is measured; it has a .venv (default: here)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", type=Path, metavar="FILE", help="keep what is measured")
     what.add_argument("--compare", type=Path, metavar="FILE", help="compare with what was kept on this machine")
