@@ -8,7 +8,7 @@ RULES = ("sum", "delta")
 # The number of decoding steps whose mean is taken, so that growing the cache and folding blocks are included.
 STEPS = 32
 
-# Forward, float32 and bfloat16: B*H, length, d_dot, and the largest permitted ratio to softmax (sum, delta).
+# Forward, float32: B*H, length, d_dot, and the largest permitted ratio to softmax (sum, delta).
 _CPU_FLOAT32 = (
     (256, 32, 64, 0.8, 1.1),
     (256, 32, 256, 1.5, 2.1),
@@ -17,13 +17,6 @@ _CPU_FLOAT32 = (
     (64, 128, 512, 2.1, 3.6),
     (16, 1024, 256, 0.5, 0.85),
     (8, 4096, 256, 0.2, 0.3),
-)
-_CPU_BFLOAT16 = (
-    (256, 32, 64, 0.8, 1.0),
-    (256, 32, 256, 1.1, 1.4),
-    (256, 32, 512, 1.6, 2.0),
-    (64, 128, 256, 1.1, 1.7),
-    (64, 128, 512, 1.5, 2.2),
 )
 # The permitted ratio of forward + backward is larger than that of the forward by this.
 _BACKWARD = 1.3
@@ -76,12 +69,11 @@ class Case:
 
 def _cpu() -> list[Case]:
     found = []
-    for dtype, table in (("float32", _CPU_FLOAT32), ("bfloat16", _CPU_BFLOAT16)):
-        for rows, length, d_dot, *limits in table:
-            peers = _CPU_PEERS if length <= 128 and dtype == "float32" else {}
-            for (rule, limit), part in product(zip(RULES, limits, strict=True), ("forward", "both")):
-                softmax = limit * (_BACKWARD if part == "both" else 1)
-                found.append(Case(part, dtype, rule, rows, length, d_dot, {"softmax": softmax, **peers}))
+    for rows, length, d_dot, *limits in _CPU_FLOAT32:
+        peers = _CPU_PEERS if length <= 128 else {}
+        for (rule, limit), part in product(zip(RULES, limits, strict=True), ("forward", "both")):
+            softmax = limit * (_BACKWARD if part == "both" else 1)
+            found.append(Case(part, "float32", rule, rows, length, d_dot, {"softmax": softmax, **peers}))
     for history, d_dot, limit in _CPU_DECODE:
         found.append(Case("decode", "float32", "delta", 640, history, d_dot, {"softmax": limit}))
         found.append(Case("reorder", "float32", "delta", 640, history, d_dot, {"step": _REORDER}))

@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from tests.tolerances import CUDA, LARGEST, PEERS
 
 from .cases import Case
 from .implementations import Implementation, Prepared, inputs
@@ -13,33 +14,6 @@ from .implementations import Implementation, Prepared, inputs
 
 class Refused(Exception):
     """The implementation must not be timed; the message tells why."""
-
-
-class Tolerance(NamedTuple):
-    values: float
-    gradients: float
-
-
-# Permitted errors on the CPU: the largest difference over the largest magnitude.
-LARGEST = {
-    "float32": Tolerance(1e-6, 1e-5),
-    "bfloat16": Tolerance(5e-3, 5e-3),
-    "float16": Tolerance(1e-3, 1e-3),
-}
-# The error bounds of the CUDA kernels, to which their tests hold them too: root mean square of the difference over that
-# of the values. Here the error of rounding the exact result to the output's type comes on top. Half types: operands of
-# products have 11 bits. float32: three tf32 products a product leave 2^-21, and sums over features and tokens follow.
-CUDA = {
-    "float32": Tolerance(1.5e-6, 5e-6),
-    "bfloat16": Tolerance(6e-4, 2e-3),
-    "float16": Tolerance(6e-4, 2e-3),
-}
-# Permitted errors of other implementations, which only have to compute the same function.
-PEERS = {
-    "float32": Tolerance(1e-4, 1e-3),
-    "bfloat16": Tolerance(3e-2, 1e-1),
-    "float16": Tolerance(1e-2, 3e-2),
-}
 
 
 def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor | None = None) -> dict[str, Tensor]:

@@ -49,21 +49,19 @@ ATTENTION: dict[str, tuple] = {
     "dpfp384": ("dpfp", "sum", 384, "auto"),
     "hedgehog128": ("hedgehog", "sum", 128, "auto"),
     "t2r128": ("t2r", "sum", 128, "auto"),
-    "slots64": ("slots", "sum", 64, "auto"),
-    "parity": ("elu", "delta", None, "auto"),
-    "gated-parity": ("elu", "gated_delta", None, "auto"),
+    "hybrid": ("elu", "delta", None, "auto"),
+    "gated-hybrid": ("elu", "gated_delta", None, "auto"),
 }
-_PARITY = [
+_HYBRID = [
     word
     for site, attention in HYBRID.items()
     for option, value in attention.items()
     for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
 ]
-# Flags that a row has besides: the decoder of slots, which are for known sources, has a learned map and a window.
+# Flags that a row has besides.
 _FURTHER = {
-    "slots64": ["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-d-dot", 128, "--fwp-decoder-window", 8],
-    "parity": _PARITY,
-    "gated-parity": ["gated_delta" if word == "delta" else word for word in _PARITY],
+    "hybrid": _HYBRID,
+    "gated-hybrid": ["gated_delta" if word == "delta" else word for word in _HYBRID],
 }
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),

@@ -286,11 +286,8 @@ def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
 
 def test_targets_are_of_the_machines_they_were_set_for():
     case = replace(FORWARD, dtype="bfloat16", limits={"softmax": 0.8, "seconds": 8e-6})
-    assert attention.applicable(case, "NVIDIA H200", None) == case.limits
-    assert attention.applicable(case, "NVIDIA H100", None) == {"softmax": 0.8}
-    assert attention.applicable(case, "some CPU", "amx_bf16") == {"softmax": 0.8}
-    assert attention.applicable(case, "some CPU", "avx512") == {}
-    assert attention.applicable(FORWARD, "some CPU", "avx512") == FORWARD.limits
+    assert attention.applicable(case, "NVIDIA H200") == case.limits
+    assert attention.applicable(case, "NVIDIA H100") == {"softmax": 0.8}
 
 
 @pytest.mark.needs("native")
@@ -339,15 +336,10 @@ def test_long_runs(tmp_path, data, capsys, forked_spawn):
 @pytest.mark.needs("native")
 def test_carried_precision(tmp_path):
     assert carried_precision.main(["--record", str(tmp_path), "--positions", "3000"]) == 0
-    rows = shown(tmp_path, "carried-precision")
-    assert [(row["type"], row["rule"]) for row in rows] == [
-        (dtype, rule) for dtype in ("float32", "bfloat16") for rule in ("sum", "delta", "gated")
-    ]
+    assert [row["rule"] for row in shown(tmp_path, "carried-precision")] == ["sum", "delta", "gated"]
     for record in records.read(tmp_path):
         assert [point["positions"] for point in record["points"]] == [1000, 3000]
-        half = record["dtype"] == "bfloat16"
-        out = 1e-2 if half else 1e-5
-        assert all(0 < point["out"] < out and 0 < point["W"] < 1e-5 for point in record["points"])
+        assert all(0 < point["out"] < 1e-5 and 0 < point["W"] < 1e-5 for point in record["points"])
 
 
 @pytest.mark.needs("native")

@@ -7,8 +7,8 @@ _KINDS = ("attention", "moving caches", "linear layers", "optimizer", "output an
 
 def _record(profile):
     return {
-        "where": "a machine", "size": "tiny", "data": "multi30k", "device": "cpu", "threads": 1, "feature_map": "dpfp",
-        "backend": "auto", "update_rule": "sum", "d_dot": 256, "profile": profile,
+        "where": "a machine", "attention": "dpfp256", "size": "tiny", "data": "multi30k", "device": "cpu", "threads": 1,
+        "feature_map": "dpfp", "backend": "auto", "update_rule": "sum", "d_dot": 256, "profile": profile,
     }  # fmt: skip
 
 
