@@ -1,13 +1,7 @@
-"""Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same.
-
-With ``joined`` = n, sentences that follow each other become one line: one sentence, then two, up to n, and from the
-beginning again. The pieces are those of single sentences.
-"""
+"""Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import cycle, islice
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
@@ -17,23 +11,20 @@ from . import multi30k, pieces
 
 VOCABULARY = 4000
 SENTENCEPIECE = "spm.model"
-JOINED = "joined"  # the folder of joined lines
 SMOKE_SENTENCES = 100  # the size of the smoke test set, the first sentences of the test set
 STEPS = ("text", "preprocess")
 
 
-def configuration(joined: int = 1) -> dict:
-    found = {"corpus": multi30k.SHA256, "vocabulary": VOCABULARY, "smoke sentences": SMOKE_SENTENCES}
-    return found | ({"joined": joined} if joined > 1 else {})
+def configuration() -> dict:
+    return {"corpus": multi30k.SHA256, "vocabulary": VOCABULARY, "smoke sentences": SMOKE_SENTENCES}
 
 
-def outputs(data: Path, joined: int = 1) -> list[Path]:
+def outputs(data: Path) -> list[Path]:
     names = [f"{split}.{language}" for split in (*multi30k.SPLITS, "smoke") for language in multi30k.LANGUAGES]
-    folders = ["raw", "bpe", *([JOINED] if joined > 1 else [])]
-    return [*(data / folder / name for folder in folders for name in names), data / SENTENCEPIECE]
+    return [*(data / folder / name for folder in ("raw", "bpe") for name in names), data / SENTENCEPIECE]
 
 
-def prepare(steps: Steps, joined: int = 1) -> None:
+def prepare(steps: Steps) -> None:
     """Makes text, pieces and binarised corpus in the folder of ``steps``; waits if another process is making them.
 
     Raises RecipeError or DataError.
@@ -41,9 +32,9 @@ def prepare(steps: Steps, joined: int = 1) -> None:
     folder = steps.folder
     data = folder.path
     with folder.locked(wait=True):
-        folder.claim(configuration(joined))
-        title, made = f"corpus and joint BPE ({VOCABULARY} pieces)", outputs(data, joined)
-        steps.run("text", title, {}, made, lambda: make(data, lambda text: steps.say(f"  {text}"), joined))
+        folder.claim(configuration())
+        title, made = f"corpus and joint BPE ({VOCABULARY} pieces)", outputs(data)
+        steps.run("text", title, {}, made, lambda: make(data, lambda text: steps.say(f"  {text}")))
         command = preprocess(data)
         steps.binarise(command, command, "dict.de.txt")
 
@@ -58,7 +49,7 @@ def preprocess(data: Path) -> list[str]:
     ]
 
 
-def make(data: Path, say=print, joined: int = 1) -> dict:
+def make(data: Path, say=print) -> None:
     """Makes the raw corpus, the BPE model and the corpus in pieces; DataError if the corpus cannot be provided."""
     raw = data / "raw"
     multi30k.provide(raw, say)
@@ -68,25 +59,7 @@ def make(data: Path, say=print, joined: int = 1) -> dict:
     lines = [line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]
     model = pieces.learn(lines, VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
-    if joined > 1:
-        raw = _join(raw, data / JOINED, joined)
     _encode(model, raw, data / "bpe")
-    return {}
-
-
-def _join(raw: Path, to: Path, most: int) -> Path:
-    to.mkdir(exist_ok=True)
-    for split in (*multi30k.SPLITS, "smoke"):
-        for language in multi30k.LANGUAGES:
-            text = "".join(f"{' '.join(few)}\n" for few in _few(_lines(raw / f"{split}.{language}"), most))
-            write_atomically(to / f"{split}.{language}", text)
-    return to
-
-
-def _few(lines: list[str], most: int) -> Iterator[list[str]]:
-    rest, sizes = iter(lines), cycle(range(1, most + 1))
-    while few := list(islice(rest, next(sizes))):
-        yield few
 
 
 def _lines(path: Path) -> list[str]:

@@ -82,7 +82,7 @@ class Translation(Experiment):
 
     def prepare(self, given: argparse.Namespace) -> None:
         if given.preset.corpus == "multi30k":
-            corpus.prepare(Steps(Folder(given.data, corpus.STEPS)), given.preset.joined)
+            corpus.prepare(Steps(Folder(given.data, corpus.STEPS)))
         elif not (given.data / "bin/dict.de.txt").is_file():
             raise RecipeError(f"{given.data} has no prepared corpus: {self.preparation_of(given)}")
 

@@ -44,7 +44,6 @@ class Preset:
     - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
     - `distributed`: whether one run can use several GPUs.
     - `table`: what its records are of.
-    - `joined`: up to so many sentences are one line of the corpus (scripts/data/corpus.py).
     """
 
     name: str
@@ -67,7 +66,6 @@ class Preset:
     distributed: bool = False
     compound_split: bool = False
     table: str = "bleu_vs_d_dot"
-    joined: int = 1
 
 
 def best_by_bleu(search: str, language: str) -> dict:

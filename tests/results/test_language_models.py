@@ -47,7 +47,7 @@ def test_without_records_every_row_of_the_paper_is_there_and_not_run(number):
 
 def test_our_rows_stand_beside_the_papers():
     seeds = [record(bits=seed + 1, seed=seed, recipe={"--lr": "0.003", "--seed": str(seed)}) for seed in (1, 2)]
-    found, note = rows(4, *seeds, record("linear-delta-nopos-medium"), record(preset="wikitext2"))
+    found, note = rows(4, *seeds, record("linear-delta-nopos-medium"), record(preset="wikitext103"))
     assert len(found) == 6
     (ours,) = (row for row in found if row["valid"] != "not run")
     deviation = statistics.stdev([2, 3])

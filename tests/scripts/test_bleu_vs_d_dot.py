@@ -201,7 +201,7 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
 
 @pytest.fixture
 def root(fake_root, monkeypatch):
-    def prepare(steps, joined=1):
+    def prepare(steps):
         (steps.folder.path / "bin").mkdir(parents=True, exist_ok=True)
 
     monkeypatch.setattr(corpus, "prepare", prepare)
@@ -439,7 +439,7 @@ from scripts.common import records
 from scripts.experiments.bleu_vs_d_dot import recipe
 records.environment = lambda: {records.environment()!r}
 commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
-corpus.prepare = lambda steps, joined: None
+corpus.prepare = lambda steps: None
 sys.exit(recipe.main({SMOKE!r}))
 """
     return subprocess.Popen(

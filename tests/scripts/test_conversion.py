@@ -74,7 +74,7 @@ def fake_tools(tmp_path):
 
 @pytest.fixture
 def root(fake_root, monkeypatch):
-    def make(data, say, joined=1):
+    def make(data, say):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("A sentence.\n" * 100)

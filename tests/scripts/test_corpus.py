@@ -74,20 +74,6 @@ def test_pieces_are_lines_of_the_text(made_up, tmp_path):
     assert [model.decode(line.split(" ")) for line in pieces] == [line.replace("\u2028", " ") for line in raw]
 
 
-def test_joined_lines_hold_one_sentence_then_two_and_so_on(made_up, tmp_path):
-    corpus.make(tmp_path / "single")
-    corpus.make(tmp_path / "joined", joined=3)
-    found, single = contents(tmp_path / "joined"), contents(tmp_path / "single")
-    assert {str(path.relative_to(tmp_path / "joined")) for path in corpus.outputs(tmp_path / "joined", 3)} == set(found)
-    assert found["spm.model"] == single["spm.model"]
-    for split in (*multi30k.SPLITS, "smoke"):
-        sentences = single[f"raw/{split}.de"].decode().removesuffix("\n").split("\n")
-        lines = found[f"joined/{split}.de"].decode().removesuffix("\n").split("\n")
-        assert [line.count(" de.") for line in lines[:4]] == [1, 2, 3, 1]
-        assert " ".join(lines) == " ".join(sentences)
-        assert found[f"bpe/{split}.de"].count(b"\n") == len(lines)
-
-
 def test_smoke_set_is_the_beginning_of_the_test_set(made_up, tmp_path):
     corpus.make(tmp_path)
     for folder in ("raw", "bpe"):

@@ -61,7 +61,7 @@ def members(talks=TALKS, segments=2):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Makes the archive at a file:// URL, which curl can continue too."""
+    """Makes the archive at a file:// URL."""
     folder = tmp_path / "server"
     folder.mkdir()
     (folder / "de-en.tgz").write_bytes(packed(members()))

@@ -37,9 +37,8 @@ def test_rows_are_those_of_the_papers_tables():
     }
 
 
-@pytest.mark.parametrize("preset", [presets.TINY_SHAKESPEARE, presets.WIKITEXT2])
-def test_heads_of_a_little_model_are_as_wide_as_the_papers(preset):
-    for name, size in preset.sizes.items():
+def test_heads_of_a_little_model_are_as_wide_as_the_papers():
+    for name, size in presets.TINY_SHAKESPEARE.sizes.items():
         assert size.model["--decoder-embed-dim"] == size.width == D_KEY[name] * size.model["--decoder-attention-heads"]
         assert size.model["--decoder-layers"] == size.layers
 
@@ -131,8 +130,6 @@ def test_three_parts_are_binarised(name):
     flags = flags_of(data.preprocess(name, Path("d")))
     folder = "raw/{}.txt" if name == "wikitext103" else "tokens/{}"
     assert [flags[f"--{split}pref"] for split in data.SPLITS] == [f"d/{folder.format(split)}" for split in data.SPLITS]
-    # Only pieces of a trained model are known before the training text is read.
-    assert ("--srcdict" in flags) == (name == "wikitext2")
 
 
 TEXT = "".join(f"Line {n}: to be, or not to be.\n\n" for n in range(400))
@@ -149,17 +146,6 @@ def test_characters_are_the_text(tmp_path):
         assert encoded.replace(" ", "").replace(data.SPACE, " ") == text
         # Each is one token; the line's end is fairseq's own.
         assert sum(len(line.split()) + 1 for line in encoded.split("\n")[:-1]) == len(text)
-
-
-def test_wikitext2_is_cut_between_articles(tmp_path):
-    article = " \n = Title {} = \n \n A first line . \n \n = = Section = = \n \n Another line . \n"
-    text = "".join(article.format(n) for n in range(9))
-    (tmp_path / "valid.txt").write_text(" trained on this \n")
-    (tmp_path / "test.txt").write_text(text)
-    data.CORPORA["wikitext2"].split(tmp_path, tmp_path / "raw")
-    valid, test = ((tmp_path / f"raw/{split}.txt").read_text() for split in ("valid", "test"))
-    assert valid + test == text and test.startswith(" \n = Title 5 = \n")
-    assert (tmp_path / "raw/train.txt").read_text() == " trained on this \n"
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_models_have_names_of_their_own():
 
 @pytest.fixture
 def root(fake_root, monkeypatch):
-    def make(data, say, joined=1):
+    def make(data, say):
         for path in corpus.outputs(data):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -214,7 +214,7 @@ def test_it_fails_when_the_loss_is_not_finite(root, options, monkeypatch, capsys
 
 
 def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsys):
-    def make(data, say, joined=1):
+    def make(data, say):
         raise multi30k.DataError("Multi30k is not on this machine")
 
     monkeypatch.setattr(corpus, "make", make)
@@ -246,8 +246,8 @@ from scripts.common.runner import gpus
 from scripts.experiments.quickstart import recipe
 commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
 gpus.chosen = lambda given: ()
-corpus.make = lambda data, say, joined: {{}}
-corpus.outputs = lambda data, joined=1: []
+corpus.make = lambda data, say: None
+corpus.outputs = lambda data: []
 sys.exit(recipe.main({SCRATCH!r}))
 """
     environment = {**os.environ, "FAKE": "hang after epoch 1"}

@@ -61,11 +61,6 @@ def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(tmp_path):
         assert found.stdout == "|".join([*usual, *wanted, ""])
 
 
-def test_corpus_help():
-    result = call("python3", "scripts/data/multi30k.py", "--help")
-    assert result.returncode == 0 and "FWP_DATA" in result.stdout
-
-
 @pytest.mark.parametrize(
     "arguments, problem",
     [

@@ -1,9 +1,10 @@
-"""Raw texts of the language models: from where they come, and that nothing else than the pinned text is taken."""
+"""Raw texts: from where they come, and that nothing else than the pinned text is taken."""
 
 import gzip
 import hashlib
 import http.server
 import threading
+import urllib.request
 from functools import partial
 
 import pytest
@@ -90,8 +91,35 @@ def test_interrupted_download_goes_on(server, tmp_path, ranges):
         target.unlink()
 
 
+def test_a_packed_file_is_unpacked(server, tmp_path):
+    (tmp_path / "served/text.txt.gz").write_bytes(gzip.compress(TEXT))
+    assert provide(source(server, "text.txt.gz"), tmp_path / "text.txt", print)
+    assert (tmp_path / "text.txt").read_bytes() == TEXT and not provide(source(server), tmp_path / "text.txt", print)
+    (tmp_path / "served/text.txt.gz").write_bytes(gzip.compress(TEXT)[:-9])
+    with pytest.raises(DataError, match="not a complete gzip file"):
+        provide(source(server, "text.txt.gz"), tmp_path / "other.txt", print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["served", "text.txt"]
+
+
+def test_a_network_that_fails_is_tried_again(server, tmp_path, monkeypatch):
+    asked, said = [], []
+    genuine = urllib.request.urlopen
+
+    def sometimes(request, timeout):
+        asked.append(request.full_url)
+        if len(asked) < 3:
+            raise TimeoutError("timed out")
+        return genuine(request, timeout=timeout)
+
+    monkeypatch.setattr(urllib.request, "urlopen", sometimes)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    provide(source(server), tmp_path / "text.txt", said.append)
+    assert (tmp_path / "text.txt").read_bytes() == TEXT and len(asked) == 3
+    assert said[1:] == [f"  timed out; trying again ({number} of 3)" for number in (1, 2)]
+
+
 def test_what_cannot_be_had_says_where_to_put_it(server, tmp_path):
     with pytest.raises(DataError) as error:
         provide(source(server, "none.txt"), tmp_path / "out/none.txt", print)
-    for part in ("none.txt of corpus", "404", str(tmp_path / "data/corpus"), "set FWP_DATA=DIR"):
+    for part in ("none.txt is not here", "404", str(tmp_path / "data/corpus"), "set FWP_DATA=DIR"):
         assert part in str(error.value)

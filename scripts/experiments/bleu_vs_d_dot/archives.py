@@ -6,7 +6,6 @@ import codecs
 import gzip
 import json
 import re
-import subprocess
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import RecipeError
-from scripts.data.sources import digest
+from scripts.data.sources import digest, download
 
 LANGUAGES = ("en", "de")
 LOCK = "archives.sha256.json"
@@ -120,45 +119,14 @@ def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
     target, part = folder / archive.file, folder / f"{archive.file}.part"
     if not target.exists():
         if not (part.exists() and _is_complete(part)):
-            _download(archive.url, part, say)
+            download(archive.url, part, say, f"You can also put {archive.file} into {folder} by hand.")
+            if not _is_complete(part):
+                part.unlink()
+                raise RecipeError(f"{archive.url}: not a complete .tgz, removed; run the same command again")
         part.rename(target)
     elif not _is_complete(target):
         raise RecipeError(f"{target} is not a complete .tgz; remove it and run the same command again")
     return _verify(archive, known, folder, target)
-
-
-def _download(url: str, part: Path, say: Callable[[str], object]) -> None:
-    """Continues a partial download; starts again if that does not give a complete archive."""
-    if part.exists():
-        say(f"downloading {url}, continuing after {part.stat().st_size:,} bytes")
-        status, answer = _curl(url, part)
-        if status == 0 and _is_complete(part):
-            return
-        # curl's statuses 33 and 36: the server cannot send a range, or not this one. HTTP status 416: no such range.
-        if status in (0, 33, 36) or answer == "416":
-            say("the partial download cannot be continued")
-            part.unlink()
-    if not part.exists():
-        say(f"downloading {url}")
-        status, _ = _curl(url, part)
-    if status == 0 and not _is_complete(part):
-        part.unlink()
-        raise RecipeError(f"{url}: the download was not a complete .tgz and is removed; run the same command again")
-    if status:
-        raise RecipeError(
-            f"{url}: curl failed with status {status}. The same command continues the download; you can also put "
-            f"{part.stem} into {part.parent} by hand."
-        )
-
-
-def _curl(url: str, part: Path) -> tuple[int, str]:
-    """Runs curl; returns its exit status and the HTTP status of the server's answer."""
-    command = ["curl", "--fail", "--location", "--retry", "5", "--continue-at", "-", "--write-out", "%{http_code}"]
-    try:
-        done = subprocess.run([*command, "--output", str(part), url], stdout=subprocess.PIPE, text=True)
-        return done.returncode, done.stdout
-    except FileNotFoundError:
-        raise RecipeError("curl is not installed") from None
 
 
 def _is_complete(path: Path) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scripts.data.corpus import JOINED
 from scripts.translation.experiment import Translation
 from scripts.translation.preset import multi30k
 
-from .rows import DE_EN_ROWS, LONG_ROWS, LR, ROWS
+from .rows import DE_EN_ROWS, LR, ROWS
 
 _SMALL = multi30k(ROWS)
 # As many tokens as with multi30k of bleu_vs_d_dot, in smaller updates, with which the same model gets further
@@ -32,16 +31,6 @@ SITES = replace(
     table="bleu_by_site",
 )
 
-# The same on lines of up to 12 sentences, of which the longest source has 248 tokens.
-LONG = replace(
-    SITES,
-    name="long",
-    reference=f"{JOINED}/test_2016_flickr.de",
-    rows=LONG_ROWS,
-    table="bleu_of_long_lines",
-    joined=12,
-)
-
 # The same from German into English, for which nothing was chosen.
 DE_EN = replace(
     SITES,
@@ -53,7 +42,7 @@ DE_EN = replace(
     table="bleu_of_de_en",
 )
 
-PRESETS = {preset.name: preset for preset in (SITES, LONG, DE_EN)}
+PRESETS = {preset.name: preset for preset in (SITES, DE_EN)}
 
 
 class BySite(Translation):

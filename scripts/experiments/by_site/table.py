@@ -1,4 +1,4 @@
-"""The tables of BLEU by site, from the presets `sites`, `de-en` and `long`."""
+"""The tables of BLEU by site, from the presets `sites` and `de-en`."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
 from scripts.common.cells import machine, signature_notes, signatures, spread_note, train_flags, training
 
-from .rows import DE_EN_ROWS, FAMILIES, KINDS, LONG_ROWS, LR, ROWS, SITES, SiteRow
+from .rows import DE_EN_ROWS, FAMILIES, KINDS, LR, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 
 
-_PRESETS = {"sites": ROWS, "de-en": DE_EN_ROWS, "long": LONG_ROWS}
+_PRESETS = {"sites": ROWS, "de-en": DE_EN_ROWS}
 
 
 def _key(record: dict) -> tuple | None:
@@ -109,5 +109,4 @@ TABLES = {
     ),
     "bleu_by_site": _by_site(ROWS, _plot),
     "bleu_of_de_en": _by_site(DE_EN_ROWS),
-    "bleu_of_long_lines": _by_site(LONG_ROWS),
 }

@@ -13,14 +13,12 @@ from scripts.common import process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.steps import Steps
-from scripts.data import pieces, texts
+from scripts.data import texts
 
 SPLITS = ("train", "valid", "test")
 STEPS = ("text", "tokens", "preprocess")
-# As in fwp ppl and SentencePiece, this stands for a space.
+# As in fwp ppl, this stands for a space.
 SPACE = "\u2581"
-PIECES = 4000
-DICTIONARY = "tokens/dict.txt"
 SMOKE_CHARACTERS = 6000
 
 
@@ -33,14 +31,12 @@ class Corpus:
         split: writes raw/SPLIT.txt from the fetched files.
         tokenise: writes tokens/SPLIT from raw/SPLIT.txt; None if the raw text consists of tokens already.
         what: describes the text and its parts to the user.
-        dictionary: whether `tokenise` also writes DICTIONARY; otherwise the training text gives the dictionary.
     """
 
     sources: tuple[texts.Source, ...]
     split: Callable[[Path, Path], None]
     tokenise: Callable[[Path], None] | None
     what: str
-    dictionary: bool = False
 
 
 def _write(raw: Path, parts: dict[str, str]) -> None:
@@ -60,16 +56,6 @@ def _cut_shakespeare(fetched: Path, raw: Path, limit: int | None = None) -> None
         text = text[: _lines_up_to(text, limit)]
     first, second = (_lines_up_to(text, len(text) * part // 20) for part in (18, 19))
     _write(raw, {"train": text[:first], "valid": text[first:second], "test": text[second:]})
-
-
-def _cut_wikitext2(fetched: Path, raw: Path) -> None:
-    train = (fetched / texts.WIKITEXT2_VALID.name).read_text(encoding="utf-8")
-    rest = (fetched / texts.WIKITEXT2_TEST.name).read_text(encoding="utf-8")
-    # An article begins with a line ` = Title = `, with empty lines around it.
-    middle = rest.index("\n \n = ", len(rest) // 2) + 1
-    while rest[middle:].startswith(" \n = ="):
-        middle = rest.index("\n \n = ", middle) + 1
-    _write(raw, {"train": train, "valid": rest[:middle], "test": rest[middle:]})
 
 
 def _unpack_wikitext103(fetched: Path, raw: Path) -> None:
@@ -92,31 +78,10 @@ def _characters(data: Path) -> None:
     _tokenise(data, lambda lines: (line.replace(" ", SPACE) for line in lines))
 
 
-def _pieces(data: Path) -> None:
-    """Learns the pieces on the training text. Characters that it lacks become bytes, so no word is unknown."""
-    import sentencepiece
-
-    with open(data / "raw/train.txt", encoding="utf-8", newline="\n") as text:
-        model = pieces.learn((line.strip() for line in text), PIECES, byte_fallback=True)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    _tokenise(data, lambda lines: processor.encode(lines, out_type=str))
-    # All pieces, and not those of the training text only: the pieces for bytes do not occur in it.
-    numbers = range(len(processor))
-    known = (number for number in numbers if not processor.is_unknown(number) and not processor.is_control(number))
-    write_atomically(data / DICTIONARY, "".join(f"{processor.id_to_piece(number)} 1\n" for number in known))
-
-
 _SHAKESPEARE = "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters"
 CORPORA = {
     "wikitext103": Corpus((texts.WIKITEXT103,), _unpack_wikitext103, None, "WikiText-103 in words"),
     "tinyshakespeare": Corpus((texts.TINY_SHAKESPEARE,), _cut_shakespeare, _characters, _SHAKESPEARE),
-    "wikitext2": Corpus(
-        (texts.WIKITEXT2_VALID, texts.WIKITEXT2_TEST),
-        _cut_wikitext2,
-        _pieces,
-        f"WikiText-2: its validation text to train on, the halves of its test text to evaluate, {PIECES:,} pieces",
-        dictionary=True,
-    ),
     "smoke": Corpus(
         (texts.TINY_SHAKESPEARE,),
         lambda fetched, raw: _cut_shakespeare(fetched, raw, SMOKE_CHARACTERS),
@@ -130,8 +95,7 @@ def preprocess(name: str, data: Path) -> list[str]:
     corpus = CORPORA[name]
     folder = "raw/{}.txt" if corpus.tokenise is None else "tokens/{}"
     flags = {f"--{split}pref": data / folder.format(split) for split in SPLITS}
-    flags |= {"--srcdict": data / DICTIONARY if corpus.dictionary else None, "--destdir": f"{data}/bin"}
-    flags |= {"--workers": process.cores() if corpus.tokenise is None else 1}
+    flags |= {"--destdir": f"{data}/bin", "--workers": process.cores() if corpus.tokenise is None else 1}
     return ["fairseq-preprocess", "--only-source", *words_of(flags)]
 
 

@@ -27,7 +27,7 @@ class LanguageModels(Experiment):
     saved = "checkpoint"
     description = """\
 Language models with fast weights: prepares the text, then trains, evaluates and records the rows of Tables 2 to 5 of
-Schlag et al. 2021, at one of four scales.
+Schlag et al. 2021, at one of three scales.
 
   --preset tinyshakespeare --jobs 2    all rows on characters, two at a time; each takes minutes
   --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days

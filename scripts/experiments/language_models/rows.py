@@ -107,5 +107,5 @@ _TABLE_5 = (
 ROWS = (*_table_2("medium"), *_TABLE_4, *_TABLE_3, *_table_2("small"), *_TABLE_5)
 # The measure in which the results of a preset are given: the field of a record's evaluation, and its name.
 PERPLEXITY, BITS = ("word_perplexity", "perplexity by word"), ("bits_per_token", "bits per character")
-MEASURES = {"wikitext103": PERPLEXITY, "wikitext2": PERPLEXITY, "tinyshakespeare": BITS, "smoke": BITS}
+MEASURES = {"wikitext103": PERPLEXITY, "tinyshakespeare": BITS, "smoke": BITS}
 BY_NAME = {row.name: row for row in ROWS}

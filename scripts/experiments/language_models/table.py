@@ -108,6 +108,6 @@ def _table(preset: str, table: str) -> Table:
 
 TABLES = {
     f"language_models-{preset}-{table}": _table(preset, table)
-    for preset in ("wikitext103", "tinyshakespeare", "wikitext2")
+    for preset in ("wikitext103", "tinyshakespeare")
     for table in _COLUMNS
 }
