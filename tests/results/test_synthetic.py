@@ -96,32 +96,6 @@ def test_losses_stand_beside_the_authors():
     assert found[1]["dpfp1-delta"] == "– / 0.0010*"
 
 
-def test_differences():
-    found = rows(
-        "synthetic-differences",
-        record("dpfp1-sum", 100, 0.004),
-        record("dpfp1-sum", 120, 0.0005),
-        record("dpfp1-sum", 300, 0.4),
-        record("dpfp2-sum", 200, 0.0051),
-        record("elu-sum", 100, 0.17),
-        record("softmax", 20, 0.0001),
-        record("dpfp1-fwm", 20, 0.2, setting=2),
-        record("favor64-delta", 140, 0.5, setting=2),
-        record("dpfp1-gated", 20, 0.012, setting=2),
-    )
-    assert [(row["model"], row["S"], row["difference"]) for row in found] == [
-        ("dpfp1-sum", "100", "solved only there"),
-        ("dpfp1-sum", "120", "solved only here"),
-        ("dpfp1-sum", "300", "loss 1.40 times theirs"),
-        ("dpfp2-sum", "200", "solved only there"),
-        ("dpfp1-fwm", "20", "loss 4.95 times theirs"),
-        ("favor64-delta", "140", "NaN there"),
-    ]
-    assert "edge" in found[0]["why"] and "edge" in found[1]["why"]
-    assert "no other cause" in found[2]["why"] and "underflow" in found[5]["why"]
-    assert found[3]["why"].startswith("about 4 of 200 keys")
-
-
 def drawn(name, *records):
     return TABLES[name].plot(run_rows(TABLES[name], name, list(records)))
 

@@ -443,7 +443,12 @@ corpus.prepare = lambda steps: None
 sys.exit(recipe.main({SMOKE!r}))
 """
     return subprocess.Popen(
-        [sys.executable, "-c", program], env=os.environ | variables, start_new_session=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-c", program],
+        env=os.environ | variables,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -479,7 +484,8 @@ def test_killed_after_the_record_it_is_not_recorded_again(root):
 
 
 @pytest.mark.slow
-# Ctrl-C may reach a tool before its caller. That is no failure, and no further run is started.
+# Ctrl-C on a terminal reaches the whole process group, and perhaps a tool long before its caller; `kill` reaches one
+# process only. That is no failure, and no further run is started.
 @pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
 def test_stopped_from_outside_it_ends_its_tools(root, number, at):
     with as_a_process(root, FAKE="hang after epoch 1") as running:
@@ -488,6 +494,7 @@ def test_stopped_from_outside_it_ends_its_tools(root, number, at):
             os.killpg(running.pid, number)
         else:
             os.kill(tool if at == "tool" else running.pid, number)
-        assert running.wait(timeout=30) == 128 + number
+        error = running.communicate(timeout=30)[1]
+        assert running.returncode == 128 + number and "the same command continues" in error and "Traceback" not in error
     assert not alive(tool) and not (root / OWN).exists()
     assert calls(root).count("fairseq-train") == 1

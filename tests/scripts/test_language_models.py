@@ -199,34 +199,6 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert "3 of 3 runs are recorded already and skipped" in capsys.readouterr().out
 
 
-def test_finished_steps_are_kept_and_a_failed_row_stops_no_other(root, monkeypatch, capsys):
-    monkeypatch.setenv("FAKE", "fail in epoch 2")
-    monkeypatch.setenv("FAKE_IN", "linear-delta-carried")
-    assert recipe.main(SMOKE) == 1
-    captured = capsys.readouterr()
-    assert "linear-delta-carried-medium-seed1: FAILED" in captured.out
-    assert captured.err.rstrip().endswith("error: 1 of 3 runs failed: linear-delta-carried-medium-seed1")
-    assert [r["row"] for r in records_in(root / OWN)] == ["transformer-xl-15", "linear-sum-medium"]
-    monkeypatch.delenv("FAKE")
-    (root / OWN).unlink()
-    (root / OWN.parent / "linear-sum-medium-seed1/done-test.json").unlink()
-    calls(root)
-    assert recipe.main(SMOKE) == 0
-    # The failed one goes on; of another only what is not finished is done, of the third nothing.
-    assert calls(root) == [*ALL, *ALL[3:]]
-
-
-def test_list_and_dry_run_change_nothing(root, capsys):
-    before = sorted(root.rglob("*"))
-    assert recipe.main([*SMOKE, "--list"]) == 0
-    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines()] == [["not", "run"]] * 3
-    assert recipe.main([*SMOKE, "--dry-run"]) == 0
-    output = capsys.readouterr().out
-    for text in ("# linear-sum-medium-seed1", "fairseq-preprocess", "fairseq-train", "fairseq-eval-lm", "fwp ppl"):
-        assert text in output
-    assert calls(root) == [] and sorted(root.rglob("*")) == before
-
-
 def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     line = ["--preset", "wikitext103"]

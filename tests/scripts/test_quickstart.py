@@ -2,17 +2,13 @@
 
 import json
 import multiprocessing
-import os
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from scripts.common import commands, process, program
+from scripts.common import program
 from scripts.common.commands import as_run, flags_of, printed
 from scripts.common.runner import gpus
 from scripts.data import corpus, multi30k
@@ -227,50 +223,3 @@ def test_out_is_relative_to_the_callers_folder(root, monkeypatch):
     monkeypatch.setenv("FWP_CALLER_FOLDER", str(root / "inside"))
     assert program.from_root(Path("x")) == Path("inside/x")
     assert program.from_root(Path("../../x")) == root.parent / "x"
-
-
-# Ctrl-C on a terminal reaches the whole process group, and perhaps the tool long before its caller. `kill` reaches
-# one process only.
-@pytest.mark.parametrize("number, at", [(signal.SIGINT, "group"), (signal.SIGINT, "tool"), (signal.SIGTERM, "caller")])
-def test_stopped_from_outside_it_ends_its_tool_and_says_how_to_go_on(root, number, at):
-    # This runs as a separate process because signals go to processes. It repeats the patches of the fixture.
-    program = f"""
-import signal, sys
-from pathlib import Path
-# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path.insert(0, {str(process.__file__).rpartition("/scripts/")[0]!r})
-from scripts.common import commands, process
-from scripts.data import corpus
-from scripts.common.runner import gpus
-from scripts.experiments.quickstart import recipe
-commands.TOOLS, process.ROOT = {commands.TOOLS!r}, Path({str(root)!r})
-gpus.chosen = lambda given: ()
-corpus.make = lambda data, say: None
-corpus.outputs = lambda data: []
-sys.exit(recipe.main({SCRATCH!r}))
-"""
-    environment = {**os.environ, "FAKE": "hang after epoch 1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=environment,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as running:
-        deadline = time.monotonic() + 60
-        hanging = root / "hanging"
-        while not hanging.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        begin = time.monotonic()
-        if at == "group":
-            os.killpg(running.pid, number)
-        else:
-            os.kill(int(hanging.read_text()) if at == "tool" else running.pid, number)
-        error = running.communicate(timeout=60)[1]
-    assert time.monotonic() - begin < 20
-    assert running.returncode == 128 + number, error
-    assert "the same command continues" in error and "Traceback" not in error
-    marker = root / "runs/quickstart/hybrid-seed1/done-train.json"
-    assert not marker.exists()

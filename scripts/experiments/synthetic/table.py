@@ -11,11 +11,6 @@ from .published import PUBLISHED, Published, published
 from .rows import MODELS, SOLVED
 
 GRID_STEP = 20
-# Two runs agree if their losses are within this factor: so much do two seeds of one model differ on an unsolved point.
-SAME_LOSS = 1.25
-# If the model cannot tell two keys apart, it answers both with the mean of their values, which costs each this loss.
-# Whether up to FEW keys are confused is a matter of chance.
-CONFUSED_LOSS, FEW = 0.25, 10
 # The last solved and the first unsolved point may be this far from the number in the paper: three grid steps.
 NEAR = 60
 
@@ -211,39 +206,6 @@ def _verdict(row: dict) -> str:
     return NOT_RUN if found is None else ("yes" if found[1] else "no")
 
 
-# The table of differences: the points where our result and the authors' do not agree
-
-
-def _disagreement(record: dict) -> str | None:
-    """Returns how our result differs from the authors', or None if they agree or the authors have no result."""
-    ours, theirs = _ours(record), _authors(record["setting"], record["model"], record["S"])
-    if theirs is None or (ours.solved and theirs.solved) or ours.loss == theirs.loss:
-        return None
-    if ours.solved or theirs.solved:
-        return "solved only here" if ours.solved else "solved only there"
-    if ours.loss is None or theirs.loss is None:
-        return "NaN there" if theirs.loss is None else "NaN here"
-    ratio = ours.loss / theirs.loss
-    return None if 1 / SAME_LOSS <= ratio <= SAME_LOSS else f"loss {ratio:.2f} times theirs"
-
-
-def _reason(record: dict) -> str:
-    """Returns the likely cause of a difference."""
-    setting, model, S = record["setting"], record["model"], record["S"]
-    if "favor" in model and model.endswith("delta"):
-        return "features underflow: 0/0 there, 0 here (eps)"
-    if model.endswith("fwm"):
-        return "the loss falls slowly and unevenly, and training ends after 11 evaluations without a new best"
-    solved = {_authors(setting, model, S + step * GRID_STEP) for step in (-2, -1, 0, 1, 2)} - {None}
-    if {outcome.solved for outcome in solved} == {True, False}:
-        return "at the edge of the capacity, where seeds differ"
-    losses = [outcome.loss for outcome in (_ours(record), _authors(setting, model, S)) if not outcome.solved]
-    confused = round(max(losses) * S / CONFUSED_LOSS)
-    if confused <= FEW:
-        return f"about {confused} of {S} keys are still confused with each other; how many depends on the seed"
-    return "one seed each; no other cause is known"
-
-
 TABLES = {
     "synthetic-claims": Table(
         columns={
@@ -261,18 +223,4 @@ TABLES = {
     "synthetic-capacity-curves": _curves(1),
     "synthetic-update-rules": _losses(2),
     "synthetic-update-rules-curves": _curves(2),
-    "synthetic-differences": Table(
-        columns={
-            "setting": lambda record: record["setting"],
-            "model": lambda record: record["model"],
-            "S": lambda record: record["S"],
-            "here": lambda record: _ours(record),
-            "authors": lambda record: _authors(record["setting"], record["model"], record["S"]),
-            "difference": _disagreement,
-            "why": _reason,
-        },
-        key=lambda r: (r["setting"], r["model"], r["S"], r["seed"]) if _disagreement(r) and r["seed"] == 1 else None,
-        select={"table": "synthetic"},
-        note=lambda rows: f"A point agrees if both solved it, or if the two losses are within a factor of {SAME_LOSS}.",
-    ),
 }  # fmt: skip
