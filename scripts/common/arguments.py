@@ -1,4 +1,4 @@
-"""The command line of a recipe: its options and, after `--`, flags of one of its tools. Standard library only."""
+"""The command line of an experiment: its options and, after `--`, flags of one of its tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str, theirs: str, usage: str = "[OPTIONS]", **more):
         super().__init__(
             prog=prog,
-            usage=f"%(prog)s {usage} [-- {theirs}]",
+            usage=f"%(prog)s {usage}" + (f" [-- {theirs}]" if theirs else ""),
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

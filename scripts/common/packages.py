@@ -1,8 +1,4 @@
-"""Checks that the environment has the packages that the recipes need: `python -m scripts.common.packages`.
-
-The command prints the interpreter if nothing is missing; otherwise it prints what is missing and ends with status 1.
-Standard library only.
-"""
+"""Checks that the environment has the packages that experiments need. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import sys
 
 from .folder import RecipeError
 
-NEEDED = ("torch", "fairseq", "fairseq_cli", "sacrebleu", "sacremoses", "sentencepiece", "tqdm")
+NEEDED = ("torch", "fairseq", "fairseq_cli", "sacrebleu", "sacremoses", "sentencepiece")
 
 
 def missing() -> list[str]:
@@ -27,11 +23,3 @@ def require() -> None:
             f"{sys.executable} lacks {', '.join(found)}. Install them (README, Install into your own environment), run "
             "with the interpreter of an environment that has them, or make .venv with scripts/environment.sh"
         )
-
-
-if __name__ == "__main__":
-    try:
-        require()
-    except RecipeError as error:
-        sys.exit(f"error: {error}")
-    print(sys.executable)

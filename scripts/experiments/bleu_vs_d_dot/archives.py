@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 import re
 import tarfile
 import zlib
@@ -17,7 +16,6 @@ from scripts.common.folder import RecipeError
 from scripts.data.sources import digest, download
 
 LANGUAGES = ("en", "de")
-LOCK = "archives.sha256.json"
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,6 @@ def _parallel(text: str, path: str) -> dict:
     return {text: {language: (f"{path}.{language}",) for language in LANGUAGES}}
 
 
-def _news_commentary(version: str, url: str, lines: int | None) -> Archive:
-    name = f"news-commentary-{version}"
-    return Archive(f"{url}/training-parallel-nc-{version}.tgz", _parallel(name, f"training/{name}.de-en"), lines)
-
-
 # The URLs are those of fairseq's examples/translation/prepare-wmt14en2de.sh. The numbers of lines are those that
 # statmt.org publishes for WMT14; we know of none for News Commentary v12.
 EUROPARL = Archive(
@@ -58,10 +51,11 @@ EUROPARL = Archive(
 COMMON_CRAWL = Archive(
     "http://statmt.org/wmt13/training-parallel-commoncrawl.tgz", _parallel("commoncrawl", "commoncrawl.de-en"), 2399123
 )
-NEWS_COMMENTARY = {
-    "v12": _news_commentary("v12", "http://data.statmt.org/wmt17/translation-task", None),
-    "v9": _news_commentary("v9", "http://statmt.org/wmt14", 201288),
-}
+NEWS_COMMENTARY = Archive(
+    "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
+    _parallel("news-commentary-v12", "training/news-commentary-v12.de-en"),
+    None,
+)
 DEV = Archive(
     "http://data.statmt.org/wmt17/translation-task/dev.tgz",
     {
@@ -104,18 +98,9 @@ IWSLT14 = Archive(
 )
 
 
-def training(news_commentary: str) -> list[Archive]:
-    return [EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY[news_commentary]]
-
-
 def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
-    """Downloads the archive unless it is in `folder`, continuing an earlier download; returns its sha256.
-
-    Most archives have no published checksum, so the sha256 of the first download is kept in LOCK, and later downloads
-    must have the same.
-    """
+    """Downloads the archive unless it is in `folder`, continuing an earlier download; returns its sha256."""
     folder.mkdir(parents=True, exist_ok=True)
-    known = _lock(folder)
     target, part = folder / archive.file, folder / f"{archive.file}.part"
     if not target.exists():
         if not (part.exists() and _is_complete(part)):
@@ -126,7 +111,9 @@ def fetch(archive: Archive, folder: Path, say: Callable[[str], object]) -> str:
         part.rename(target)
     elif not _is_complete(target):
         raise RecipeError(f"{target} is not a complete .tgz; remove it and run the same command again")
-    return _verify(archive, known, folder, target)
+    if archive.md5 is not None and (actual := digest(target, "md5")) != archive.md5:
+        raise RecipeError(f"{target}: md5 expected {archive.md5} (sacreBLEU's), actual {actual}; remove the archive")
+    return digest(target, "sha256")
 
 
 def _is_complete(path: Path) -> bool:
@@ -143,43 +130,11 @@ def _is_complete(path: Path) -> bool:
         return False
 
 
-def _lock(folder: Path) -> dict[str, str]:
-    """Returns the known sha256 of each URL."""
-    file = folder / LOCK
-    try:
-        known = json.loads(file.read_text())
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        known = None
-    if not isinstance(known, dict):
-        raise RecipeError(
-            f"{file} is not a JSON object; restore it, or remove it if you trust the archives in its folder"
-        )
-    return known
-
-
-def _verify(archive: Archive, known: dict[str, str], folder: Path, target: Path) -> str:
-    """Raises RecipeError unless the archive has the expected checksums; keeps its sha256 in LOCK and returns it."""
-    lock = folder / LOCK
-    if archive.md5 is not None and (actual := digest(target, "md5")) != archive.md5:
-        raise RecipeError(f"{target}: md5 expected {archive.md5} (sacreBLEU's), actual {actual}; remove the archive")
-    actual = digest(target, "sha256")
-    expected = known.setdefault(archive.url, actual)
-    if expected != actual:
-        raise RecipeError(
-            f"{target}: sha256 expected {expected} (of the first download, in {lock}), actual {actual}. "
-            f"Remove the archive to download it again, or its line in that file if you trust the new archive."
-        )
-    write_atomically(lock, json.dumps(known, indent=2) + "\n")
-    return actual
-
-
-def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = False) -> dict[str, int]:
+def extract(archive: Archive, folder: Path, raw: Path) -> dict[str, int]:
     """Writes the archive's texts to raw/TEXT.LANGUAGE, one sentence a line; returns the number of lines of each text.
 
     Raises RecipeError if a text is missing or is not UTF-8, if its two sides differ in length, or if it does not have
-    the published number of lines and ``trust_any_size`` is not set.
+    the published number of lines.
     """
     raw.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -201,10 +156,9 @@ def extract(archive: Archive, folder: Path, raw: Path, trust_any_size: bool = Fa
             if len(set(counts.values())) > 1:
                 raise RecipeError(f"{archive.file}: the sides of {text} differ in length: {counts}")
             found[text] = counts["en"]
-            if archive.lines is not None and found[text] != archive.lines and not trust_any_size:
+            if archive.lines is not None and found[text] != archive.lines:
                 raise RecipeError(
-                    f"{archive.file}: {text} has {found[text]:,} lines, expected the published {archive.lines:,}; "
-                    "--any-size accepts it all the same"
+                    f"{archive.file}: {text} has {found[text]:,} lines, expected the published {archive.lines:,}"
                 )
     return found
 

@@ -65,16 +65,16 @@ cost of wmt14 (extrapolated, see corpora.py)
 about 4,590,000 pairs, 32,000 joint pieces"""
 
 
-def wmt14(news_commentary: str) -> Corpus:
+def wmt14() -> Corpus:
     """Follows fairseq's examples/translation/prepare-wmt14en2de.sh; README.md has the differences."""
-    training = archives.training(news_commentary)
+    training = (archives.EUROPARL, archives.COMMON_CRAWL, archives.NEWS_COMMENTARY)
     names = tuple(text for archive in training for text in archive.members)
     return Corpus(
         preset="wmt14",
         source="en",
         target="de",
         cost=_WMT14_COST,
-        claim={"news commentary": news_commentary},
+        claim={"corpus": "wmt14"},
         archives=(*training, archives.DEV, archives.TEST),
         training=Style(normalise=True, split_hyphens=True),
         others=Style(plain_apostrophes=True, split_hyphens=True),

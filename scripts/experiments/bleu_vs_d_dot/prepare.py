@@ -1,8 +1,8 @@
 """Prepares the corpus of WMT14 or IWSLT14 as fairseq's examples/translation do.
 
-wmt14 follows prepare-wmt14en2de.sh: the training data are Europarl v7, Common Crawl and News Commentary v12 (or v9, the
-version of 2014). Validation uses newstest2013, as in the paper, and the test set is newstest2014 with all its 3003
-sentences. SentencePiece learns 32,000 joint BPE pieces on the tokens of every second line.
+wmt14 follows prepare-wmt14en2de.sh: the training data are Europarl v7, Common Crawl and News Commentary v12. Validation
+uses newstest2013, as in the paper, and the test set is newstest2014 with all its 3003 sentences. SentencePiece learns
+32,000 joint BPE pieces on the tokens of every second line.
 
 iwslt14 follows prepare-iwslt14.sh: German-English talks in lower case, of which each 23rd pair is for validation, a
 test set of 6750 sentences, and 10,000 joint BPE pieces.
@@ -11,8 +11,7 @@ sacremoses takes the place of Moses's scripts: it normalises and tokenises text.
 
 After an interruption the same command continues; a download goes on after its last byte if the server supports this.
 Archives are checked by gzip's own checksum and by the published numbers of lines, and the archive of WMT14's test set
-by the md5 that sacreBLEU expects. For the others we know of no published checksums. The sha256 of the first download is
-kept in archives/archives.sha256.json, and later downloads must have the same.
+by the md5 that sacreBLEU expects. For the others we know of no published checksums.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from .archives import LANGUAGES
 from .corpora import Corpus
 
 OUT = "runs/bleu_vs_d_dot/{}/data"
+CORPORA = {"wmt14": corpora.wmt14, "iwslt14": corpora.iwslt14}
 STEPS = ("download", "extract", "tokenise", "pieces", "encode", "preprocess")
 
 
@@ -40,29 +40,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     prog = "python -m scripts.experiments.bleu_vs_d_dot.prepare"
     costs = "\n\n".join(corpora.COSTS)
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=costs, formatter_class=layout)
-    parser.add_argument("--preset", choices=["wmt14", "iwslt14"], default="wmt14", help="(default: wmt14)")
+    parser.add_argument("--preset", choices=list(CORPORA), default="wmt14", help="(default: wmt14)")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help=f"folder of the corpus (default: {OUT.format('PRESET')})"
     )
     parser.add_argument(
-        "--news-commentary", choices=list(archives.NEWS_COMMENTARY), help="version, only for wmt14 (default: v12)"
-    )
-    parser.add_argument(
         "--workers", type=int, default=process.cores(), metavar="N", help="processes (default: one for each core)"
-    )
-    parser.add_argument(
-        "--any-size", action="store_true", help="accept texts that do not have the published number of lines"
     )
     parser.add_argument("--dry-run", action="store_true", help="only print the cost, the downloads and the commands")
     options = parser.parse_args(argv)
     if options.workers < 1:
         parser.error(f"--workers {options.workers}: expected 1 or more")
-    if options.preset == "wmt14":
-        options.corpus = corpora.wmt14(options.news_commentary or "v12")
-    elif options.news_commentary:
-        parser.error(f"--news-commentary goes with --preset wmt14, not with {options.preset}")
-    else:
-        options.corpus = corpora.iwslt14()
+    options.corpus = CORPORA[options.preset]()
     return options
 
 
@@ -102,13 +91,12 @@ def _paths(out: Path, kind: str, name: str) -> dict[str, Path]:
 def _extract(options) -> dict:
     corpus, out, found = options.corpus, options.out, {}
     for archive in corpus.archives:
-        found |= archives.extract(archive, out / "archives", out / "raw", options.any_size)
+        found |= archives.extract(archive, out / "archives", out / "raw")
     for name, texts in corpus.joined.items():
         found[name] = archives.join(texts, out / "raw", name)
-        if not options.any_size and found[name] != corpus.lines[name]:
+        if found[name] != corpus.lines[name]:
             raise RecipeError(
-                f"{', '.join(texts)} have {found[name]:,} lines, expected the published {corpus.lines[name]:,}; "
-                "--any-size accepts them all the same"
+                f"{', '.join(texts)} have {found[name]:,} lines, expected the published {corpus.lines[name]:,}"
             )
     print("".join(f"  {text}: {count:,} pairs\n" for text, count in found.items()), end="")
     return {"lines": found}

@@ -8,11 +8,12 @@ difference at least as large if both systems were equally good.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from itertools import product
 from pathlib import Path
 
 from scripts.common import program, records, score
+from scripts.common.arguments import Parser
 from scripts.common.folder import RecipeError
 from scripts.translation.commands import Run
 
@@ -45,48 +46,38 @@ def paired(baseline: Run, run: Run) -> dict:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.experiments.by_site.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def main(argv: list[str]) -> int:
+    parser = Parser("python -m scripts.experiments.by_site.compare", __doc__, "", "--rows ROW [ROW ...] [OPTIONS]")
     add = parser.add_argument
-    add("--preset", required=True, choices=list(EXPERIMENT.presets), help="of the experiment")
+    add("--preset", default="sites", choices=list(EXPERIMENT.presets), help="of the experiment (default: sites)")
     add("--rows", required=True, nargs="+", metavar="ROW", help="rows to compare with the baseline")
-    add("--baseline", metavar="ROW", help="default: the preset's first row, which has softmax attention")
+    add("--baseline", default="softmax-softmax-softmax", metavar="ROW", help="(default: %(default)s)")
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="default: 1")
     add("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/by_site/PRESET)")
     add("--record", action="store_true", help=f"also append to {RECORDS}; needs a checkout without local changes")
-    options = parser.parse_args()
-    preset = EXPERIMENT.presets[options.preset]
+    given = parser.parse_args(argv)
+    preset = EXPERIMENT.presets[given.preset]
     rows = {row.name: row for row in preset.rows}
-    baseline = options.baseline or preset.rows[0].name
-    for name in (baseline, *options.rows):
+    for name in (given.baseline, *given.rows):
         if name not in rows:
             parser.error(f"{name}: expected one of {', '.join(rows)}")
-    out = program.from_root(options.out) or Path("runs/by_site") / preset.name
+    out = program.from_root(given.out) or Path("runs/by_site") / preset.name
 
-    def make(name: str, seed: int) -> Run:
-        return Run(preset, rows[name], seed, out / f"{name}-seed{seed}", out / "data")
-
-    def work() -> None:
-        if options.record:
+    def compare() -> None:
+        if given.record:
             records.require_commit()
-        for name in options.rows:
-            for seed in options.seeds:
-                found = paired(make(baseline, seed), make(name, seed))
-                print(
-                    f"{name} seed {seed}: BLEU {found['bleu']:.2f}, {baseline} {found['baseline_bleu']:.2f}, "
-                    f"p = {found['p']:.3f}",
-                    flush=True,
-                )
-                if options.record:
-                    records.append(RECORDS, {**found, "environment": records.environment()})
+        for name, seed in product(given.rows, given.seeds):
+            baseline, run = (
+                Run(preset, rows[row], seed, out / f"{row}-seed{seed}", out / "data") for row in (given.baseline, name)
+            )
+            found = paired(baseline, run)
+            theirs = f"{given.baseline} {found['baseline_bleu']:.2f}"
+            print(f"{name} seed {seed}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}", flush=True)
+            if given.record:
+                records.append(RECORDS, {**found, "environment": records.environment()})
 
-    return program.run(work, "does all comparisons again")
+    return program.run(compare, "does all comparisons again")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
