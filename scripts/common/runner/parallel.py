@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -52,6 +51,41 @@ class RunDisplay(TrainingDisplay):
         super().line(text)
 
 
+class _Pending:
+    """The runs that wait, and what became of the others."""
+
+    def __init__(self, runs: list[Run], say: Callable[[str], object], stop: threading.Event):
+        self.waiting, self.say, self.stop = iter(runs), say, stop
+        self.lock = threading.Lock()  # of `waiting`
+        self.failures: dict[str, Exception] = {}
+        self.interrupts: list[KeyboardInterrupt] = []
+        self.done: list[float] = []  # the costs of the runs that have ended
+        self.begin, self.number, self.whole = time.monotonic(), len(runs), sum(run.cost for run in runs)
+
+    def work(self, run_one: Callable[[Run], object]) -> None:
+        """Carries out one run after another."""
+        while not self.stop.is_set():
+            with self.lock:
+                run = next(self.waiting, None)
+            if run is None:
+                return
+            try:
+                run_one(run)
+            except Stopped:
+                return
+            except KeyboardInterrupt as interrupt:
+                self.interrupts.append(interrupt)
+                self.stop.set()
+                return
+            except Exception as error:
+                self.failures[run.name] = error
+                self.say(f"{run.name}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
+            self.done.append(run.cost)
+            left = (time.monotonic() - self.begin) * (self.whole / sum(self.done) - 1)
+            text = f", about {duration(left)} left" if len(self.done) < self.number else ""
+            self.say(f"{len(self.done)} of {self.number} runs ended{text}")
+
+
 def carry_out(
     runs: list[Run],
     devices: list[Devices],
@@ -64,37 +98,9 @@ def carry_out(
     A signal, or a KeyboardInterrupt of a run whose tool was ended by Ctrl-C first, sets `stop`; `run_one` must then
     raise Stopped. Once all runs have ended, the exception is raised again.
     """
-    waiting: queue.SimpleQueue[Run] = queue.SimpleQueue()
-    for run in runs:
-        waiting.put(run)
-    failures: dict[str, Exception] = {}
-    interrupts: list[KeyboardInterrupt] = []
-    done: list[float] = []  # the costs of the runs that have ended
-    begin, whole = time.monotonic(), sum(run.cost for run in runs)
-
-    def work(slot: int) -> None:
-        while not stop.is_set():
-            try:
-                run = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                run_one(run, devices[slot])
-            except Stopped:
-                return
-            except KeyboardInterrupt as interrupt:
-                interrupts.append(interrupt)
-                stop.set()
-                return
-            except Exception as error:
-                failures[run.name] = error
-                say(f"{run.name}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
-            done.append(run.cost)
-            left = (time.monotonic() - begin) * (whole / sum(done) - 1)
-            text = f", about {duration(left)} left" if len(done) < len(runs) else ""
-            say(f"{len(done)} of {len(runs)} runs ended{text}")
-
-    threads = [threading.Thread(target=work, args=(slot,)) for slot in range(min(len(devices), len(runs)))]
+    pending = _Pending(runs, say, stop)
+    works = [lambda run, where=where: run_one(run, where) for where in devices[: len(runs)]]
+    threads = [threading.Thread(target=pending.work, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     try:
@@ -106,6 +112,6 @@ def carry_out(
     finally:
         for thread in threads:
             thread.join()
-    if interrupts:
-        raise interrupts[0]
-    return failures
+    if pending.interrupts:
+        raise pending.interrupts[0]
+    return pending.failures
