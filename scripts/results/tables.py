@@ -4,6 +4,7 @@ from fwp_fairseq.tables.table import Table
 from scripts.experiments.bleu_vs_d_dot import table as bleu_vs_d_dot
 from scripts.experiments.by_site import table as by_site
 from scripts.experiments.conversion import table as conversion
+from scripts.experiments.documents import table as documents
 from scripts.experiments.language_models import table as language_models
 from scripts.experiments.quickstart import table as quickstart
 from scripts.experiments.state_tracking import table as state_tracking
@@ -17,6 +18,7 @@ _FILES = (
     bleu_vs_d_dot,
     by_site,
     conversion,
+    documents,
     language_models,
     quickstart,
     state_tracking,

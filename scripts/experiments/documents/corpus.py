@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -17,7 +18,8 @@ from scripts.data.sources import DataError, folder, unpacked
 LANGUAGES = ("en", "de")
 SENTENCEPIECE = "spm.model"
 STEPS = ("text", "preprocess")
-# Checksums of the texts, because the bytes of a .gz file depend on the program that packed it.
+# The documents with which this project was measured. Checksums are of the texts, because the bytes of a .gz file depend
+# on the program that packed it.
 SHA256 = {
     "train.en": "612c361b38d96b2eba2f163ba4ca577bbbc4cbef2ecdfcb26d3c9cbc7c3e651e",
     "train.de": "0ac35a0fd6a82fdedb651d684287de35f6154881ea911011ed45693df470521e",
@@ -85,21 +87,25 @@ def _joined(document: str, paragraphs: list[Paragraph]) -> Paragraph:
     return Paragraph(document, " ".join(p.en for p in paragraphs), " ".join(p.de for p in paragraphs))
 
 
-def read(part: str) -> list[Paragraph]:
-    """Returns the paragraphs of "train", "valid" or "test". Raises DataError."""
-    columns = [_text(f"{part}.{kind}") for kind in ("doc", *LANGUAGES)]
-    return [Paragraph(*cells) for cells in zip(*columns, strict=True)]
+def read() -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
+    """Returns the paragraphs of "train", "valid" and "test", and the checksums of their files. Raises DataError."""
+    parts, sums = {}, {}
+    for part in ("train", "valid", "test"):
+        columns = []
+        for kind in ("doc", *LANGUAGES):
+            path = folder("documents") / f"{part}.{kind}.gz"
+            if not path.is_file():
+                raise DataError(f"{path}: no such file; FWP_DATA says where documents are, and extract.py makes them")
+            text = unpacked(path.read_bytes(), path)
+            sums[f"{part}.{kind}"] = hashlib.sha256(text).hexdigest()
+            columns.append(text.decode().removesuffix("\n").split("\n"))
+        parts[part] = [Paragraph(*cells) for cells in zip(*columns, strict=True)]
+    return parts, sums
 
 
-def _text(name: str) -> list[str]:
-    path = folder("documents") / f"{name}.gz"
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; set FWP_DATA to the folder that has documents/{name}.gz")
-    text = unpacked(path.read_bytes(), path)
-    actual = hashlib.sha256(text).hexdigest()
-    if actual != SHA256[name]:
-        raise DataError(f"{path}: sha256 of the uncompressed text: expected {SHA256[name]}, actual {actual}")
-    return text.decode().removesuffix("\n").split("\n")
+def is_pinned(data: Path) -> bool:
+    """Whether a prepared corpus is made of the documents with which this project was measured."""
+    return json.loads((data / "config.json").read_text())["corpus"] == SHA256
 
 
 def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Paragraph]:
@@ -107,11 +113,11 @@ def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Parag
     return [paragraph for _, few in islice(groups, documents) for paragraph in few]
 
 
-def make(corpus: Corpus, data: Path) -> dict:
+def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
     """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
     import sentencepiece
 
-    parts = {part: _first(read(part), corpus.documents) for part in ("train", "valid", "test")}
+    parts = {part: _first(paragraphs, corpus.documents) for part, paragraphs in parts.items()}
     sentences = [text for paragraph in parts["train"] for text in (paragraph.en, paragraph.de)]
     model = pieces.learn(sentences, corpus.vocabulary)
     write_atomically(data / SENTENCEPIECE, model)
@@ -143,13 +149,16 @@ def prepare(corpus: Corpus, data: Path) -> None:
 
     Raises RecipeError or DataError. Takes half a minute.
     """
+    parts, sums = read()
     folder = Folder(data, STEPS)
     steps = Steps(folder)
+    if sums != SHA256:
+        steps.say("these are other documents than those of this project's results")
     made = [data / kind / f"{name}.{lang}" for kind in ("windows", "bpe") for name in corpus.sets for lang in LANGUAGES]
     with folder.locked(wait=True):
-        folder.claim({"corpus": SHA256, **_claimed(corpus)})
+        folder.claim({"corpus": sums, **_claimed(corpus)})
         title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
-        steps.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, data))
+        steps.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, parts, data))
         command = preprocess(corpus, data)
         steps.binarise(command, command, "dict.de.txt")
 

@@ -1,0 +1,197 @@
+"""Translates the test windows with a checkpoint of a run, and scores them by length of the source.
+
+BLEU and chrF are sacreBLEU's, of raw text against raw text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fwp_fairseq.cli.translations import lines
+from fwp_fairseq.files import write_atomically
+from scripts.common import process, records
+from scripts.common.commands import USER_DIR, flags_of, words_of
+from scripts.common.folder import Folder, RecipeError
+from scripts.common.runner.run import Run
+from scripts.common.steps import Steps
+
+from .corpus import SENTENCEPIECE, is_pinned
+from .training import DIRECTION, began, read_curve
+
+# Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
+BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
+
+
+@dataclass(frozen=True)
+class Tests:
+    """What is translated: windows of these lengths in words; of their batches, sorted by length, one of so many."""
+
+    words: tuple[int, ...]
+    one_of: int = 1
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Of each window that was translated: its length in pieces, reference, translation, and whether that was cut."""
+
+    pieces: list[int]
+    references: list[str]
+    texts: list[str]
+    cut: list[bool]
+
+    def bucket(self, name: str) -> list[int]:
+        """Returns the numbers of the windows in a bucket, or of all."""
+        least, most = BUCKETS.get(name, (0, 10**9))
+        return [number for number, length in enumerate(self.pieces) if least <= length <= most]
+
+
+def keep(run: Run, which: str) -> tuple[int, Path]:
+    """Copies the checkpoint "best" or "last", which a training may replace; returns its updates and the copy."""
+    import torch
+
+    path = run.path / "checkpoints" / f"checkpoint_{which}.pt"
+    if not path.is_file():
+        raise RecipeError(f"{path}: no such file; a training makes it every 500 updates")
+    content = path.read_bytes()
+    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+    updates = state["optimizer_history"][-1]["num_updates"]
+    copy = run.path / "evaluate" / str(updates) / "checkpoint.pt"
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(copy, content)
+    return updates, copy
+
+
+def _subset(run: Run, words: int) -> str:
+    return f"test{run.preset.corpus.test_words.index(words) or ''}"
+
+
+def generate_command(run: Run, checkpoint: Path, words: int, one_of: int, device: dict) -> list[str]:
+    # Smaller batches make a part of them more like the whole.
+    part = {"--num-shards": one_of, "--shard-id": 0, "--max-tokens": 2000} if one_of > 1 else {}
+    flags = {
+        "--path": checkpoint,
+        **DIRECTION,
+        "--gen-subset": _subset(run, words),
+        "--bpe": "sentencepiece",
+        "--sentencepiece-model": run.data / SENTENCEPIECE,
+        **run.preset.decoding,
+        **part,
+        "--num-workers": 0,
+        "--log-format": "none",
+        "--results-path": checkpoint.parent / f"test{words}",
+        **device,
+    }
+    return ["fairseq-generate", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
+
+
+def translate(folder: Folder, command: list[str], say: Callable, options: dict) -> dict:
+    """Translates with this command unless that is done; returns the seconds that it took."""
+    outputs = [folder.path / f"generate-{flags_of(command)['--gen-subset']}.txt"]
+
+    def work() -> dict:
+        outputs[0].unlink(missing_ok=True)
+        return {"seconds": process.run(command, folder.path / "generate.log", **options).seconds}
+
+    with folder.locked():
+        return Steps(folder, say).run("generate", f"translate {folder.path.name}", command, outputs, work, command)
+
+
+def read(run: Run, generated: Path, words: int) -> Translations:
+    """Reads what was translated of the windows of so many words.
+
+    A translation counts as cut if it is as long as the limit for its source allows. fairseq's own limit is that of the
+    longest source in a batch.
+    """
+    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
+    for line in lines(str(generated)):
+        if match := re.fullmatch(r"([DH])-(\d+)\t[^\t]*\t(.*)", line):
+            found[match[1]][int(match[2])] = match[3]
+    pieces = [len(line.split()) for line in lines(str(run.data / "bpe" / f"test{words}.en"))]
+    references = lines(str(run.data / "windows" / f"test{words}.de"))
+    slope, offset = (run.preset.decoding[f"--max-len-{name}"] for name in "ab")
+    limits = [int(slope * (length + 1) + offset) for length in pieces]  # fairseq counts the end of the source
+    numbers = sorted(found["H"])
+    return Translations(
+        [pieces[number] for number in numbers],
+        [references[number] for number in numbers],
+        [found["D"][number] for number in numbers],
+        [len(found["H"][number].split()) >= limits[number] for number in numbers],
+    )
+
+
+def scores(found: Translations) -> dict:
+    """BLEU, chrF and length ratio of each bucket that has windows, and the shares of translations cut or empty."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    bleu, chrf, buckets = BLEU(), CHRF(), {}
+    for name in ("all", *BUCKETS):
+        if chosen := found.bucket(name):
+            texts, references = ([column[number] for number in chosen] for column in (found.texts, found.references))
+            score = bleu.corpus_score(texts, [references])
+            buckets[name] = {
+                "windows": len(chosen),
+                "bleu": round(score.score, 2),
+                "chrf": round(chrf.corpus_score(texts, [references]).score, 2),
+                "length_ratio": round(score.sys_len / score.ref_len, 3),
+            }
+    total = len(found.texts)
+    return {
+        "buckets": buckets,
+        "cut": round(sum(found.cut) / total, 4),
+        "empty": round(sum(not text.strip() for text in found.texts) / total, 4),
+        "signature": bleu.get_signature().format(),
+        "chrf_signature": chrf.get_signature().format(),
+    }
+
+
+def evaluate(run: Run, which: str, tests: Tests, command: list[str], device: dict, say: Callable, **options) -> dict:
+    """Returns the record of the checkpoint "best" of a training that has ended, or "last" of one that goes on.
+
+    What is not translated yet is translated; ``options`` are those of process.run.
+    """
+    updates, checkpoint = keep(run, which)
+    points = [point for number, point in sorted(read_curve(run).items()) if number <= updates]
+    if not points or points[-1]["updates"] != updates:
+        raise RecipeError(f"{run.path}/curve.jsonl has no validation after {updates:,} updates, those of {checkpoint}")
+    found = {}
+    for words in tests.words:
+        folder = Folder(checkpoint.parent / f"test{words}", ("generate",))
+        seconds = translate(folder, generate_command(run, checkpoint, words, tests.one_of, device), say, options)[
+            "seconds"
+        ]
+        made = folder.path / f"generate-{_subset(run, words)}.txt"
+        found[str(words)] = {**scores(read(run, made, words)), "decode_seconds": round(seconds, 1)}
+    start = began(run)
+    return {
+        "table": "documents",
+        "preset": run.preset.name,
+        "row": run.row.name,
+        "seed": run.seed,
+        "corpus": "pinned" if is_pinned(run.data) else "own",
+        "updates": updates,
+        "ended": which == "best",
+        "one_of": tests.one_of,
+        "valid_loss": points[-1]["valid_loss"],
+        "cpu_seconds": points[-1]["cpu_seconds"],
+        "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in points],
+        "tests": found,
+        "train_command": start["command"],
+        "command": shlex.join(command),
+        "environment": start["environment"],
+        "evaluated": records.environment(),
+    }
+
+
+def lines_about(record: dict) -> list[str]:
+    """Returns what is said of a record."""
+    said = []
+    for words, test in record["tests"].items():
+        bleu = ", ".join(f"{name} {found['bleu']:.2f}" for name, found in test["buckets"].items())
+        said.append(f"{record['updates']:,} updates, windows of {words} words: BLEU {bleu}")
+    return said

@@ -1,0 +1,215 @@
+"""Extracts English-German documents: from packages of Debian 12, or from WMT's sets.
+
+  apt-get download libreoffice-help-en-us libreoffice-help-de
+  apt-get -o Acquire::Languages=en,de update
+  python -m scripts.experiments.documents.extract --debs . --to data/documents
+
+Writes train, valid and test with the endings .en.gz, .de.gz and .doc.gz: a paragraph a line, and the name of its
+document. With FWP_DATA=data the experiment takes these.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
+from itertools import groupby
+from pathlib import Path
+
+from fwp_fairseq.files import write_atomically
+from scripts.common import program
+from scripts.common.arguments import Parser
+from scripts.data.sources import DataError, digest, download, unpacked
+
+from .corpus import Paragraph
+
+INSTALLED = Path("/usr/share/libreoffice/help")
+LISTS = Path("/var/lib/apt/lists")
+# Of version 4:7.4.7-1+deb12u14 of libreoffice-help-en-us and libreoffice-help-de; `apt-get download` fetches them.
+DEBS = {
+    "libreoffice-help-en-us_4%3a7.4.7-1+deb12u14_all.deb": (
+        "8faa840285734d6cfe1ed25537b48f07e74bd6412e3917bf8e5f8a653f7b3712"
+    ),
+    "libreoffice-help-de_4%3a7.4.7-1+deb12u14_all.deb": (
+        "00490b63c509ac96f7f212d6a6e40452d3e0d1f97ccf4b824dd5ec4c01e8277f"
+    ),
+}
+NEWS = "https://data.statmt.org/news-commentary/v18.1/training/news-commentary-v18.de-en.tsv.gz"
+_LONG = 8  # A paragraph of so many words that stands in valid or test is left out of train.
+_ELEMENTS = {"p", *(f"h{level}" for level in range(1, 7))}
+
+
+class _Page(HTMLParser):
+    """Collects a page's paragraphs by their id, the same in all languages, and its number among those of this id."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.paragraphs: dict[tuple[str, int], str] = {}
+        self.open: tuple[str, int] | None = None
+        self.seen: Counter[str] = Counter()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag in _ELEMENTS:
+            name = dict(attrs).get("id") or ""
+            self.open = (name, self.seen[name]) if name.startswith(("par_id", "hd_id")) else None
+            self.seen[name] += 1
+
+    def handle_endtag(self, tag):
+        if tag in _ELEMENTS:
+            self.open = None
+
+    def handle_data(self, data):
+        if self.open:
+            self.paragraphs[self.open] = self.paragraphs.get(self.open, "") + data
+
+
+def help_pages(help_folder: Path) -> Iterator[Paragraph]:
+    """Yields the paragraphs of LibreOffice's help that differ in the two languages."""
+    english = help_folder / "en-US"
+    for path in sorted((english / "text").rglob("*.html")):
+        other = help_folder / "de" / path.relative_to(english)
+        if not other.is_file():
+            continue
+        en, de = (_Page(page.read_text(encoding="utf-8")).paragraphs for page in (path, other))
+        for key in en:
+            texts = [" ".join(page.get(key, "").split()) for page in (en, de)]
+            if all(texts) and texts[0] != texts[1]:
+                yield Paragraph(f"help/{path.relative_to(english)}", *texts)
+
+
+def unpacked_help(debs: Path) -> Iterator[Paragraph]:
+    """Yields what :func:`help_pages` does of the two packages in a folder. Raises DataError for other versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, expected in DEBS.items():
+            if (actual := digest(debs / name)) != expected:
+                raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
+            subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)
+        yield from help_pages(Path(folder) / INSTALLED.relative_to("/"))
+
+
+def package_lists(lists: Path) -> tuple[str, str]:
+    """Returns apt's lists of English and German descriptions of bookworm main. Raises DataError if there are none."""
+    found = []
+    for language in ("en", "de"):
+        paths = sorted(lists.glob(f"*_debian_dists_bookworm_main_i18n_Translation-{language}*"))
+        if not paths:
+            raise DataError(
+                f"{lists} has no Translation-{language} of bookworm main: apt-get -o Acquire::Languages=en,de update"
+            )
+        command = ["/usr/lib/apt/apt-helper", "cat-file", paths[0]]  # whatever apt packs its lists with
+        found.append(subprocess.run(command, check=True, capture_output=True).stdout.decode())
+    return found[0], found[1]
+
+
+def descriptions(english: str, german: str) -> Iterator[Paragraph]:
+    """Yields the descriptions of packages that both lists have, in paragraphs if these are as many in both."""
+    others = {hashed: text for _, hashed, text in _entries(german)}
+    seen: set[str] = set()
+    for name, hashed, text in _entries(english):
+        if hashed in others and hashed not in seen:
+            seen.add(hashed)
+            en, de = _paragraphs(text), _paragraphs(others[hashed])
+            if len(en) != len(de):
+                en, de = [" ".join(en)], [" ".join(de)]
+            yield from (Paragraph(f"package/{name}", *texts) for texts in zip(en, de, strict=True))
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, str]]:
+    layout = re.compile(r"Package: (\S+)\nDescription-md5: (\S+)\nDescription-\w+: (.*)", re.DOTALL)
+    yield from (match.groups() for entry in text.split("\n\n") if (match := layout.fullmatch(entry.rstrip("\n"))))
+
+
+def _paragraphs(text: str) -> list[str]:
+    """The summary and the paragraphs of a description; indented lines and those of a list stand for themselves."""
+    summary, *lines = text.split("\n")
+    found, open_ = [summary], False
+    for line in lines:
+        if line.strip() == ".":
+            open_ = False
+        elif line.startswith("  ") or re.match(r" [*+-] ", line):
+            found.append(line)
+            open_ = False
+        elif open_:
+            found[-1] += line
+        else:
+            found.append(line)
+            open_ = True
+    return [" ".join(paragraph.split()) for paragraph in found if paragraph.strip()]
+
+
+def split(paragraphs: Iterable[Paragraph]) -> dict[str, list[Paragraph]]:
+    """Draws documents for valid (2 %) and test (3 %) by a hash of their names; train loses what stands in these."""
+    parts: dict[str, list[Paragraph]] = {"train": [], "valid": [], "test": []}
+    for paragraph in paragraphs:
+        drawn = int(hashlib.sha256(paragraph.document.encode()).hexdigest()[:8], 16) % 100
+        parts["valid" if drawn < 2 else "test" if drawn < 5 else "train"].append(paragraph)
+    apart = {text for part in ("valid", "test") for p in parts[part] for text in (p.en, p.de) if _long(text)}
+    parts["train"] = [p for p in parts["train"] if p.en not in apart and p.de not in apart]
+    return parts
+
+
+def _long(text: str) -> bool:
+    return len(text.split()) >= _LONG
+
+
+def wmt(part: Path) -> dict[str, list[Paragraph]]:
+    """Returns News Commentary v18 as train, and the test sets of WMT22 and WMT23 as valid and test.
+
+    ``part`` holds the download meanwhile.
+    """
+    from sacrebleu.utils import get_files, smart_open
+
+    download(NEWS, part, print, f"Run the same command where {NEWS} can be reached.")
+    lines = [line.split("\t") for line in unpacked(part.read_bytes(), NEWS).decode().split("\n")]
+    part.unlink()
+    documents = [list(few) for whole, few in groupby(lines, lambda cells: all(map(str.strip, cells))) if whole]
+    parts = {"train": [Paragraph(f"news/{n}", en, de) for n, few in enumerate(documents) for de, en in few]}
+    for name, year in (("valid", "wmt22"), ("test", "wmt23")):
+        files = {Path(path).name.rpartition(".")[2]: path for path in get_files(year, "en-de")}
+        chosen = [files["docid"], files["src"], files.get("ref") or files["refA"]]
+        columns = [[line.rstrip("\n") for line in smart_open(path)] for path in chosen]
+        parts[name] = [Paragraph(f"{year}/{document}", en, de) for document, en, de in zip(*columns, strict=True)]
+    return parts
+
+
+def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, paragraphs in parts.items():
+        for kind, field in (("doc", "document"), ("en", "en"), ("de", "de")):
+            text = "".join(f"{getattr(paragraph, field)}\n" for paragraph in paragraphs)
+            write_atomically(folder / f"{part}.{kind}.gz", gzip.compress(text.encode(), mtime=0))
+
+
+def main(argv: list[str]) -> int:
+    parser = Parser("python -m scripts.experiments.documents.extract", __doc__, "", "--to DIR [OPTIONS]")
+    add = parser.add_argument
+    add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
+    add("--source", choices=["debian", "wmt"], default="debian", help="(default: debian)")
+    add("--debs", type=Path, metavar="DIR", help="folder of the two .deb files (default: installed files)")
+    add("--lists", type=Path, default=LISTS, metavar="DIR", help="apt's lists (default: %(default)s)")
+    given = parser.parse_args(argv)
+    given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
+
+    def work() -> None:
+        if given.source == "wmt":
+            given.to.mkdir(parents=True, exist_ok=True)
+            parts = wmt(given.to / "news.part")
+        else:
+            pages = unpacked_help(given.debs) if given.debs else help_pages(INSTALLED)
+            parts = split([*pages, *descriptions(*package_lists(given.lists))])
+        write(parts, given.to)
+        for part, paragraphs in parts.items():
+            print(f"{part}: {len({p.document for p in paragraphs}):,} documents, {len(paragraphs):,} paragraphs")
+
+    return program.run(work, "begins again")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

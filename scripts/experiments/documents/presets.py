@@ -1,0 +1,68 @@
+"""The sizes of corpus and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
+
+from .corpus import Corpus
+from .rows import ROWS, Row
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One size: what the texts are, and the flags of training and decoding."""
+
+    name: str
+    corpus: Corpus
+    training: dict
+    decoding: dict
+    rows: tuple[Row, ...] = ROWS
+    distributed = False
+    on_a_cpu = None
+
+
+DOCUMENTS = Preset(
+    "documents",
+    Corpus(),
+    training={
+        "--arch": "fwp_transformer_tiny",
+        **{
+            f"--{part}-{name}": value
+            for part in ("encoder", "decoder")
+            for name, value in (("embed-dim", 128), ("ffn-embed-dim", 256), ("attention-heads", 2))
+        },
+        "--dropout": 0.1,
+        "--encoder-normalize-before": True,
+        "--decoder-normalize-before": True,
+        # The longest windows that are translated have 1,300 pieces.
+        "--max-source-positions": 2048,
+        "--max-target-positions": 2048,
+        **ADAM,
+        "--lr": "3e-3",
+        "--lr-scheduler": "inverse_sqrt",
+        "--warmup-updates": 1000,
+        **LABEL_SMOOTHING,
+        "--max-tokens": 2500,
+        **ALL_SENTENCES,
+        # The loss is taken every 500 updates, and 20 times without a better one are the end.
+        "--save-interval-updates": 500,
+        "--keep-interval-updates": 1,
+        "--keep-interval-updates-pattern": 2500,
+        "--no-epoch-checkpoints": True,
+        "--patience": 20,
+        "--max-update": 60000,
+        "--log-interval": 100,
+    },
+    decoding={"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES},
+)
+SMOKE = Preset(
+    "smoke",
+    Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),
+    training=DOCUMENTS.training
+    | {"--max-tokens": 500, "--save-interval-updates": 2, "--max-update": 4, "--log-interval": 1},
+    # An untrained model never ends a sentence.
+    decoding=DOCUMENTS.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
+)
+PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}
