@@ -1,0 +1,150 @@
+"""Tests the experiment on documents: windows, buckets, extraction, the table, and a whole run of the smallest preset."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fwp_fairseq.tables.table import grid
+from scripts.common.runner.run import Run
+from scripts.data.sources import DataError
+from scripts.experiments.documents import evaluation, extract
+from scripts.experiments.documents.corpus import Corpus, Paragraph, read, windows
+from scripts.experiments.documents.evaluation import Translations, scores
+from scripts.experiments.documents.presets import SMOKE
+from scripts.experiments.documents.table import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def paragraphs(*texts, document="d"):
+    return [Paragraph(document, text, text.upper()) for text in texts]
+
+
+def test_windows_hold_whole_paragraphs_up_to_so_many_words():
+    found = list(windows(paragraphs("a b", "c", "d e f", "g h i j k", "l"), 4))
+    assert [window.en for window in found] == ["a b c", "d e f", "g h i j k", "l"]
+    assert [window.de for window in found] == ["A B C", "D E F", "G H I J K", "L"]
+
+
+def test_windows_end_with_their_document():
+    found = list(windows([*paragraphs("a", document="first"), *paragraphs("b", document="second")], 4))
+    assert [(window.document, window.en) for window in found] == [("first", "a"), ("second", "b")]
+
+
+def test_every_length_is_in_one_bucket():
+    lengths = [1, 64, 65, 128, 129, 256, 257, 1300]
+    found = Translations(lengths, [""] * 8, [""] * 8, [False] * 8)
+    assert [found.bucket(name) for name in evaluation.BUCKETS] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert found.bucket("all") == list(range(8))
+
+
+def test_scores_are_those_of_the_windows_in_a_bucket():
+    good, bad = "the cat sat on the mat today", "nothing of this kind is there at all"
+    found = scores(Translations([10, 100, 100], [good] * 3, [good, bad, ""], [False, True, False]))
+    buckets = found["buckets"]
+    assert (buckets["64"]["bleu"], buckets["64"]["chrf"], buckets["64"]["length_ratio"]) == (100, 100, 1)
+    assert buckets["128"]["bleu"] < 10 < buckets["all"]["bleu"] < 100
+    assert [buckets[name]["windows"] for name in ("all", "64", "128")] == [3, 1, 2] and "256" not in buckets
+    assert (found["cut"], found["empty"]) == (0.3333, 0.3333)
+
+
+def test_translations_are_read_in_the_order_of_their_windows(tmp_path):
+    for kind, language, text in (("bpe", "en", "▁a\n▁b ▁c\n▁d\n"), ("windows", "de", "A\nB C\nD\n")):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"test40.{language}").write_text(text)
+    generated = tmp_path / "generated"
+    limit = " ".join(["▁x"] * 8)
+    generated.write_text(f"S-2\t▁d\nH-2\t-1\t▁D\nD-2\t-1\tD\nH-0\t-1\t{limit}\nD-0\t-1\tx x x x x x x x\n")
+    found = evaluation.read(Run(SMOKE, SMOKE.rows[0], 1, tmp_path, tmp_path), generated, 40)
+    assert found == Translations([1, 1], ["A", "D"], ["x x x x x x x x", "D"], [True, False])
+
+
+def test_help_pages_are_joined_by_the_ids_of_their_paragraphs(tmp_path):
+    for language, text in (("en-US", "<p id='par_id1'>One <b>two</b></p><p id='par_id2'>same</p><p id='x'>no</p>"),
+                           ("de", "<p id='par_id2'>same</p><p id='par_id1'>Eins zwei</p><p id='x'>nein</p>")):  # fmt: skip
+        (tmp_path / language / "text").mkdir(parents=True)
+        (tmp_path / language / "text/page.html").write_text(text)
+    assert list(extract.help_pages(tmp_path)) == [Paragraph("help/text/page.html", "One two", "Eins zwei")]
+
+
+def test_descriptions_are_joined_by_their_sums_in_paragraphs():
+    entry = "Package: {}\nDescription-md5: {}\nDescription-{}: {}\n"
+    english = [
+        entry.format("a", "1", "en", "tool\n First\n line.\n .\n Second."),
+        entry.format("b", "2", "en", "other"),
+    ]
+    german = [entry.format("a", "1", "de", "Werkzeug\n Erste Zeile.\n .\n Zweite.")]
+    found = list(extract.descriptions("\n".join(english), "\n".join(german)))
+    assert found == [
+        Paragraph("package/a", *pair)
+        for pair in (("tool", "Werkzeug"), ("First line.", "Erste Zeile."), ("Second.", "Zweite."))
+    ]
+
+
+def test_no_long_paragraph_of_the_test_documents_stands_in_train():
+    text = "a paragraph of more than eight words stands in all documents"
+    parts = extract.split(Paragraph(f"d{n}", text, f"{text} {n}") for n in range(200))
+    assert parts["valid"] and parts["test"] and not parts["train"]
+
+
+def test_missing_documents_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("FWP_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"train\.doc\.gz: no such file"):
+        read()
+
+
+def record(**fields):
+    test = {"buckets": {"all": {"windows": 9, "bleu": 12.345, "chrf": 30.0, "length_ratio": 0.9}}}
+    tests = {"150": test | {"cut": 0.25, "empty": 0.0, "signature": "s", "chrf_signature": "c"}}
+    found = {"table": "documents", "preset": "documents", "corpus": "pinned", "row": "hybrid", "seed": 1}
+    found |= {"updates": 2000, "ended": False, "one_of": 4, "valid_loss": 5.5, "cpu_seconds": 3600.0, "tests": tests}
+    return found | {"curve": [[2000, 5.5, 3600.0]]} | fields
+
+
+def test_the_table_shows_the_newest_record_of_a_training_and_what_it_lacks():
+    records = [record(updates=1000), record(), record(corpus="own", row="delta"), record(preset="smoke", row="elu")]
+    found = grid(TABLES["documents"], "documents", records)
+    rows = {row[0]: dict(zip(found.headings, map(str, row), strict=True)) for row in found.rows}
+    hybrid = rows["hybrid"]
+    assert (hybrid["updates"], hybrid["ended"], hybrid["BLEU"], hybrid["cut, %"]) == ("2,000", "no", "12.35", "25.0")
+    assert (hybrid["to 64"], hybrid["300 words"], rows["delta"]["BLEU"]) == ("–", "–", "not run")
+    assert "Not trained to the end: hybrid" in found.note and "one of 4 batches" in found.note
+
+
+@pytest.mark.slow
+def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
+    data, out = tmp_path / "data/documents", tmp_path / "out"
+    words = "the a of and to in is it on for with as by at from this that are was be".split()
+    texts = [" ".join(words[(n * k) % len(words)] + f"{n % 7}" for k in range(1, 12)) for n in range(120)]
+    extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, data)
+    assert gzip.decompress((data / "test.doc.gz").read_bytes()).count(b"\n") == 120
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.experiments",
+        "documents",
+        "--preset",
+        "smoke",
+        "--rows",
+        "hybrid",
+        "--cpu",
+    ]
+    variables = {"FWP_DATA": str(tmp_path / "data"), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--out", str(out)], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (found,) = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
+    assert (found["row"], found["updates"], found["ended"], found["corpus"]) == (
+        "hybrid",
+        found["curve"][-1][0],
+        True,
+        "own",
+    )
+    assert set(found["tests"]) == {str(words) for words in SMOKE.corpus.test_words}
+    assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
+    assert Corpus().sets["test300"] == ("test", 300)
