@@ -121,7 +121,8 @@ def test_the_table_shows_the_newest_record_of_a_training_and_what_it_lacks():
 @pytest.mark.slow
 def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     data, out = tmp_path / "data/documents", tmp_path / "out"
-    texts = [" ".join(f"word{n * k % 61}" for k in range(1, 12)) for n in range(120)]
+    words = [f"{number**5:x}" for number in range(30, 130)]
+    texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
     extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, data)
     assert gzip.decompress((data / "test.doc.gz").read_bytes()).count(b"\n") == 120
     command = [
