@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.tables.table import grid
+from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
 from scripts.data.sources import DataError
 from scripts.experiments.documents import evaluation, extract
@@ -56,11 +57,12 @@ def test_translations_are_read_in_the_order_of_their_windows(tmp_path):
     for kind, language, text in (("bpe", "en", "▁a\n▁b ▁c\n▁d\n"), ("windows", "de", "A\nB C\nD\n")):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / f"test40.{language}").write_text(text)
-    generated = tmp_path / "generated"
-    limit = " ".join(["▁x"] * 8)
-    generated.write_text(f"S-2\t▁d\nH-2\t-1\t▁D\nD-2\t-1\tD\nH-0\t-1\t{limit}\nD-0\t-1\tx x x x x x x x\n")
-    found = evaluation.read(Run(SMOKE, SMOKE.rows[0], 1, tmp_path, tmp_path), generated, 40)
-    assert found == Translations([1, 1], ["A", "D"], ["x x x x x x x x", "D"], [True, False])
+    log, limit = tmp_path / "log", " ".join(["▁x"] * 8)
+    log.write_text(f"S-1\t▁d\nH-1\t-1\t▁D\nD-1\t-1\tD\nH-0\t-1\t{limit}\nD-0\t-1\tx x\n")
+    run = Run(SMOKE, SMOKE.rows[0], 1, tmp_path, tmp_path)
+    assert evaluation.read(run, log, 40, one_of=2) == Translations([1, 1], ["A", "D"], ["x x", "D"], [True, False])
+    with pytest.raises(RecipeError, match="expected 3 translations, found 2"):
+        evaluation.read(run, log, 40, one_of=1)
 
 
 def test_help_pages_are_joined_by_the_ids_of_their_paragraphs(tmp_path):
@@ -115,7 +117,7 @@ def test_the_table_shows_the_newest_record_of_a_training_and_what_it_lacks():
     hybrid = rows["hybrid"]
     assert (hybrid["updates"], hybrid["ended"], hybrid["BLEU"], hybrid["cut, %"]) == ("2,000", "no", "12.35", "25.0")
     assert (hybrid["to 64"], hybrid["300 words"], rows["delta"]["BLEU"]) == ("–", "–", "not run")
-    assert "Not trained to the end: hybrid" in found.note and "one of 4 batches" in found.note
+    assert "Not trained to the end: hybrid" in found.note and "one of 4 test windows" in found.note
 
 
 @pytest.mark.slow

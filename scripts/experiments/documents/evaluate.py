@@ -27,8 +27,8 @@ def main(argv: list[str]) -> int:
     add("--rows", required=True, nargs="+", metavar="ROW", help="rows to evaluate")
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     add("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/documents/PRESET)")
-    add("--words", nargs="+", type=int, metavar="N", help="lengths of the test windows (default: all of the preset)")
-    add("--one-of", type=int, default=1, metavar="N", help="translate every Nth batch of windows only (default: 1)")
+    add("--words", nargs="*", type=int, metavar="N", help="lengths of test windows, or none (default: all)")
+    add("--one-of", type=int, default=1, metavar="N", help="translate every Nth window only (default: 1)")
     add("--record", action="store_true", help=f"append to {EXPERIMENT.records}; needs a checkout without local changes")
     given = parser.parse_args(argv)
     given.preset = EXPERIMENT.presets[given.preset]
@@ -37,10 +37,12 @@ def main(argv: list[str]) -> int:
         if name not in rows:
             parser.error(f"--rows {name}: expected some of {', '.join(rows)}")
     lengths = given.preset.corpus.test_words
-    if not set(given.words or lengths) <= set(lengths):
+    if given.words is None:
+        given.words = lengths
+    if not set(given.words) <= set(lengths):
         parser.error(f"--words {' '.join(map(str, given.words))}: expected some of {', '.join(map(str, lengths))}")
     parser.require_least("--one-of", given.one_of, 1)
-    tests = evaluation.Tests(tuple(given.words or lengths), given.one_of)
+    tests = evaluation.Tests(tuple(given.words), given.one_of)
     out = program.from_root(given.out) or EXPERIMENT.folder_of(given)
     command = ["python", "-m", "scripts.experiments.documents.evaluate", *argv]
 

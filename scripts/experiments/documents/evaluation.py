@@ -15,7 +15,7 @@ from pathlib import Path
 from fwp_fairseq.cli.translations import lines
 from fwp_fairseq.files import write_atomically
 from scripts.common import process, records
-from scripts.common.commands import USER_DIR, flags_of, words_of
+from scripts.common.commands import USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.run import Run
 from scripts.common.steps import Steps
@@ -29,7 +29,7 @@ BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10*
 
 @dataclass(frozen=True)
 class Tests:
-    """What is translated: windows of these lengths in words; of their batches, sorted by length, one of so many."""
+    """What is translated: windows of these lengths in words; one window of so many."""
 
     words: tuple[int, ...]
     one_of: int = 1
@@ -67,59 +67,59 @@ def keep(run: Run, which: str) -> tuple[int, Path]:
     return updates, copy
 
 
-def _subset(run: Run, words: int) -> str:
-    return f"test{run.preset.corpus.test_words.index(words) or ''}"
-
-
-def generate_command(run: Run, checkpoint: Path, words: int, one_of: int, device: dict) -> list[str]:
-    # Smaller batches make a part of them more like the whole.
-    part = {"--num-shards": one_of, "--shard-id": 0, "--max-tokens": 2000} if one_of > 1 else {}
+def decode_command(run: Run, checkpoint: Path, source: Path, device: dict) -> list[str]:
     flags = {
         "--path": checkpoint,
         **DIRECTION,
-        "--gen-subset": _subset(run, words),
+        "--input": source,
+        "--buffer-size": 10**6,
         "--bpe": "sentencepiece",
         "--sentencepiece-model": run.data / SENTENCEPIECE,
         **run.preset.decoding,
-        **part,
-        "--num-workers": 0,
-        "--log-format": "none",
-        "--results-path": checkpoint.parent / f"test{words}",
         **device,
     }
-    return ["fairseq-generate", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
+    return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
-def translate(folder: Folder, command: list[str], say: Callable, options: dict) -> dict:
-    """Translates with this command unless that is done; returns the seconds that it took."""
-    outputs = [folder.path / f"generate-{flags_of(command)['--gen-subset']}.txt"]
+def translate(
+    run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict
+) -> tuple[Translations, float]:
+    """Translates one of so many windows of this length unless that is done; returns the seconds that it took too."""
+    folder = Folder(checkpoint.parent / f"test{words}-one-of-{one_of}", ("decode",))
+    source, log = folder.path / "source", folder.path / "decode.log"
+    command = decode_command(run, checkpoint, source, device)
+    windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
 
     def work() -> dict:
-        outputs[0].unlink(missing_ok=True)
-        return {"seconds": process.run(command, folder.path / "generate.log", **options).seconds}
+        write_atomically(source, "".join(f"{line}\n" for line in windows))
+        log.unlink(missing_ok=True)
+        return {"seconds": process.run(command, log, **options).seconds}
 
     with folder.locked():
-        return Steps(folder, say).run("generate", f"translate {folder.path.name}", command, outputs, work, command)
+        title = f"translate windows of {words} words"
+        seconds = Steps(folder, say).run("decode", title, command, [log], work, command)["seconds"]
+    return read(run, log, words, one_of), seconds
 
 
-def read(run: Run, generated: Path, words: int) -> Translations:
-    """Reads what was translated of the windows of so many words.
+def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
+    """Reads what was translated. Raises RecipeError if a window is missing.
 
     A translation counts as cut if it is as long as the limit for its source allows. fairseq's own limit is that of the
     longest source in a batch.
     """
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
-    for line in lines(str(generated)):
+    for line in lines(str(log)):
         if match := re.fullmatch(r"([DH])-(\d+)\t[^\t]*\t(.*)", line):
             found[match[1]][int(match[2])] = match[3]
-    pieces = [len(line.split()) for line in lines(str(run.data / "bpe" / f"test{words}.en"))]
-    references = lines(str(run.data / "windows" / f"test{words}.de"))
+    pieces = [len(line.split()) for line in lines(str(run.data / "bpe" / f"test{words}.en"))[::one_of]]
+    numbers = range(len(pieces))
+    if not set(numbers) == found["H"].keys() == found["D"].keys():
+        raise RecipeError(f"{log}: expected {len(pieces)} translations, found {len(found['H'])}")
     slope, offset = (run.preset.decoding[f"--max-len-{name}"] for name in "ab")
     limits = [int(slope * (length + 1) + offset) for length in pieces]  # fairseq counts the end of the source
-    numbers = sorted(found["H"])
     return Translations(
-        [pieces[number] for number in numbers],
-        [references[number] for number in numbers],
+        pieces,
+        lines(str(run.data / "windows" / f"test{words}.de"))[::one_of],
         [found["D"][number] for number in numbers],
         [len(found["H"][number].split()) >= limits[number] for number in numbers],
     )
@@ -161,12 +161,8 @@ def evaluate(run: Run, which: str, tests: Tests, command: list[str], device: dic
         raise RecipeError(f"{run.path}/curve.jsonl has no validation after {updates:,} updates, those of {checkpoint}")
     found = {}
     for words in tests.words:
-        folder = Folder(checkpoint.parent / f"test{words}", ("generate",))
-        seconds = translate(folder, generate_command(run, checkpoint, words, tests.one_of, device), say, options)[
-            "seconds"
-        ]
-        made = folder.path / f"generate-{_subset(run, words)}.txt"
-        found[str(words)] = {**scores(read(run, made, words)), "decode_seconds": round(seconds, 1)}
+        translations, seconds = translate(run, checkpoint, words, tests.one_of, device, say, options)
+        found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
     start = began(run)
     return {
         "table": "documents",

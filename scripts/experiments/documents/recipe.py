@@ -34,10 +34,7 @@ scores them by length of the source. evaluate.py scores a training that goes on.
         return [corpus.preprocess(given.preset.corpus, given.data)]
 
     def commands(self, run: Run, devices) -> list[list[str]]:
-        kept = run.path / "evaluate/UPDATES/checkpoint.pt"
-        words = run.preset.corpus.test_words
-        decoding = [evaluation.generate_command(run, kept, each, 1, device(devices)) for each in words]
-        return [training.train_command(run, device(devices)), *decoding]
+        return [training.train_command(run, device(devices))]
 
     def configuration(self, run: Run, devices) -> dict:
         return runner.settings(flags_of(training.train_command(run, device(devices))), ("--max-update",))

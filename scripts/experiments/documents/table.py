@@ -7,6 +7,8 @@ from collections.abc import Callable
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number
 
+from scripts.common.cells import signature_notes
+
 from .evaluation import BUCKETS
 from .presets import DOCUMENTS
 
@@ -27,23 +29,23 @@ def _score(words: str, bucket: str, name: str, style: str) -> Callable[[dict], o
     return cell
 
 
-def _share(name: str) -> Callable[[dict], Number]:
-    return lambda record: Number(100 * record["tests"][_SHORT][name], ".1f")
+def _share(name: str) -> Callable[[dict], object]:
+    return lambda record: Number(100 * record["tests"][_SHORT][name], ".1f") if _SHORT in record["tests"] else NONE
 
 
 def _note(rows: list[dict]) -> str:
     if not rows:
         return ""
-    test = rows[0]["tests"][_SHORT]
     said = [
         f"BLEU of windows of up to {_SHORT} English words, of all and by pieces of the source (to 64, to 128, to 256, "
         f"more), and of the same documents in windows of up to {' and '.join(_LONG)}. chrF, length ratio and the "
         f"shares of translations that are cut (as long as their limit) or empty are of windows of {_SHORT}.",
-        f"sacreBLEU signatures: `{test['signature']}`, `{test['chrf_signature']}`",
     ]
+    tests = [row["tests"][_SHORT] for row in rows if _SHORT in row["tests"]]
+    said += signature_notes(tests) + signature_notes(tests, field="chrf_signature")
     for row in rows:
         if row["one_of"] > 1:
-            said.append(f"{row['row']}: one of {row['one_of']} batches of test windows was translated.")
+            said.append(f"{row['row']}: one of {row['one_of']} test windows was translated.")
     if going_on := [row["row"] for row in rows if not row["ended"]]:
         said.append(f"Not trained to the end: {', '.join(going_on)}. Their figures say how fast a model learns.")
     return "\n\n".join(said)
