@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number
-
 from scripts.common.cells import signature_notes
 
 from .evaluation import BUCKETS
