@@ -14,6 +14,7 @@ PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
 _COMPILED = {"_constant", "_cuda_library", "_extension", "_transforms"}
+_TORCH = {"layers", "memories", "contradictions", "options"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_constant": set(),
@@ -23,22 +24,25 @@ ALLOWED = {
     "_user_dir": set(),
     "feature_maps": _COMPILED,
     "ops": {"feature_maps", *_COMPILED},
-    "layers": {"feature_maps", "ops", *_COMPILED},
-    "config": {"layers", "feature_maps", "ops", *_COMPILED},
-    "modules": {"config", "layers", "feature_maps", "ops", *_COMPILED},
+    "options": {"feature_maps", "ops", *_COMPILED},
+    "contradictions": {"options", "feature_maps", "ops", *_COMPILED},
+    "memories": {"options", "feature_maps", "ops", *_COMPILED},
+    "layers": {"memories", "contradictions", "options", "feature_maps", "ops", *_COMPILED},
+    "config": {"contradictions", "options", "feature_maps", "ops", *_COMPILED},
+    "modules": {"config", *_TORCH, "feature_maps", "ops", *_COMPILED},
     "compat": set(),
     "files": set(),
     "records": set(),
     "tables": set(),
     "info": {"ops", "feature_maps", *_COMPILED},
-    "models": {"modules", "config", "layers", "feature_maps", "ops", "compat", *_COMPILED},
-    "criterions": {"modules", "config", "layers", "feature_maps", "ops", "compat", *_COMPILED},
+    "models": {"modules", "config", *_TORCH, "feature_maps", "ops", "compat", *_COMPILED},
+    "criterions": {"modules", "config", *_TORCH, "feature_maps", "ops", "compat", *_COMPILED},
     "tasks": {
         "criterions",
         "models",
         "modules",
         "config",
-        "layers",
+        *_TORCH,
         "feature_maps",
         "ops",
         "compat",

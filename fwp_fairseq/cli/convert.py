@@ -35,9 +35,9 @@ from .plugin import import_plugin
 
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
 # What fast weights add to it: of the feature map, of a fast net, and in all.
-_MAP = re.compile(r"(?!.*\.fast_net\.).*\.(feature_map|query_map)\..*")
-_NET = re.compile(r".*\.fast_net\..*")
-_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map|window)\..*")
+_MAP = re.compile(r".*\.memory\.features\..*")
+_NET = re.compile(r".*\.memory\.(slow|feedback|second|norms|inner|outer)\..*")
+_OURS = re.compile(r".*\.(memory|qk_norm|output_norm)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",
@@ -148,7 +148,7 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
     Raises ValueError for options that the model cannot have; the message names the flags.
     """
     from ..config import check_flags, site_config
-    from ..modules import FastWeightAttention
+    from ..modules import SiteAttention
 
     cfg = argparse.Namespace(**options)
     check_flags(cfg)
@@ -169,7 +169,7 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
                     "decoder site: give --fwp-decoder-feature-map softmax"
                 )
             width = parameters[f"{prefix}k_proj.weight"].shape[1]
-            found[prefix] = FastWeightAttention(len(tensor), heads, site=site, config=config, source_dim=width)
+            found[prefix] = SiteAttention(len(tensor), heads, site=site, options=config, source_dim=width)
     return found
 
 

@@ -7,11 +7,11 @@ from torch import Tensor
 from .errors import CommandError
 
 if TYPE_CHECKING:
-    from ..modules import FastWeightAttention
+    from ..modules import SiteAttention
 
 
 def fold_maps(
-    parameters: dict[str, Tensor], attentions: "dict[str, FastWeightAttention]"
+    parameters: dict[str, Tensor], attentions: "dict[str, SiteAttention]"
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Returns the parameters of a model that computes the same without learned matrices, and its maps by site.
 
@@ -27,18 +27,19 @@ def fold_maps(
     found, maps = dict(parameters), {}
     for prefix, attention in attentions.items():
         rest = attention.feature_map.rest()
-        if not attention.maps_can_fold or rest.d_key != attention.head_dim:
+        if attention.memory.foldable is None or attention.qk_norm is not None or rest.d_key != attention.head_dim:
             continue
         own = {name: parameters[prefix + name] for name in attention.state_dict()}
         attention.to(own["q_proj.weight"].dtype).load_state_dict(own)
+        maps_of_site = attention.memory.foldable
         attention.fold_maps()
-        for side, feature_map in (("q", attention.query_map or attention.feature_map), ("k", attention.feature_map)):
+        for side, feature_map in zip("qk", maps_of_site, strict=True):
             projection = getattr(attention, f"{side}_proj")
             bias = projection.bias.detach().view(attention.num_heads, 1, -1)
             found[f"{prefix}{side}_proj.weight"] = projection.weight.detach()
             found[f"{prefix}{side}_proj.bias"] = feature_map.biased(bias).detach().flatten()
         for name in own:
-            if name.startswith(("feature_map.", "query_map.")):
+            if name.startswith("memory.features."):
                 del found[prefix + name]
         maps[attention.site] = rest.name
     if not maps:

@@ -59,17 +59,17 @@ class Head:
     """One head of one row, from position to position."""
 
     def __init__(self, layer, head):
-        self.layer, self.head, self.config = layer, head, layer.config
-        usual = "none" if self.config.fast_net == "fwp1991" else "sum"
-        self.normalizer = {"auto": usual}.get(self.config.normalizer, self.config.normalizer)
-        self.depth = self.config.fast_net_depth or 1
+        self.layer, self.head, self.options = layer, head, layer.options
+        usual = "none" if self.options.fast_net == "fwp1991" else "sum"
+        self.normalizer = {"auto": usual}.get(self.options.normalizer, self.options.normalizer)
+        self.depth = self.options.fast_net_depth or 1
         self.matrices = {}
         self.y = self.h = self.c = torch.zeros(layer.head_dim, dtype=torch.float64)
 
     def features(self, x, holder, queries):
-        own = getattr(holder, "query_map", None) if queries else None
+        own = holder.query_map if queries else None
         own = holder.feature_map if own is None else own
-        phi = MAPS[self.config.feature_map](x, self.head, getattr(own, "weight", None))
+        phi = MAPS[self.options.feature_map](x, self.head, getattr(own, "weight", None))
         if self.normalizer == "sum":
             return phi / (phi.sum() + EPS)
         return phi / ((phi**2).sum().sqrt() + EPS) if self.normalizer == "l2" else phi
@@ -89,10 +89,10 @@ class Head:
 
     def step(self, s):
         """Reads and writes with what the slow net gives, without feedback."""
-        return getattr(self, self.config.fast_net)(s)
+        return getattr(self, self.options.fast_net)(s)
 
     def linear(self, s):
-        return self.recalled("W", self.layer, s["q"], s["k"], s["v"], s["beta"])
+        return self.recalled("W", self.layer.memory.features, s["q"], s["k"], s["v"], s["beta"])
 
     def rnn(self, s):
         self.h = self.linear(s) + self.recurrent("R", s["k_r"], s["v_r"], s["beta_r"], self.h)
@@ -102,7 +102,7 @@ class Head:
         z = {}
         for gate, end in (("u", ""), ("i", "_i"), ("o", "_o")):
             given = (s[f"{part}{end}"] for part in ("q", "k", "v", "beta"))
-            z[gate] = self.recalled(f"W{gate}", self.layer, *given)
+            z[gate] = self.recalled(f"W{gate}", self.layer.memory.features, *given)
             z[gate] = z[gate] + self.recurrent(f"R{gate}", s[f"k_r{gate}"], s[f"v_r{gate}"], s[f"beta_r{gate}"], self.h)
         share = sigmoid(z["i"])
         self.c = share * z["u"] + (1 - share) * self.c
@@ -110,12 +110,12 @@ class Head:
         return self.h
 
     def mlp(self, s):
-        net = self.layer.fast_net
+        net = self.layer.memory
         s = s | {"k1_0": s["k"], "beta1_0": s["beta"], "v2_0": s["v"]}
         h = s["q"]
         for b in range(self.depth):
             norm = net.norms[b]
-            first = net.inner[b - 1] if b else self.layer
+            first = net.inner[b - 1] if b else net.features
             normed = layer_norm(h, norm.weight, norm.bias)
             hidden = self.recalled(f"W1_{b}", first, normed, s[f"k1_{b}"], s[f"v1_{b}"], s[f"beta1_{b}"])
             assert len(hidden) == 4 * len(h)
@@ -125,16 +125,16 @@ class Head:
     def delta(self, s):
         d = len(s["q"])
         value = torch.cat([s["v_q"], s["v_k"], s["v"], s["v_beta"]])
-        given = self.recalled("W", self.layer, s["q"], s["k"], value, s["beta"])
+        given = self.recalled("W", self.layer.memory.features, s["q"], s["k"], value, s["beta"])
         q, k, v, logit = given[:d], given[d : 2 * d], given[2 * d : 3 * d], given[3 * d]
-        return self.recalled("second", self.layer.fast_net.second, q, k, v, logit)
+        return self.recalled("second", self.layer.memory.second, q, k, v, logit)
 
     def fwp1991(self, s):
-        phi = self.features(s["k"], self.layer, False)
+        phi = self.features(s["k"], self.layer.memory.features, False)
         W = self.matrices.get("W", torch.zeros(len(s["v"]), len(phi), dtype=torch.float64))
         grown = torch.exp(2 * (W + torch.outer(s["v"], phi)))
         self.matrices["W"] = (grown - 1) / (grown + 1)
-        return self.matrices["W"] @ self.features(s["q"], self.layer, True)
+        return self.matrices["W"] @ self.features(s["q"], self.layer.memory.features, True)
 
 
 def slow(layer, x, head):
@@ -144,12 +144,12 @@ def slow(layer, x, head):
     found = {}
     for name, projection in (("q", layer.q_proj), ("k", layer.k_proj), ("v", layer.v_proj)):
         found[name] = projection.weight[rows] @ x + projection.bias[rows]
-    if layer.beta_proj is not None:
-        found["beta"] = layer.beta_proj.weight[head : head + 1] @ x
-    widths = layer.fast_net.further
+    if layer.memory.beta_proj is not None:
+        found["beta"] = layer.memory.beta_proj.weight[head : head + 1] @ x
+    widths = layer.memory.widths
     first = head * sum(widths.values())
     for name, width in widths.items():
-        found[name] = layer.fast_net.slow.weight[first : first + width] @ x
+        found[name] = layer.memory.slow.weight[first : first + width] @ x
         first += width
     return found
 
@@ -167,9 +167,9 @@ def attend(layer, x, pads=None):
             read = []
             for number, head in enumerate(heads):
                 s = slow(layer, x[b, t], number)
-                if layer.config.recurrent != "none":
-                    fed = {"tanh": torch.tanh, "softmax": softmax}[layer.config.recurrent](head.y)
-                    weight, first = layer.fast_net.feedback.weight[number], 0
+                if layer.options.recurrent != "none":
+                    fed = {"tanh": torch.tanh, "softmax": softmax}[layer.options.recurrent](head.y)
+                    weight, first = layer.memory.feedback.weight[number], 0
                     for name in s:
                         end = first + len(s[name])
                         s[name] = s[name] + weight[:, first:end].T @ fed

@@ -26,7 +26,10 @@ class Feedback(nn.Module):
         super().__init__()
         self.activation, self.widths = activation, widths
         self.weight = nn.Parameter(torch.empty(heads, d_key, sum(widths.values())))
-        nn.init.normal_(self.weight, std=1 / math.sqrt(d_key))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=1 / math.sqrt(self.weight.shape[1]))
 
     def forward(self, parts: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
         """Parts of one position, (B, 1, H, width), and y (B, H, d_key)."""

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.layers.site_config import SiteConfig
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, assert_gradients, build, expected, ragged, random
 from tests.tolerances import assert_close
 
@@ -46,9 +46,9 @@ def test_what_a_position_reads():
 
 
 def test_an_odd_number_of_heads_is_refused():
-    config = SiteConfig("elu", None, "delta", "auto", passes="both-ways")
+    options = SiteOptions(feature_map="elu", update_rule="delta", passes="both-ways")
     with pytest.raises(ValueError, match="even number of heads, got num_heads = 3"):
-        FastWeightAttention(EMBED * 3, 3, site="encoder", config=config)
+        SiteAttention(EMBED * 3, 3, site="encoder", options=options)
 
 
 @pytest.mark.parametrize(

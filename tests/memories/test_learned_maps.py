@@ -114,16 +114,19 @@ def test_whose_the_parameters_are():
         parameters = build(feature_map=name, d_dot=d_dot).named_parameters()
         shapes[name] = {key: tuple(parameter.shape) for key, parameter in parameters if "_map" in key}
     assert shapes == {
-        "t2r": {"feature_map.weight": (HEADS, 9, D_KEY), "feature_map.bias": (HEADS, 9)},
-        "hedgehog": {"feature_map.weight": (HEADS, 5, D_KEY), "query_map.weight": (HEADS, 5, D_KEY)},
-        "rfa": {"feature_map.sigma": (HEADS, D_KEY)},
+        "t2r": {
+            "memory.features.feature_map.weight": (HEADS, 9, D_KEY),
+            "memory.features.feature_map.bias": (HEADS, 9),
+        },
+        "hedgehog": {f"memory.features.{side}_map.weight": (HEADS, 5, D_KEY) for side in ("feature", "query")},
+        "rfa": {"memory.features.feature_map.sigma": (HEADS, D_KEY)},
     }
 
 
 def test_compiled_relu_serves_t2r():
     """No feature is computed in Python: the operator is given what is before relu."""
     module, query = build(feature_map="t2r", d_dot=9), random(4)
-    prepared = module._project_queries(query)
+    prepared = module.queries(query)
     assert (prepared < 0).any() and module.feature_map.rest().kernel == "relu"
 
 
@@ -168,7 +171,7 @@ def test_a_projection_with_something_attached_is_called(change, monkeypatch):
     module, query = build(feature_map="hedgehog", d_dot=2 * D_KEY).train(), random(5)
     change(module)
     monkeypatch.setattr(LearnedMap, "folded_product", lambda *_: pytest.fail("the projection is not called"))
-    module._project_queries(query)
+    module.queries(query)
 
 
 @pytest.mark.parametrize("feature_map, d_dot, batch", [("hedgehog", 2 * D_KEY, 2), ("t2r", 4 * D_KEY, 9)])
@@ -176,7 +179,7 @@ def test_short_calls_and_wide_matrices_are_multiplied_one_by_one(feature_map, d_
     """5 times 2 positions are fewer than the projection's inputs; 24 rows cost more than the projection itself."""
     module = build(feature_map=feature_map, d_dot=d_dot).train()
     monkeypatch.setattr(LearnedMap, "folded_product", lambda *_: pytest.fail("this costs more"))
-    module._project_queries(random(5, batch))
+    module.queries(random(5, batch))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from fwp_fairseq.config import SiteConfig
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import assert_gradients, build, expected, ragged, random
 from tests.tolerances import assert_close
 
@@ -52,10 +52,10 @@ def test_a_vector_of_zeros_has_no_direction():
 @pytest.mark.parametrize("source_dim", [256, 64])
 def test_starts_as_sharp_as_softmax_attention(source_dim):
     """The exponents of both, over many queries and keys, have the same standard deviation."""
-    config, heads = SiteConfig("favor", 64, "sum", "auto", qk_norm="l2"), 4
+    options, heads = SiteOptions(feature_map="favor", d_dot=64, qk_norm="l2"), 4
     torch.manual_seed(0)
     softmax = MultiheadAttention(256, heads, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True)
-    module = FastWeightAttention(256, heads, site="cross", config=config, source_dim=source_dim)
+    module = SiteAttention(256, heads, site="cross", options=options, source_dim=source_dim)
     query, key = torch.randn(400, 1, 256), torch.randn(400, 1, source_dim)
 
     def exponents(attention, norm):
