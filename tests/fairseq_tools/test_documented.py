@@ -1,4 +1,4 @@
-"""Runs the commands of README.md and docs/usage.md as they are printed there."""
+"""Runs the commands of docs/usage.md as they are printed there."""
 
 import os
 import re
@@ -47,12 +47,19 @@ def test_own_data(tools, tmp_path):
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
             shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / f"{part}.{language}")
-    prepare = block("README.md", "python - <<'EOF'\nimport sentencepiece")
+    prepare = block("docs/usage.md", "python - <<'EOF'\nimport sentencepiece")
     assert "vocab_size=4000" in prepare
     shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path, fresh=True)
     longest = max(len(line.split()) for line in (tmp_path / "train.spm.en").read_text().splitlines()) + 1
     assert int(shell(tools, block("docs/usage.md", "awk "), tmp_path).stdout) == longest
-    done = shell(tools, block("README.md", "fairseq-train data-bin"), tmp_path)
+    done = shell(
+        tools,
+        block(
+            "docs/usage.md",
+            'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny_h',
+        ),
+        tmp_path,
+    )
     printed = done.stdout + done.stderr
     assert len(re.findall(r"\| valid \|", printed)) == 10
     translated = (tmp_path / "translations" / "generate-test.txt").read_text()
