@@ -13,6 +13,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
+TRAIN = 'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch'
+
+
 def block(page: str, beginning: str, language: str = "") -> str:
     """Returns the only block of code that begins with these words."""
     found = re.findall(rf"^```{language}\n({re.escape(beginning)}.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
