@@ -40,15 +40,6 @@ TORCH_LIBRARY(fwp, m) {
       "recur_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_y, Tensor found, Tensor last_R, Tensor written, "
       "Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? y) "
       "-> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_y)");
-  // The Recurrent Delta Net with phi(x) = e / (sum of e + eps), e = exp(min(x, largest)); see there. parts: q, k, v and the
-  // logit of beta side by side; fed: the same with what was fed back. The gradient of weight follows from that of parts.
-  m.def(
-      "recur_net(Tensor parts, Tensor weight, Tensor? key_padding_mask, Tensor? W, Tensor? y, float largest, float eps) "
-      "-> (Tensor out, Tensor W, Tensor y, Tensor written, Tensor fed)");
-  m.def(
-      "recur_net_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_y, Tensor found, Tensor last_W, Tensor written, "
-      "Tensor fed, Tensor weight, Tensor? key_padding_mask, Tensor? y, float largest, float eps) "
-      "-> (Tensor grad_parts, Tensor grad_W, Tensor grad_y)");
   // The recurrence of the Delta LSTM, see fwp_fairseq/ops/lstm_recurrence.py. cells, gates, `written` and the last R are what
   // the backward goes back from; it returns the gradients of z, k, v, beta, R, h and c.
   m.def(
@@ -68,13 +59,6 @@ TORCH_LIBRARY(fwp, m) {
       "read_window_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, "
       "Tensor? key_padding_mask, SymInt size) "
       "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sums, Tensor grad_u, Tensor grad_bias)");
-  // Attention through slots, see fwp_fairseq/ops/slots.py. The backward returns the gradients of the tensors in this order.
-  m.def(
-      "read_slots(Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, Tensor? key_padding_mask) -> Tensor");
-  m.def(
-      "read_slots_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, "
-      "Tensor? key_padding_mask) "
-      "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_weight, Tensor grad_sharpness)");
   // [softmax(y), softmax(-y)] of the last dimension, see fwp_fairseq/feature_maps/softmax_pair.py.
   m.def("softmax_pair(Tensor y) -> Tensor");
   m.def("softmax_pair_backward(Tensor grad_f, Tensor f) -> Tensor");
@@ -85,6 +69,8 @@ TORCH_LIBRARY(fwp, m) {
   m.def("elu_to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
   m.def("to_rms_one(Tensor x, float eps) -> Tensor");
   m.def("to_rms_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
+  // The lists of common/maps.h.
+  m.def("rules() -> str[]");
   m.def("feature_maps() -> str[]");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");

@@ -13,13 +13,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
-_COMPILED = {"_constant", "_cuda_library", "_extension", "_transforms"}
+_COMPILED = {"_constant", "_cuda_library", "_extension", "_operator", "_transforms"}
 _TORCH = {"layers", "memories", "contradictions", "options"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_constant": set(),
     "_cuda_library": {"_constant"},
     "_extension": set(),
+    "_operator": {"_constant", "_extension", "_transforms"},
     "_transforms": set(),
     "_user_dir": set(),
     "feature_maps": _COMPILED,

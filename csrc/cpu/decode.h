@@ -7,6 +7,15 @@
 //
 // Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
 // base features with these rolled by 1 .. nu; any other has one block of d_dot.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "feature_map.h"
+#include "plan.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 constexpr idx most_queries = 4;  // how many queries read the positions together
 
@@ -205,14 +214,16 @@ template <class T> struct Decoder {
         for (int n = 0; n < N; ++n) denominators[n] += products[p * N + n];
   }
 
-  // What a numerator is multiplied by: 1 / (denominator + eps), or 0 where that sum is 0.
-  T quotient(T denominator) const {
-    if (!c.normalize_output) return 1;
-    denominator += c.eps;
-    return denominator == 0 ? T(0) : 1 / denominator;
+  // to = numerators / (denominator + eps), or 0 where that sum is 0, of rows so given by number(j).
+  template <class F> void divide(F number, T denominator, T* to) const {
+    T by = 1;
+    if (c.normalize_output) {
+      denominator += c.eps;
+      by = denominator == 0 ? T(0) : 1 / denominator;
+    }
+    const bool divides = is_beyond(by);  // the denominator is so small that its inverse is infinite; or NaN
+    for (idx j = 0; j < c.d_value; ++j) to[j] = by == 0 ? T(0) : divides ? number(j) / denominator : number(j) * by;
   }
-  // numerator x by, the quotient above; 0 where that is 0, whatever the numerator.
-  T divided(T numerator, T by) const { return by == 0 ? T(0) : numerator * by; }
 
   // ---- the kernels ----
 
@@ -240,18 +251,17 @@ template <class T> struct Decoder {
       if (padding) {
         for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
       } else if (corrects) {
-        const T by = quotient(keep * denominators[1]);
         const T* old = numerators + narrow;
-        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(keep * old[j], by));
+        divide([&](idx j) FWP_INLINE_LAMBDA { return keep * old[j]; }, keep * denominators[1], u);
+        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - u[j]);
       } else {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
       T product = dot(query, key);
       if (decays) c.strengths[place] = gated ? beta : keep;
       if (gated) product *= beta;
-      const T by = quotient(keep * denominators[0] + product);
-      T* out = c.out.at(row, t, h);
-      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(keep * numerators[j] + product * u[j], by);
+      divide([&](idx j) FWP_INLINE_LAMBDA { return keep * numerators[j] + product * u[j]; },
+             keep * denominators[0] + product, c.out.at(row, t, h));
     }
   }
 
@@ -261,9 +271,8 @@ template <class T> struct Decoder {
       load_features(c.q.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h), features + n * blocks * padded);
     attend<N>(features, first, h, c.count, left, denominators);
     for (int n = 0; n < N; ++n) {
-      const T by = quotient(denominators[n]);
-      T* out = c.out.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h);
-      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(numerators[n * narrow + j], by);
+      divide([&](idx j) FWP_INLINE_LAMBDA { return numerators[n * narrow + j]; }, denominators[n],
+             c.out.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h));
     }
   }
 
@@ -304,22 +313,5 @@ template <class T> struct Decoder {
   }
 };
 
-template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) {
-  Arena<T> arena{nullptr};
-  Decoder<T>(c, arena);
-  return arena.used;
-}
-template <class T> void decode_step(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).step(row, h);
-}
-template <class T> void decode_read(const DecodeCall<T>& c, idx first, idx last, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).read(first, last, h);
-}
-template <class T> void decode_fold(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).fold(row, h);
-}
-template <class T>
-constexpr DecodeKernels<T> decode_kernels{decode_scratch<T>, decode_step<T>, decode_read<T>, decode_fold<T>};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

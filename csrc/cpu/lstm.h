@@ -6,7 +6,15 @@
 //
 // At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every position and
 // the last R; the backward goes from the last position to the first and takes w k^T away again, as that of Recurrent does.
-// Included by instruction_set.h.
+//
+#pragma once
+
+#include "instruction_set.h"
+
+#include "recurrence.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct Lstm : Recurrent<T> {
   typedef Recurrent<T> Base;
@@ -170,7 +178,5 @@ template <class T> struct Lstm : Recurrent<T> {
   }
 };
 
-template <class T>
-constexpr RecurrenceKernels<T> recurrence_kernels{
-    RecurrentNet<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward, RecurrentNet<T>::forward,
-    RecurrentNet<T>::backward, Lstm<T>::scratch,     Lstm<T>::forward,       Lstm<T>::backward};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,6 +1,14 @@
 // Matrix products over small matrices in cache: C = A B with A read element by element (any strides, also negative) and
 // B, C in rows of whole vectors. One tile of rows x vectors of C stays in registers while the inner index runs.
 // Triangular forms never read what lies outside of the triangle, so a NaN there reaches nothing.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Element (i, k) is p[i * row + k * col].
 template <class T> struct View {
@@ -187,3 +195,6 @@ void triangle_solve(idx M, idx N, View<T> A, const T* rate, idx rate_step, T* S,
     });
   });
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

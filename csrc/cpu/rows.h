@@ -1,5 +1,12 @@
-// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them. Included by
-// instruction_set.h.
+// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Rows of a head are far apart, but those of the next one follow them: they are asked for while this one is computed.
 template <bool ToWrite, class T> FWP_INLINE void expect_row(const T* row, idx d) {
@@ -40,3 +47,6 @@ template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, id
   for (; i + C * width<T> <= D; i += C * width<T>) f(i, Int<C>{});
   if constexpr (C > 1) for_groups<T, C / 2>(D, f, i);
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,5 +1,13 @@
 // Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], tokens padded to
 // whole vectors: a roll over features is then another row, and a product of features that of two rows.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // One side (queries or keys) of a tile.
 template <class T> struct Side {
@@ -62,3 +70,6 @@ void store_transposed(const Rows<T>& rows, idx b, idx h, idx t0, idx count, idx 
     for (idx d = 0; d < d_key; ++d) to[d] = x[d * ld + t];
   }
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,5 +1,11 @@
 // Vectors of FWP_VECTOR_BYTES in the compilers' own notation (g++ and clang, any processor): no intrinsics, so one text
-// serves every instruction set. Included by kernels_*.cpp only, inside a namespace of its own for each of them.
+// serves every instruction set.
+#pragma once
+
+#include "instruction_set.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <int n> using Int = std::integral_constant<int, n>;
 
@@ -52,6 +58,9 @@ template <class T> FWP_INLINE T sum_of_lanes(Vec<T> x) {
   for (int i = 0; i < Lanes<T>::count; ++i) total += x[i];
   return total;
 }
+
+// Whether x is infinite or NaN.
+template <class T> FWP_INLINE bool is_beyond(T x) { return x - x != 0; }
 
 // relu keeps a NaN, as torch's does.
 template <class T> FWP_INLINE Vec<T> relu(Vec<T> x) { return x < Vec<T>{} ? Vec<T>{} : x; }
@@ -203,3 +212,6 @@ template <class T, int Step> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) {
   else return rows[0];
 }
 template <class T> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) { return sum_of_rows<T, Lanes<T>::count / 2>(rows); }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

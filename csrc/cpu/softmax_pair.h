@@ -1,4 +1,12 @@
-// f = [softmax(y), softmax(-y)] of a row of n numbers, and back. Included by instruction_set.h.
+// f = [softmax(y), softmax(-y)] of a row of n numbers, and back.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "rows.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct SoftmaxPair {
   static constexpr idx W = width<T>;
@@ -59,3 +67,6 @@ template <class T> struct SoftmaxPair {
     for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - up) - f[n + i] * (df[n + i] - down);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -4,7 +4,15 @@
 //     y = (sum_j e_j v_j + g N) / (sum_j e_j + g den),  g = exp(min(u.q + bias, 30))
 //
 // where [N, den] is its row of sums, if it has one. Keys and values are padded with zeros to whole vectors in scratch. The
-// backward computes e and g again. Included by instruction_set.h.
+// backward computes e and g again.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "rows.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct Window {
   typedef WindowCall<T> Call;
@@ -187,5 +195,5 @@ template <class T> struct Window {
   }
 };
 
-template <class T>
-constexpr WindowKernels<T> window_kernels{Window<T>::scratch, Window<T>::forward, Window<T>::backward};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

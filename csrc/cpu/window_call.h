@@ -25,12 +25,4 @@ struct WindowCall {
   T *grad_u, *grad_bias;
 };
 
-// One instruction set's kernels. Each call serves one (batch row, head) and owns its scratch for that time.
-template <class T>
-struct WindowKernels {
-  std::size_t (*scratch)(const WindowCall<T>&);  // in elements of T
-  void (*forward)(const WindowCall<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-  void (*backward)(const WindowCall<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-};
-
 }  // namespace fwp

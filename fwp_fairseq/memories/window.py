@@ -172,7 +172,7 @@ class Window(Memory):
         """Whether computing all T x S weights is cheaper than a state."""
         if q.shape[1] > _ALL_PAIRS or self.options.backend not in ("auto", "chunked"):
             return False
-        return self.options.backend == "chunked" or bool(operator.compiled_reasons(q.device, float_type(q.dtype)))
+        return self.options.backend == "chunked" or bool(operator.KERNEL.unsupported_reasons(q, float_type(q.dtype)))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):

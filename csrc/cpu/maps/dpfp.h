@@ -1,5 +1,13 @@
 // DPFP (Schlag et al. 2021, Eq. 37 and Listing 1): r = relu([x, -x]), phi_{j,i} = r_i r_{i-j} for the offsets j = 1 .. nu,
 // indices modulo 2 d_key. The tiles keep r, a row a number; decoding keeps k, scaled, since phi(s k) = s^2 phi(k).
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "elementwise.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Calls put(i, a[i] b[i]) for rows of one vector each; returns their sum.
 template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, idx ld, idx count, F put) {
@@ -183,3 +191,6 @@ template <> struct Phi<Map::dpfp> {
     return total;
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -12,6 +12,16 @@
 //     decode(d, from, f)            features of a token, a row in padded blocks (see decode.h); their sum, if it is needed
 //
 // The arithmetic must not depend on the number of tokens in a tile.
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "../../common/elementwise.h"
+#include "../product.h"
+#include "../side.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 FWP_DEFINE_WITH_MAP(FWP_INLINE, FWP_MAPS)
 
@@ -86,3 +96,6 @@ template <Map M> struct Phi {
     return d.sum_of(f);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

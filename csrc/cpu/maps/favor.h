@@ -1,5 +1,13 @@
 // FAVOR+ (Choromanski et al. 2021): with x' = input_scale x and m rows R of the projection,
 // phi = exp(-|x'|^2 / 2) / sqrt(2 m) [exp(R x'), exp(-R x')], exponents clipped. The tiles keep x'.
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "elementwise.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> FWP_INLINE Vec<T> favor_feature(T constant, Vec<T> exponent) {
   const Vec<T> top = splat(T(largest_exponent));
@@ -93,3 +101,6 @@ template <> struct Phi<Map::favor> {
     return d.sum_of(f);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE
