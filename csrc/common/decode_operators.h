@@ -1,9 +1,11 @@
 // decode and fold for any device: inputs are checked and results are made here, a Device computes them. Their meaning:
 // fwp_fairseq/ops/decoding.py. A Device has
 //
-//     decode(block, writes, q, describe)  fails if the device does not serve the type of q; makes a call and Fields(op, q),
-//     fold(block, keys, describe)         has describe(fields, call) fill in the call, and computes it if fields.ready().
-//                                         What tables name is checked by the device, which may do so while it computes.
+//     decode(block, writes, q, describe)  fails if the device does not serve the type of q, or of keys; makes a call and
+//     fold(block, keys, describe)         Fields(op, q or keys), has describe(fields, call) fill in the call, and
+//                                         computes it if fields.ready()
+//
+// What tables name is checked by the device, which may do so while it computes.
 #pragma once
 
 #include <tuple>
@@ -83,9 +85,9 @@ struct Block {
   // there, after it was checked.
   void check_apart() const {
     const auto of = [](const OptionalTensor& x) { return x ? &*x : nullptr; };
-    const std::pair<const char*, const Tensor*> all[] = {{"keys", &keys}, {"written", &written},
-                                                         {"strengths", of(strengths)}, {"ancestors", ancestors},
-                                                         {"rows", &rows}, {"W", of(W)}, {"z", of(z)}};
+    const std::pair<const char*, const Tensor*> all[] = {
+        {"keys", &keys}, {"written", &written}, {"strengths", of(strengths)}, {"ancestors", ancestors}, {"rows", &rows},
+        {"W", of(W)},    {"z", of(z)}};
     constexpr int written_ones = 4, count = 7;  // those that are written come first
     for (int i = 0; i < written_ones; ++i)
       for (int j = i + 1; j < count; ++j)

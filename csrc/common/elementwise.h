@@ -1,5 +1,6 @@
-// Feature maps that are a function of one number, for every device. A device D says what a Number is (a float, a vector of
-// them) and defines number(constant), where(condition, then, else) and exponential(x); FWP_FUNCTION qualifies functions.
+// Feature maps that are a function of one number, for every device. A device D says what a Number is (a float, a vector
+// of them) and defines number(constant), where(condition, then, else) and exponential(x); FWP_FUNCTION qualifies
+// functions.
 //
 //     value(x)   the feature; NaN stays NaN
 //     back(g, f) the gradient of x, from that of the feature f = value(x)

@@ -1,5 +1,6 @@
-// The tensors of one call of an operator. Each is checked, and the field of the device's call that stands for it is pointed
-// to it. A tensor that kernels cannot read as it lies in memory is copied, but only when all arguments have passed.
+// The tensors of one call of an operator. Each is checked, and the field of the device's call that stands for it is
+// pointed to it. A tensor that kernels cannot read as it lies in memory is copied, but only when all arguments have
+// passed.
 #pragma once
 
 #include <functional>
@@ -59,7 +60,8 @@ class Fields {
     field = static_cast<V*>(const_cast<void*>(x.const_data_ptr()));
   }
 
-  // Results to be written: of x's shape and memory layout but `width` wide, of the shape of strengths x, and contiguous.
+  // Results to be written: of x's shape and memory layout but `width` wide, of the shape of strengths x, and
+  // contiguous.
   template <class R> Tensor new_rows(R& field, const Tensor& x, int64_t width) {
     return result(field, fwp::new_rows(x, width));
   }
@@ -70,7 +72,8 @@ class Fields {
     return result(field, at::empty(shape, like.options().dtype(state_type(like))));
   }
 
-  // Makes the copies. Returns whether any result has an element: without one, sizes may be larger than a kernel can count.
+  // Makes the copies. Returns whether any result has an element: without one, sizes may be larger than a kernel can
+  // count.
   bool ready() {
     for (const auto& make : copies) make();
     copies.clear();

@@ -38,8 +38,8 @@ template <class Field, class V> void set(Field& field, V x) { field = static_cas
 // A projection of shape `shape` (its sizes in any order) is there exactly where the map takes one.
 template <class V>
 void projection(Fields& f, const OptionalTensor& x, V*& field, Map map, at::IntArrayRef shape, bool taken) {
-  TORCH_CHECK_VALUE(taken == x.has_value(), f.op, ": projection is ", x ? "given" : "missing",
-                    " for the feature map ", name_of(map));
+  TORCH_CHECK_VALUE(taken == x.has_value(), f.op, ": projection is ", x ? "given" : "missing", " for the feature map ",
+                    name_of(map));
   f.whole("projection", x, field, shape);
 }
 

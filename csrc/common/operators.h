@@ -1,9 +1,9 @@
 // fast_weights and its backward for any device: inputs are checked and results are made here, a Device computes them.
 // A Device has
 //
-//     forward(problem, q, describe)    fails if the device does not serve the type of q or the problem; makes a call and
-//     backward(problem, q, describe)   Fields(op, q), has describe(fields, call) fill in the call, and computes it if
-//                                      fields.ready()
+//     forward(problem, q, describe)    fails if the device does not serve the type of q or the problem; makes a call
+//     backward(problem, q, describe)   and Fields(op, q), has describe(fields, call) fill in the call, and computes it
+//                                      if fields.ready()
 #pragma once
 
 #include <array>
@@ -40,8 +40,8 @@ struct Problem {
     batch = k.size(0), heads = k.size(2), targets = q.size(1), sources = k.size(1), d_key = k.size(3);
     d_value = v.size(3);
     TORCH_CHECK_VALUE(d_value > 0, op, ": v is of width 0, expected 1 or more");
-    TORCH_CHECK_VALUE(!options.causal || targets == sources, op, ": causal needs as many queries as keys, got T = ",
-                      targets, " and S = ", sources);
+    TORCH_CHECK_VALUE(!options.causal || targets == sources, op,
+                      ": causal needs as many queries as keys, got T = ", targets, " and S = ", sources);
     TORCH_CHECK_VALUE(!options.both_ways || (options.causal && heads % 2 == 0), op,
                       ": both_ways is true, expected it with causal and an even number of heads only");
     rule = rule_of(op, options.rule);
@@ -96,8 +96,9 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
     bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
-  const Problem p(op, q, k, v, {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features,
-                                normalize_output, eps});
+  const Problem p(
+      op, q, k, v,
+      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
   const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
   const std::array<int64_t, 4> shape = p.state_shape();
   const std::array<int64_t, 1> none{0};
@@ -117,11 +118,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
     const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
     const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot,
-    double input_scale, bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
+    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
+    bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
-  const Problem p(op, q, k, v, {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features,
-                                normalize_output, eps});
+  const Problem p(
+      op, q, k, v,
+      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
   const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
   Tensor grad_q, grad_k, grad_v, grad_beta, grad_alpha, initial_W, initial_z;
   Device::backward(p, q, [&](Fields& f, auto& c) {

@@ -8,8 +8,8 @@ namespace fwp {
 
 enum class RecurrenceKernel { forward, backward };
 
-// T: the type of all numbers; Rows: a device's rows of a (B, L, H, width) tensor. States are contiguous: R (B, H, d, d),
-// y (B, H, d). Where an initial state is null, it is zero.
+// T: the type of all numbers; Rows: a device's rows of a (B, L, H, width) tensor. States are contiguous: R (B, H, d,
+// d), y (B, H, d). Where an initial state is null, it is zero.
 template <class T, template <class> class Rows>
 struct RecurrenceFields {
   std::int64_t batch, heads, length, d;
@@ -28,8 +28,8 @@ struct RecurrenceFields {
   T *grad_initial_R, *grad_initial_y;
 };
 
-// The Delta LSTM: `heads` are those of the net, H. z, k, v, beta, what was written, and R have 3 H: gate g of head h is number
-// g H + h. What the fields above call y is h, the output.
+// The Delta LSTM: `heads` are those of the net, H. z, k, v, beta, what was written, and R have 3 H: gate g of head h is
+// number g H + h. What the fields above call y is h, the output.
 template <class T, template <class> class Rows>
 struct LstmFields : RecurrenceFields<T, Rows> {
   const T* initial_c;  // (B, H, d); null: zero

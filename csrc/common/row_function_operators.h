@@ -1,8 +1,8 @@
 // Functions of rows and their backwards for any device: inputs are checked and results are made here, a Device computes
 // them. A Device has
 //
-//     check(op, name, type)                    fails for what the device does not serve; `name` is the tensor of this type
-//     run(op, function, backward, rows, eps)   computes the function, or its backward, of RowTensors with a row or more
+//     check(op, name, type)                    fails for what the device does not serve; `name` is of this type
+//     run(op, function, backward, rows, eps)   computes the function, or its backward, of a row or more
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,17 @@
 
 namespace fwp {
 
-// What a function is given, and its result to be written: tensors of one shape but for their width, with contiguous rows.
-// softmax_pair is given y, its backward f and f's gradient, all others x and, the backward, the gradient of the result.
+// What a function is given, and its result to be written: tensors of one shape but for their width, with contiguous
+// rows. softmax_pair is given y, its backward f and f's gradient, all others x and, the backward, the gradient of the
+// result.
 struct RowTensors {
   Tensor x, beside, result;  // a forward has x beside it
 
   int64_t count() const { return x.numel() / x.size(-1); }
   int64_t n() const { return std::min(x.size(-1), result.size(-1)); }  // f has twice as many
 
-  // The dimensions that number the rows, the innermost first. Those that are one behind the other in all three tensors are
-  // one.
+  // The dimensions that number the rows, the innermost first. Those that are one behind the other in all three tensors
+  // are one.
   std::vector<RowDim> dims() const {
     std::vector<RowDim> found{{1, {}}};
     for (int64_t i = x.dim() - 2; i >= 0; --i) {
@@ -62,10 +63,11 @@ inline Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
   return at::empty_strided(sizes, strides, x.options());
 }
 
-// The function of x, or its backward: then x is what that is given beside `grad`, the gradient of the result. The result
-// is as wide as x, or twice as wide, or half.
+// The function of x, or its backward: then x is what that is given beside `grad`, the gradient of the result. The
+// result is as wide as x, or twice as wide, or half.
 template <class Device, RowFunction function, bool backward>
-Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* grad_name, const Tensor& grad, double eps) {
+Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* grad_name, const Tensor& grad,
+                double eps) {
   check_given(op, name, x);
   Device::check(op, name, x.scalar_type());
   TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) >= 1, op, ": ", name, " is of shape ", x.sizes(),
@@ -90,18 +92,22 @@ Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* g
 // Registers all of them, for the device that the library m is of.
 template <class Device, class Library> void implement_row_functions(Library& m) {
   constexpr RowFunction pair = RowFunction::softmax_pair;
-  m.impl("softmax_pair",
-         +[](const Tensor& y) { return map_rows<Device, pair, false>("fwp::softmax_pair", "y", y, "", y, 0); });
-  m.impl("softmax_pair_backward", +[](const Tensor& grad_f, const Tensor& f) {
-    return map_rows<Device, pair, true>("fwp::softmax_pair_backward", "f", f, "grad_f", grad_f, 0);
-  });
-#define FWP_IMPLEMENT(name)                                                                                        \
-  m.impl(#name, +[](const Tensor& x, double eps) {                                                                 \
-    return map_rows<Device, RowFunction::name, false>("fwp::" #name, "x", x, "", x, eps);                          \
-  });                                                                                                              \
-  m.impl(#name "_backward", +[](const Tensor& grad_y, const Tensor& x, double eps) {                               \
-    return map_rows<Device, RowFunction::name, true>("fwp::" #name "_backward", "x", x, "grad_y", grad_y, eps);    \
-  });
+  m.impl(
+      "softmax_pair",
+      +[](const Tensor& y) { return map_rows<Device, pair, false>("fwp::softmax_pair", "y", y, "", y, 0); });
+  m.impl(
+      "softmax_pair_backward", +[](const Tensor& grad_f, const Tensor& f) {
+        return map_rows<Device, pair, true>("fwp::softmax_pair_backward", "f", f, "grad_f", grad_f, 0);
+      });
+#define FWP_IMPLEMENT(name)                                                                                            \
+  m.impl(                                                                                                              \
+      #name, +[](const Tensor& x, double eps) {                                                                        \
+        return map_rows<Device, RowFunction::name, false>("fwp::" #name, "x", x, "", x, eps);                          \
+      });                                                                                                              \
+  m.impl(                                                                                                              \
+      #name "_backward", +[](const Tensor& grad_y, const Tensor& x, double eps) {                                      \
+        return map_rows<Device, RowFunction::name, true>("fwp::" #name "_backward", "x", x, "grad_y", grad_y, eps);    \
+      });
   FWP_UNIT_ROWS(FWP_IMPLEMENT)
 #undef FWP_IMPLEMENT
 }

@@ -55,8 +55,8 @@ template <class T> Call<T> turned(Call<T> c) {
     ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);
   };
   if (c.sources > 0)
-    turn(c.q, c.k, c.v, c.beta, c.alpha, c.key_padding_mask, c.out, c.grad_out, c.grad_q, c.grad_k, c.grad_v, c.grad_beta,
-         c.grad_alpha);
+    turn(c.q, c.k, c.v, c.beta, c.alpha, c.key_padding_mask, c.out, c.grad_out, c.grad_q, c.grad_k, c.grad_v,
+         c.grad_beta, c.grad_alpha);
   return c;
 }
 

@@ -10,10 +10,10 @@
 
 namespace fwp {
 
-#define FWP_DECLARE(name)                     \
-  namespace name {                            \
-  const KernelTable<float>& kernels(float);   \
-  const KernelTable<double>& kernels(double); \
+#define FWP_DECLARE(name)                                                                                              \
+  namespace name {                                                                                                     \
+  const KernelTable<float>& kernels(float);                                                                            \
+  const KernelTable<double>& kernels(double);                                                                          \
   }
 FWP_DECLARE(capability_default)
 #if defined(__x86_64__)

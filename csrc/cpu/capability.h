@@ -1,4 +1,5 @@
-// Which instruction set's kernels run: the best that the processor has, or a lower one that FWP_CPU_CAPABILITY asks for.
+// Which instruction set's kernels run: the best that the processor has, or a lower one that FWP_CPU_CAPABILITY asks
+// for.
 #pragma once
 
 #include <string>

@@ -2,8 +2,8 @@
 // instruction set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
 //
 // A token's features lie side by side in a row, so that positions can be read through a table, each from the row of
-// storage in which it was written. Queries that read the same positions (a query and its key under a rule that corrects; the
-// hypotheses of a sentence in cross-attention) go through them together, N at a time.
+// storage in which it was written. Queries that read the same positions (a query and its key under a rule that
+// corrects; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
 // Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
 // base features with these rolled by 1 .. nu; any other has one block of d_dot.
@@ -25,10 +25,10 @@ template <class T> struct Decoder {
   const DecodeCall<T>& c;
   const bool corrects, gated, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;          // numbers rolled in before the base features; room for both
-  idx narrow;                // d_value in whole vectors
-  idx most;                  // how many positions a call may read
-  idx wide;                  // fold: length of a row of d_value numbers and z
+  idx halo, r_size;  // numbers rolled in before the base features; room for both
+  idx narrow;  // d_value in whole vectors
+  idx most;  // how many positions a call may read
+  idx wide;  // fold: length of a row of d_value numbers and z
 
   T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *phi_tile, *u_tile;
   const T **keys, **written;
@@ -66,7 +66,8 @@ template <class T> struct Decoder {
 
   // Sets f = phi(from), in padded blocks, normalised where asked for. Returns the factor that normalised it.
   T load_features(const T* from, T* f) const {
-    const Vec<T> total = with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
+    const Vec<T> total =
+        with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
     const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
     for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
@@ -88,8 +89,8 @@ template <class T> struct Decoder {
 
   // ---- reading ----
 
-  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight that
-  // is left for the state.
+  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight
+  // that is left for the state.
   T locate(idx row, idx h, idx count) {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
     T left = 1;
@@ -165,7 +166,10 @@ template <class T> struct Decoder {
     constexpr int C = N > 2 && FWP_VECTOR_BYTES < 64 ? 2 : 4;  // as many sums as there are registers
     idx j = 0;
     for (; j + C * V <= c.d_value; j += C * V) accumulate<N, C>(count, j, row, by);
-    if (C == 4 && j + 2 * V <= c.d_value) { accumulate<N, 2>(count, j, row, by); j += 2 * V; }
+    if (C == 4 && j + 2 * V <= c.d_value) {
+      accumulate<N, 2>(count, j, row, by);
+      j += 2 * V;
+    }
     for (; j + V <= c.d_value; j += V) accumulate<N, 1>(count, j, row, by);
     for (; j < c.d_value; ++j)
       for (int n = 0; n < N; ++n) {

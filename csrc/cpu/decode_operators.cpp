@@ -63,9 +63,8 @@ struct Decoding {
       for (int64_t r = 0; r < R; ++r)
         if (r == 0 || block.ancestors || source[r] != source[r - 1]) starts.push_back(r);
       starts.push_back(R);
-      run(c, (int64_t(starts.size()) - 1) * H, work, [&](int64_t i, T* own) {
-        kernels.read(c, starts[i / H], starts[i / H + 1], i % H, own);
-      });
+      run(c, (int64_t(starts.size()) - 1) * H, work,
+          [&](int64_t i, T* own) { kernels.read(c, starts[i / H], starts[i / H + 1], i % H, own); });
     });
   }
 

@@ -1,5 +1,5 @@
-// What the backward of a head works on, beside what the forward does, and sums and transposes of these arrays; the notation is
-// that of head_backward.h.
+// What the backward of a head works on, beside what the forward does, and sums and transposes of these arrays; the
+// notation is that of head_backward.h.
 #pragma once
 
 #include "instruction_set.h"
@@ -14,18 +14,18 @@ template <class T> struct GradientArrays : Head<T> {
   using Base::c, Base::corrects, Base::decays, Base::k, Base::ldp, Base::P, Base::plan, Base::W, Base::unmasked_KK,
       Base::unweighed_Y;
 
-  T* states;           // W at the start of every chunk and after the last
-  T* dW;               // [d_dot][wide]
-  T *dq, *dk, *dx;     // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
-  T *dN, *dU, *dY;     // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
-  T *V, *old;          // wide rows: values; Q W
+  T* states;  // W at the start of every chunk and after the last
+  T* dW;  // [d_dot][wide]
+  T *dq, *dk, *dx;  // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
+  T *dN, *dU, *dY;  // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
+  T *V, *old;  // wide rows: values; Q W
   T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
-  T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
+  T *dP, *dP_t;  // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
   // Decays: P before M and then, where has_dM, M's gradient; the gradients of M's last row and of left; H.
   T *unmasked, *dends, *dleft, *running;
-  T dkept = 0;         // gradient of kept
-  idx lda, columns;    // columns: d_value and, where the output is normalised, z's
+  T dkept = 0;  // gradient of kept
+  idx lda, columns;  // columns: d_value and, where the output is normalised, z's
   bool has_dW = false;
 
   GradientArrays(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
@@ -74,7 +74,8 @@ template <class T> struct GradientArrays : Head<T> {
   }
   void scale_square(T* square, idx rows, idx columns, const T* by) const {
     for (idx i = 0; i < rows; ++i)
-      for (idx j = 0; j < columns; j += width<T>) store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
+      for (idx j = 0; j < columns; j += width<T>)
+        store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
   }
 
   // dP = left U^T without the column of ones; dP has `rows` padded rows.

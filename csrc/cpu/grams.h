@@ -1,6 +1,6 @@
 // Queries and keys of a tile, and the Gram matrices of their features. A map that is `grouped`, DPFP, may make its
-// features a group at a time, which stays in the first-level cache, and for the delta rule by pairs of half vectors, queries
-// beside keys: load_grams and what it calls. All else knows nothing of it.
+// features a group at a time, which stays in the first-level cache, and for the delta rule by pairs of half vectors,
+// queries beside keys: load_grams and what it calls. All else knows nothing of it.
 #pragma once
 
 #include "instruction_set.h"
@@ -19,10 +19,10 @@ template <class T> struct Grams {
 
   Side<T> q, k;
   T *buffer, *P, *KK;  // P: scaled q.k; KK: scaled k.k below the diagonal
-  idx ldp;             // distance of their rows
+  idx ldp;  // distance of their rows
   bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
-  bool paired = false;      // it did so by pairs: P and KK are transposed, with nothing above the diagonal
-  T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
+  bool paired = false;  // it did so by pairs: P and KK are transposed, with nothing above the diagonal
+  T *pairs, *products;  // a group of features of q and k, and the Gram matrices of both, as in product_pairs
   idx ldpairs;
 
   Grams(const Call<T>& call, idx b, idx h, Arena<T>& arena)

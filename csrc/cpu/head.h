@@ -36,8 +36,8 @@ template <class T> struct Head : Grams<T> {
   T *M, *U, *Y, *N, *W;  // as above; M is for rules that decay
   T *beta, *rate, *seen, *denominator;
   T *keep, *left;  // decays: what each position leaves of the one before it, and of W
-  const T* ends;   // decays: the last row of M
-  T kept;          // decays: the last of left
+  const T* ends;  // decays: the last row of M
+  T kept;  // decays: the last of left
   T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
   bool has_W = false;
 
@@ -222,9 +222,7 @@ template <class T> struct Head : Grams<T> {
     scale_rows(s.tokens, s.scale, to, plan.wide);
   }
   // The weight that W has for target t.
-  T share(idx t, bool from_gram) const {
-    return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept;
-  }
+  T share(idx t, bool from_gram) const { return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept; }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void read_gram(T* unmasked = nullptr) {
     Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
@@ -299,8 +297,7 @@ template <class T> struct Head : Grams<T> {
   }
 
   template <class F> void for_tiles(F f) const {
-    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile)
-      f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
+    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile) f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
   }
   idx chunk_length(idx n) const {
     const idx t0 = n * plan.chunk;

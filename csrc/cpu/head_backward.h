@@ -168,7 +168,9 @@ template <class T> struct HeadBackward : GradientArrays<T> {
       const T dkeep = sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
       running_left *= keep[t];
       const bool gated = c.rule == Rule::gated;
-      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : gated ? own - dkeep : dkeep;
+      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0)
+                                                               : gated              ? own - dkeep
+                                                                                    : dkeep;
     }
   }
 
@@ -182,8 +184,8 @@ template <class T> struct HeadBackward : GradientArrays<T> {
     const idx e = count - 1;
     for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dY[i] = 0;
     // The transposed system runs from the last row up: dU becomes Z, dY = -rate Z.
-    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
-                   dY + e * plan.wide, -plan.wide);
+    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide,
+                         -plan.wide, dY + e * plan.wide, -plan.wide);
     const T* Z = dU;
     Base::load_rows(c.v, t0, count, true, V);
     for (idx t = 0; t < count; ++t) {

@@ -30,8 +30,8 @@ template <class T> struct DecodeKernels {
   void (*fold)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
 };
 
-// Functions of one row of n numbers, in RowFunction's order. A backward is given x, of softmax_pair f, and the gradient of
-// the result.
+// Functions of one row of n numbers, in RowFunction's order. A backward is given x, of softmax_pair f, and the gradient
+// of the result.
 template <class T> struct RowFunctions {
   typedef void Function(const T* x, const T* grad, std::ptrdiff_t n, T eps, T* result);
   Function *forward[4], *backward[4];

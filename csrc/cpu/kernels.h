@@ -1,5 +1,5 @@
-// The table of kernels of the instruction set that the source file has chosen, and the function that returns it. Scratch
-// belongs to the thread that runs a head; nothing is shared, so results do not depend on the threads.
+// The table of kernels of the instruction set that the source file has chosen, and the function that returns it.
+// Scratch belongs to the thread that runs a head; nothing is shared, so results do not depend on the threads.
 #pragma once
 
 #include "instruction_set.h"

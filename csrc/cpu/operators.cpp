@@ -15,14 +15,12 @@ namespace {
 
 struct Operators {
   template <class Describe> static void forward(const Problem& p, const Tensor& q, const Describe& describe) {
-    with_call<Call>(p.op, "q", q, describe, [&](const auto& c, auto number) {
-      run(p, c, chosen_kernels<decltype(number)>().rules.forward);
-    });
+    with_call<Call>(p.op, "q", q, describe,
+                    [&](const auto& c, auto number) { run(p, c, chosen_kernels<decltype(number)>().rules.forward); });
   }
   template <class Describe> static void backward(const Problem& p, const Tensor& q, const Describe& describe) {
-    with_call<Call>(p.op, "q", q, describe, [&](const auto& c, auto number) {
-      run(p, c, chosen_kernels<decltype(number)>().rules.backward);
-    });
+    with_call<Call>(p.op, "q", q, describe,
+                    [&](const auto& c, auto number) { run(p, c, chosen_kernels<decltype(number)>().rules.backward); });
   }
 
   // With both_ways the heads of the second half are given the turned call.

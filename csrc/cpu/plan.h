@@ -19,8 +19,8 @@ template <class T> struct Plan {
   idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
   idx narrow, wide;
   bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
-  bool writes_state;         // somebody needs the state after the last chunk
-  bool lone_z;               // z is alone in its vector of wide rows
+  bool writes_state;  // somebody needs the state after the last chunk
+  bool lone_z;  // z is alone in its vector of wide rows
 
   explicit Plan(const Call<T>& c) {
     constexpr idx lanes = width<T>;

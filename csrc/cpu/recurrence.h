@@ -2,9 +2,9 @@
 //
 //     u = beta (v - R k),  R <- R + u k^T,  y <- z + R f,  f = softmax of the y before
 //
-// Row i of R in memory belongs to key entry i, as in W. The forward keeps u of every position and the last R. The backward
-// goes from the last position to the first and takes u k^T away again, so it needs one R, and G, the gradient of R.
-// Rows are padded with zeros to whole vectors in scratch.
+// Row i of R in memory belongs to key entry i, as in W. The forward keeps u of every position and the last R. The
+// backward goes from the last position to the first and takes u k^T away again, so it needs one R, and G, the gradient
+// of R. Rows are padded with zeros to whole vectors in scratch.
 #pragma once
 
 #include "instruction_set.h"
@@ -186,7 +186,8 @@ template <class T> struct Recurrent {
 
   static void backward(const Call& c, idx b, idx h, T* own) {
     const idx d = c.d, D = padded(c), head = b * c.heads + h;
-    T *R = own, *G = R + D * D, *y = G + D * D, *f = y + D, *k = f + D, *u = k + D, *e = u + D, *df = e + D, *g = df + D;
+    T *R = own, *G = R + D * D, *y = G + D * D, *f = y + D, *k = f + D, *u = k + D, *e = u + D, *df = e + D,
+      *g = df + D;
     T *old = g + D, *dk = old + D, *s = dk + D, *carried = s + D;
     fetch_matrix(R, c.last_R + head * d * d, d, D);
     fetch_matrix(G, c.grad_R ? c.grad_R + head * d * d : nullptr, d, D);

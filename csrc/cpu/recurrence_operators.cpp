@@ -1,4 +1,5 @@
-// recur, recur_lstm and their backwards on the CPU: the choice of kernels by type, and one task for each batch row and head.
+// recur, recur_lstm and their backwards on the CPU: the choice of kernels by type, and one task for each batch row and
+// head.
 #include "../common/recurrence_operators.h"
 
 #include <torch/library.h>

@@ -41,8 +41,8 @@ template <class T> FWP_INLINE T dot_unpadded(const T* x, const T* y, idx n) {
   return total;
 }
 
-// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called for
-// groups of C vectors, and then of fewer.
+// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called
+// for groups of C vectors, and then of fewer.
 template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, idx i = 0) {
   for (; i + C * width<T> <= D; i += C * width<T>) f(i, Int<C>{});
   if constexpr (C > 1) for_groups<T, C / 2>(D, f, i);

@@ -160,7 +160,8 @@ template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx ste
     return static_cast<vec>(*reinterpret_cast<const unaligned*>(from));
   } else {
     constexpr int half = bytes / 2;
-    return picked<vec, Concatenate>(load_blocks<T, half>(from, step), load_blocks<T, half>(from + half / 16 * step, step),
+    return picked<vec, Concatenate>(load_blocks<T, half>(from, step),
+                                    load_blocks<T, half>(from + half / 16 * step, step),
                                     std::make_integer_sequence<int, bytes / (int)sizeof(T)>{});
   }
 }
@@ -170,9 +171,8 @@ template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F
   constexpr int W = Lanes<T>::count, B = block_lanes<T>;
   unroll<W / B>([&](auto block) FWP_INLINE_LAMBDA {
     Vec<T> r[B];
-    unroll<B>([&](auto i) FWP_INLINE_LAMBDA {
-      r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld);
-    });
+    unroll<B>([&](auto i)
+                  FWP_INLINE_LAMBDA { r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld); });
     typedef Interleave<T, 1, false> Low;
     typedef Interleave<T, 1, true> High;
     if constexpr (B == 2) {

@@ -11,8 +11,8 @@ namespace {
 template <class T> struct SoftmaxPair {
   static constexpr idx W = width<T>;
 
-  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector of a
-  // row reaches back, so that nothing beyond the row is read or written.
+  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector
+  // of a row reaches back, so that nothing beyond the row is read or written.
   template <class F> static FWP_INLINE void for_vectors(idx n, F f) {
     idx i = 0;
     for (; i + W <= n; i += W) f(i, W);

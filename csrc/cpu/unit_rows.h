@@ -1,5 +1,5 @@
-// y = phi(x) / (|phi(x)| + eps), or phi(x) / sqrt(mean of phi(x)^2 + eps), of a row of n numbers, and back; phi is a function of
-// one number.
+// y = phi(x) / (|phi(x)| + eps), or phi(x) / sqrt(mean of phi(x)^2 + eps), of a row of n numbers, and back; phi is a
+// function of one number.
 #pragma once
 
 #include "instruction_set.h"

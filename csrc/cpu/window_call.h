@@ -1,12 +1,13 @@
-// One call of read_window on the CPU, and its kernels. No torch header. fwp_fairseq/ops/window.py says what it computes.
+// One call of read_window on the CPU, and its kernels. No torch header. fwp_fairseq/ops/window.py says what it
+// computes.
 #pragma once
 
 #include "call.h"
 
 namespace fwp {
 
-// Queries are the last `targets` of `sources` positions, and the last `far` of the queries have sums. u (H, d) and bias (H)
-// are contiguous.
+// Queries are the last `targets` of `sources` positions, and the last `far` of the queries have sums. u (H, d) and bias
+// (H) are contiguous.
 template <class T>
 struct WindowCall {
   std::ptrdiff_t batch, heads, targets, sources, far, size, d;

@@ -57,7 +57,8 @@ struct WindowInputs {
 };
 
 Tensor read_window(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& sums, const Tensor& u,
-                   const Tensor& bias, const OptionalTensor& key_padding_mask, const OptionalTensor& places, int64_t size) {
+                   const Tensor& bias, const OptionalTensor& key_padding_mask, const OptionalTensor& places,
+                   int64_t size) {
   static constexpr char op[] = "fwp::read_window";
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);
@@ -74,8 +75,8 @@ Tensor read_window(const Tensor& q, const Tensor& k, const Tensor& v, const Opti
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> read_window_backward(
-    const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& sums, const Tensor& u,
-    const Tensor& bias, const OptionalTensor& key_padding_mask, int64_t size) {
+    const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& sums,
+    const Tensor& u, const Tensor& bias, const OptionalTensor& key_padding_mask, int64_t size) {
   static constexpr char op[] = "fwp::read_window_backward";
   check_rank(op, "q", q, 4);
   check_rank(op, "k", k, 4);

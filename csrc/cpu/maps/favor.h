@@ -80,8 +80,7 @@ template <> struct Phi<Map::favor> {
     norm *= c.input_scale * c.input_scale / 2;
     for (idx i = 0; i < whole; i += V) {
       Vec<T> sum{};
-      for (idx k = 0; k < c.d_key; ++k)
-        sum += splat(c.input_scale * from[k]) * load(c.projection + k * m + i);
+      for (idx k = 0; k < c.d_key; ++k) sum += splat(c.input_scale * from[k]) * load(c.projection + k * m + i);
       store(p + i, sum);
     }
     for (idx i = whole; i < mp; ++i) {
