@@ -32,12 +32,15 @@ ALLOWED = {
     "config": {"contradictions", "options", "feature_maps", "ops", *_COMPILED},
     "modules": {"config", *_TORCH, "feature_maps", "ops", *_COMPILED},
     "compat": set(),
+    "text": set(),
+    "checkpoint_content": {"text"},
+    "mends": {"checkpoint_content", "compat", "text"},
     "files": set(),
     "records": set(),
     "tables": set(),
     "info": {"ops", "feature_maps", *_COMPILED},
-    "models": {"modules", "config", *_TORCH, "feature_maps", "ops", "compat", *_COMPILED},
-    "criterions": {"modules", "config", *_TORCH, "feature_maps", "ops", "compat", *_COMPILED},
+    "models": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
+    "criterions": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
     "tasks": {
         "criterions",
         "models",
@@ -46,6 +49,7 @@ ALLOWED = {
         *_TORCH,
         "feature_maps",
         "ops",
+        "mends",
         "compat",
         *_COMPILED,
     },
@@ -53,7 +57,19 @@ ALLOWED = {
     "__main__": None,
     "__init__": {"_user_dir"},
 }
-FAIRSEQ = {"_user_dir", "config", "modules", "models", "criterions", "tasks", "compat", "cli", "info"}
+FAIRSEQ = {
+    "_user_dir",
+    "config",
+    "modules",
+    "models",
+    "criterions",
+    "tasks",
+    "checkpoint_content",
+    "compat",
+    "mends",
+    "cli",
+    "info",
+}
 
 
 def _figure() -> str:

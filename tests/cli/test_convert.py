@@ -1,6 +1,6 @@
 """Tests fwp convert, which changes the attention of a checkpoint: what it keeps, what it adds, and what it refuses."""
 
-import argparse
+import json
 import re
 import shlex
 
@@ -10,87 +10,18 @@ import torch
 pytest.importorskip("fairseq")
 
 from fairseq import checkpoint_utils, tasks
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 
-from fwp_fairseq.cli import archs
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.config import FastWeightConfig
-from tests.tolerances import assert_close
+from fwp_fairseq.config import SITES, FastWeightConfig
+from tests.cli.conftest import LENGTHS, SIZES
 
 import_plugin()
 
-SIZES = {
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 2,
-    "encoder_layers": 2,
-    "decoder_embed_dim": 16,
-    "decoder_ffn_embed_dim": 24,
-    "decoder_attention_heads": 2,
-    "decoder_layers": 1,
-    "share_all_embeddings": True,
-}
-LM_SIZES = {"decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24, "decoder_attention_heads": 2, "decoder_layers": 2}
 UNTIED = {"share_all_embeddings": False}
 WIDE = {"fwp_d_dot": 32}
 DELTA_BIG = "delta_transformer_wmt_en_de_big"
 ELU_DELTA = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
-LENGTHS = {"max_source_positions": 64, "max_target_positions": 64}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    dictionary = Dictionary()
-    for number in range(20):
-        dictionary.add_symbol(f"w{number}")
-    for name in ("dict.en.txt", "dict.de.txt", "dict.txt"):
-        dictionary.save(str(folder / name))
-    return folder
-
-
-@pytest.fixture
-def save(data, tmp_path):
-    """Writes a checkpoint as fairseq-train does: a model of an architecture, with the state of an optimizer."""
-
-    def write(arch, name="input.pt", seed=0, **options):
-        if arch in ("fwp_lm", "transformer_lm"):
-            task_cfg = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 64}
-            task_cfg["max_target_positions"] = 64
-            sizes = LM_SIZES | {
-                "max_target_positions": 64,
-                "tokens_per_sample": 64,
-                "add_bos_token": False,
-                "tpu": False,
-            }
-        else:
-            task_cfg = {"_name": "translation", "data": str(data), "source_lang": "en", "target_lang": "de"} | LENGTHS
-            sizes = SIZES | LENGTHS
-        task = tasks.setup_task(OmegaConf.create(task_cfg))
-        if arch.startswith("transformer") and arch != "transformer_lm":
-            model_cfg = argparse.Namespace(_name=arch, arch=arch, lr=[0.1], **(sizes | options))
-            ARCH_CONFIG_REGISTRY[arch](model_cfg)
-            built_from = model_cfg
-        else:
-            model_cfg = archs.defaults(arch) | {"_name": arch} | sizes | options
-            built_from = OmegaConf.create(model_cfg)
-        torch.manual_seed(seed)
-        state = {
-            "args": None,
-            "cfg": {"task": task_cfg, "model": model_cfg},
-            "model": task.build_model(built_from).state_dict(),
-            "criterion": None,
-            "optimizer_history": [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 7}],
-            "extra_state": {"train_iterator": {"epoch": 2}, "ema": {"x": torch.zeros(1)}},
-            "task_state": {},
-            "last_optimizer_state": {"state": {0: torch.zeros(9)}},
-        }
-        torch.save(state, tmp_path / name)
-        return tmp_path / name
-
-    return write
 
 
 @pytest.fixture
@@ -474,44 +405,57 @@ def test_parameters_that_are_not_the_models_are_refused(save, refused, tmp_path,
         assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.parametrize(
-    "feature_map, rest, options",
-    [
-        ("hedgehog", "softmax_pair", {}),
-        ("hedgehog", "softmax_pair", {"fwp_d_dot": 16, "fwp_update_rule": "delta"}),
-        ("t2r", "relu", {}),
-        ("hedgehog", "softmax_pair", {"fwp_normalizer": "l2", "fwp_output_norm": "rms"}),
-    ],
-)
-def test_matrices_are_folded(save, convert, feature_map, rest, options):
-    """Into every site, or into those that can be; the function stays the same."""
-    width = {"decoder_input_dim": 16, "decoder_output_dim": 16}
-    path = save("fwp_transformer_tiny", fwp_feature_map=feature_map, **width, **options)
-    if feature_map == "t2r":
-        state = torch.load(path, weights_only=True)
-        for name, tensor in state["model"].items():
-            if name.endswith(("feature_map.bias", "_proj.bias")):
-                torch.nn.init.normal_(tensor)
-        torch.save(state, path)
-    state, out = convert(path, "--fold-maps")
-    assert not attention_keys(state, "feature_map|query_map")
-    assert f"--fwp-cross-feature-map: None -> {rest}" in out and "multiplied into q_proj and k_proj of encoder" in out
-    before, after = built(path).eval(), built(path.with_name("output.pt")).eval()
-    source, target = torch.randint(4, 24, (3, 9)), torch.randint(4, 24, (3, 7))
-    lengths = torch.full((3,), 9)
-    wanted, found = (model(source, lengths, target)[0] for model in (before, after))
-    assert_close(found, wanted, "float32")
+HYBRID = {
+    "fwp_feature_map": "softmax",
+    "fwp_encoder_feature_map": "elu",
+    "fwp_encoder_update_rule": "delta",
+    "fwp_decoder_feature_map": "elu",
+}
 
 
-def test_only_what_can_be_folded_is(save, convert, refused, tmp_path):
-    path = save("fwp_transformer_tiny", fwp_feature_map="hedgehog", fwp_decoder_window=3, fwp_cross_d_dot=24)
-    state, out = convert(path, "--fold-maps")
-    assert "q_proj and k_proj of encoder\n" in out and not attention_keys(state, "encoder.layers.*_map")
-    assert len(attention_keys(state, r"_map\.weight")) == 4
+@pytest.mark.parametrize("chosen", ["dpfp", "softmax"])
+def test_a_common_map_replaces_the_whole_attention(save, convert, tmp_path, chosen):
+    state, printed = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-feature-map", chosen)
+    options = state["cfg"]["model"]
+    assert options["fwp_feature_map"] == chosen
+    assert {options[f"fwp_{site}_{name}"] for site in SITES for name in ("feature_map", "update_rule")} == {None}
+    assert re.search(r"attention: \[decoder: .*feature-map=elu.*\] -> ", printed)
+    assert not attention_keys(state, "beta_proj")
+    assert ("softmax]" if chosen == "softmax" else "decoder: ") in printed.partition("] -> [")[2]
     built(tmp_path / "output.pt")
-    folded = ("convert", "--input", tmp_path / "output.pt", "--output", tmp_path / "x.pt", "--fold-maps")
-    assert "--fold-maps: no site has a matrix to fold" in refused(1, *folded)
-    assert "--reset" in refused(2, *folded, "--reset")
+
+
+def test_a_common_option_replaces_that_of_every_site(save, convert):
+    state, _ = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-update-rule", "gated")
+    options = state["cfg"]["model"]
+    assert options["fwp_encoder_update_rule"] is None and options["fwp_encoder_feature_map"] == "elu"
+    assert len(attention_keys(state, "beta_proj.weight")) == 3
+
+
+def test_flags_for_programs(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny")
+    _, printed = convert(path, "--fwp-feature-map", "elu", "--flags-json", tmp_path / "flags.json")
+    found = json.loads((tmp_path / "flags.json").read_text())
+    assert printed.splitlines()[-1].split(" ", 4)[4] == shlex.join(found["flags"])
+    assert f"-> [{found['attention']}]" in printed and "feature-map=elu" in found["attention"]
+
+
+@pytest.mark.parametrize("name, where", [("activation_fn", "option"), ("injected", "option"), ("attention_flags", "")])
+def test_lines_in_the_options_of_a_checkpoint_are_refused(save, refused, tmp_path, name, where):
+    """A second line of output would be read as flags by whoever splits the output."""
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    text = "relu\n--finetune-from-model x --user-dir evil\x1b[2J"
+    if where:
+        state["cfg"]["model"][name] = text
+    else:
+        state["model"][name] = torch.tensor(list(text.encode()))
+    torch.save(state, path)
+    result = (1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    if where:
+        assert f"option {name} is 'relu\\n--finetune" in refused(*result) and not (tmp_path / "out.pt").exists()
+    else:
+        assert "attention_flags is not text of one line" in refused(*result)
 
 
 def test_calls_that_make_no_sense(save, refused, tmp_path):

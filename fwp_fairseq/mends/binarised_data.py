@@ -1,7 +1,8 @@
 """Checks binarised data when it is opened, and names the file that is missing, damaged or of another dictionary.
 
-fairseq notices most damage only when it reads the sentence that is hit, in the middle of an epoch and without a file
-name; a number that is no entry of the dictionary then ends a GPU's whole process in an assertion.
+Symptom: An error without a file name in the middle of an epoch, or an assertion on a GPU that ends the process.
+Cause: fairseq notices most damage only when it reads the sentence that is hit, and some of it never.
+Test: tests/mends/test_binarised_data.py::test_damage_is_named
 """
 
 import os
@@ -61,8 +62,7 @@ def _check_numbers(path: str, dataset, dictionary) -> None:
         )
 
 
-def check_when_opened() -> None:
-    """Makes fairseq check binarised data when it opens it."""
+def mend() -> None:
     make = indexed_dataset.make_dataset
 
     def check_and_make(path, impl, fix_lua_indexing=False, dictionary=None):

@@ -1,4 +1,9 @@
-"""Resumes in the middle of an epoch at the right batch when the number of processes has changed."""
+"""Resumes in the middle of an epoch at the right batch when the number of processes has changed.
+
+Symptom: A training that is resumed with more processes skips batches, and one with fewer repeats some.
+Cause: fairseq saves how many batches each process has had, and not how many processes there were.
+Test: tests/fairseq_tools/test_distributed.py::test_goes_on_with_another_number_of_processes
+"""
 
 import logging
 
@@ -8,12 +13,8 @@ from fairseq.data.iterators import EpochBatchIterator
 logger = logging.getLogger(__name__)
 
 
-def count_batches_of_all_processes() -> None:
-    """Saves the number of processes (``num_shards``) beside the number of batches that each of them has had.
-
-    fairseq saves the second number alone. A training that is resumed with more processes then skips batches, and one
-    with fewer processes repeats some.
-    """
+def _count_batches_of_all_processes() -> None:
+    """Saves the number of processes (``num_shards``) beside the number of batches that each of them has had."""
     save, load = EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict
 
     def save_with_processes(self):
@@ -31,7 +32,7 @@ def count_batches_of_all_processes() -> None:
     EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict = save_with_processes, load_for_processes
 
 
-def tell_before_saving() -> None:
+def _tell_before_saving() -> None:
     """Calls ``before_saving(group)`` of the iterator, if it has one, in every process before a checkpoint is written.
 
     fairseq asks only the process that writes the checkpoint for the position in the data, and an iterator may keep part
@@ -45,3 +46,8 @@ def tell_before_saving() -> None:
         return save(cfg, trainer, epoch_itr, val_loss)
 
     checkpoint_utils.save_checkpoint = tell_and_save
+
+
+def mend() -> None:
+    _count_batches_of_all_processes()
+    _tell_before_saving()

@@ -8,7 +8,7 @@ pytest.importorskip("fairseq")
 
 from fairseq import file_chunker_utils
 
-import fwp_fairseq.compat  # noqa: F401
+import fwp_fairseq.mends  # noqa: F401
 
 LINES = ["äöü€𝄞" * (1 + n % 7) for n in range(60)]
 

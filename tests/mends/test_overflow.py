@@ -7,7 +7,7 @@ pytest.importorskip("fairseq")
 
 from fairseq.trainer import Trainer
 
-from fwp_fairseq.compat import divergence
+from fwp_fairseq.mends import overflow
 
 
 class OnACpu:
@@ -21,6 +21,6 @@ def test_a_step_within_a_step(monkeypatch):
         return Trainer.train_step(self, deeper - 1).cuda() if deeper else torch.zeros(()).cuda()
 
     monkeypatch.setattr(Trainer, "train_step", step)
-    divergence.survive_overflow_on_cpu()
+    overflow.mend()
     assert Trainer.train_step(OnACpu(), 2).device.type == "cpu"
     assert "cuda" not in vars(torch.Tensor)

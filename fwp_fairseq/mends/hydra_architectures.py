@@ -1,4 +1,9 @@
-"""Makes an architecture's name in a Hydra configuration mean what it means to --arch."""
+"""Makes an architecture's name in a Hydra configuration mean what it means to --arch.
+
+Symptom: fairseq-hydra-train with ``model: {_name: ARCHITECTURE}`` builds a model of the base size.
+Cause: It takes only the model from this name, with the model's own defaults.
+Test: tests/fairseq_tools/test_hydra.py::test_documented_commands
+"""
 
 import argparse
 from dataclasses import fields
@@ -25,13 +30,8 @@ def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     return filled
 
 
-def fill_hydra_models() -> None:
-    """Fills in the values of the architecture that ``model: {_name: ARCHITECTURE}`` names.
-
-    fairseq-hydra-train takes only the model from this name, with the model's own defaults. The architecture's values
-    have to be filled in before fairseq merges those defaults (in ``merge_with_parent``), because afterwards they cannot
-    be told from values that the user gave.
-    """
+def mend() -> None:
+    """Fills in the architecture's values before fairseq merges the defaults, from which they cannot be told later."""
     merge = utils.merge_with_parent
 
     def merge_filled(dc, cfg, remove_missing=False):

@@ -1,4 +1,9 @@
-"""fairseq-eval-lm --context-window scores every token with the context in front of it, in whatever order."""
+"""fairseq-eval-lm --context-window scores every token with the context in front of it, in whatever order.
+
+Symptom: Another perplexity with --num-workers 2 or --num-shards than without, and no warning.
+Cause: fairseq takes the context from what the same process has collated before, which is then another part of the text.
+Test: tests/fairseq_tools/test_carried_state.py::test_a_sliding_window
+"""
 
 import torch
 from fairseq.data import LMContextWindowDataset
@@ -19,13 +24,7 @@ def _before(self, index: int) -> torch.Tensor:
     return context
 
 
-def read_from_the_text() -> None:
-    """Takes the context of an item from the text.
-
-    fairseq takes what the same process has collated before. With several --num-workers or --num-shards that is another
-    part of the text, and the perplexity is wrong without a warning.
-    """
-
+def mend() -> None:
     def collate_with_context(self, samples):
         contexts = [_before(self, sample["id"]) for sample in samples]
         longer = [

@@ -1,4 +1,9 @@
-"""Makes a resumed training equal to an uninterrupted one, and lets a finished one make no further update."""
+"""Makes a resumed training see the batches of an uninterrupted one, and lets a finished one make no further update.
+
+Symptom: A resumed training sees some sentences twice and others not at all, and makes an update after --max-update.
+Cause: fairseq draws its batches anew from the epoch in which a session begins, and checks limits after an update only.
+Test: tests/fairseq_tools/test_training.py::test_resumed_run_is_bit_identical
+"""
 
 import inspect
 import logging
@@ -12,7 +17,7 @@ logger = logging.getLogger(__name__)
 _NO_EPOCH = -1
 
 
-def keep_batches() -> None:
+def _keep_batches() -> None:
     """Gives every session of a training the batches of its first session.
 
     fairseq groups sentences of equal length at random, seeded by --seed and the epoch in which the session began, and
@@ -55,7 +60,7 @@ def _finished(trainer) -> str | None:
     return None
 
 
-def stop_finished_trainings() -> None:
+def _stop_finished_trainings() -> None:
     """Stops a resumed training that has reached --max-update or --stop-time-hours before it makes another update.
 
     fairseq checks these limits only after an update, and so makes one update too many.
@@ -70,3 +75,8 @@ def stop_finished_trainings() -> None:
         return found
 
     checkpoint_utils.load_checkpoint = load_and_stop
+
+
+def mend() -> None:
+    _keep_batches()
+    _stop_finished_trainings()

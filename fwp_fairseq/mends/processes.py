@@ -1,4 +1,9 @@
-"""Mends training in several processes: launchers are obeyed, CPUs work, and errors name a lost process."""
+"""Mends training in several processes: launchers are obeyed, CPUs work, and errors name a lost process.
+
+Symptom: On a CPU torchrun trains as many models as processes, or nccl fails; a lost process is a page about a socket.
+Cause: fairseq counts GPUs where it should count processes, and passes on what torch says.
+Test: tests/fairseq_tools/test_distributed.py::test_documented_lines
+"""
 
 import logging
 import os
@@ -16,7 +21,7 @@ _DEAD_WORKER = "DataLoader worker"
 _LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection refused|Socket closed")
 
 
-def follow_launchers() -> None:
+def _follow_launchers() -> None:
     """Takes the number of processes from torchrun, and lets torchrun and srun start processes on a CPU.
 
     By default fairseq's --distributed-world-size is the number of GPUs, or 1 on a CPU. If it is 1, fairseq ignores
@@ -55,7 +60,7 @@ def follow_launchers() -> None:
     distributed_utils._infer_slurm_init = slurm_without_gpus
 
 
-def train_on_cpu() -> None:
+def _train_on_cpu() -> None:
     """On a CPU, replaces fairseq's default backend nccl by gloo, and passes no GPU to DistributedDataParallel."""
     init = distributed_utils.distributed_init
 
@@ -78,7 +83,7 @@ def train_on_cpu() -> None:
     distributed_fairseq_model.DistributedDataParallel = ddp_where_the_model_is
 
 
-def explain_failures() -> None:
+def _explain_failures() -> None:
     """Replaces torch's errors about a lost process and about unused parameters by short ones that say what to do.
 
     A process whose partner is gone fails at their next exchange with an error about a socket; so it does, now and then,
@@ -111,3 +116,9 @@ def explain_failures() -> None:
             ) from error
 
     distributed_utils.call_main = call_or_say_why
+
+
+def mend() -> None:
+    _follow_launchers()
+    _train_on_cpu()
+    _explain_failures()

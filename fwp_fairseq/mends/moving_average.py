@@ -1,9 +1,14 @@
-"""Keeps integer buffers out of the moving average of parameters (--store-ema)."""
+"""Keeps integer buffers out of the moving average of parameters (--store-ema).
+
+Symptom: --store-ema fails, or averages the seeds of random features.
+Cause: fairseq averages every entry of the model's state.
+Test: tests/fairseq_tools/test_options.py::test_equivalent[backend-workers-and-ema]
+"""
 
 from fairseq.models.ema.ema import EMA
 
 
-def skip_integer_buffers() -> None:
+def mend() -> None:
     initialize = EMA.__init__
 
     def initialize_and_skip(self, model, *args, **kwargs):

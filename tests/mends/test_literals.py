@@ -10,7 +10,7 @@ import pytest
 from fairseq import utils
 
 import fwp_fairseq.models  # noqa: F401  (its effects are what is tested)
-from fwp_fairseq.compat import literals
+from fwp_fairseq.mends import literals
 
 VALUES = [
     "0.25",

@@ -1,10 +1,14 @@
-"""Reports, in the last line of the output, a training that became NaN or ended worse than it began."""
+"""Reports, in the last line of the output, a training that became NaN or ended worse than it began.
+
+Symptom: StopIteration when gradients become NaN; a training that has diverged ends like any other.
+Cause: Torch's backward hooks, by which fairseq looks for the NaN, take no module that returns a dictionary.
+Test: tests/fairseq_tools/test_divergence.py::test_nan_names_the_update_and_what_to_change
+"""
 
 import atexit
 import logging
 import math
 from collections import deque
-from unittest import mock
 
 import torch
 from fairseq.nan_detector import NanDetector
@@ -25,7 +29,7 @@ def _tensors(output):
             yield from _tensors(part)
 
 
-def watch_gradients_of_every_output() -> None:
+def _watch_gradients_of_every_output() -> None:
     """Makes fairseq's search for the origin of a NaN work with modules whose outputs are nested.
 
     The search uses torch's backward hooks, which fail with StopIteration for a module that returns no tensor at the top
@@ -88,7 +92,7 @@ def _new_course(trainer: Trainer) -> _Course:
     return course
 
 
-def report_divergence() -> None:
+def _report_divergence() -> None:
     """Warns of a diverged training when its process ends, and improves the error about NaN or infinite gradients.
 
     After the warning the exit status is still 0, because the training did what it was told to, and a short one may be
@@ -116,17 +120,6 @@ def report_divergence() -> None:
     Trainer.train_step = step_or_say_why
 
 
-def survive_overflow_on_cpu() -> None:
-    """Lets a training with --fp16 or --memory-efficient-fp16 on a CPU go on after an overflow, at a smaller loss scale.
-
-    fairseq moves a number of its own to the GPU then, although there may be none.
-    """
-    train_step = Trainer.train_step
-
-    def step_without_gpu(self, *args, **kwargs):
-        if self.device.type != "cpu":
-            return train_step(self, *args, **kwargs)
-        with mock.patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):  # also for a step within a step
-            return train_step(self, *args, **kwargs)
-
-    Trainer.train_step = step_without_gpu
+def mend() -> None:
+    _watch_gradients_of_every_output()
+    _report_divergence()

@@ -1,4 +1,9 @@
-"""Names file and line of a text that is not UTF-8, and writes UTF-8 whatever the locale is."""
+"""Names file and line of a text that is not UTF-8, and writes UTF-8 whatever the locale is.
+
+Symptom: fairseq-preprocess ends with "negative seek position"; under LC_ALL=C every command with UnicodeEncodeError.
+Cause: fairseq steps back without end from a byte that begins no character, and prints in the locale's encoding.
+Test: tests/mends/test_text_encoding.py::test_a_bad_line_is_named_wherever_reading_begins
+"""
 
 import io
 import sys
@@ -19,7 +24,7 @@ def _explained(path: str) -> str:
     return f"{path}: expected UTF-8 text"
 
 
-def name_undecodable_lines() -> None:
+def _name_undecodable_lines() -> None:
     """Ends fairseq-preprocess at a line that is not UTF-8 with an error that names it.
 
     A process that starts to read in the middle of a character steps back to its beginning. fairseq steps back without
@@ -47,8 +52,13 @@ def name_undecodable_lines() -> None:
     file_chunker_utils._safe_readline, chunker.__exit__ = readline, leave_or_explain
 
 
-def read_and_write_utf8() -> None:
+def _read_and_write_utf8() -> None:
     """Reads standard input and writes output as UTF-8, like the files of fairseq, where the locale says otherwise."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
             stream.reconfigure(encoding="utf-8", errors="strict" if stream is sys.stdin else stream.errors)
+
+
+def mend() -> None:
+    _name_undecodable_lines()
+    _read_and_write_utf8()

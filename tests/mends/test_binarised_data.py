@@ -10,7 +10,7 @@ pytest.importorskip("fairseq")
 
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
-import fwp_fairseq.compat  # noqa: F401
+import fwp_fairseq.mends  # noqa: F401
 
 
 @pytest.fixture

@@ -1,4 +1,9 @@
-"""Replaces the ``eval`` by which fairseq reads some options, so that those in a checkpoint cannot run code."""
+"""Replaces the ``eval`` by which fairseq reads some options.
+
+Symptom: Opening a checkpoint runs the Python that its options hold.
+Cause: fairseq reads lists and numbers in options by ``eval``.
+Test: tests/fairseq_tools/test_checkpoints.py::test_options_of_a_checkpoint_run_no_code
+"""
 
 import ast
 import operator
@@ -45,7 +50,7 @@ def evaluate(text: str):
         raise ValueError(f"{shown!r}: expected numbers, text or lists of them ({error})") from None
 
 
-def replace_eval() -> None:
+def mend() -> None:
     """Makes ``eval`` mean :func:`evaluate` in all modules of fairseq, which importing fairseq has imported."""
     for name, module in list(sys.modules.items()):
         if name.startswith("fairseq.") and module is not None:

@@ -1,4 +1,9 @@
-"""Saves digests of the dictionaries in checkpoints: the parameters tell only how many entries there were."""
+"""Saves digests of the dictionaries in checkpoints, and refuses to open one with other dictionaries.
+
+Symptom: Translations are nonsense, without an error, when the data folder is that of another training.
+Cause: The parameters tell only how many entries the dictionaries had.
+Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictionary_is_refused
+"""
 
 import contextlib
 import hashlib
@@ -42,8 +47,7 @@ def _difference(task: FairseqTask, remembered: object) -> str | None:
     return None
 
 
-def check_in_checkpoints() -> None:
-    """Saves the dictionaries' digests in checkpoints, and raises ValueError when one is opened with others."""
+def mend() -> None:
     state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
 
     def state_and_dictionaries(self):
