@@ -72,7 +72,7 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     for name, tensor in original.items():
         assert torch.equal(model.state_dict()[name], tensor), name
     new = set(model.state_dict()) - set(original)
-    assert new == {"attention_flags", "decoder.layers.0.self_attn.beta_proj.weight"}
+    assert new == {"attention_flags", "decoder.layers.0.self_attn.memory.beta_proj.weight"}
     cfg = state["cfg"]["model"]
     assert cfg["_name"] == expected and cfg["activation_fn"] == "gelu" and cfg["fwp_d_dot"] == 32
     assert {name: cfg[name] for name in SIZES} == SIZES
@@ -82,9 +82,9 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
         "--fwp-d-dot: None -> 32",
         "--fwp-decoder-update-rule: None -> delta",
     ]
-    assert "new: decoder.layers.*.self_attn.beta_proj.weight (1)" in printed
-    assert model.decoder.layers[0].self_attn.config.update_rule == "delta"
-    assert model.encoder.layers[1].self_attn.config.update_rule == "sum"
+    assert "new: decoder.layers.*.self_attn.memory.beta_proj.weight (1)" in printed
+    assert model.decoder.layers[0].self_attn.options.update_rule == "delta"
+    assert model.encoder.layers[1].self_attn.options.update_rule == "sum"
 
 
 def test_stock_transformer_to_softmax_is_the_same_function(save, convert, tmp_path):
@@ -127,7 +127,7 @@ def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, co
     assert "--fwp-update-rule: sum -> delta" in printed
     again, _ = convert(path, "--fwp-update-rule", "delta")
     other, _ = convert(path, "--fwp-update-rule", "delta", "--seed", 2)
-    name = "encoder.layers.1.self_attn.beta_proj.weight"
+    name = "encoder.layers.1.self_attn.memory.beta_proj.weight"
     assert torch.equal(again["model"][name], delta["model"][name])
     assert not torch.equal(other["model"][name], delta["model"][name])
 
@@ -135,7 +135,7 @@ def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, co
     original = torch.load(path, weights_only=True)["model"]
     assert back["model"].keys() == original.keys()
     assert all(torch.equal(back["model"][name], tensor) for name, tensor in original.items())
-    assert "dropped: encoder.layers.*.self_attn.beta_proj.weight (2)" in printed
+    assert "dropped: encoder.layers.*.self_attn.memory.beta_proj.weight (2)" in printed
 
 
 def test_trained_write_strengths_are_kept(save, convert):
@@ -149,7 +149,7 @@ def test_trained_write_strengths_are_kept(save, convert):
             assert torch.equal(state["model"][name], original[name])
     assert len(attention_keys(state, "decay")) == 3 * len(names)
     assert "update-rule=gated_delta normalizer=l2 beta-range=0-2" in printed
-    assert "new: decoder.layers.*.encoder_attn.decay.log_rate (1)" in printed
+    assert "new: decoder.layers.*.encoder_attn.memory.decay.log_rate (1)" in printed
     assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
 
 
@@ -181,8 +181,11 @@ def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path)
     assert all(torch.equal(delta["model"][name], original[name]) for name in maps)
     # One W for queries and keys, of the same shape as Hedgehog's, and b.
     t2r, printed = convert(path, "--fwp-feature-map", "t2r", "--fwp-d-dot", 8, output="t2r.pt")
-    assert len(attention_keys(t2r, "_map")) == 8 and "dropped: decoder.layers.*.self_attn.query_map.weight" in printed
-    name = "encoder.layers.0.self_attn.feature_map.weight"
+    assert (
+        len(attention_keys(t2r, "_map")) == 8
+        and "dropped: decoder.layers.*.self_attn.memory.features.query_map.weight" in printed
+    )
+    name = "encoder.layers.0.self_attn.memory.features.feature_map.weight"
     assert t2r["model"][name].shape == original[name].shape and not torch.equal(t2r["model"][name], original[name])
     built(tmp_path / "t2r.pt")
 
@@ -191,9 +194,14 @@ def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, conv
     net = {"fwp_decoder_update_rule": "delta", "fwp_decoder_feature_map": "hedgehog", "fwp_decoder_recurrent": "tanh"}
     path = save("fwp_transformer_tiny", fwp_decoder_fast_net="rnn", **net)
     original = torch.load(path, weights_only=True)["model"]
-    names = attention_keys({"model": original}, "fast_net|_map")
+    names = attention_keys({"model": original}, r"memory\.(slow|feedback)|_map")
     assert {name.rpartition("self_attn.")[2] for name in names} == {
-        *("fast_net.slow.weight", "fast_net.feedback.weight", "feature_map.weight", "query_map.weight")
+        *(
+            "memory.slow.weight",
+            "memory.feedback.weight",
+            "memory.features.feature_map.weight",
+            "memory.features.query_map.weight",
+        )
     }
     stays, _ = convert(path, "--fwp-encoder-feature-map", "elu")
     assert all(torch.equal(stays["model"][name], original[name]) for name in names)
@@ -205,7 +213,7 @@ def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, conv
         assert torch.equal(other["model"][name], original[name]) == ("_map" in name)
     built(tmp_path / "delta.pt")
     without, _ = convert(path, "--fwp-decoder-fast-net", "linear", "--fwp-decoder-recurrent", "none")
-    assert not attention_keys(without, "fast_net")
+    assert not attention_keys(without, r"memory\.(slow|feedback)")
 
 
 def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, convert, tmp_path):
@@ -221,7 +229,7 @@ def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, conver
         assert wide["model"][name].shape == ((6, 8) if name.endswith("projection") else ())
     seeds = [name for name in features if name.endswith("seed")]
     assert not any(torch.equal(wide["model"][name], original[name]) for name in seeds)
-    module = built(tmp_path / "wide.pt").encoder.layers[0].self_attn.feature_map
+    module = built(tmp_path / "wide.pt").encoder.layers[0].self_attn.memory.features.feature_map
     assert torch.equal(module._draw(0), module.projection)
     dropped, _ = convert(path, "--reset", "--fwp-feature-map", "elu")
     assert not attention_keys(dropped, "feature_map")
@@ -248,7 +256,7 @@ def test_sites_of_their_own(save, convert, tmp_path):
     state, printed = convert(path, "--fwp-cross-update-rule", "gated")
     assert state["cfg"]["model"]["fwp_encoder_feature_map"] == "softmax"
     assert attention_keys(state, "beta_proj") == {
-        f"decoder.layers.0.encoder_attn.beta_proj.{kind}" for kind in ("weight", "bias")
+        f"decoder.layers.0.encoder_attn.memory.beta_proj.{kind}" for kind in ("weight", "bias")
     }
     assert "[cross: feature-map=dpfp d-dot=16 update-rule=sum" in printed
     assert "-> [cross: feature-map=dpfp d-dot=16 update-rule=gated" in printed
@@ -381,7 +389,11 @@ def test_attention_flags_that_are_no_text(save, refused, tmp_path):
         ("encoder.layers.1.self_attn.k_proj.weight", lambda x: None, "is missing, expected one of shape (16, 16)"),
         ("encoder.embed_tokens.weight", lambda x: None, "is missing, expected one of shape (24, 16)"),
         ("encoder.layers.0.self_attn.q_proj.weight", lambda x: x[:, 1:], "is of shape (16, 15), expected (16, 16)"),
-        ("decoder.layers.0.self_attn.beta_proj.weight", lambda x: x[:1], "is of shape (1, 16), expected (2, 16)"),
+        (
+            "decoder.layers.0.self_attn.memory.beta_proj.weight",
+            lambda x: x[:1],
+            "is of shape (1, 16), expected (2, 16)",
+        ),
         ("decoder.layer_norm.bias", lambda x: x[0], "is of shape (), expected (16,)"),
         ("encoder.layers.0.fc2.bias", lambda x: x.fill_(float("nan")), "16 of 16 numbers in"),
     ],
