@@ -1,6 +1,5 @@
 """The table of options, and the tables of the documentation that are made from it."""
 
-
 import pytest
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS

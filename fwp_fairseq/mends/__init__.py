@@ -6,12 +6,14 @@ Each file says what the user sees (Symptom), why (Cause) and which test brings i
 
 from .. import compat  # noqa: F401  (fairseq has to run before it can be mended)
 from . import (
+    archives,
     binarised_data,
     context_window,
     data_position,
     dictionaries,
     divergence,
     hydra_architectures,
+    layers_to_keep,
     literals,
     loading,
     moving_average,
@@ -28,6 +30,8 @@ MENDS = (
     literals,
     saving,
     loading,
+    archives,
+    layers_to_keep,
     binarised_data,
     text_encoding,
     dictionaries,
