@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.layers.fast_nets import Run
 
 from .clock import Call, fastest
 from .program import Session, parser
@@ -70,20 +69,13 @@ def call(name: str, case: Case, device: str) -> Call:
 
         def run():
             return layer(x)[0]
-    elif layer.fast_net is None:
-        with torch.no_grad():
-            q, (k, v, strengths) = layer._project_queries(x), layer._project(x, None)
-        given = [y.requires_grad_() for y in (q, k, v, strengths["beta"])]
-
-        def run():
-            return layer._operate(*given[:3], {"beta": given[3]}, None)[0]
     else:
         with torch.no_grad():
-            parts = {part: y.detach() for part, y in layer._parts(x).items()}
-        given = [y.requires_grad_() for y in parts.values()]
+            q, (k, v, parts) = layer.queries(x), layer.writes(x)
+        given = [y.requires_grad_() for y in (q, k, v, *parts.values())]
 
         def run():
-            return layer.fast_net(Run(layer._remember, layer._features, None, False), parts, None)[0]
+            return layer.memory.attend(*given[:3], dict(zip(parts, given[3:], strict=True)))[0]
 
     if case.part == "forward":
 

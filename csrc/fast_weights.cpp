@@ -3,9 +3,9 @@
 #include <torch/library.h>
 
 // rule and feature_map: names of common/maps.h. projection: (m, d_key), exactly for maps that have one, of
-// x' = input_scale x. both_ways: the second half of the heads goes from the last position to the first; with causal only,
-// and on the CPU. Without return_state, W and z come back empty. The backward returns the gradients
-// of q, k, v, beta, alpha, initial_W and initial_z, empty for what was not given.
+// x' = input_scale x. both_ways: the second half of the heads goes from the last position to the first; with causal
+// only, and on the CPU. Without return_state, W and z come back empty. The backward returns the gradients of q, k, v,
+// beta, alpha, initial_W and initial_z, empty for what was not given.
 TORCH_LIBRARY(fwp, m) {
   m.def(
       "fast_weights(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, "
@@ -17,15 +17,17 @@ TORCH_LIBRARY(fwp, m) {
       "fast_weights_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_z, Tensor q, Tensor k, Tensor v, "
       "Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, Tensor? initial_W, Tensor? initial_z, "
       "Tensor? projection, str rule, str feature_map, SymInt d_dot, float input_scale, bool causal, bool both_ways, "
-      "bool normalize_features, bool normalize_output, float eps) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_alpha, "
+      "bool normalize_features, bool normalize_output, float eps) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, "
+      "Tensor grad_beta, Tensor grad_alpha, "
       "Tensor grad_W, Tensor grad_z)");
-  // Decoding, see fwp_fairseq/ops/decoding.py: with k, v (and the rule's strengths) decode appends their positions to the first `count`
-  // of the block, in row r of storage for row r, and reads after each; without them it only reads. Without ancestors,
-  // position j of row r lies in row rows[r] of storage. projection: (d_key, m). fold: the state of each row after the
-  // block; z empty where the output is not normalised.
+  // Decoding, see fwp_fairseq/ops/decoding.py: with k, v (and the rule's strengths) decode appends their positions to
+  // the first `count` of the block, in row r of storage for row r, and reads after each; without them it only reads.
+  // Without ancestors, position j of row r lies in row rows[r] of storage. projection: (d_key, m). fold: the state of
+  // each row after the block; z empty where the output is not normalised.
   m.def(
       "decode(Tensor q, Tensor? k, Tensor? v, Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, Tensor(a!) keys, "
-      "Tensor(b!) written, Tensor(c!)? strengths, Tensor(d!)? ancestors, Tensor rows, Tensor? W, Tensor? z, Tensor? projection, "
+      "Tensor(b!) written, Tensor(c!)? strengths, Tensor(d!)? ancestors, Tensor rows, Tensor? W, Tensor? z, Tensor? "
+      "projection, "
       "SymInt count, str rule, str feature_map, SymInt d_dot, float input_scale, bool normalize_features, "
       "bool normalize_output, float eps) -> Tensor");
   m.def(
@@ -40,27 +42,22 @@ TORCH_LIBRARY(fwp, m) {
       "recur_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_y, Tensor found, Tensor last_R, Tensor written, "
       "Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? y) "
       "-> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_y)");
-  // The Recurrent Delta Net with phi(x) = e / (sum of e + eps), e = exp(min(x, largest)); see there. parts: q, k, v and the
-  // logit of beta side by side; fed: the same with what was fed back. The gradient of weight follows from that of parts.
+  // The recurrence of the Delta LSTM, see fwp_fairseq/ops/lstm_recurrence.py. cells, gates, `written` and the last R
+  // are what the backward goes back from; it returns the gradients of z, k, v, beta, R, h and c.
   m.def(
-      "recur_net(Tensor parts, Tensor weight, Tensor? key_padding_mask, Tensor? W, Tensor? y, float largest, float eps) "
-      "-> (Tensor out, Tensor W, Tensor y, Tensor written, Tensor fed)");
-  m.def(
-      "recur_net_backward(Tensor grad_out, Tensor? grad_W, Tensor? grad_y, Tensor found, Tensor last_W, Tensor written, "
-      "Tensor fed, Tensor weight, Tensor? key_padding_mask, Tensor? y, float largest, float eps) "
-      "-> (Tensor grad_parts, Tensor grad_W, Tensor grad_y)");
-  // The recurrence of the Delta LSTM, see fwp_fairseq/ops/lstm_recurrence.py. cells, gates, `written` and the last R are what
-  // the backward goes back from; it returns the gradients of z, k, v, beta, R, h and c.
-  m.def(
-      "recur_lstm(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? h, Tensor? c) "
+      "recur_lstm(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? h, Tensor? "
+      "c) "
       "-> (Tensor out, Tensor R, Tensor h, Tensor c, Tensor cells, Tensor gates, Tensor written)");
   m.def(
-      "recur_lstm_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_h, Tensor? grad_c, Tensor found, Tensor cells, "
-      "Tensor gates, Tensor last_R, Tensor written, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? h, "
+      "recur_lstm_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_h, Tensor? grad_c, Tensor found, Tensor "
+      "cells, "
+      "Tensor gates, Tensor last_R, Tensor written, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? "
+      "h, "
       "Tensor? c) -> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_h, "
       "Tensor grad_c)");
-  // The latest positions of causal attention and sums of earlier ones, see fwp_fairseq/ops/window.py. With places, k and v
-  // are storage (P, 1, H, d), of which row r reads places[r]. The backward returns the gradients of the tensors in this order.
+  // The latest positions of causal attention and sums of earlier ones, see fwp_fairseq/ops/window.py. With places, k
+  // and v are storage (P, 1, H, d), of which row r reads places[r]. The backward returns the gradients of the tensors
+  // in this order.
   m.def(
       "read_window(Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, Tensor? key_padding_mask, "
       "Tensor? places, SymInt size) -> Tensor");
@@ -68,13 +65,6 @@ TORCH_LIBRARY(fwp, m) {
       "read_window_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor u, Tensor bias, "
       "Tensor? key_padding_mask, SymInt size) "
       "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sums, Tensor grad_u, Tensor grad_bias)");
-  // Attention through slots, see fwp_fairseq/ops/slots.py. The backward returns the gradients of the tensors in this order.
-  m.def(
-      "read_slots(Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, Tensor? key_padding_mask) -> Tensor");
-  m.def(
-      "read_slots_backward(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor weight, Tensor sharpness, "
-      "Tensor? key_padding_mask) "
-      "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_weight, Tensor grad_sharpness)");
   // [softmax(y), softmax(-y)] of the last dimension, see fwp_fairseq/feature_maps/softmax_pair.py.
   m.def("softmax_pair(Tensor y) -> Tensor");
   m.def("softmax_pair_backward(Tensor grad_f, Tensor f) -> Tensor");
@@ -85,6 +75,8 @@ TORCH_LIBRARY(fwp, m) {
   m.def("elu_to_length_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
   m.def("to_rms_one(Tensor x, float eps) -> Tensor");
   m.def("to_rms_one_backward(Tensor grad_y, Tensor x, float eps) -> Tensor");
+  // The lists of common/maps.h.
+  m.def("rules() -> str[]");
   m.def("feature_maps() -> str[]");
   m.def("cpu_capability() -> str");
   m.def("choose_cpu_capability(str name) -> ()");

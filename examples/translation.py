@@ -94,31 +94,30 @@ def cross_attention(model, inputs: dict) -> list[torch.Tensor]:
     return found
 
 
-def writes(attention, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def writes(attention, key: torch.Tensor) -> torch.Tensor:
     """|W after - W before| of the write of each position of key, (heads, positions)."""
-    store = {}
-    before = attention.nothing_written(1, key)
-    attention.store_state(store, before)
-    found = []
+    memory, state, found = attention.memory, attention.nothing_written(1, key), []
     for position in key.split(1):
-        attention(query[:1], position, position, incremental_state=store, need_weights=False)
-        after = attention.load_state(store)
-        found.append((after.W - before.W)[0].flatten(1).norm(dim=1))
-        before = after
+        k, v, parts = attention.writes(position)
+        _, after = memory.attend(k, k, v, parts, state=state, return_state=True)  # any queries will do
+        found.append((after.W - state.W)[0].flatten(1).norm(dim=1))
+        state = after
     return torch.stack(found, dim=1)
 
 
 def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
-    """The writes of every attention with fast weights, by the name of its place in the model."""
-    from fwp_fairseq.modules import FastWeightAttention
+    """The writes of every attention with one matrix of fast weights, by the name of its place in the model."""
+    from fwp_fairseq.modules import SiteAttention
+    from fwp_fairseq.ops import FastWeights
 
     found = {}
     for name, module in model.named_modules():
-        if isinstance(module, FastWeightAttention):
-            if module.has_both_ways:
-                print(f"{name}: half of its heads write backwards, so it has no writes one by one; not in writes.svg")
-            else:
-                found[name] = writes(module, *inputs[module])
+        if not isinstance(module, SiteAttention):
+            continue
+        if module.options.passes == "both-ways" or module.memory.State is not FastWeights:
+            print(f"{name}: no matrix that is written from the first position to the last; not in writes.svg")
+        else:
+            found[name] = writes(module, inputs[module][1])
     return found
 
 

@@ -17,6 +17,7 @@ import torch
 from fwp_fairseq.ops import RULES, backends
 from tests import forked, requirements, shared
 from tests.ops.instruction_sets import usable
+from tests.served import count_calls, served
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -27,6 +28,7 @@ served_elsewhere: Counter[tuple[str, str]] = Counter()
 
 
 def pytest_configure(config):
+    count_calls()
     config.addinivalue_line("markers", "needs(name): needs a backend or device, native or cuda; see FWP_REQUIRE")
     config.addinivalue_line("markers", "slow: takes more than about two seconds; scripts/test.sh --quick leaves it out")
     if not config.pluginmanager.hasplugin("xdist"):
@@ -113,10 +115,10 @@ class Workers:
 
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["served"] = [(*key, calls) for key, calls in backends.served.items()]
+        session.config.workeroutput["served"] = [(*key, calls) for key, calls in served.items()]
 
 
 def pytest_terminal_summary(terminalreporter):
-    served = served_elsewhere + Counter(backends.served)
-    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(served.items())]
+    total = served_elsewhere + served
+    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(total.items())]
     terminalreporter.write_line(f"calls served by backend in the processes of the tests: {', '.join(counts) or 'none'}")

@@ -81,39 +81,6 @@ def rfa(directions, sigma):
     return phi
 
 
-def exp(signs):
-    """Shen et al. 2021, before their normalisation: exp(x), or [exp(x), exp(-x)]."""
-
-    def phi(x):
-        return np.array([math.exp(sign * value) for sign in (1, -1)[:signs] for value in x])
-
-    return phi
-
-
-def poly(degree):
-    """Features with products (1 + s / p)^p, s = q.k / sqrt(d): of p factors [1, x' / sqrt(p)], all orders apart."""
-
-    def phi(x):
-        u = [1.0, *(value * len(x) ** -0.25 / math.sqrt(degree) for value in x)]
-        found = [1.0]
-        for _ in range(degree):
-            found = [product * factor for product in found for factor in u]
-        return np.array(found)
-
-    return phi
-
-
-def over_positions(phi, padded=None, eps=1e-6):
-    """Shen et al. 2021: every feature of (B, L, H, d) divided by its sum over the positions that are no pads."""
-    out = np.zeros_like(phi)
-    batch, length, heads, width = phi.shape
-    for b, h, i in np.ndindex(batch, heads, width):
-        real = [s for s in range(length) if padded is None or not padded[b, s]]
-        for s in real:
-            out[b, s, h, i] = phi[b, s, h, i] / (sum(phi[b, other, h, i] for other in real) + eps)
-    return out
-
-
 def rms_norm(x, weight, eps=1e-6):
     """Zhang and Sennrich 2019."""
     root = math.sqrt(sum(value * value for value in x) / len(x) + eps)

@@ -13,34 +13,43 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
-_COMPILED = {"_constant", "_cuda_library", "_extension", "_transforms"}
+_COMPILED = {"_constant", "_cuda_library", "_extension", "_operator", "_transforms"}
+_TORCH = {"layers", "memories", "contradictions", "options"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_constant": set(),
     "_cuda_library": {"_constant"},
     "_extension": set(),
+    "_operator": {"_constant", "_extension", "_transforms"},
     "_transforms": set(),
     "_user_dir": set(),
     "feature_maps": _COMPILED,
     "ops": {"feature_maps", *_COMPILED},
-    "layers": {"feature_maps", "ops", *_COMPILED},
-    "config": {"layers", "feature_maps", "ops", *_COMPILED},
-    "modules": {"config", "layers", "feature_maps", "ops", *_COMPILED},
+    "options": {"feature_maps", "ops", *_COMPILED},
+    "contradictions": {"options", "feature_maps", "ops", *_COMPILED},
+    "memories": {"options", "feature_maps", "ops", *_COMPILED},
+    "layers": {"memories", "contradictions", "options", "feature_maps", "ops", *_COMPILED},
+    "config": {"contradictions", "options", "feature_maps", "ops", *_COMPILED},
+    "modules": {"config", *_TORCH, "feature_maps", "ops", *_COMPILED},
     "compat": set(),
+    "text": set(),
+    "checkpoint_content": {"text"},
+    "mends": {"checkpoint_content", "compat", "text"},
     "files": set(),
     "records": set(),
     "tables": set(),
     "info": {"ops", "feature_maps", *_COMPILED},
-    "models": {"modules", "config", "layers", "feature_maps", "ops", "compat", *_COMPILED},
-    "criterions": {"modules", "config", "layers", "feature_maps", "ops", "compat", *_COMPILED},
+    "models": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
+    "criterions": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
     "tasks": {
         "criterions",
         "models",
         "modules",
         "config",
-        "layers",
+        *_TORCH,
         "feature_maps",
         "ops",
+        "mends",
         "compat",
         *_COMPILED,
     },
@@ -48,7 +57,19 @@ ALLOWED = {
     "__main__": None,
     "__init__": {"_user_dir"},
 }
-FAIRSEQ = {"_user_dir", "config", "modules", "models", "criterions", "tasks", "compat", "cli", "info"}
+FAIRSEQ = {
+    "_user_dir",
+    "config",
+    "modules",
+    "models",
+    "criterions",
+    "tasks",
+    "checkpoint_content",
+    "compat",
+    "mends",
+    "cli",
+    "info",
+}
 
 
 def _figure() -> str:

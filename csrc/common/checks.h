@@ -20,8 +20,8 @@ inline void check_device(const char* op, const char* name, const at::Tensor& x, 
 }
 
 inline void check_like(const char* op, const char* name, const at::Tensor& x, const at::Tensor& q) {
-  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(),
-                    ", expected ", q.scalar_type());
+  TORCH_CHECK_VALUE(x.scalar_type() == q.scalar_type(), op, ": ", name, " is of type ", x.scalar_type(), ", expected ",
+                    q.scalar_type());
   check_device(op, name, x, q);
 }
 
@@ -41,7 +41,8 @@ inline void check_type(const char* op, const char* name, at::ScalarType type) {
                     ", expected Float or Double");
 }
 
-inline void check_mask(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected, const at::Tensor& q) {
+inline void check_mask(const char* op, const char* name, const at::Tensor& x, at::IntArrayRef expected,
+                       const at::Tensor& q) {
   check_shape(op, name, x, expected);
   TORCH_CHECK_VALUE(x.scalar_type() == at::kBool, op, ": ", name, " is of type ", x.scalar_type(), ", expected Bool");
   check_device(op, name, x, q);

@@ -1,35 +1,139 @@
-// decode and fold for any device: inputs are checked and results are made here, a Device computes them. A Device has
-// Guard and check as in operators.h, and
+// decode and fold for any device: inputs are checked and results are made here, a Device computes them. Their meaning:
+// fwp_fairseq/ops/decoding.py. A Device has
 //
-//     check_tables(block)       fails where a table names a row that is not there, if the device looks before it starts
-//     decode(block, step, out)  fills out, and writes the step's positions
-//     fold(block, W, z)         fills both; z is empty where the output is not normalised
+//     decode(block, writes, q, describe)  fails if the device does not serve the type of q, or of keys; makes a call and
+//     fold(block, keys, describe)         Fields(op, q or keys), has describe(fields, call) fill in the call, and
+//                                         computes it if fields.ready()
+//
+// What tables name is checked by the device, which may do so while it computes.
 #pragma once
 
 #include <tuple>
+#include <utility>
 
-#include "decode_inputs.h"
+#include "inputs.h"
 
 namespace fwp {
 
+// The cache that decode and fold are given: sizes, and what the options mean, checked.
+struct Block {
+  const char* op;
+  const Tensor &keys, &written;
+  const OptionalTensor& strengths;
+  const Tensor* ancestors;  // null: not given
+  const Tensor& rows;
+  const OptionalTensor &W, &z;
+  int64_t count, d_dot;
+  bool normalize_output;
+  Rule rule;
+  Map map;
+  int64_t room, stored, heads, d_value, reading;  // reading: how many rows read
+  Width width;
+
+  Block(const char* op, const Tensor& keys, const Tensor& written, const OptionalTensor& strengths,
+        const Tensor* ancestors, const Tensor& rows, const OptionalTensor& W, const OptionalTensor& z, int64_t count,
+        const std::string& rule_name, const std::string& feature_map, int64_t d_dot, bool normalize_output)
+      : op(op), keys(keys), written(written), strengths(strengths), ancestors(ancestors), rows(rows), W(W), z(z),
+        count(count), d_dot(d_dot), normalize_output(normalize_output), rule(rule_of(op, rule_name)),
+        map(map_of(op, feature_map)) {
+    check_rank(op, "keys", keys, 4);
+    check_rank(op, "written", written, 4);
+    check_rank(op, "rows", rows, 1);
+    if (ancestors) check_rank(op, "ancestors", *ancestors, 2);
+    if (W) check_rank(op, "W", *W, 4);
+    room = keys.size(0), stored = keys.size(1), heads = keys.size(2), d_value = written.size(3);
+    reading = ancestors ? ancestors->size(0) : rows.size(0);
+    TORCH_CHECK_VALUE(d_value > 0, op, ": written is of width 0, expected 1 or more");
+  }
+
+  // Fills in a call for keys of width d_key and for `writing` positions that are to be appended to the block.
+  template <class C> void describe(Fields& f, C& c, int64_t d_key, int64_t writing) {
+    width = checked_width(op, map, d_key, d_dot);
+    TORCH_CHECK_VALUE(count >= 0 && count <= room - writing, op, ": the block has room for ", room,
+                      " positions, got count = ", count, " and ", writing, " to write");
+    TORCH_CHECK_VALUE(decays(rule) == strengths.has_value(), op, ": strengths are ", strengths ? "given" : "missing",
+                      " for the rule ", name_of(rule));
+    TORCH_CHECK_VALUE((W && normalize_output) == z.has_value(), op, ": z is ", z ? "given" : "missing",
+                      ", expected it exactly where W is given and the output is normalised");
+    const at::ScalarType type = keys.scalar_type(), states = state_type(keys);
+    f.held("keys", keys, c.keys, {room, stored, heads, width.d_cached}, type);
+    f.held("written", written, c.written, {room, stored, heads, d_value}, type);
+    if (strengths) f.held("strengths", *strengths, c.strengths, {room, stored, heads}, states);
+    f.held("rows", rows, c.state_rows, {W ? reading : rows.size(0)}, at::kInt);
+    if (ancestors) f.held("ancestors", *ancestors, c.ancestors, {reading, room}, at::kInt);
+    if (W) f.held("W", *W, c.W, {W->size(0), heads, d_dot, d_value}, states);
+    if (z) f.held("z", *z, c.z, {W->size(0), heads, d_dot}, states);
+    if (writing > 0) check_apart();
+    c.rule = rule;
+    c.map = map;
+    set(c.nu, width.nu);
+    set(c.m, width.m);
+    c.normalize_output = normalize_output;
+    set(c.rows, reading);
+    set(c.heads, heads);
+    set(c.stored, stored);
+    set(c.count, count);
+    set(c.d_key, d_key);
+    set(c.d_value, d_value);
+    set(c.d_dot, d_dot);
+    set(c.d_cached, width.d_cached);
+    set(c.ancestors_ld, ancestors ? room : 0);
+  }
+
+ private:
+  // Checks that nothing written shares memory with anything else: writing could make a table name rows that are not
+  // there, after it was checked.
+  void check_apart() const {
+    const auto of = [](const OptionalTensor& x) { return x ? &*x : nullptr; };
+    const std::pair<const char*, const Tensor*> all[] = {
+        {"keys", &keys}, {"written", &written}, {"strengths", of(strengths)}, {"ancestors", ancestors}, {"rows", &rows},
+        {"W", of(W)},    {"z", of(z)}};
+    constexpr int written_ones = 4, count = 7;  // those that are written come first
+    for (int i = 0; i < written_ones; ++i)
+      for (int j = i + 1; j < count; ++j)
+        if (all[i].second && all[j].second)
+          TORCH_CHECK_VALUE(!share_memory(*all[i].second, *all[j].second), op, ": ", all[i].first, " and ",
+                            all[j].first, " share memory, expected tensors of their own");
+  }
+};
+
 template <class Device>
 Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v, const OptionalTensor& beta,
-              const OptionalTensor& alpha, const OptionalTensor& key_padding_mask, const Tensor& keys, const Tensor& written,
-              const OptionalTensor& strengths, const OptionalTensor& ancestors, const Tensor& rows,
-              const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection, int64_t count,
-              std::string rule, std::string feature_map, int64_t d_dot, double input_scale, bool normalize_features,
-              bool normalize_output, double eps) {
+              const OptionalTensor& alpha, const OptionalTensor& key_padding_mask, const Tensor& keys,
+              const Tensor& written, const OptionalTensor& strengths, const OptionalTensor& ancestors,
+              const Tensor& rows, const OptionalTensor& W, const OptionalTensor& z, const OptionalTensor& projection,
+              int64_t count, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
+              bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::decode";
   check_rank(op, "q", q, 4);
-  check_rank(op, "keys", keys, 4);
-  const typename Device::Guard guard(q.device());
-  Device::check(op, "keys", keys.scalar_type(), q.size(3));
-  Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
-  block.check(q.size(3), k ? q.size(1) : 0);
-  Device::check_tables(block);
-  const Step step(block, q, k, v, beta, alpha, key_padding_mask, projection, input_scale, normalize_features, eps);
-  const Tensor out = new_rows(q, block.d_value());
-  if (out.numel()) Device::decode(block, step, out);  // otherwise nothing is written either
+  const bool writes = k.has_value();
+  Block block(op, keys, written, strengths, ancestors ? &*ancestors : nullptr, rows, W, z, count, rule, feature_map,
+              d_dot, normalize_output);
+  TORCH_CHECK_VALUE(writes == v.has_value() && (writes && block.rule != Rule::sum) == beta.has_value() &&
+                        (writes && block.rule == Rule::gated_delta) == alpha.has_value(),
+                    op, ": expected k and v together, and with them beta, but for sum, and alpha for gated_delta");
+  const int64_t R = q.size(0), T = q.size(1), H = block.heads, d_key = q.size(3);
+  Tensor out;
+  Device::decode(block, writes, q, [&](Fields& f, auto& c) {
+    f.rows("q", q, c.q, {block.reading, T, H, d_key});
+    block.describe(f, c, d_key, writes ? T : 0);
+    f.check("keys", keys, keys.sizes());  // of q's type
+    set(c.tokens, T);
+    set(c.input_scale, input_scale);
+    c.normalize_features = normalize_features;
+    set(c.eps, eps);
+    fwp::projection(f, projection, c.projection, block.map, {d_key, block.width.m}, block.width.m > 0);
+    if (writes) {
+      TORCH_CHECK_VALUE(ancestors, op, ": ancestors are missing, and positions are to be written");
+      TORCH_CHECK_VALUE(R <= block.stored, op, ": ", R, " rows are to be written, storage of keys has ", block.stored);
+      f.rows("k", *k, c.k, {R, T, H, d_key});
+      f.rows("v", *v, c.v, {R, T, H, block.d_value});
+      if (beta) f.strengths("beta", *beta, c.beta, {R, T, H});
+      if (alpha) f.strengths("alpha", *alpha, c.alpha, {R, T, H});
+      f.mask(key_padding_mask, c.key_padding_mask, {R, T});
+    }
+    out = f.new_rows(c.out, q, block.d_value);
+  });
   return out;
 }
 
@@ -39,18 +143,15 @@ std::tuple<Tensor, Tensor> fold(const Tensor& keys, const Tensor& written, const
                                 const OptionalTensor& z, int64_t count, std::string rule, std::string feature_map,
                                 int64_t d_dot, bool normalize_output) {
   static constexpr char op[] = "fwp::fold";
-  check_rank(op, "keys", keys, 4);
   check_given(op, "ancestors", ancestors);
-  const typename Device::Guard guard(keys.device());
-  Device::check(op, "keys", keys.scalar_type(), keys.size(3));
-  Block block{op, keys, written, strengths, ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output};
-  block.check(block.d_cached(), 0);
-  Device::check_tables(block);
-  const int64_t R = block.reading(), H = block.heads();
-  const auto states = keys.options().dtype(state_type(keys));
-  const Tensor new_W = at::empty({R, H, d_dot, block.d_value()}, states);
-  const Tensor new_z = normalize_output ? at::empty({R, H, d_dot}, states) : at::empty({0}, states);
-  if (new_W.numel()) Device::fold(block, new_W, new_z);
+  Block block(op, keys, written, strengths, &ancestors, rows, W, z, count, rule, feature_map, d_dot, normalize_output);
+  Tensor new_W, new_z;
+  Device::fold(block, keys, [&](Fields& f, auto& c) {
+    block.describe(f, c, keys.size(3), 0);
+    new_W = f.new_whole(c.new_W, {block.reading, block.heads, d_dot, block.d_value});
+    new_z = normalize_output ? f.new_whole(c.new_z, {block.reading, block.heads, d_dot})
+                             : at::empty({0}, keys.options().dtype(state_type(keys)));
+  });
   return {new_W, new_z};
 }
 

@@ -1,6 +1,6 @@
-// Feature maps that are a function of one number, for every device. A device D says what a Number is (a float, a vector of
-// them) and defines number(constant), where(condition, then, else) and exponential(x); FWP_FUNCTION qualifies functions.
-// Included inside the namespaces of the CPU's instruction sets, which may share no function, so this has no include guard.
+// Feature maps that are a function of one number, for every device. A device D says what a Number is (a float, a vector
+// of them) and defines number(constant), where(condition, then, else) and exponential(x); FWP_FUNCTION qualifies
+// functions.
 //
 //     value(x)   the feature; NaN stays NaN
 //     back(g, f) the gradient of x, from that of the feature f = value(x)
@@ -8,6 +8,15 @@
 //     zero       value(0) == 0
 //     linear     back(g, f) is g
 //     exact      value(x) is x or 0, so it is of whatever type x is of
+#pragma once
+
+#include "maps.h"
+
+#ifndef FWP_FUNCTION
+#define FWP_FUNCTION inline
+#endif
+
+namespace fwp {
 
 template <Map M> struct Function;
 
@@ -39,14 +48,4 @@ template <> struct Function<Map::relu> {
   }
 };
 
-// exp(x), clipped
-template <> struct Function<Map::exp> {
-  static constexpr bool rises = true, zero = false, linear = false, exact = false;
-  template <class D> static FWP_FUNCTION typename D::Number value(typename D::Number x) {
-    const typename D::Number top = D::number(largest_exponent);
-    return D::exponential(D::where(x > top, top, x));
-  }
-  template <class D> static FWP_FUNCTION typename D::Number back(typename D::Number g, typename D::Number f) {
-    return D::where(f >= D::exponential(D::number(largest_exponent)), D::number(0), g * f);
-  }
-};
+}  // namespace fwp

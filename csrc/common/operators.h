@@ -1,45 +1,91 @@
 // fast_weights and its backward for any device: inputs are checked and results are made here, a Device computes them.
 // A Device has
 //
-//     Guard                         made of q's device, lives as long as the operator runs
-//     check(op, name, type, d_key)  fails for what the device does not serve; `name` is the tensor of this type
-//     forward(inputs, results)      fills the results
-//     backward(inputs, gradients)   fills those that go out
+//     forward(problem, q, describe)    fails if the device does not serve the type of q or the problem; makes a call
+//     backward(problem, q, describe)   and Fields(op, q), has describe(fields, call) fill in the call, and computes it
+//                                      if fields.ready()
 #pragma once
 
+#include <array>
 #include <tuple>
+#include <utility>
 
 #include "inputs.h"
 
 namespace fwp {
 
-struct Results {
-  Tensor out, W, z;  // W and z are empty where they are not wanted
+// The arguments of the operator's schema that are not tensors.
+struct Options {
+  std::string rule, feature_map;
+  int64_t d_dot;
+  double input_scale;
+  bool causal, both_ways, normalize_features, normalize_output;
+  double eps;
+};
+
+// The sizes of one call and what its options mean, checked.
+struct Problem {
+  const char* op;
+  Options options;
+  Rule rule;
+  Map map;
+  Width width;
+  int64_t batch, heads, targets, sources, d_key, d_value;
+
+  Problem(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, Options given)
+      : op(op), options(std::move(given)) {
+    check_rank(op, "q", q, 4);
+    check_rank(op, "k", k, 4);
+    check_rank(op, "v", v, 4);
+    batch = k.size(0), heads = k.size(2), targets = q.size(1), sources = k.size(1), d_key = k.size(3);
+    d_value = v.size(3);
+    TORCH_CHECK_VALUE(d_value > 0, op, ": v is of width 0, expected 1 or more");
+    TORCH_CHECK_VALUE(!options.causal || targets == sources, op,
+                      ": causal needs as many queries as keys, got T = ", targets, " and S = ", sources);
+    TORCH_CHECK_VALUE(!options.both_ways || (options.causal && heads % 2 == 0), op,
+                      ": both_ways is true, expected it with causal and an even number of heads only");
+    rule = rule_of(op, options.rule);
+    map = map_of(op, options.feature_map);
+    width = checked_width(op, map, d_key, options.d_dot);
+  }
+
+  std::array<int64_t, 4> state_shape() const { return {batch, heads, options.d_dot, d_value}; }
 
   template <class C> void describe(C& c) const {
-    point(c.out, out);
-    point(c.W, W);
-    point(c.z, z);
+    c.rule = rule;
+    c.map = map;
+    set(c.nu, width.nu);
+    set(c.m, width.m);
+    set(c.input_scale, options.input_scale);
+    c.causal = options.causal;
+    c.normalize_features = options.normalize_features;
+    c.normalize_output = options.normalize_output;
+    set(c.eps, options.eps);
+    set(c.batch, batch);
+    set(c.heads, heads);
+    set(c.targets, targets);
+    set(c.sources, sources);
+    set(c.d_key, d_key);
+    set(c.d_value, d_value);
+    set(c.d_dot, options.d_dot);
   }
 };
 
-struct Gradients {
-  Tensor out;  // these come in
-  OptionalTensor W, z;
-  Tensor q, k, v;  // these go out
-  OptionalTensor beta, alpha, initial_W, initial_z;
+// The tensors that forward and backward are given.
+struct Inputs {
+  const Tensor &q, &k, &v;
+  const OptionalTensor &beta, &alpha, &key_padding_mask, &W, &z, &projection;
 
-  template <class C> void describe(C& c) const {
-    point(c.grad_out, out);
-    point(c.grad_W, W);
-    point(c.grad_z, z);
-    point(c.grad_q, q);
-    point(c.grad_k, k);
-    point(c.grad_v, v);
-    point(c.grad_beta, beta);
-    point(c.grad_alpha, alpha);
-    point(c.grad_initial_W, initial_W);
-    point(c.grad_initial_z, initial_z);
+  template <class C> void describe(const Problem& p, Fields& f, C& c) const {
+    p.describe(c);
+    f.rows("q", q, c.q, {p.batch, p.targets, p.heads, p.d_key});
+    f.rows("k", k, c.k, {p.batch, p.sources, p.heads, p.d_key});
+    f.rows("v", v, c.v, {p.batch, p.sources, p.heads, p.d_value});
+    strength(f, "beta", beta, c.beta, p.rule != Rule::sum, p.rule, {p.batch, p.sources, p.heads});
+    strength(f, "alpha", alpha, c.alpha, p.rule == Rule::gated_delta, p.rule, {p.batch, p.sources, p.heads});
+    f.mask(key_padding_mask, c.key_padding_mask, {p.batch, p.sources});
+    fwp::projection(f, projection, c.projection, p.map, {p.width.m, p.d_key}, p.width.m > 0);
+    states(f, "initial_W", "initial_z", W, z, c.initial_W, c.initial_z, p.state_shape(), p.options.normalize_output);
   }
 };
 
@@ -50,17 +96,21 @@ std::tuple<Tensor, Tensor, Tensor> fast_weights(
     const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
     bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps, bool return_state) {
   static constexpr char op[] = "fwp::fast_weights";
-  check_rank(op, "q", q, 4);
-  check_rank(op, "k", k, 4);
-  const typename Device::Guard guard(q.device());
-  Device::check(op, "q", q.scalar_type(), k.size(3));
-  const Inputs in(op, q, k, v, beta, alpha, key_padding_mask, W, z, projection,
-                  {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
-  const auto [new_W, new_z] = in.new_states(return_state);
-  const Results results{new_rows(q, in.d_value()), new_W, new_z};
-  // An empty tensor may be of any size, and so give a kernel any number of tasks.
-  if (results.out.numel() || new_W.numel()) Device::forward(in, results);
-  return {results.out, results.W, results.z};
+  const Problem p(
+      op, q, k, v,
+      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
+  const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
+  const std::array<int64_t, 4> shape = p.state_shape();
+  const std::array<int64_t, 1> none{0};
+  const at::IntArrayRef W_shape = shape, z_shape = W_shape.slice(0, 3);
+  Tensor out, new_W, new_z;
+  Device::forward(p, q, [&](Fields& f, auto& c) {
+    in.describe(p, f, c);
+    out = f.new_rows(c.out, q, p.d_value);
+    new_W = f.new_whole(c.W, return_state ? W_shape : at::IntArrayRef(none));
+    new_z = f.new_whole(c.z, return_state && normalize_output ? z_shape : at::IntArrayRef(none));
+  });
+  return {out, new_W, new_z};
 }
 
 template <class Device>
@@ -68,27 +118,28 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fast_weights_
     const Tensor& grad_out, const OptionalTensor& grad_W, const OptionalTensor& grad_z, const Tensor& q,
     const Tensor& k, const Tensor& v, const OptionalTensor& beta, const OptionalTensor& alpha,
     const OptionalTensor& key_padding_mask, const OptionalTensor& W, const OptionalTensor& z,
-    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot,
-    double input_scale, bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
+    const OptionalTensor& projection, std::string rule, std::string feature_map, int64_t d_dot, double input_scale,
+    bool causal, bool both_ways, bool normalize_features, bool normalize_output, double eps) {
   static constexpr char op[] = "fwp::fast_weights_backward";
-  check_rank(op, "q", q, 4);
-  check_rank(op, "k", k, 4);
-  const typename Device::Guard guard(q.device());
-  Device::check(op, "q", q.scalar_type(), k.size(3));
-  const Inputs in(op, q, k, v, beta, alpha, key_padding_mask, W, z, projection,
-                  {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
-  check_shape(op, "grad_out", grad_out, {in.batch(), in.targets(), in.heads(), in.d_value()});
-  check_like(op, "grad_out", grad_out, q);
-  check_states(op, "grad_W", "grad_z", grad_W, grad_z, in.state_shape(), normalize_output, q);
-  const auto states = q.options().dtype(state_type(q));
-  const auto like = [&](const OptionalTensor& x) { return x ? OptionalTensor(at::empty(x->sizes(), states)) : x; };
-  const auto rows_like = [](const OptionalTensor& x) { return x ? OptionalTensor(new_rows(*x)) : x; };
-  const Gradients found{with_contiguous_rows(grad_out), whole(grad_W), whole(grad_z), new_rows(q), new_rows(k), new_rows(v),
-                        rows_like(beta), rows_like(alpha), like(W), like(z)};
-  if (found.q.numel() || found.v.numel() || (W && W->numel())) Device::backward(in, found);
-  const auto given = [](const OptionalTensor& x, const at::TensorOptions& o) { return x ? *x : at::empty({0}, o); };
-  return {found.q, found.k, found.v, given(found.beta, q.options()), given(found.alpha, q.options()),
-          given(found.initial_W, states), given(found.initial_z, states)};
+  const Problem p(
+      op, q, k, v,
+      {rule, feature_map, d_dot, input_scale, causal, both_ways, normalize_features, normalize_output, eps});
+  const Inputs in{q, k, v, beta, alpha, key_padding_mask, W, z, projection};
+  Tensor grad_q, grad_k, grad_v, grad_beta, grad_alpha, initial_W, initial_z;
+  Device::backward(p, q, [&](Fields& f, auto& c) {
+    in.describe(p, f, c);
+    f.rows("grad_out", grad_out, c.grad_out, {p.batch, p.targets, p.heads, p.d_value});
+    states(f, "grad_W", "grad_z", grad_W, grad_z, c.grad_W, c.grad_z, p.state_shape(), normalize_output);
+    grad_q = f.new_rows(c.grad_q, q, p.d_key);
+    grad_k = f.new_rows(c.grad_k, k, p.d_key);
+    grad_v = f.new_rows(c.grad_v, v, p.d_value);
+    const Tensor none = at::empty({0}, q.options()), no_state = at::empty({0}, q.options().dtype(state_type(q)));
+    grad_beta = beta ? f.new_strengths(c.grad_beta, *beta) : none;
+    grad_alpha = alpha ? f.new_strengths(c.grad_alpha, *alpha) : none.clone();
+    initial_W = W ? f.new_whole(c.grad_initial_W, W->sizes()) : no_state;
+    initial_z = z ? f.new_whole(c.grad_initial_z, z->sizes()) : no_state.clone();
+  });
+  return {grad_q, grad_k, grad_v, grad_beta, grad_alpha, initial_W, initial_z};
 }
 
 }  // namespace fwp

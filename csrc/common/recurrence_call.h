@@ -1,15 +1,15 @@
 // One call of the recurrences as plain pointers, for every device. No torch header. Shapes as in
-// fwp_fairseq/ops/recurrence.py.
+// fwp_fairseq/ops/recurrence.py and lstm_recurrence.py.
 #pragma once
 
 #include <cstdint>
 
 namespace fwp {
 
-enum class RecurrenceKernel { forward, backward, net_forward, net_backward };
+enum class RecurrenceKernel { forward, backward };
 
-// T: the type of all numbers; Rows: a device's rows of a (B, L, H, width) tensor. States are contiguous: R (B, H, d, d),
-// y (B, H, d). Where an initial state is null, it is zero.
+// T: the type of all numbers; Rows: a device's rows of a (B, L, H, width) tensor. States are contiguous: R (B, H, d,
+// d), y (B, H, d). Where an initial state is null, it is zero.
 template <class T, template <class> class Rows>
 struct RecurrenceFields {
   std::int64_t batch, heads, length, d;
@@ -26,13 +26,22 @@ struct RecurrenceFields {
   const T *last_R, *grad_R, *grad_y;
   Rows<T> grad_z, grad_k, grad_v, grad_beta;
   T *grad_initial_R, *grad_initial_y;
+};
 
-  // The Recurrent Delta Net instead has parts (B, L, H, 3 d + 1), q, k, v and the logit of beta, and weight, contiguous:
-  // (H, d, 3 d + 1) on the CPU, (H, 3 d + 1, d) on CUDA. Its forward keeps the parts with what was fed back.
-  Rows<const T> parts, found_parts;
-  const T* weight;
-  T largest, eps;
-  Rows<T> fed_parts, grad_parts;
+// The Delta LSTM: `heads` are those of the net, H. z, k, v, beta, what was written, and R have 3 H: gate g of head h is
+// number g H + h. What the fields above call y is h, the output.
+template <class T, template <class> class Rows>
+struct LstmFields : RecurrenceFields<T, Rows> {
+  const T* initial_c;  // (B, H, d); null: zero
+
+  // forward: c after each position and after the last one; u, sigmoid(i) and sigmoid(o) of each position, 3 H heads
+  Rows<T> cells, gates;
+  T* c;
+
+  // backward
+  Rows<const T> found_cells, found_gates;
+  const T* grad_c;
+  T* grad_initial_c;
 };
 
 }  // namespace fwp

@@ -1,116 +1,169 @@
-// recur, recur_net and their backwards for any device: inputs are checked and results are made here, a Device computes them.
-// A Device has
+// recur, recur_lstm and their backwards for any device: inputs are checked and results are made here, a Device
+// computes them. fwp_fairseq/ops/recurrence.py and lstm_recurrence.py say what they compute. A Device has
 //
-//     Guard                             made of the inputs' device, lives as long as the operator runs
-//     check(op, name, type)             fails for what the device does not serve; `name` is the tensor of this type
-//     layout(weight)                    the net's weight (H, d, 3 d + 1) as the kernels read it, contiguous
-//     run(op, kernel, x, describe)      runs the kernel with the device's call, whose fields describe(call) fills; of x are
-//                                       the type and the device of all tensors
+//     run(op, kernel, k, describe)       fails if it does not serve the type of k; makes a call and Fields(op, k), has
+//     run_lstm(op, kernel, k, describe)  describe(fields, call) fill in the call, and computes it if fields.ready()
 #pragma once
 
+#include <array>
 #include <tuple>
 
+#include "inputs.h"
 #include "recurrence_call.h"
-#include "recurrence_inputs.h"
 
 namespace fwp {
 
-template <class Device, class Kernel, class Describe>
-void run_recurrence(const char* op, Kernel kernel, const RecurrentInputs& in, const Describe& describe) {
-  if (in.batch() == 0 || in.heads() == 0) return;  // then d may be of any size, also one that no kernel has room for
-  Device::run(op, kernel, in.x, describe);
-}
+// The sizes of a call, which k decides.
+struct RecurrentSizes {
+  int64_t batch, length, heads, d;
+
+  RecurrentSizes(const char* op, const Tensor& k) {
+    check_rank(op, "k", k, 4);
+    batch = k.size(0), length = k.size(1), heads = k.size(2), d = k.size(3);
+    TORCH_CHECK_VALUE(d >= 1, op, ": k is of width 0, expected 1 or more");
+  }
+  std::array<int64_t, 4> rows() const { return {batch, length, heads, d}; }
+  std::array<int64_t, 4> matrix() const { return {batch, heads, d, d}; }
+  std::array<int64_t, 3> vector() const { return {batch, heads, d}; }
+  // Of the Delta LSTM's net, which has a third of the heads of its gates.
+  std::array<int64_t, 4> net_rows() const { return {batch, length, heads / 3, d}; }
+  std::array<int64_t, 3> net_vector() const { return {batch, heads / 3, d}; }
+
+  template <class C> void describe(C& c) const {
+    set(c.batch, batch);
+    set(c.heads, heads);
+    set(c.length, length);
+    set(c.d, d);
+  }
+};
 
 template <class Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& given_z, const Tensor& k, const Tensor& v,
-                                                 const Tensor& beta, const OptionalTensor& key_padding_mask,
-                                                 const OptionalTensor& given_R, const OptionalTensor& y) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> recur(const Tensor& z, const Tensor& k, const Tensor& v, const Tensor& beta,
+                                                 const OptionalTensor& key_padding_mask, const OptionalTensor& R,
+                                                 const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur";
-  check_rank(op, "k", k, 4);
-  const typename Device::Guard guard(k.device());
-  Device::check(op, "k", k.scalar_type());
-  RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
-  in.check_rows(op, "z", given_z);
-  const RecurrentResults found(op, "R", in, given_R);
-  const Tensor z = with_contiguous_rows(given_z);
-  in.make_contiguous();
-  run_recurrence<Device>(op, RecurrenceKernel::forward, in, [&](auto& c) {
-    in.describe(c);
-    point(c.z, z);
-    found.describe(c);
+  const RecurrentSizes n(op, k);
+  Tensor out, last_R, last_y, written;
+  Device::run(op, RecurrenceKernel::forward, k, [&](Fields& f, auto& c) {
+    n.describe(c);
+    f.rows("z", z, c.z, n.rows());
+    f.rows("k", k, c.k, n.rows());
+    f.rows("v", v, c.v, n.rows());
+    f.strengths("beta", beta, c.beta, {n.batch, n.length, n.heads});
+    f.mask(key_padding_mask, c.key_padding_mask, {n.batch, n.length});
+    f.whole("R", R, c.initial_R, n.matrix());
+    f.whole("y", y, c.initial_y, n.vector());
+    out = f.new_rows(c.out, k, n.d);
+    last_R = f.new_whole(c.R, n.matrix());
+    last_y = f.new_whole(c.y, n.vector());
+    written = f.new_rows(c.written, k, n.d);
   });
-  return {found.out, found.last, found.y, found.written};
+  return {out, last_R, last_y, written};
 }
 
 template <class Device>
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_backward(
-    const Tensor& given_out, const OptionalTensor& given_R, const OptionalTensor& given_y, const Tensor& found,
+    const Tensor& grad_out, const OptionalTensor& grad_R, const OptionalTensor& grad_y, const Tensor& found,
     const Tensor& last_R, const Tensor& written, const Tensor& k, const Tensor& v, const Tensor& beta,
     const OptionalTensor& key_padding_mask, const OptionalTensor& y) {
   static constexpr char op[] = "fwp::recur_backward";
-  check_rank(op, "k", k, 4);
-  const typename Device::Guard guard(k.device());
-  Device::check(op, "k", k.scalar_type());
-  RecurrenceInputs in(op, k, v, beta, key_padding_mask, y);
-  const RecurrentGradients back(op, in, given_out, "grad_R", given_R, given_y, found, "last_R", last_R, written);
-  const Tensor grad_z = new_rows(k), grad_k = new_rows(k), grad_v = new_rows(k), grad_beta = new_rows(beta);
-  in.make_contiguous();
-  run_recurrence<Device>(op, RecurrenceKernel::backward, in, [&](auto& c) {
-    in.describe(c);
-    back.describe(c);
-    point(c.grad_z, grad_z);
-    point(c.grad_k, grad_k);
-    point(c.grad_v, grad_v);
-    point(c.grad_beta, grad_beta);
+  const RecurrentSizes n(op, k);
+  Tensor grad_z, grad_k, grad_v, grad_beta, initial_R, initial_y;
+  Device::run(op, RecurrenceKernel::backward, k, [&](Fields& f, auto& c) {
+    n.describe(c);
+    f.rows("grad_out", grad_out, c.grad_out, n.rows());
+    f.whole("grad_R", grad_R, c.grad_R, n.matrix());
+    f.whole("grad_y", grad_y, c.grad_y, n.vector());
+    f.rows("found", found, c.found, n.rows());
+    f.whole("last_R", last_R, c.last_R, n.matrix());
+    f.rows("written", written, c.found_written, n.rows());
+    f.whole("y", y, c.initial_y, n.vector());
+    f.rows("k", k, c.k, n.rows());
+    f.rows("v", v, c.v, n.rows());
+    f.strengths("beta", beta, c.beta, {n.batch, n.length, n.heads});
+    f.mask(key_padding_mask, c.key_padding_mask, {n.batch, n.length});
+    grad_z = f.new_rows(c.grad_z, k, n.d);
+    grad_k = f.new_rows(c.grad_k, k, n.d);
+    grad_v = f.new_rows(c.grad_v, k, n.d);
+    grad_beta = f.new_strengths(c.grad_beta, beta);
+    initial_R = f.new_whole(c.grad_initial_R, n.matrix());
+    initial_y = f.new_whole(c.grad_initial_y, n.vector());
   });
-  return {grad_z, grad_k, grad_v, grad_beta, back.initial, back.initial_y};
+  return {grad_z, grad_k, grad_v, grad_beta, initial_R, initial_y};
+}
+
+// What recur_lstm and its backward are both given: k, v and beta have the three gates' heads one after another.
+struct LstmInputs {
+  const Tensor &k, &v, &beta;
+  const OptionalTensor &key_padding_mask, &h, &c;
+
+  template <class C> void describe(const RecurrentSizes& n, Fields& f, C& call) const {
+    TORCH_CHECK_VALUE(n.heads % 3 == 0, f.op, ": k has ", n.heads, " heads, expected those of three gates");
+    n.describe(call);
+    set(call.heads, n.heads / 3);
+    f.rows("k", k, call.k, n.rows());
+    f.rows("v", v, call.v, n.rows());
+    f.strengths("beta", beta, call.beta, {n.batch, n.length, n.heads});
+    f.mask(key_padding_mask, call.key_padding_mask, {n.batch, n.length});
+    f.whole("h", h, call.initial_y, n.net_vector());
+    f.whole("c", c, call.initial_c, n.net_vector());
+  }
+};
+
+template <class Device>
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm(
+    const Tensor& z, const Tensor& k, const Tensor& v, const Tensor& beta, const OptionalTensor& key_padding_mask,
+    const OptionalTensor& R, const OptionalTensor& h, const OptionalTensor& c) {
+  static constexpr char op[] = "fwp::recur_lstm";
+  const RecurrentSizes n(op, k);
+  const LstmInputs in{k, v, beta, key_padding_mask, h, c};
+  Tensor out, last_R, last_h, last_c, cells, gates, written;
+  Device::run_lstm(op, RecurrenceKernel::forward, k, [&](Fields& f, auto& call) {
+    in.describe(n, f, call);
+    f.rows("z", z, call.z, n.rows());
+    f.whole("R", R, call.initial_R, n.matrix());
+    const Tensor net = k.narrow(2, 0, n.heads / 3);
+    out = f.new_rows(call.out, net, n.d);
+    last_R = f.new_whole(call.R, n.matrix());
+    last_h = f.new_whole(call.y, n.net_vector());
+    last_c = f.new_whole(call.c, n.net_vector());
+    cells = f.new_rows(call.cells, net, n.d);
+    gates = f.new_rows(call.gates, k, n.d);
+    written = f.new_rows(call.written, k, n.d);
+  });
+  return {out, last_R, last_h, last_c, cells, gates, written};
 }
 
 template <class Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> recur_net(const Tensor& parts, const Tensor& weight,
-                                                             const OptionalTensor& key_padding_mask,
-                                                             const OptionalTensor& given_W, const OptionalTensor& y,
-                                                             double largest, double eps) {
-  static constexpr char op[] = "fwp::recur_net";
-  check_rank(op, "parts", parts, 4);
-  const typename Device::Guard guard(parts.device());
-  Device::check(op, "parts", parts.scalar_type());
-  NetInputs in(op, "parts", parts, weight, key_padding_mask, y, largest, eps);
-  const RecurrentResults found(op, "W", in, given_W);
-  const Tensor fed = new_rows(parts);
-  in.make_contiguous();
-  in.weight = Device::layout(weight);
-  run_recurrence<Device>(op, RecurrenceKernel::net_forward, in, [&](auto& c) {
-    in.describe(c);
-    point(c.parts, in.x);
-    point(c.fed_parts, fed);
-    found.describe(c);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> recur_lstm_backward(
+    const Tensor& grad_out, const OptionalTensor& grad_R, const OptionalTensor& grad_h, const OptionalTensor& grad_c,
+    const Tensor& found, const Tensor& cells, const Tensor& gates, const Tensor& last_R, const Tensor& written,
+    const Tensor& k, const Tensor& v, const Tensor& beta, const OptionalTensor& key_padding_mask,
+    const OptionalTensor& h, const OptionalTensor& c) {
+  static constexpr char op[] = "fwp::recur_lstm_backward";
+  const RecurrentSizes n(op, k);
+  const LstmInputs in{k, v, beta, key_padding_mask, h, c};
+  Tensor grad_z, grad_k, grad_v, grad_beta, initial_R, initial_h, initial_c;
+  Device::run_lstm(op, RecurrenceKernel::backward, k, [&](Fields& f, auto& call) {
+    in.describe(n, f, call);
+    f.rows("grad_out", grad_out, call.grad_out, n.net_rows());
+    f.whole("grad_R", grad_R, call.grad_R, n.matrix());
+    f.whole("grad_h", grad_h, call.grad_y, n.net_vector());
+    f.whole("grad_c", grad_c, call.grad_c, n.net_vector());
+    f.rows("found", found, call.found, n.net_rows());
+    f.rows("cells", cells, call.found_cells, n.net_rows());
+    f.rows("gates", gates, call.found_gates, n.rows());
+    f.whole("last_R", last_R, call.last_R, n.matrix());
+    f.rows("written", written, call.found_written, n.rows());
+    grad_z = f.new_rows(call.grad_z, k, n.d);
+    grad_k = f.new_rows(call.grad_k, k, n.d);
+    grad_v = f.new_rows(call.grad_v, k, n.d);
+    grad_beta = f.new_strengths(call.grad_beta, beta);
+    initial_R = f.new_whole(call.grad_initial_R, n.matrix());
+    initial_h = f.new_whole(call.grad_initial_y, n.net_vector());
+    initial_c = f.new_whole(call.grad_initial_c, n.net_vector());
   });
-  return {found.out, found.last, found.y, found.written, fed};
-}
-
-template <class Device>
-std::tuple<Tensor, Tensor, Tensor> recur_net_backward(const Tensor& given_out, const OptionalTensor& given_W,
-                                                      const OptionalTensor& given_y, const Tensor& found,
-                                                      const Tensor& last_W, const Tensor& written, const Tensor& fed,
-                                                      const Tensor& weight, const OptionalTensor& key_padding_mask,
-                                                      const OptionalTensor& y, double largest, double eps) {
-  static constexpr char op[] = "fwp::recur_net_backward";
-  check_rank(op, "fed", fed, 4);
-  const typename Device::Guard guard(fed.device());
-  Device::check(op, "fed", fed.scalar_type());
-  NetInputs in(op, "fed", fed, weight, key_padding_mask, y, largest, eps);
-  const RecurrentGradients back(op, in, given_out, "grad_W", given_W, given_y, found, "last_W", last_W, written);
-  const Tensor grad_parts = new_rows(fed);
-  in.make_contiguous();
-  in.weight = Device::layout(weight);
-  run_recurrence<Device>(op, RecurrenceKernel::net_backward, in, [&](auto& c) {
-    in.describe(c);
-    point(c.found_parts, in.x);
-    back.describe(c);
-    point(c.grad_parts, grad_parts);
-  });
-  return {grad_parts, back.initial, back.initial_y};
+  return {grad_z, grad_k, grad_v, grad_beta, initial_R, initial_h, initial_c};
 }
 
 }  // namespace fwp

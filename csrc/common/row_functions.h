@@ -13,8 +13,8 @@ namespace fwp {
 enum class RowFunction { softmax_pair, FWP_UNIT_ROWS(FWP_NAME_AND_COMMA) };
 #undef FWP_NAME_AND_COMMA
 
-// One of the dimensions that number the rows: how many steps it has, and how far apart they are in x, in what stands beside x
-// and in the result.
+// One of the dimensions that number the rows: how many steps it has, and how far apart they are in x, in what stands
+// beside x and in the result.
 struct RowDim {
   std::int64_t size, strides[3];
 };

@@ -22,6 +22,7 @@ struct Rows {
 // Shapes as in fwp_fairseq/ops/fast_weights.py. States are contiguous: W (B, H, d_dot, d_value), z (B, H, d_dot).
 template <class T>
 struct Call {
+  using Number = T;
   Rule rule;
   Map map;
   std::ptrdiff_t nu = 0, m = 0;    // see Width
@@ -54,18 +55,9 @@ template <class T> Call<T> turned(Call<T> c) {
     ((rows ? (rows.data += (c.sources - 1) * rows.time, rows.time = -rows.time) : 0), ...);
   };
   if (c.sources > 0)
-    turn(c.q, c.k, c.v, c.beta, c.alpha, c.key_padding_mask, c.out, c.grad_out, c.grad_q, c.grad_k, c.grad_v, c.grad_beta,
-         c.grad_alpha);
+    turn(c.q, c.k, c.v, c.beta, c.alpha, c.key_padding_mask, c.out, c.grad_out, c.grad_q, c.grad_k, c.grad_v,
+         c.grad_beta, c.grad_alpha);
   return c;
 }
-
-// One instruction set's kernels. Each call serves one (batch row, head) and owns its scratch for that time.
-template <class T>
-struct Kernels {
-  std::size_t (*forward_scratch)(const Call<T>&);   // in elements of T
-  std::size_t (*backward_scratch)(const Call<T>&);
-  void (*forward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-  void (*backward)(const Call<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-};
 
 }  // namespace fwp

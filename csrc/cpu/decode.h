@@ -2,11 +2,20 @@
 // instruction set, see kernels_*.cpp. What is computed and what the cache holds: fwp_fairseq/ops/decoding.py.
 //
 // A token's features lie side by side in a row, so that positions can be read through a table, each from the row of
-// storage in which it was written. Queries that read the same positions (a query and its key under a rule that corrects; the
-// hypotheses of a sentence in cross-attention) go through them together, N at a time.
+// storage in which it was written. Queries that read the same positions (a query and its key under a rule that
+// corrects; the hypotheses of a sentence in cross-attention) go through them together, N at a time.
 //
 // Features come in blocks of whole vectors, filled up with zeros. A map with offsets has nu blocks, the products of
 // base features with these rolled by 1 .. nu; any other has one block of d_dot.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "feature_map.h"
+#include "plan.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 constexpr idx most_queries = 4;  // how many queries read the positions together
 
@@ -16,10 +25,10 @@ template <class T> struct Decoder {
   const DecodeCall<T>& c;
   const bool corrects, gated, decays;
   idx blocks, used, padded;  // blocks of `used` features, `padded` to whole vectors
-  idx halo, r_size;          // numbers rolled in before the base features; room for both
-  idx narrow;                // d_value in whole vectors
-  idx most;                  // how many positions a call may read
-  idx wide;                  // fold: length of a row of d_value numbers and z
+  idx halo, r_size;  // numbers rolled in before the base features; room for both
+  idx narrow;  // d_value in whole vectors
+  idx most;  // how many positions a call may read
+  idx wide;  // fold: length of a row of d_value numbers and z
 
   T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *phi_tile, *u_tile;
   const T **keys, **written;
@@ -57,7 +66,8 @@ template <class T> struct Decoder {
 
   // Sets f = phi(from), in padded blocks, normalised where asked for. Returns the factor that normalised it.
   T load_features(const T* from, T* f) const {
-    const Vec<T> total = with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
+    const Vec<T> total =
+        with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
     const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
     for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
@@ -79,8 +89,8 @@ template <class T> struct Decoder {
 
   // ---- reading ----
 
-  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight that
-  // is left for the state.
+  // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight
+  // that is left for the state.
   T locate(idx row, idx h, idx count) {
     const std::int32_t* table = c.ancestors ? c.ancestors + row * c.ancestors_ld : nullptr;
     T left = 1;
@@ -156,7 +166,10 @@ template <class T> struct Decoder {
     constexpr int C = N > 2 && FWP_VECTOR_BYTES < 64 ? 2 : 4;  // as many sums as there are registers
     idx j = 0;
     for (; j + C * V <= c.d_value; j += C * V) accumulate<N, C>(count, j, row, by);
-    if (C == 4 && j + 2 * V <= c.d_value) { accumulate<N, 2>(count, j, row, by); j += 2 * V; }
+    if (C == 4 && j + 2 * V <= c.d_value) {
+      accumulate<N, 2>(count, j, row, by);
+      j += 2 * V;
+    }
     for (; j + V <= c.d_value; j += V) accumulate<N, 1>(count, j, row, by);
     for (; j < c.d_value; ++j)
       for (int n = 0; n < N; ++n) {
@@ -205,14 +218,16 @@ template <class T> struct Decoder {
         for (int n = 0; n < N; ++n) denominators[n] += products[p * N + n];
   }
 
-  // What a numerator is multiplied by: 1 / (denominator + eps), or 0 where that sum is 0.
-  T quotient(T denominator) const {
-    if (!c.normalize_output) return 1;
-    denominator += c.eps;
-    return denominator == 0 ? T(0) : 1 / denominator;
+  // to = numerators / (denominator + eps), or 0 where that sum is 0, of rows so given by number(j).
+  template <class F> void divide(F number, T denominator, T* to) const {
+    T by = 1;
+    if (c.normalize_output) {
+      denominator += c.eps;
+      by = denominator == 0 ? T(0) : 1 / denominator;
+    }
+    const bool divides = is_beyond(by);  // the denominator is so small that its inverse is infinite; or NaN
+    for (idx j = 0; j < c.d_value; ++j) to[j] = by == 0 ? T(0) : divides ? number(j) / denominator : number(j) * by;
   }
-  // numerator x by, the quotient above; 0 where that is 0, whatever the numerator.
-  T divided(T numerator, T by) const { return by == 0 ? T(0) : numerator * by; }
 
   // ---- the kernels ----
 
@@ -240,18 +255,17 @@ template <class T> struct Decoder {
       if (padding) {
         for (idx j = 0; j < c.d_value; ++j) u[j] = 0;
       } else if (corrects) {
-        const T by = quotient(keep * denominators[1]);
         const T* old = numerators + narrow;
-        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - divided(keep * old[j], by));
+        divide([&](idx j) FWP_INLINE_LAMBDA { return keep * old[j]; }, keep * denominators[1], u);
+        for (idx j = 0; j < c.d_value; ++j) u[j] = beta * (v[j] - u[j]);
       } else {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
       T product = dot(query, key);
       if (decays) c.strengths[place] = gated ? beta : keep;
       if (gated) product *= beta;
-      const T by = quotient(keep * denominators[0] + product);
-      T* out = c.out.at(row, t, h);
-      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(keep * numerators[j] + product * u[j], by);
+      divide([&](idx j) FWP_INLINE_LAMBDA { return keep * numerators[j] + product * u[j]; },
+             keep * denominators[0] + product, c.out.at(row, t, h));
     }
   }
 
@@ -261,9 +275,8 @@ template <class T> struct Decoder {
       load_features(c.q.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h), features + n * blocks * padded);
     attend<N>(features, first, h, c.count, left, denominators);
     for (int n = 0; n < N; ++n) {
-      const T by = quotient(denominators[n]);
-      T* out = c.out.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h);
-      for (idx j = 0; j < c.d_value; ++j) out[j] = divided(numerators[n * narrow + j], by);
+      divide([&](idx j) FWP_INLINE_LAMBDA { return numerators[n * narrow + j]; }, denominators[n],
+             c.out.at(first + (query + n) / c.tokens, (query + n) % c.tokens, h));
     }
   }
 
@@ -304,22 +317,5 @@ template <class T> struct Decoder {
   }
 };
 
-template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) {
-  Arena<T> arena{nullptr};
-  Decoder<T>(c, arena);
-  return arena.used;
-}
-template <class T> void decode_step(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).step(row, h);
-}
-template <class T> void decode_read(const DecodeCall<T>& c, idx first, idx last, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).read(first, last, h);
-}
-template <class T> void decode_fold(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
-  Arena<T> arena{scratch};
-  Decoder<T>(c, arena).fold(row, h);
-}
-template <class T>
-constexpr DecodeKernels<T> decode_kernels{decode_scratch<T>, decode_step<T>, decode_read<T>, decode_fold<T>};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

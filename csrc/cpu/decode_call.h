@@ -29,14 +29,4 @@ struct DecodeCall {
   T *new_W = nullptr, *new_z = nullptr;  // fold
 };
 
-// One instruction set's kernels. Each call owns its scratch for that time.
-template <class T>
-struct DecodeKernels {
-  std::size_t (*scratch)(const DecodeCall<T>&);  // in elements of T
-  void (*step)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
-  // Rows first .. last, which share a source.
-  void (*read)(const DecodeCall<T>&, std::ptrdiff_t first, std::ptrdiff_t last, std::ptrdiff_t head, T* scratch);
-  void (*fold)(const DecodeCall<T>&, std::ptrdiff_t row, std::ptrdiff_t head, T* scratch);
-};
-
 }  // namespace fwp

@@ -1,8 +1,6 @@
 // Decoding on the CPU: checks the tables and runs one task for each head of a row, or of rows that share a source.
 #include "../common/decode_operators.h"
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <vector>
@@ -24,15 +22,9 @@ void check_table(const char* op, const char* name, const Tensor& table, int64_t 
   TORCH_CHECK_INDEX(inside, op, ": ", name, " names a row outside of 0 .. ", end - 1);
 }
 
-template <class T> DecodeCall<T> call_of(const Block& block, int64_t d_key) {
-  DecodeCall<T> c{};
-  block.describe(c, d_key);
-  return c;
-}
-
 // Calls task(i, scratch) for i < count, by several threads if `work`, the work of one task, is worth waking them.
 template <class T, class F> void run(const DecodeCall<T>& c, int64_t count, int64_t work, F task) {
-  const std::size_t size = chosen_decode_kernels<T>().scratch(c);
+  const std::size_t size = chosen_kernels<T>().decode.scratch(c);
   const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, work));
   at::parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
     T* own = scratch<T>(size);
@@ -40,30 +32,29 @@ template <class T, class F> void run(const DecodeCall<T>& c, int64_t count, int6
   });
 }
 
-struct Decoding : Cpu {
-  static void check(const char* op, const char* name, at::ScalarType type, int64_t) { check_type(op, name, type); }
+void check_tables(const Block& block) {
+  if (block.ancestors) check_table(block.op, "ancestors", *block.ancestors, block.count, block.stored);
+  else check_table(block.op, "rows", block.rows, block.count ? 1 : 0, block.stored);
+  if (block.W) check_table(block.op, "rows", block.rows, 1, block.W->size(0));
+}
 
-  static void check_tables(const Block& block) {
-    if (block.ancestors) check_table(block.op, "ancestors", *block.ancestors, block.count, block.stored());
-    else check_table(block.op, "rows", block.rows, block.count ? 1 : 0, block.stored());
-    if (block.W) check_table(block.op, "rows", block.rows, 1, block.W->size(0));
-  }
-
-  static void decode(const Block& block, const Step& step, const Tensor& out) {
-    const int64_t R = step.q.size(0), T = step.q.size(1), H = block.heads(), count = block.count;
-    if (step.k) {
-      int32_t* table = block.ancestors->mutable_data_ptr<int32_t>();
-      for (int64_t r = 0; r < R; ++r)
-        for (int64_t t = 0; t < T; ++t) table[r * block.room() + count + t] = static_cast<int32_t>(r);
-    }
-    AT_DISPATCH_FLOATING_TYPES(step.q.scalar_type(), "fwp::decode", [&] {
-      auto c = call_of<scalar_t>(block, step.q.size(3));
-      step.describe(c);
-      point(c.out, out);
-      const auto& kernels = chosen_decode_kernels<scalar_t>();
-      const int64_t work = T * ((count + T) * (c.d_dot + c.d_value) + (c.W ? c.d_dot * c.d_value : 0));
-      if (step.k) {
-        run(c, R * H, work, [&](int64_t i, scalar_t* own) { kernels.step(c, i / H, i % H, own); });
+struct Decoding {
+  template <class Describe>
+  static void decode(const Block& block, bool writes, const Tensor& q, const Describe& describe) {
+    const auto checked = [&](Fields& f, auto& c) {
+      describe(f, c);
+      check_tables(block);
+    };
+    with_call<DecodeCall>(block.op, "q", q, checked, [&](const auto& c, auto number) {
+      using T = decltype(number);
+      const DecodeKernels<T>& kernels = chosen_kernels<T>().decode;
+      const int64_t R = c.rows, H = c.heads, count = c.count;
+      const int64_t work = c.tokens * ((count + c.tokens) * (c.d_dot + c.d_value) + (c.W ? c.d_dot * c.d_value : 0));
+      if (writes) {
+        int32_t* table = block.ancestors->mutable_data_ptr<int32_t>();
+        for (int64_t r = 0; r < R; ++r)
+          for (int64_t t = 0; t < c.tokens; ++t) table[r * block.room + count + t] = static_cast<int32_t>(r);
+        run(c, R * H, work, [&](int64_t i, T* own) { kernels.step(c, i / H, i % H, own); });
         return;
       }
       // Neighbouring rows that read the same source are served together.
@@ -72,20 +63,21 @@ struct Decoding : Cpu {
       for (int64_t r = 0; r < R; ++r)
         if (r == 0 || block.ancestors || source[r] != source[r - 1]) starts.push_back(r);
       starts.push_back(R);
-      run(c, (int64_t(starts.size()) - 1) * H, work, [&](int64_t i, scalar_t* own) {
-        kernels.read(c, starts[i / H], starts[i / H + 1], i % H, own);
-      });
+      run(c, (int64_t(starts.size()) - 1) * H, work,
+          [&](int64_t i, T* own) { kernels.read(c, starts[i / H], starts[i / H + 1], i % H, own); });
     });
   }
 
-  static void fold(const Block& block, const Tensor& W, const Tensor& z) {
-    AT_DISPATCH_FLOATING_TYPES(block.keys.scalar_type(), "fwp::fold", [&] {
-      auto c = call_of<scalar_t>(block, block.d_cached());
-      point(c.new_W, W);
-      point(c.new_z, z);
-      const auto& kernels = chosen_decode_kernels<scalar_t>();
+  template <class Describe> static void fold(const Block& block, const Tensor& keys, const Describe& describe) {
+    const auto checked = [&](Fields& f, auto& c) {
+      describe(f, c);
+      check_tables(block);
+    };
+    with_call<DecodeCall>(block.op, "keys", keys, checked, [&](const auto& c, auto number) {
+      using T = decltype(number);
+      const DecodeKernels<T>& kernels = chosen_kernels<T>().decode;
       const int64_t H = c.heads, work = 32768;
-      run(c, c.rows * H, work, [&](int64_t i, scalar_t* own) { kernels.fold(c, i / H, i % H, own); });
+      run(c, c.rows * H, work, [&](int64_t i, T* own) { kernels.fold(c, i / H, i % H, own); });
     });
   }
 };

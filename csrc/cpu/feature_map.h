@@ -1,4 +1,14 @@
 // phi of a tile of tokens and its backward, by whichever map the call names.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "maps/dpfp.h"
+#include "maps/favor.h"
+#include "maps/softmax_pair.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> idx base_rows(const Call<T>& c) {
   return with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::base_rows(c.d_key); });
@@ -73,3 +83,6 @@ void store_side_gradient(const Call<T>& c, const Side<T>& s, T* df, T* dx, const
   with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { Phi<map.value>::finish_gradient(c, s, df, dx); });
   store_transposed(rows, b, h, t0, s.tokens, c.d_key, dx, ld);
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,20 +1,29 @@
-// What the CPU's operators share: a Device of common/operators.h, a thread's scratch, and a task for each head.
+// What the CPU's operators share: how a call is filled in and run, a thread's scratch, and a task for each head.
 #pragma once
 
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "../common/fields.h"
+#include "kernel_table.h"
+
 namespace fwp {
 
-struct Cpu {
-  struct Guard {  // there is one device
-    explicit Guard(at::Device) {}
-  };
-};
+// Fills in a call of type C<float> or C<double>, whichever x, called `name`, is of, and hands it to run(call, a T).
+template <template <class> class C, class Describe, class Run>
+void with_call(const char* op, const char* name, const Tensor& x, const Describe& describe, const Run& run) {
+  check_type(op, name, x.scalar_type());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "fwp", [&] {
+    C<scalar_t> call{};
+    Fields fields(op, x);
+    describe(fields, call);
+    if (fields.ready()) run(call, scalar_t());
+  });
+}
 
 // A thread's scratch, kept between calls: fresh pages cost as much as a sentence's arithmetic.
 template <class T> T* scratch(std::size_t count) {
@@ -40,6 +49,11 @@ template <class T, class C, class Head> void for_each_head(const C& c, std::size
     T* own = scratch<T>(size);
     for (int64_t i = first; i < last; ++i) head(c, i / c.heads, i % c.heads, own);
   });
+}
+
+// Runs a HeadKernel.
+template <class T, class C> void for_each_head(const C& c, const HeadKernel<C, T>& kernel) {
+  for_each_head<T>(c, kernel.scratch(c), kernel.run);
 }
 
 }  // namespace fwp

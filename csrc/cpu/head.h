@@ -1,4 +1,4 @@
-// Forward of one head. Included by instruction_set.h.
+// Forward of one head.
 //
 // Time is cut into chunks: one up to longest_chunk positions, as sentences have, several shorter ones beyond. Rows are
 // time, phi is feature-major, and everything is scaled as normalisation and padding ask:
@@ -17,45 +17,33 @@
 //
 // Where the output is normalised, the accumulator z is kept as one more column of W, and U has a column of ones: "wide"
 // rows of `wide` elements hold d_value numbers and that column, "narrow" is d_value in whole vectors.
+#pragma once
 
-template <class T> struct Head {
-  const Call<T>& c;
-  const Plan<T> plan;
-  const idx b, h;
+#include "instruction_set.h"
 
-  Side<T> q, k;
-  const bool corrects, decays;
-  T *buffer, *P, *KK, *M, *U, *Y, *N, *W;  // as above; KK is K K^T below the diagonal; M is for rules that decay
+#include "grams.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
+
+template <class T> struct Head : Grams<T> {
+  using Base = Grams<T>;
+  using Base::ahead, Base::b, Base::buffer, Base::c, Base::corrects, Base::grams_done, Base::h, Base::is_pad, Base::k,
+      Base::KK, Base::ldp, Base::P, Base::plan, Base::q, Base::triangle;
+  using Number = T;
+
+  const bool decays;
+  T *M, *U, *Y, *N, *W;  // as above; M is for rules that decay
   T *beta, *rate, *seen, *denominator;
   T *keep, *left;  // decays: what each position leaves of the one before it, and of W
-  const T* ends;   // decays: the last row of M
-  T kept;          // decays: the last of left
+  const T* ends;  // decays: the last row of M
+  T kept;  // decays: the last of left
   T *unmasked_KK = nullptr, *unweighed_Y = nullptr;  // gated_delta's backward: K K^T before M, and K W
-  idx ldp;  // distance of the rows of P, KK and M
   bool has_W = false;
-  bool grams_done = false;  // load_grams has loaded both sides; phi does not hold the features
-  bool paired = false;      // it did so by pairs: P and KK are transposed, with nothing above the diagonal
-  T *pairs, *products;      // a group of features of q and k, and the Gram matrices of both, as in product_pairs
-  idx ldpairs;
 
-  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena)
-      : c(call), plan(call), b(b), h(h), corrects(fwp::corrects(call.rule)), decays(fwp::decays(call.rule)) {
+  Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena), decays(fwp::decays(call.rule)) {
     const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
     const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
-    ldp = row_distance<T>(plan.chunk);
-    for (Side<T>* side : {&q, &k}) {
-      side->x = arena.take(base_rows(c) * ld);
-      side->phi = arena.take(c.d_dot * ld);
-      side->scale = arena.take(ld);
-    }
-    q.ahead = ahead(c.q);
-    k.ahead = ahead(c.k);
-    buffer = arena.take(width<T> * round_up(c.d_key, width<T>));
-    ldpairs = row_distance<T>(2 * rows);
-    pairs = arena.take(pairs_features() ? feature_group * ldpairs : 0);
-    products = arena.take(pairs_features() ? rows * ldpairs : 0);
-    P = arena.take(rows * ldp);
-    KK = arena.take(corrects ? rows * ldp : 0);
     M = arena.take(decays ? rows * ldp : 0);
     U = arena.take(rows * plan.wide);
     Y = arena.take(corrects ? rows * plan.wide : 0);
@@ -111,8 +99,6 @@ template <class T> struct Head {
     }
   }
 
-  bool is_pad(idx t) const { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
-
   void scale_rows(idx count, const T* by, T* rows, idx columns) const {
     for (idx t = 0; t < count; ++t) {
       const Vec<T> s = splat(by[t]);
@@ -120,115 +106,7 @@ template <class T> struct Head {
     }
   }
 
-  // phi viewed as (token, feature) and as (feature, token).
-  static View<T> tokens(const Side<T>& s) { return {s.phi, 1, s.ld}; }
-  static View<T> features(const Side<T>& s) { return {s.phi, s.ld, 1}; }
   View<T> rows(const T* rows) const { return {rows, plan.wide, 1}; }
-
-  template <bool Add>
-  void add_gram(const Side<T>& a, const Side<T>& b, View<T> A, const T* B, idx features, bool lower, T* to) const {
-    if (lower) product_lower<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
-    else product<Add>(a.padded, b.padded, features, A, B, b.ld, to, ldp);
-  }
-
-  // Whether this is a sentence without a state whose features only the Gram matrices need.
-  bool groups_features() const {
-    const bool grouped = with_map(c.map, [](auto map) { return Phi<map.value>::grouped; });
-    return grouped && c.sources <= longest_grouped && c.targets <= longest_grouped && !plan.reads_state &&
-           !plan.writes_state && !c.initial_W;
-  }
-  bool pairs_features() const { return groups_features() && plan.causal && c.rule == Rule::delta; }
-
-  // Loads both sides and the Gram matrices before scaling, a few features at a time: phi as a whole would leave the
-  // first-level cache and come back.
-  void load_grams(idx targets, idx sources) {
-    load_inputs(c, c.k, c.key_padding_mask, b, h, 0, sources, k, buffer);
-    load_inputs(c, c.q, Rows<const bool>{}, b, h, 0, targets, q, buffer);
-    paired = pairs_features();
-    with_map(c.map, [&](auto map) {
-      if constexpr (Phi<map.value>::grouped) load_grams_of<map.value>();
-    });
-    finish_scale(c, c.key_padding_mask, b, 0, k);
-    finish_scale(c, Rows<const bool>{}, b, 0, q);
-    grams_done = true;
-  }
-  template <Map M> void load_grams_of() {
-    const idx n = Phi<M>::base_rows(c.d_key);
-    bool add = false;
-    for (idx j = 1; j <= c.nu; ++j)
-      for (idx first = 0; first < n; first += feature_group, add = true) {
-        const idx count = first + feature_group < n ? feature_group : n - first;
-        if (add) add_grams<M, true>(j, first, count);
-        else add_grams<M, false>(j, first, count);
-      }
-  }
-  template <Map M, bool Add> void add_grams(idx j, idx first, idx count) {
-    if (paired) {
-      const auto put = [&](T* to) {
-        return [=, this](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store_halves(to + i * ldpairs + 2 * t, y); };
-      };
-      Phi<M>::rows(c, q, j, first, count, put(pairs));
-      Phi<M>::rows(c, k, j, first, count, put(pairs + width<T> / 2));
-      product_pairs<Add>(2 * k.padded, count, pairs, ldpairs, products, ldpairs);
-      return;
-    }
-    for (Side<T>* s : {&k, &q})
-      Phi<M>::rows(c, *s, j, first, count,
-                   [&](idx i, idx t, Vec<T> y) FWP_INLINE_LAMBDA { store(s->phi + i * s->ld + t, y); });
-    add_gram<Add>(q, k, tokens(q), k.phi, count, plan.causal, P);
-    if (corrects) add_gram<Add>(k, k, tokens(k), k.phi, count, true, KK);
-  }
-
-  // A view of P or KK for the triangular products.
-  View<T> triangle(const T* gram) const { return paired ? View<T>{gram, 1, ldp} : View<T>{gram, ldp, 1}; }
-
-  // to = (scaled a . scaled k)^T for j <= i + limit, from a's half vectors of `products`; sums over j go to `sums`.
-  void gram_of_pairs(const Side<T>& a, const T* from, idx limit, T* to, T* sums) const {
-    const auto lane = lane_numbers<T>();
-    for (idx first = 0; first < a.padded; first += width<T>) {
-      const Vec<T> scale = load(a.scale + first);
-      Vec<T> sum{};
-      for (idx j = 0; j < first + width<T> + limit; ++j) {
-        const Vec<T> x = load_halves(from + j * ldpairs + 2 * first) * (scale * splat(k.scale[j]));
-        const Vec<T> kept = lane >= lane_limit(j - limit - first) ? x : Vec<T>{};
-        store(to + j * ldp + first, kept);
-        sum += kept;
-      }
-      if (sums) store(sums + first, sum);
-    }
-  }
-
-  // to (padded rows) = scaled a . scaled b for j <= i + limit and 0 elsewhere; its row sums go to `sums`.
-  void gram(const Side<T>& a, const Side<T>& b, bool lower, idx limit, T* to, T* sums) const {
-    if (paired) return gram_of_pairs(a, &a == &q ? products : products + width<T> / 2, limit, to, sums);
-    if (!grams_done) add_gram<false>(a, b, tokens(a), b.phi, c.d_dot, lower, to);
-    const auto lane = lane_numbers<T>();
-    for (idx first = 0; first < a.padded; first += width<T>) {
-      Vec<T> sum[Lanes<T>::count];
-      for (int r = 0; r < Lanes<T>::count; ++r) {
-        const idx i = first + r, last = lower ? i + limit : b.padded;
-        const Vec<T> scale = splat(a.scale[i]);
-        T* p = to + i * ldp;
-        sum[r] = Vec<T>{};
-        idx j = 0;
-        for (; j < b.padded && j + width<T> <= last + 1; j += width<T>) {
-          const Vec<T> x = load(p + j) * (scale * load(b.scale + j));
-          store(p + j, x);
-          sum[r] += x;
-        }
-        for (; j < b.padded; j += width<T>) {
-          const Vec<T> x = lane <= lane_limit(last - j) ? load(p + j) * (scale * load(b.scale + j)) : Vec<T>{};
-          store(p + j, x);
-          sum[r] += x;
-        }
-      }
-      if (sums) store(sums + first, sum_of_rows<T>(sum));
-    }
-  }
-  static typename Lanes<T>::ints lane_limit(idx last) {
-    typename Lanes<T>::ints limit{};
-    return limit + static_cast<decltype(limit[0] + 0)>(last);
-  }
 
   // ---- writing ----
 
@@ -240,7 +118,7 @@ template <class T> struct Head {
       for (idx t = 0; t < count; ++t) beta[t] = is_pad(t0 + t) ? T(0) : *c.beta.at(b, t0 + t, h);
     if (decays) load_decay(t0, count);
     if (corrects) {
-      gram(k, k, true, -1, KK, c.normalize_output && !decays ? seen : nullptr);
+      Base::gram(k, k, true, -1, KK, c.normalize_output && !decays ? seen : nullptr);
       if (decays)
         for (idx i = 0; i < count; ++i) mask_row(i, M + i * ldp, KK, unmasked_KK);
       if (has_W) {
@@ -293,8 +171,8 @@ template <class T> struct Head {
   void write(const Side<T>& s, T* what, T* to, bool add) const {
     scale_rows(s.tokens, s.scale, what, plan.wide);
     const idx columns = plan.lone_z ? plan.narrow : plan.wide;
-    if (add) product<true>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
-    else product<false>(c.d_dot, columns, s.tokens, features(s), what, plan.wide, to, plan.wide);
+    if (add) product<true>(c.d_dot, columns, s.tokens, Base::features(s), what, plan.wide, to, plan.wide);
+    else product<false>(c.d_dot, columns, s.tokens, Base::features(s), what, plan.wide, to, plan.wide);
     if (plan.lone_z) write_z(s, what, to, add);
   }
 
@@ -339,17 +217,15 @@ template <class T> struct Head {
   // to = (scaled features of s) state, wide.
   void read_from(const Side<T>& s, const T* state, T* to) const {
     const idx columns = plan.lone_z ? plan.narrow : plan.wide;
-    product<false>(s.tokens, columns, c.d_dot, tokens(s), state, plan.wide, to, plan.wide);
+    product<false>(s.tokens, columns, c.d_dot, Base::tokens(s), state, plan.wide, to, plan.wide);
     if (plan.lone_z) read_z(s, state, to);
     scale_rows(s.tokens, s.scale, to, plan.wide);
   }
   // The weight that W has for target t.
-  T share(idx t, bool from_gram) const {
-    return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept;
-  }
+  T share(idx t, bool from_gram) const { return !decays || !from_gram ? T(1) : plan.causal ? left[t] : kept; }
   // Computes P, adds its row sums to the denominators, and stores P before M in `unmasked`.
   void read_gram(T* unmasked = nullptr) {
-    gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
+    Base::gram(q, k, plan.causal, 0, P, c.normalize_output && !decays ? seen : nullptr);
     for (idx i = 0; decays && i < q.tokens; ++i) mask_row(i, plan.causal ? M + i * ldp : ends, P, unmasked);
     if (c.normalize_output)
       for (idx t = 0; t < q.tokens; ++t) denominator[t] += seen[t];
@@ -398,7 +274,12 @@ template <class T> struct Head {
     for (idx t = 0; t < count; ++t) {
       const T* row = N + t * plan.wide;
       const T d = c.normalize_output ? denominator[t] : T(1);
-      store_row(row, d == 0 ? T(0) : 1 / d, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
+      T by = d == 0 ? T(0) : 1 / d;
+      if (is_beyond(by)) {  // d is so small that its inverse is infinite; or NaN
+        for (idx j = 0; j < c.d_value; ++j) N[t * plan.wide + j] /= d;
+        by = 1;
+      }
+      store_row(row, by, d == 0, c.out.at(b, t0 + t, h), ahead(c.out));
     }
   }
   // to = by row; or zeros where `zero`, whatever the row holds.
@@ -416,8 +297,7 @@ template <class T> struct Head {
   }
 
   template <class F> void for_tiles(F f) const {
-    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile)
-      f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
+    for (idx t0 = 0; t0 < c.targets; t0 += plan.tile) f(t0, t0 + plan.tile < c.targets ? plan.tile : c.targets - t0);
   }
   idx chunk_length(idx n) const {
     const idx t0 = n * plan.chunk;
@@ -428,16 +308,9 @@ template <class T> struct Head {
     if (has_W) copy_state_in(c.initial_W, c.initial_z, W);
   }
 
-  // The distance from a row to the one in its place in the next chunk, or if there is one chunk, of the next head.
-  template <class U> idx ahead(const Rows<U>& rows) const {
-    if (plan.chunks > 1) return plan.chunk * rows.time;
-    if (h + 1 < c.heads) return rows.head;
-    return b + 1 < c.batch ? rows.batch - (c.heads - 1) * rows.head : 0;
-  }
-
   void forward() {
     start();
-    if (groups_features()) load_grams(c.targets, c.sources);
+    if (Base::groups_features()) Base::load_grams(c.targets, c.sources);
     for (idx n = 0; n < plan.chunks; ++n) {
       const idx t0 = n * plan.chunk, count = chunk_length(n);
       load_chunk(t0, count);
@@ -452,3 +325,6 @@ template <class T> struct Head {
     if (c.W) copy_state_out(W, c.W, c.z);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

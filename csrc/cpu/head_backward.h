@@ -1,4 +1,4 @@
-// Backward of one head, with the notation of head.h. Included by instruction_set.h.
+// Backward of one head, with the notation of head.h.
 //
 // The backward recomputes phi, P and U. It keeps the state at the start of each chunk in scratch and runs the chunks
 // backwards. dX is the gradient of X; dW is that of the state after the chunk, and the last column of dN is the
@@ -12,116 +12,31 @@
 // For rules that decay, gradients of the running products M and left follow the recursion backwards, without dividing:
 // with keep_t = 1 - beta_t, or alpha_t, and H_t = dM_t + keep_{t+1} H_{t+1}, that of keep_t is H_t.M_{t-1}. It is that
 // of alpha_t; under the gated rule that of beta_t is H_tt less it.
+#pragma once
 
-template <class T> struct HeadBackward : Head<T> {
-  using Base = Head<T>;
-  using Base::b, Base::beta, Base::c, Base::corrects, Base::decays, Base::denominator, Base::ends, Base::h, Base::has_W,
-      Base::k, Base::keep, Base::kept, Base::KK, Base::ldp, Base::left, Base::M, Base::P, Base::plan, Base::q, Base::Y,
-      Base::rate, Base::seen, Base::U, Base::unmasked_KK, Base::unweighed_Y, Base::W;
+#include "instruction_set.h"
 
-  T* states;           // W at the start of every chunk and after the last
-  T* dW;               // [d_dot][wide]
-  T *dq, *dk, *dx;     // of scaled features, [d_dot][ld of q, k]; of their inputs, [d_key, dpfp: 2 d_key][ld]
-  T *dN, *dU, *dY;     // wide rows; dY ends as the gradient of K W, with that of z.k in the last column
-  T *V, *old;          // wide rows: values; Q W
-  T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
-  T *dP, *dP_t;           // [tokens][lda]: gradient of P, then of K K^T, and its transpose
-  T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
-  // Decays: P before M and then, where has_dM, M's gradient; the gradients of M's last row and of left; H.
-  T *unmasked, *dends, *dleft, *running;
-  T dkept = 0;         // gradient of kept
-  idx lda, columns;    // columns: d_value and, where the output is normalised, z's
-  bool has_dW = false;
+#include "gradient_arrays.h"
 
-  HeadBackward(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
-    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
-    const idx rows = round_up(longest, width<T>), size = rows * plan.wide, state = c.d_dot * plan.wide;
-    lda = row_distance<T>(longest);
-    columns = c.d_value + (c.normalize_output ? 1 : 0);
-    states = arena.take((plan.chunks + 1) * state);
-    W = states;
-    dW = arena.take(state);
-    const idx ld = rows + width<T>;
-    dq = arena.take(c.d_dot * ld);
-    dk = arena.take(c.d_dot * ld);
-    dx = arena.take(gradient_rows(c) * ld);
-    dN = arena.take(size);
-    dU = arena.take(size);
-    dY = arena.take(corrects ? size : 0);
-    V = arena.take(corrects ? size : 0);
-    old = arena.take(size);
-    U_across = arena.take(plan.wide * lda);
-    across = arena.take(plan.wide * lda);
-    dP = arena.take(rows * lda);
-    dP_t = arena.take(rows * lda);
-    pull = arena.take(ld);
-    seen_by_keys = arena.take(ld);
-    unmasked = arena.take(decays ? rows * ldp : 0);
-    for (T** row : {&dends, &dleft, &running}) *row = arena.take(decays ? ld : 0);
-    if (corrects && decays) {
-      unmasked_KK = arena.take(rows * ldp);
-      unweighed_Y = arena.take(size);
-    }
-  }
+namespace fwp::FWP_NAMESPACE {
+namespace {
+
+template <class T> struct HeadBackward : GradientArrays<T> {
+  using Base = GradientArrays<T>;
+  using Number = T;
+  using Base::across, Base::b, Base::beta, Base::c, Base::columns, Base::corrects, Base::decays, Base::denominator,
+      Base::dends, Base::dk, Base::dkept, Base::dleft, Base::dN, Base::dot_row, Base::dot_values, Base::dP, Base::dP_t,
+      Base::dq, Base::dU, Base::dW, Base::dx, Base::dY, Base::ends, Base::h, Base::has_dW, Base::has_W, Base::k,
+      Base::keep, Base::kept, Base::KK, Base::lda, Base::ldp, Base::left, Base::M, Base::old, Base::P,
+      Base::pair_gradient, Base::plan, Base::pull, Base::q, Base::rate, Base::running, Base::scale_square, Base::seen,
+      Base::seen_by_keys, Base::shift_row, Base::states, Base::turn, Base::turn_square, Base::U, Base::U_across,
+      Base::unmasked, Base::unmasked_KK, Base::unweighed_Y, Base::V, Base::W, Base::Y;
+
+  using Base::Base;
 
   void enter(idx n) {  // the state at the start of chunk n
     W = states + n * c.d_dot * plan.wide;
     has_W = n > 0 || c.initial_W;
-  }
-
-  // to[j][t] = rows[t][j]; tokens past the end become 0 in both.
-  void turn(T* rows, idx count, T* to) const {
-    const idx padded = round_up(count, width<T>);
-    for (idx i = count * plan.wide; i < padded * plan.wide; ++i) rows[i] = 0;
-    for (idx t = 0; t < padded; t += width<T>)
-      for (idx j = 0; j < plan.wide; j += width<T>)
-        transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
-  }
-  // dP_t = dP^T. scale_square multiplies row i of a square by by[i].
-  void turn_square(idx rows, idx columns) const {
-    for (idx i = 0; i < rows; i += width<T>)
-      for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
-  }
-  void scale_square(T* square, idx rows, idx columns, const T* by) const {
-    for (idx i = 0; i < rows; ++i)
-      for (idx j = 0; j < columns; j += width<T>) store(square + i * lda + j, load(square + i * lda + j) * splat(by[i]));
-  }
-
-  // dP = left U^T without the column of ones; dP has `rows` padded rows.
-  void pair_gradient(const T* left, idx rows, bool lower) const {
-    if (lower) product_lower<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
-    else product<false>(rows, k.padded, c.d_value, Base::rows(left), U_across, lda, dP, lda);
-  }
-  // dP[i][j] += shift for j <= last, and 0 after it.
-  void shift_row(idx i, idx last, T shift) const {
-    const auto lane = lane_numbers<T>();
-    for (idx j = 0; j < k.padded; j += width<T>) {
-      Vec<T> x{};
-      if (j <= last) {
-        x = load(dP + i * lda + j) + splat(shift);
-        if (j + width<T> > last + 1) x = lane <= Base::lane_limit(last - j) ? x : Vec<T>{};
-      }
-      store(dP + i * lda + j, x);
-    }
-  }
-  T dot_values(const T* a, const T* b, idx t) const {  // of row t, without z's column
-    a += t * plan.wide;
-    b += t * plan.wide;
-    Vec<T> sum{};
-    idx j = 0;
-    for (; j + width<T> <= c.d_value; j += width<T>) sum += load(a + j) * load(b + j);
-    T total = sum_of_lanes<T>(sum);
-    for (; j < c.d_value; ++j) total += a[j] * b[j];
-    return total;
-  }
-  T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
-    const auto lane = lane_numbers<T>();
-    Vec<T> sum{};
-    for (idx j = 0; j < k.padded && j <= last; j += width<T>) {
-      const Vec<T> x = load(P + i * ldp + j) * load(dP + i * lda + j);
-      sum += j + width<T> > last + 1 ? (lane <= Base::lane_limit(last - j) ? x : Vec<T>{}) : x;
-    }
-    return sum_of_lanes<T>(sum);
   }
 
   // Stores the gradient of a tile of queries; adds to dk and dU of the chunk in k (from_gram) and to dW (need_dW).
@@ -253,7 +168,9 @@ template <class T> struct HeadBackward : Head<T> {
       const T dkeep = sum_of_lanes<T>(sum) + running_left * (t > 0 ? left[t - 1] : T(1));
       running_left *= keep[t];
       const bool gated = c.rule == Rule::gated;
-      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0) : gated ? own - dkeep : dkeep;
+      *(gated ? c.grad_beta : c.grad_alpha).at(b, t0 + t, h) = Base::is_pad(t0 + t) ? T(0)
+                                                               : gated              ? own - dkeep
+                                                                                    : dkeep;
     }
   }
 
@@ -267,8 +184,8 @@ template <class T> struct HeadBackward : Head<T> {
     const idx e = count - 1;
     for (idx i = 0; i < round_up(count, width<T>) * plan.wide; ++i) dY[i] = 0;
     // The transposed system runs from the last row up: dU becomes Z, dY = -rate Z.
-    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide, -plan.wide,
-                   dY + e * plan.wide, -plan.wide);
+    triangle_solve<true>(count, plan.narrow, View<T>{KK + e * ldp + e, -1, -ldp}, rate + e, -1, dU + e * plan.wide,
+                         -plan.wide, dY + e * plan.wide, -plan.wide);
     const T* Z = dU;
     Base::load_rows(c.v, t0, count, true, V);
     for (idx t = 0; t < count; ++t) {
@@ -378,3 +295,6 @@ template <class T> struct HeadBackward : Head<T> {
     }
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,14 +1,23 @@
-// Forward and backward of one head as functions. Scratch belongs to the thread that runs the head; nothing is shared, so
-// results do not depend on the threads. Included by instruction_set.h.
+// The table of kernels of the instruction set that the source file has chosen, and the function that returns it.
+// Scratch belongs to the thread that runs a head; nothing is shared, so results do not depend on the threads.
+#pragma once
 
-template <class T> std::size_t forward_scratch(const Call<T>& c) {
-  Arena<T> arena{nullptr};
-  Head<T>(c, 0, 0, arena);
-  return arena.used;
-}
-template <class T> std::size_t backward_scratch(const Call<T>& c) {
-  Arena<T> arena{nullptr};
-  HeadBackward<T>(c, 0, 0, arena);
+#include "instruction_set.h"
+
+#include "decode.h"
+#include "head_backward.h"
+#include "lstm.h"
+#include "softmax_pair.h"
+#include "unit_rows.h"
+#include "window.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
+
+// What H, made of a call, a head and an arena, takes of the arena; and what it computes.
+template <class H, class C> std::size_t scratch_of(const C& c) {
+  Arena<typename H::Number> arena{nullptr};
+  H(c, 0, 0, arena);
   return arena.used;
 }
 template <class T> void forward(const Call<T>& c, idx b, idx h, T* scratch) {
@@ -19,4 +28,49 @@ template <class T> void backward(const Call<T>& c, idx b, idx h, T* scratch) {
   Arena<T> arena{scratch};
   HeadBackward<T>(c, b, h, arena).backward();
 }
-template <class T> constexpr Kernels<T> kernels{forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>};
+template <class T> std::size_t decode_scratch(const DecodeCall<T>& c) {
+  Arena<T> arena{nullptr};
+  Decoder<T>(c, arena);
+  return arena.used;
+}
+template <class T> void step(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).step(row, h);
+}
+template <class T> void read(const DecodeCall<T>& c, idx first, idx last, idx h, T* scratch) {
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).read(first, last, h);
+}
+template <class T> void fold(const DecodeCall<T>& c, idx row, idx h, T* scratch) {
+  Arena<T> arena{scratch};
+  Decoder<T>(c, arena).fold(row, h);
+}
+
+template <class T> using ToLengthOne = UnitRow<T, Map::identity, false>;
+template <class T> using EluToLengthOne = UnitRow<T, Map::elu, false>;
+template <class T> using ToRmsOne = UnitRow<T, Map::identity, true>;
+
+// Of a struct whose forward and backward need the same scratch.
+template <class K, class C, class T>
+constexpr HeadKernels<C, T> kernels_with_scratch{{K::scratch, K::forward}, {K::scratch, K::backward}};
+
+template <class T>
+constexpr KernelTable<T> table{
+    {{scratch_of<Head<T>, Call<T>>, forward<T>}, {scratch_of<HeadBackward<T>, Call<T>>, backward<T>}},
+    {decode_scratch<T>, step<T>, read<T>, fold<T>},
+    kernels_with_scratch<Recurrent<T>, RecurrenceCall<T>, T>,
+    kernels_with_scratch<Lstm<T>, LstmCall<T>, T>,
+    kernels_with_scratch<Window<T>, WindowCall<T>, T>,
+    {{SoftmaxPair<T>::forward, ToLengthOne<T>::forward, EluToLengthOne<T>::forward, ToRmsOne<T>::forward},
+     {SoftmaxPair<T>::backward, ToLengthOne<T>::backward, EluToLengthOne<T>::backward, ToRmsOne<T>::backward}}};
+
+}  // namespace
+
+const KernelTable<float>& kernels(float) { return table<float>; }
+const KernelTable<double>& kernels(double) { return table<double>; }
+
+}  // namespace fwp::FWP_NAMESPACE
+
+#if defined(FWP_TARGET) && defined(__clang__)
+#pragma clang attribute pop
+#endif

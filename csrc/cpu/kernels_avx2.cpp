@@ -4,5 +4,5 @@
 #define FWP_TARGET "avx2,fma"
 #define FWP_VECTOR_BYTES 32
 #define FWP_TILE_ROWS 4
-#include "instruction_set.h"
+#include "kernels.h"
 #endif

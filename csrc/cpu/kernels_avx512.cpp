@@ -4,5 +4,5 @@
 #define FWP_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"
 #define FWP_VECTOR_BYTES 64
 #define FWP_TILE_ROWS 8
-#include "instruction_set.h"
+#include "kernels.h"
 #endif

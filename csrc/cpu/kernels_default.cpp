@@ -2,4 +2,4 @@
 #define FWP_NAMESPACE capability_default
 #define FWP_VECTOR_BYTES 16
 #define FWP_TILE_ROWS 4
-#include "instruction_set.h"
+#include "kernels.h"

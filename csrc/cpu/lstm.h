@@ -1,12 +1,21 @@
-// The recurrence of the Delta LSTM for one head. With f = softmax of the h before, for the gates g = u, i, o, at each position
-// t that is no pad
+// The recurrence of the Delta LSTM for one head. With f = softmax of the h before, for the gates g = u, i, o, at each
+// position t that is no pad
 //
 //     w^g = beta^g (v^g - R^g k^g),  R^g <- R^g + w^g k^g^T,  x^g = z^g + R^g f
 //     i = sigmoid(x^i),  o = sigmoid(x^o),  c <- i * x^u + (1 - i) * c,  h <- o * c
 //
-// At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every position and
-// the last R; the backward goes from the last position to the first and takes w k^T away again, as that of Recurrent does.
-// Included by instruction_set.h.
+// At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
+// position and the last R; the backward goes from the last position to the first and takes w k^T away again, as that of
+// Recurrent does.
+//
+#pragma once
+
+#include "instruction_set.h"
+
+#include "recurrence.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct Lstm : Recurrent<T> {
   typedef Recurrent<T> Base;
@@ -104,7 +113,8 @@ template <class T> struct Lstm : Recurrent<T> {
   static void backward(const Call& c, idx b, idx head, T* own) {
     const Place at{c, b, head};
     const idx d = c.d, D = Base::padded(c);
-    T *R = own, *G = R + gates * D * D, *y = G + gates * D * D, *f = y + D, *k = f + D, *u = k + D, *df = u + D, *g = df + D;
+    T *R = own, *G = R + gates * D * D, *y = G + gates * D * D, *f = y + D, *k = f + D, *u = k + D, *df = u + D,
+      *g = df + D;
     T *old = g + D, *dk = old + D, *s = dk + D, *carried_h = s + D, *carried_c = carried_h + D, *cell = carried_c + D;
     T* e = cell + D;  // the gradients of x of each gate
     fetch_matrices(R, c.last_R, at, d, D);
@@ -138,7 +148,8 @@ template <class T> struct Lstm : Recurrent<T> {
       for (int gate = 0; gate < gates; ++gate) {
         const idx own_head = at.of_gate(gate);
         T *own_R = R + gate * D * D, *own_G = G + gate * D * D, *own_e = e + gate * D;
-        T *to_k = c.grad_k.at(b, t, own_head), *dv = c.grad_v.at(b, t, own_head), *dbeta = c.grad_beta.at(b, t, own_head);
+        T *to_k = c.grad_k.at(b, t, own_head), *dv = c.grad_v.at(b, t, own_head),
+          *dbeta = c.grad_beta.at(b, t, own_head);
         put(c.grad_z.at(b, t, own_head), own_e, d);
         if (pad) {
           Base::only_read(own_R, own_G, own_e, f, df, d, D);
@@ -170,7 +181,5 @@ template <class T> struct Lstm : Recurrent<T> {
   }
 };
 
-template <class T>
-constexpr RecurrenceKernels<T> recurrence_kernels{
-    RecurrentNet<T>::scratch, Recurrent<T>::forward, Recurrent<T>::backward, RecurrentNet<T>::forward,
-    RecurrentNet<T>::backward, Lstm<T>::scratch,     Lstm<T>::forward,       Lstm<T>::backward};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,4 +1,12 @@
-// How a call is cut into chunks, and its scratch into arrays. Included by instruction_set.h.
+// How a call is cut into chunks, and its scratch into arrays.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // A token costs less in short chunks, whose triangles are small; but each chunk reads and writes the state. 48 and 64
 // are slower than 32 for heads of 16 to 64 and d_dot of 16 to 512.
@@ -11,8 +19,8 @@ template <class T> struct Plan {
   idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
   idx narrow, wide;
   bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
-  bool writes_state;         // somebody needs the state after the last chunk
-  bool lone_z;               // z is alone in its vector of wide rows
+  bool writes_state;  // somebody needs the state after the last chunk
+  bool lone_z;  // z is alone in its vector of wide rows
 
   explicit Plan(const Call<T>& c) {
     constexpr idx lanes = width<T>;
@@ -48,3 +56,6 @@ template <class T> struct Arena {
     return reinterpret_cast<U*>(take(round_up(count * idx(sizeof(U)), sizeof(T)) / idx(sizeof(T))));
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

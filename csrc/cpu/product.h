@@ -1,6 +1,14 @@
 // Matrix products over small matrices in cache: C = A B with A read element by element (any strides, also negative) and
 // B, C in rows of whole vectors. One tile of rows x vectors of C stays in registers while the inner index runs.
 // Triangular forms never read what lies outside of the triangle, so a NaN there reaches nothing.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Element (i, k) is p[i * row + k * col].
 template <class T> struct View {
@@ -53,8 +61,14 @@ constexpr int solve_rows = FWP_TILE_ROWS / 2, solve_vectors = FWP_TILE_ROWS > 4 
 template <int most = FWP_TILE_ROWS, class F> FWP_INLINE void for_row_tiles(idx first, idx M, F f) {
   idx i = first;
   for (; i + most <= M; i += most) f(Int<most>{}, i);
-  if (most > 4 && i + 4 <= M) { f(Int<4>{}, i); i += 4; }
-  if (most > 2 && i + 2 <= M) { f(Int<2>{}, i); i += 2; }
+  if (most > 4 && i + 4 <= M) {
+    f(Int<4>{}, i);
+    i += 4;
+  }
+  if (most > 2 && i + 2 <= M) {
+    f(Int<2>{}, i);
+    i += 2;
+  }
   if (i < M) f(Int<1>{}, i);
 }
 
@@ -63,10 +77,19 @@ template <class T, int most = 3, class F> FWP_INLINE void for_column_tiles(idx N
   idx j = 0;
   while (j < N) {
     const idx left = (N - j) / width<T>;
-    if (most == 4 && left >= 4) { f(Int<most>{}, j); j += most * width<T>; }
-    else if (left == 3 || left > 4) { f(Int<3>{}, j); j += 3 * width<T>; }
-    else if (left >= 2) { f(Int<2>{}, j); j += 2 * width<T>; }
-    else { f(Int<1>{}, j); j += width<T>; }
+    if (most == 4 && left >= 4) {
+      f(Int<most>{}, j);
+      j += most * width<T>;
+    } else if (left == 3 || left > 4) {
+      f(Int<3>{}, j);
+      j += 3 * width<T>;
+    } else if (left >= 2) {
+      f(Int<2>{}, j);
+      j += 2 * width<T>;
+    } else {
+      f(Int<1>{}, j);
+      j += width<T>;
+    }
   }
 }
 
@@ -102,7 +125,8 @@ void product(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc)
   });
 }
 
-// Blocks of width x width of C = A B, or C += A B, that touch its lower triangle (j <= i); the others keep what they hold.
+// Blocks of width x width of C = A B, or C += A B, that touch its lower triangle (j <= i); the others keep what they
+// hold.
 template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, const T* B, idx ldb, T* C, idx ldc) {
   for_column_tiles<T>(N, [&](auto n, idx j) FWP_INLINE_LAMBDA {
     constexpr int NV = decltype(n)::value;
@@ -115,17 +139,15 @@ template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, 
         tile.write(C + i * ldc + j, ldc);
       });
     };
-    unroll<NV - 1>([&](auto v) FWP_INLINE_LAMBDA {
-      tiles(Int<v + 1>{}, j + v * width<T>, j + (v + 1) * width<T>);
-    });
+    unroll<NV - 1>([&](auto v) FWP_INLINE_LAMBDA { tiles(Int<v + 1>{}, j + v * width<T>, j + (v + 1) * width<T>); });
     tiles(n, j + (NV - 1) * width<T>, M);
   });
 }
 
 // Half a vector of rows of A and half a vector of rows of B lie in turn in each row of `pairs` (K of them, N elements).
-// C = B pairs, or C += B pairs: products of each row of B with the rows of A and B from its own half vector on; what comes
-// before them keeps what it holds. Triangles that pairs fill have no use for fewer of their blocks, and those of A and B
-// apart would take whole vectors: at 32 rows a fifth more.
+// C = B pairs, or C += B pairs: products of each row of B with the rows of A and B from its own half vector on; what
+// comes before them keeps what it holds. Triangles that pairs fill have no use for fewer of their blocks, and those of
+// A and B apart would take whole vectors: at 32 rows a fifth more.
 template <bool Add, class T> void product_pairs(idx N, idx K, const T* pairs, idx ld, T* C, idx ldc) {
   constexpr idx half = width<T> / 2;
   for (idx first = 0, i = 0; first < N; first += width<T>, i += half)
@@ -187,3 +209,6 @@ void triangle_solve(idx M, idx N, View<T> A, const T* rate, idx rate_step, T* S,
     });
   });
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,5 +1,12 @@
-// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them. Included by
-// instruction_set.h.
+// Rows in scratch, padded with zeros to whole vectors: on their way there and back, and sums over them.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Rows of a head are far apart, but those of the next one follow them: they are asked for while this one is computed.
 template <bool ToWrite, class T> FWP_INLINE void expect_row(const T* row, idx d) {
@@ -34,9 +41,12 @@ template <class T> FWP_INLINE T dot_unpadded(const T* x, const T* y, idx n) {
   return total;
 }
 
-// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called for
-// groups of C vectors, and then of fewer.
+// The columns of a matrix are gone through a few vectors at a time, which stay in registers: f(first, Int<C>) is called
+// for groups of C vectors, and then of fewer.
 template <class T, int C = 4, class F> FWP_INLINE void for_groups(idx D, F f, idx i = 0) {
   for (; i + C * width<T> <= D; i += C * width<T>) f(i, Int<C>{});
   if constexpr (C > 1) for_groups<T, C / 2>(D, f, i);
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,14 +1,22 @@
-// Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], tokens padded to
-// whole vectors: a roll over features is then another row, and a product of features that of two rows.
+// Queries or keys of a tile on their way to features and back. Everything is transposed, [feature][token], tokens
+// padded to whole vectors: a roll over features is then another row, and a product of features that of two rows.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "simd.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // One side (queries or keys) of a tile.
 template <class T> struct Side {
   idx tokens, padded;  // padded: whole vectors
-  idx ld;              // of x and phi
-  T* x;                // what features and their backward need of the inputs: [base_rows][ld]
-  T* phi;              // [d_dot][ld], not normalised
-  idx ahead = 0;       // from a row of inputs to the one that is loaded next in its place, which is asked for early
-  T* scale;            // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
+  idx ld;  // of x and phi
+  T* x;  // what features and their backward need of the inputs: [base_rows][ld]
+  T* phi;  // [d_dot][ld], not normalised
+  idx ahead = 0;  // from a row of inputs to the one that is loaded next in its place, which is asked for early
+  T* scale;  // [padded]: phi * scale is what the rule sees; 0 for keys that are padding and behind the end
 };
 
 // Distance of rows: whole vectors, but no multiple of 256 bytes from there on: such rows would share few cache sets.
@@ -62,3 +70,6 @@ void store_transposed(const Rows<T>& rows, idx b, idx h, idx t0, idx count, idx 
     for (idx d = 0; d < d_key; ++d) to[d] = x[d * ld + t];
   }
 }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

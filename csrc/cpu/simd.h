@@ -1,5 +1,11 @@
 // Vectors of FWP_VECTOR_BYTES in the compilers' own notation (g++ and clang, any processor): no intrinsics, so one text
-// serves every instruction set. Included by kernels_*.cpp only, inside a namespace of its own for each of them.
+// serves every instruction set.
+#pragma once
+
+#include "instruction_set.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <int n> using Int = std::integral_constant<int, n>;
 
@@ -52,6 +58,9 @@ template <class T> FWP_INLINE T sum_of_lanes(Vec<T> x) {
   for (int i = 0; i < Lanes<T>::count; ++i) total += x[i];
   return total;
 }
+
+// Whether x is infinite or NaN.
+template <class T> FWP_INLINE bool is_beyond(T x) { return x - x != 0; }
 
 // relu keeps a NaN, as torch's does.
 template <class T> FWP_INLINE Vec<T> relu(Vec<T> x) { return x < Vec<T>{} ? Vec<T>{} : x; }
@@ -151,7 +160,8 @@ template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx ste
     return static_cast<vec>(*reinterpret_cast<const unaligned*>(from));
   } else {
     constexpr int half = bytes / 2;
-    return picked<vec, Concatenate>(load_blocks<T, half>(from, step), load_blocks<T, half>(from + half / 16 * step, step),
+    return picked<vec, Concatenate>(load_blocks<T, half>(from, step),
+                                    load_blocks<T, half>(from + half / 16 * step, step),
                                     std::make_integer_sequence<int, bytes / (int)sizeof(T)>{});
   }
 }
@@ -161,9 +171,8 @@ template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F
   constexpr int W = Lanes<T>::count, B = block_lanes<T>;
   unroll<W / B>([&](auto block) FWP_INLINE_LAMBDA {
     Vec<T> r[B];
-    unroll<B>([&](auto i) FWP_INLINE_LAMBDA {
-      r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld);
-    });
+    unroll<B>([&](auto i)
+                  FWP_INLINE_LAMBDA { r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld); });
     typedef Interleave<T, 1, false> Low;
     typedef Interleave<T, 1, true> High;
     if constexpr (B == 2) {
@@ -203,3 +212,6 @@ template <class T, int Step> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) {
   else return rows[0];
 }
 template <class T> FWP_INLINE Vec<T> sum_of_rows(Vec<T>* rows) { return sum_of_rows<T, Lanes<T>::count / 2>(rows); }
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

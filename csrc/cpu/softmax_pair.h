@@ -1,10 +1,18 @@
-// f = [softmax(y), softmax(-y)] of a row of n numbers, and back. Included by instruction_set.h.
+// f = [softmax(y), softmax(-y)] of a row of n numbers, and back.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "rows.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct SoftmaxPair {
   static constexpr idx W = width<T>;
 
-  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector of a
-  // row reaches back, so that nothing beyond the row is read or written.
+  // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector
+  // of a row reaches back, so that nothing beyond the row is read or written.
   template <class F> static FWP_INLINE void for_vectors(idx n, F f) {
     idx i = 0;
     for (; i + W <= n; i += W) f(i, W);
@@ -59,3 +67,6 @@ template <class T> struct SoftmaxPair {
     for (idx i = 0; i < n; ++i) dy[i] = f[i] * (df[i] - up) - f[n + i] * (df[n + i] - down);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,5 +1,14 @@
-// y = phi(x) / (|phi(x)| + eps), or phi(x) / sqrt(mean of phi(x)^2 + eps), of a row of n numbers, and back; phi is a function of
-// one number. Included by instruction_set.h.
+// y = phi(x) / (|phi(x)| + eps), or phi(x) / sqrt(mean of phi(x)^2 + eps), of a row of n numbers, and back; phi is a
+// function of one number.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "maps/elementwise.h"
+#include "rows.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T, Map M, bool Rms> struct UnitRow {
   static constexpr idx W = width<T>;
@@ -49,3 +58,6 @@ template <class T, Map M, bool Rms> struct UnitRow {
     for (idx j = i; j < n; ++j) dx[j] = g[j - i];
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

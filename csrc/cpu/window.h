@@ -3,8 +3,16 @@
 //     e_j = exp(q.k_j / sqrt(d) - c),  c the largest exponent,  for p - size < j <= p that are no pads
 //     y = (sum_j e_j v_j + g N) / (sum_j e_j + g den),  g = exp(min(u.q + bias, 30))
 //
-// where [N, den] is its row of sums, if it has one. Keys and values are padded with zeros to whole vectors in scratch. The
-// backward computes e and g again. Included by instruction_set.h.
+// where [N, den] is its row of sums, if it has one. Keys and values are padded with zeros to whole vectors in scratch.
+// The backward computes e and g again.
+#pragma once
+
+#include "instruction_set.h"
+
+#include "rows.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> struct Window {
   typedef WindowCall<T> Call;
@@ -161,8 +169,7 @@ template <class T> struct Window {
         dc += at.de[j];
         equal += at.e[j] == 1;
       }
-      for (idx j = 0; j < count; ++j)
-        at.de[j] = (at.de[j] - (at.e[j] == 1 ? dc / T(equal) : T(0))) * c.scale;
+      for (idx j = 0; j < count; ++j) at.de[j] = (at.de[j] - (at.e[j] == 1 ? dc / T(equal) : T(0))) * c.scale;
       add(at.e, at.x, at.dV + first * at.D, count, at.D);
       add(at.de, at.q, at.dK + first * at.D, count, at.D);
       combine(at.de, at.K + first * at.D, count, at.D, at.y);
@@ -187,5 +194,5 @@ template <class T> struct Window {
   }
 };
 
-template <class T>
-constexpr WindowKernels<T> window_kernels{Window<T>::scratch, Window<T>::forward, Window<T>::backward};
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

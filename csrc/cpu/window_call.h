@@ -1,12 +1,13 @@
-// One call of read_window on the CPU, and its kernels. No torch header. fwp_fairseq/ops/window.py says what it computes.
+// One call of read_window on the CPU, and its kernels. No torch header. fwp_fairseq/ops/window.py says what it
+// computes.
 #pragma once
 
 #include "call.h"
 
 namespace fwp {
 
-// Queries are the last `targets` of `sources` positions, and the last `far` of the queries have sums. u (H, d) and bias (H)
-// are contiguous.
+// Queries are the last `targets` of `sources` positions, and the last `far` of the queries have sums. u (H, d) and bias
+// (H) are contiguous.
 template <class T>
 struct WindowCall {
   std::ptrdiff_t batch, heads, targets, sources, far, size, d;
@@ -23,14 +24,6 @@ struct WindowCall {
   Rows<const T> grad_out;
   Rows<T> grad_q, grad_k, grad_v, grad_sums;
   T *grad_u, *grad_bias;
-};
-
-// One instruction set's kernels. Each call serves one (batch row, head) and owns its scratch for that time.
-template <class T>
-struct WindowKernels {
-  std::size_t (*scratch)(const WindowCall<T>&);  // in elements of T
-  void (*forward)(const WindowCall<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
-  void (*backward)(const WindowCall<T>&, std::ptrdiff_t b, std::ptrdiff_t h, T* scratch);
 };
 
 }  // namespace fwp

@@ -10,34 +10,33 @@
 namespace fwp::gpu {
 namespace {
 
-struct Decoding : Cuda {
+struct Decoding {
   static bool rows_are_aligned(const Tensor& x) { return x.size(3) % 8 == 0 && begins_at_16_bytes(x); }
 
-  static DecodeCall call_of(const Block& block, int64_t d_key) {
+  static void fill_in(const Block& block, DecodeCall& c) {
     check_rule(block.op, block.rule);
     check_map(block.op, block.map);
-    DecodeCall c{};
-    block.describe(c, d_key);
     c.type = type_of(block.op, "keys", block.keys.scalar_type());
     c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
     c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.written);
-    return c;
   }
 
-  static void check_tables(const Block&) {}
-
-  static void decode(const Block& block, const Step& step, const Tensor& out) {
-    DecodeCall call = call_of(block, step.q.size(3));
-    step.describe(call);
-    point(call.out, out);
-    start(block.op, start_decode, call);
+  template <class Describe> static void decode(const Block& block, bool, const Tensor& q, const Describe& describe) {
+    run(block, q, start_decode, describe);
+  }
+  template <class Describe> static void fold(const Block& block, const Tensor& keys, const Describe& describe) {
+    run(block, keys, start_fold, describe);
   }
 
-  static void fold(const Block& block, const Tensor& W, const Tensor& z) {
-    DecodeCall call = call_of(block, block.d_cached());
-    point(call.new_W, W);
-    point(call.new_z, z);
-    start(block.op, start_fold, call);
+  template <class Kernels, class Describe>
+  static void run(const Block& block, const Tensor& x, Kernels kernels, const Describe& describe) {
+    const c10::cuda::CUDAGuard guard(x.device());
+    check_sizes(block.op, "keys", block.keys.scalar_type(), x.size(3));
+    DecodeCall call{};
+    Fields fields(block.op, x);
+    describe(fields, call);
+    fill_in(block, call);
+    if (fields.ready()) start(block.op, kernels, call);
   }
 };
 

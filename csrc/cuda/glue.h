@@ -1,4 +1,4 @@
-// What CUDA's operators share: a Device of common/operators.h, the launch, and queries to the device.
+// What CUDA's operators share: checks of types, the launch, and queries to the device.
 #pragma once
 
 #include <c10/cuda/CUDAGuard.h>
@@ -26,19 +26,13 @@ inline void check_rule(const char* op, Rule rule) {
 inline void check_map(const char* op, Map map) {
   TORCH_CHECK_VALUE(serves(map), op, ": the CUDA kernels do not know the feature map ", name_of(map));
 }
-struct Cuda {
-  using Guard = c10::cuda::CUDAGuard;
-  static void check(const char* op, const char* name, at::ScalarType type, int64_t d_key) {
-    type_of(op, name, type);
-    TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
-  }
-};
-
-struct CudaFloats : Cuda {  // of operators that compute in float32 alone
-  static void check(const char* op, const char* name, at::ScalarType type) {
-    TORCH_CHECK_VALUE(type == at::kFloat, op, ": ", name, " is of type ", type, ", expected Float on CUDA");
-  }
-};
+inline void check_sizes(const char* op, const char* name, at::ScalarType type, int64_t d_key) {
+  type_of(op, name, type);
+  TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
+}
+inline void check_float(const char* op, const char* name, at::ScalarType type) {
+  TORCH_CHECK_VALUE(type == at::kFloat, op, ": ", name, " is of type ", type, ", expected Float on CUDA");
+}
 
 template <class Call> void start(const char* op, const char* (*kernels)(const Call&, void*), const Call& call) {
   const char* error = kernels(call, c10::cuda::getCurrentCUDAStream().stream());

@@ -10,54 +10,66 @@
 namespace fwp::gpu {
 namespace {
 
-struct Operators : Cuda {
-  template <class Out> static void describe(const Inputs& in, const Out& out, Call& call) {
-    check_rule(in.op, in.rule);
-    check_map(in.op, in.map);
-    in.describe(call);
-    out.describe(call);
-    TORCH_CHECK_VALUE(!in.options.both_ways || !(call.initial_W || call.W || call.grad_W), in.op,
+struct Operators {
+  static void fill_in(const Problem& p, const Tensor& q, Call& call) {
+    check_rule(p.op, p.rule);
+    check_map(p.op, p.map);
+    call.type = type_of(p.op, "q", q.scalar_type());
+    TORCH_CHECK_VALUE(!p.options.both_ways || !(call.initial_W || call.W || call.grad_W), p.op,
                       ": both_ways is true with a state, expected false on CUDA");
-    call.type = type_of(in.op, "q", in.q.scalar_type());
   }
 
-  static void forward(const Inputs& in, const Results& results) {
+  template <class Describe> static void forward(const Problem& p, const Tensor& q, const Describe& describe) {
+    const c10::cuda::CUDAGuard guard(q.device());
     Call whole{};
-    describe(in, results, whole);
-    for_directions(whole, in.options.both_ways, [&](Call call) { forward(in, call); });
+    Fields fields(p.op, q);
+    check_sizes(p.op, "q", q.scalar_type(), p.d_key);
+    describe(fields, whole);
+    fill_in(p, q, whole);
+    if (!fields.ready()) return;
+    for_directions(whole, p.options.both_ways, [&](Call call) { forward(p, q, call); });
   }
-  static void forward(const Inputs& in, Call call) {
-    fit(call, false, shared_memory(in.op, in.q.get_device()));
-    std::pair<Tensor, Tensor> between;
+  static void forward(const Problem& p, const Tensor& q, Call call) {
+    fit(call, false, shared_memory(p.op, q.get_device()));
+    const auto states = q.options().dtype(at::kFloat);
+    Tensor W, z;
     if (is_segmented(call) && !call.resident && !call.W) {
-      between = in.new_states(true);
-      point(call.W, between.first);
-      point(call.z, between.second);
+      W = at::empty(p.state_shape(), states);
+      point(call.W, W);
+      if (p.options.normalize_output) {
+        z = at::empty({p.batch, p.heads, p.options.d_dot}, states);
+        point(call.z, z);
+      }
     }
     Tensor workspace;
-    if (is_in_pieces(call, attribute(in.op, cudaDevAttrMultiProcessorCount, in.q.get_device()))) {
-      workspace = at::empty({workspace_of(call)}, in.q.options().dtype(at::kFloat));
+    if (is_in_pieces(call, attribute(p.op, cudaDevAttrMultiProcessorCount, q.get_device()))) {
+      workspace = at::empty({workspace_of(call)}, states);
       float* room = nullptr;
       point(room, workspace);
       place_pieces(call, room);
     }
-    start(in.op, gpu::forward, call);
+    start(p.op, gpu::forward, call);
   }
 
-  static void backward(const Inputs& in, const Gradients& found) {
+  template <class Describe> static void backward(const Problem& p, const Tensor& q, const Describe& describe) {
+    const c10::cuda::CUDAGuard guard(q.device());
     Pieces whole{};
-    describe(in, found, whole);
-    for_directions(whole, in.options.both_ways, [&](Pieces call) { backward(in, call); });
+    Fields fields(p.op, q);
+    check_sizes(p.op, "q", q.scalar_type(), p.d_key);
+    describe(fields, whole);
+    fill_in(p, q, whole);
+    if (!fields.ready()) return;
+    for_directions(whole, p.options.both_ways, [&](Pieces call) { backward(p, q, call); });
   }
-  static void backward(const Inputs& in, Pieces call) {
-    fit(call, shared_memory(in.op, in.q.get_device()));
+  static void backward(const Problem& p, const Tensor& q, Pieces call) {
+    fit(call, shared_memory(p.op, q.get_device()));
     Tensor workspace;
     if (is_segmented(call)) {
       group(call);
-      workspace = at::empty({workspace_of(call)}, in.q.options().dtype(at::kFloat));
+      workspace = at::empty({workspace_of(call)}, q.options().dtype(at::kFloat));
       point(call.workspace, workspace);
     }
-    start(in.op, gpu::backward, call);
+    start(p.op, gpu::backward, call);
   }
 };
 
@@ -71,7 +83,7 @@ std::string cuda_refusal(int64_t device, std::string rule, at::ScalarType type, 
   check_rule(op, call.rule);
   call.map = map_of(op, feature_map);
   check_map(op, call.map);
-  Cuda::check(op, "q", type, d_key);
+  check_sizes(op, "q", type, d_key);
   const Width width = checked_width(op, call.map, d_key, d_dot);
   call.type = type_of(op, "q", type);
   call.d_key = static_cast<int>(d_key);

@@ -1,9 +1,8 @@
-// recur, recur_net, recur_lstm and their backwards on CUDA: what a device can serve, how the weight is laid out, and the launch.
+// recur, recur_lstm and their backwards on CUDA: what a device can serve, and the launch.
 #include <torch/library.h>
 
 #include <string>
 
-#include "../common/lstm_operators.h"
 #include "../common/recurrence_operators.h"
 #include "glue.h"
 #include "kernels/recurrence_launch.h"
@@ -19,25 +18,26 @@ std::string refusal_of(const char* op, int64_t device, int64_t d) {
          " on CUDA, where the matrices stay in registers";
 }
 
-struct Recurrences : CudaFloats {
-  // (H, 3 d + 1, d): the lanes of a warp, one a row of the state, read neighbours.
-  static Tensor layout(const Tensor& weight) { return weight.transpose(1, 2).contiguous(); }
-
+struct Recurrences {
   template <class Describe>
-  static void run(const char* op, RecurrenceKernel kernel, const Tensor& x, const Describe& describe) {
-    start(op, launch_recurrence, kernel, x, describe);
+  static void run(const char* op, RecurrenceKernel kernel, const Tensor& k, const Describe& describe) {
+    start(op, launch_recurrence, kernel, k, describe);
   }
   template <class Describe>
-  static void run(const char* op, LstmKernel kernel, const Tensor& x, const Describe& describe) {
-    start(op, launch_lstm, kernel, x, describe);
+  static void run_lstm(const char* op, RecurrenceKernel kernel, const Tensor& k, const Describe& describe) {
+    start(op, launch_lstm, kernel, k, describe);
   }
 
-  template <class Kernel, class Call, class Describe>
-  static void start(const char* op, const char* (*kernels)(Kernel, const Call&, void*), Kernel kernel, const Tensor& x,
-                    const Describe& describe) {
+  template <class Call, class Describe>
+  static void start(const char* op, const char* (*kernels)(RecurrenceKernel, const Call&, void*),
+                    RecurrenceKernel kernel, const Tensor& k, const Describe& describe) {
+    check_float(op, "k", k.scalar_type());
+    const c10::cuda::CUDAGuard guard(k.device());
     Call call{};
-    describe(call);
-    const std::string reason = refusal_of(op, x.get_device(), call.d);
+    Fields fields(op, k);
+    describe(fields, call);
+    if (!fields.ready()) return;
+    const std::string reason = refusal_of(op, k.get_device(), call.d);
     TORCH_CHECK_VALUE(reason.empty(), op, ": ", reason);
     const char* error = kernels(kernel, call, c10::cuda::getCurrentCUDAStream().stream());
     TORCH_CHECK(error == nullptr, op, ": ", error);
@@ -56,8 +56,6 @@ TORCH_LIBRARY_FRAGMENT(fwp, m) {
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
   m.impl("recur", &recur<Recurrences>);
   m.impl("recur_backward", &recur_backward<Recurrences>);
-  m.impl("recur_net", &recur_net<Recurrences>);
-  m.impl("recur_net_backward", &recur_net_backward<Recurrences>);
   m.impl("recur_lstm", &recur_lstm<Recurrences>);
   m.impl("recur_lstm_backward", &recur_lstm_backward<Recurrences>);
 }

@@ -8,8 +8,11 @@
 namespace fwp::gpu {
 namespace {
 
-struct CudaRows : CudaFloats {
+struct CudaRows {
+  static void check(const char* op, const char* name, at::ScalarType type) { check_float(op, name, type); }
+
   static void run(const char* op, RowFunction function, bool backward, RowTensors rows, double eps) {
+    const c10::cuda::CUDAGuard guard(rows.x.device());
     const std::string reason = refusal(op, rows.x.get_device(), 0);
     TORCH_CHECK_VALUE(reason.empty(), op, ": ", reason);
     std::vector<RowDim> dims = rows.dims();

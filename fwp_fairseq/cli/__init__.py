@@ -7,6 +7,7 @@ import sys
 
 from .. import __version__
 from ..files import end_on_signals
+from ..text import printable
 from .errors import CommandError, UsageError
 
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
@@ -67,5 +68,5 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except (UsageError, CommandError, OSError) as error:
         command = f"fwp {name}" if name in COMMANDS else "fwp"
-        print(f"{command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{command}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -96,7 +96,6 @@ def summary(arch: str) -> dict[str, str]:
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     from ..config import site_config, site_maps
-    from ..feature_maps import width_for
 
     values = defaults(arch)
     options = argparse.Namespace(**values)
@@ -115,7 +114,7 @@ def summary(arch: str) -> dict[str, str]:
         d_key = values[f"{side}_embed_dim"] // values[f"{side}_attention_heads"]
         config = site_config(options, site, d_key)
         maps.append(config.feature_map)
-        widths.append("-" if config.is_softmax else config.d_dot or width_for(config.feature_map, d_key))
+        widths.append("-" if config.is_softmax else config.width(d_key))
         rules.append("-" if config.is_softmax else config.update_rule)
     return {**row, "feature map": _joined(maps), "d_dot": _joined(widths), "rule": _joined(rules)}
 

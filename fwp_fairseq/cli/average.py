@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoint_content import plain
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
 from .parameters import refuse_not_finite, refuse_other_parameters
@@ -132,7 +133,7 @@ def _refuse_incomplete(path: Path, state: dict) -> None:
     """Raises CommandError if a parameter is missing; checks the plugin's own models only, which it can build."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    options = dict((state.get("cfg") or {}).get("model") or {})
+    options = plain((state.get("cfg") or {}).get("model") or {})
     model = ARCH_MODEL_REGISTRY.get(options.get("_name"))
     if model is not None and model.__module__.startswith("fwp_fairseq."):
         refuse_other_parameters(path, state["model"], options)

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoint_content import check, check_file
 from ..files import replaced
 from .errors import CommandError, UsageError
 
 
-def refuse_output(output: Path, inputs: list[Path]) -> None:
-    """Raises UsageError for an ``--output`` that is an input or cannot be a file."""
-    if output.resolve() in [path.resolve() for path in inputs]:
-        raise UsageError(f"--output {output} is one of the inputs")
+def refuse_output(output: Path, others: list[Path], flag: str = "--output") -> None:
+    """Raises UsageError for an output that is one of the other files or cannot be a file."""
+    if output.resolve() in [path.resolve() for path in others]:
+        raise UsageError(f"{flag} {output} is one of the inputs")
     if output.is_dir() or not output.resolve().parent.is_dir():
-        raise UsageError(f"--output {output}: expected a file in an existing folder")
+        raise UsageError(f"{flag} {output}: expected a file in an existing folder")
 
 
 def load(path: Path, mmap: bool = False) -> dict:
@@ -23,12 +24,14 @@ def load(path: Path, mmap: bool = False) -> dict:
     if not path.is_file():
         raise CommandError(f"{path}: no such checkpoint")
     try:
+        check_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        check(state)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, KeyError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise CommandError(f"{path}: not a fairseq checkpoint, it has no model parameters")
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from None
     return state
 
 

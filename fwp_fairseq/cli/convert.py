@@ -6,19 +6,19 @@ The input is a checkpoint of this plugin, or of fairseq's own transformer or tra
 fwp_transformer or fwp_lm of the same size. Every parameter that both models have is kept as it is; those of a feature
 map are kept if its name and width stay. The parameters of write strengths and decay (every rule but the sum rule),
 random features (FAVOR+), learned maps and norms that are new are drawn as for a new model. A flag that is not given
-keeps its value in the checkpoint.
+keeps its value in the checkpoint, with two exceptions: a flag for all sites replaces the same option of single sites,
+and --fwp-feature-map replaces every option of single sites.
 
 The optimizer's state is dropped. To train on, use --finetune-from-model, or --restore-file with --reset-optimizer, and
-the printed model flags, which set every option of the converted model that is not taken from the task.
+the printed model flags, which set every option of the converted model that is not taken from the task. --flags-json
+writes them for programs.
 
 The converted model does not compute the same function as the trained one: expect to fine-tune it. New learned maps can
 first be trained alone to attend as softmax did (--criterion attention_transfer).
-
-With --fold-maps alone the function stays the same: where a learned matrix follows the projections of queries and keys,
-it is multiplied into them, and hedgehog becomes softmax_pair, t2r becomes relu. Decoding does this by itself.
 """
 
 import argparse
+import json
 import re
 import shlex
 from collections import Counter
@@ -26,18 +26,20 @@ from pathlib import Path
 
 import torch
 
+from ..files import write_atomically
+from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
-from .folding import fold_maps
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
+from .training_flags import training_flags
 
 _ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
 # What fast weights add to it: of the feature map, of a fast net, and in all.
-_MAP = re.compile(r"(?!.*\.fast_net\.).*\.(feature_map|query_map)\..*")
-_NET = re.compile(r".*\.fast_net\..*")
-_OURS = re.compile(r".*\.(beta_proj|decay|qk_norm|output_norm|fast_net|feature_map|query_map|window)\..*")
+_MAP = re.compile(r".*\.memory\.features\..*")
+_NET = re.compile(r".*\.memory\.(slow|feedback|second|norms|inner|outer)\..*")
+_OURS = re.compile(r".*\.(memory|qk_norm|output_norm)\..*")
 _SITES = {
     ("encoder", "self_attn"): "encoder",
     ("decoder", "self_attn"): "decoder",
@@ -67,10 +69,10 @@ def add_arguments(parser) -> None:
         help="forget the checkpoint's attention flags: those not given have their defaults",
     )
     parser.add_argument(
-        "--fold-maps",
-        action="store_true",
-        help="multiply the matrices of hedgehog (d_dot = 2 d_key) and t2r (d_dot = d_key) into the projections of "
-        "queries and keys first",
+        "--flags-json",
+        type=Path,
+        metavar="FILE",
+        help='also write {"attention": its description, "flags": [word, ...]} for programs that train it on',
     )
     ours = parser.add_argument_group("attention, as for fairseq-train")
     gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)
@@ -90,6 +92,13 @@ def _plain(options) -> dict:
     if OmegaConf.is_config(options):
         options = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
     return {name: archs.plain(value) for name, value in options.items()}
+
+
+def _refuse_control_characters(path: Path, options: dict) -> None:
+    """Raises CommandError, because the options become words of a command line and lines of output."""
+    for name, value in options.items():
+        if printable(f"{name}{value}") != f"{name}{value}":
+            raise CommandError(f"--input {path}: option {name} is {value!r}, expected a text of one line")
 
 
 def _architectures(path: Path, options: dict) -> tuple[str, str]:
@@ -136,10 +145,23 @@ def _default_flags() -> dict:
 
 
 def _attention_flags(before: dict, args) -> dict:
-    """The converted model's attention flags: those given, else the checkpoint's, else the defaults."""
-    kept = {} if args.reset else {name: value for name, value in before.items() if value is not None}
+    """The converted model's attention flags: those given, else the checkpoint's, else the defaults.
+
+    A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
+    """
+    from ..config import SITES
+
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
-    return _default_flags() | kept | {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None}
+    common = {name.removeprefix("fwp_") for name in given}
+    replaced = {
+        f"fwp_{site}_{name.removeprefix('fwp_')}"
+        for site in SITES
+        for name in before
+        if "feature_map" in common or name.removeprefix("fwp_") in common
+    }
+    kept = {} if args.reset else {n: v for n, v in before.items() if v is not None and n not in replaced}
+    return _default_flags() | kept | given
 
 
 def _attentions(parameters: dict, options: dict, seed: int) -> dict:
@@ -148,7 +170,7 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
     Raises ValueError for options that the model cannot have; the message names the flags.
     """
     from ..config import check_flags, site_config
-    from ..modules import FastWeightAttention
+    from ..modules import SiteAttention
 
     cfg = argparse.Namespace(**options)
     check_flags(cfg)
@@ -169,7 +191,7 @@ def _attentions(parameters: dict, options: dict, seed: int) -> dict:
                     "decoder site: give --fwp-decoder-feature-map softmax"
                 )
             width = parameters[f"{prefix}k_proj.weight"].shape[1]
-            found[prefix] = FastWeightAttention(len(tensor), heads, site=site, config=config, source_dim=width)
+            found[prefix] = SiteAttention(len(tensor), heads, site=site, options=config, source_dim=width)
     return found
 
 
@@ -208,9 +230,12 @@ def _description(parameters: dict) -> str:
 
     codes = parameters.get(attention_flags.BUFFER)
     try:
-        return "softmax" if codes is None else attention_flags.text_of(codes)
+        text = "softmax" if codes is None else attention_flags.text_of(codes)
     except ValueError as error:
         raise CommandError(error) from None
+    if printable(text) != text:
+        raise CommandError(f"the checkpoint's entry {attention_flags.BUFFER} is not text of one line")
+    return text
 
 
 def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
@@ -229,68 +254,6 @@ def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> li
     return found
 
 
-def _flag_words(action: argparse.Action, value) -> list[str]:
-    """The command-line words that set the option to this value; empty if no flag can."""
-    if action.nargs == 0:
-        return [archs.flag_name(action)] if value == action.const else []
-    return [] if value is None else [archs.flag_name(action), str(value)]
-
-
-def _same(given, value, action: argparse.Action) -> bool:
-    """Whether the parser's value equals the checkpoint's, which may be the text of a list that the parser makes."""
-    return given == (action.type(value) if isinstance(value, str) and action.type else value)
-
-
-def _flags(arch: str, wanted: dict) -> tuple[list[str], dict]:
-    """Finds the model flags that give the ``wanted`` options under an architecture.
-
-    Also returns the options, with their values, that differ from the wanted ones despite these flags. One flag can
-    change the default of another option (a preset's width depends on its map), hence the loop.
-    """
-    actions = {action.dest: action for action in archs.actions(arch)}
-    words: list[str] = []
-    open_to_flags = set(actions)
-    while True:
-        given = archs.options(arch, words)
-        different = {
-            name: given[name] for name, value in wanted.items() if not _same(given[name], value, actions[name])
-        }
-        new = {name: _flag_words(actions[name], wanted[name]) for name in different if name in open_to_flags}
-        if not any(new.values()):
-            return words, different
-        words += [word for found in new.values() for word in found]
-        open_to_flags -= {name for name, found in new.items() if found}
-
-
-def _training_flags(options: dict, path: Path) -> list[str]:
-    """The model flags, ``--arch`` first, with which fairseq-train builds a model with exactly these options.
-
-    The architecture is that of the options, unless it sets something that no flag can undo; then it is the model's own.
-    """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    chosen = options["_name"]
-    usual = archs.defaults(chosen)
-    # An option that takes its value from another one (of the task, say) is not a flag of the model.
-    wanted = {
-        name: value
-        for name, value in options.items()
-        if not name.startswith("_") and not str(usual[name]).startswith("${")
-    }
-    for arch in dict.fromkeys((chosen, ARCH_MODEL_NAME_REGISTRY[chosen])):
-        try:
-            words, different = _flags(arch, wanted)
-        except ValueError as error:
-            raise CommandError(f"--input {path}: fairseq-train refuses options of the checkpoint: {error}") from None
-        if not different:
-            return ["--arch", arch, *words]
-    name, value = next(iter(different.items()))
-    raise CommandError(
-        f"--input {path}: no flags of fairseq-train give the converted model: under --arch {arch} the option {name} is "
-        f"{value}, expected {wanted[name]}"
-    )
-
-
 def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     """Returns the converted checkpoint, one line for each change, and the flags to train it; modifies ``state``."""
     from fairseq.checkpoint_utils import _upgrade_state_dict
@@ -302,19 +265,18 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
             raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
         state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
     cfg = _plain(state["cfg"])
+    _refuse_control_characters(args.input, _plain(cfg["model"]))
     old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
     options = _model_options(cfg, old_arch, same_sizes)
     trained = {name: options[name] for name in _attention_options() if name in options}
     before = _default_flags() | (trained or {"fwp_feature_map": "softmax"})
 
-    parameters, maps = state["model"], {}
+    parameters = state["model"]
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     refuse_not_finite(args.input, parameters)
     refuse_other_parameters(args.input, parameters, options | before)
-    if args.fold_maps:
-        parameters, maps = fold_maps(parameters, _attentions(parameters, options | before, args.seed))
-    after = _attention_flags(before | {f"fwp_{site}_feature_map": name for site, name in maps.items()}, args)
+    after = _attention_flags(before, args)
     options |= after
     try:
         attentions = _attentions(parameters, options, args.seed)
@@ -322,19 +284,18 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         raise CommandError(
             f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
-    was, now = (argparse.Namespace(**(options | flags)) for flags in (before, after))
-    own = _own_parameters(parameters, attentions, was, now)
+    cfgs = (argparse.Namespace(**(options | flags)) for flags in (before, after))
+    own = _own_parameters(parameters, attentions, *cfgs)
     model = torch.nn.ModuleList(attentions.values())
     attention_flags.remember(model)
     shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
+    was, now = _description(parameters), _description(converted)
+    if was == now and old_arch == same_sizes:
+        raise CommandError(f"--input {args.input} has this attention already, nothing was written: [{was}]")
     changes = _changes(before, after, parameters, converted)
-    if maps:
-        changes.append(f"learned matrices multiplied into q_proj and k_proj of {', '.join(maps)}")
-    if not changes and old_arch == same_sizes:
-        raise CommandError(f"--input {args.input} has this attention already: [{_description(parameters)}]")
-    flags = _training_flags(options, args.input)
+    flags = training_flags(options, args.input)
     options["_name"] = new_arch = flags[1]
     if old_arch != new_arch:
         changes.insert(0, f"model: {old_arch} -> {new_arch}")
@@ -349,13 +310,14 @@ def run(args) -> int:
     refuse_output(args.output, [args.input])
     if args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more")
-    if args.fold_maps and args.reset:
-        raise UsageError("--reset forgets the maps that --fold-maps has folded: expected one of the two")
+    if args.flags_json is not None:
+        refuse_output(args.flags_json, [args.input, args.output], "--flags-json")
     state, changes, flags = convert(load(args.input), args)
     save(state, args.output)
-    print("\n".join(changes))
-    print("dropped: the optimizer's state")
-    print(f"wrote {args.output}")
-    print("to train it on:")
-    print(f"  --finetune-from-model {args.output} {shlex.join(flags)}")
+    if args.flags_json is not None:
+        found = {"attention": _description(state["model"]), "flags": flags}
+        write_atomically(args.flags_json, json.dumps(found, indent=1) + "\n")
+    for line in (*changes, "dropped: the optimizer's state", f"wrote {args.output}", "to train it on:"):
+        print(printable(line))
+    print(f"  {shlex.join(['--finetune-from-model', printable(args.output), *flags])}")
     return 0

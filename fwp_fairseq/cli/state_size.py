@@ -1,15 +1,19 @@
 """Counts the numbers that a model keeps of a text, as Schlag et al. 2021 do in Appendix F."""
 
 import argparse
+import math
 from typing import NamedTuple
 
 from .archs import options
 from .errors import UsageError
 from .plugin import import_plugin
 
+# The paper leaves the accumulated keys z out of its sum; which places of a window are taken is no content.
+_NOT_COUNTED = ("z", "present")
+
 
 class Part(NamedTuple):
-    """Numbers of one kind. The paper leaves the accumulated keys z out of its sum, and so ``counted`` is False."""
+    """Numbers of one kind, and whether they are counted."""
 
     site: str
     what: str
@@ -48,8 +52,7 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     from ..config import check_flags, site_config, site_maps
-    from ..feature_maps import width_for
-    from ..layers.fast_nets import FAST_NETS
+    from ..layers import FastWeightAttention
     from ..models.fwp_language_model import FwpLanguageModel
     from ..models.transformer_xl import TransformerXlLanguageModel
 
@@ -65,29 +68,20 @@ def _architecture(arch: str, words: list[str]) -> list[Part]:
         check_flags(cfg)
         (site,) = site_maps(cfg)
         layers, heads, width = cfg.decoder_layers, cfg.decoder_attention_heads, cfg.decoder_embed_dim
-        d_value = width // heads
-        config = site_config(cfg, site, d_value)
+        config = site_config(cfg, site, width // heads)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if config.is_softmax:
         if given.tokens_per_sample is None:
             raise UsageError("softmax attention keeps the tokens that it sees: expected --tokens-per-sample N as well")
         return [_softmax(site, layers, width, given.tokens_per_sample, getattr(cfg, "mem_len", 0))]
-    d_dot = config.d_dot or width_for(config.feature_map, d_value)
-    if config.has_fast_net:
-        with torch.device("meta"):
-            size = FAST_NETS[config.fast_net](config, width, heads, d_value, d_dot, 1.0).state_size
-        net = f"{config.fast_net}, d_dot {d_dot}, d_value {d_value}"
-        return [Part(site, f"fast net {net}: {layers} layers x {heads} heads x {size}", layers * heads * size)]
+    with torch.device("meta"):
+        memory = FastWeightAttention(width, heads, **vars(config)).memory
     found = []
-    if config.window is not None:
-        near = f"window: {layers} layers x {heads} heads x {config.window} positions x 2 x {d_value}"
-        found.append(Part(site, near, layers * heads * config.window * 2 * d_value))
-    rows = layers * heads * d_dot
-    weights = f"fast weights W: {layers} layers x {heads} heads x d_dot {d_dot} x d_value {d_value}"
-    found.append(Part(site, weights, rows * d_value))
-    if config.normalizes[1]:
-        found.append(Part(site, f"accumulated keys z: {layers} layers x {heads} heads x d_dot {d_dot}", rows, False))
+    for name, shape in zip(memory.State._fields, memory.state_shapes(), strict=True):
+        if shape is not None:
+            what = f"{name}: {layers} layers x {' x '.join(map(str, shape))}"
+            found.append(Part(site, what, layers * math.prod(shape), name not in _NOT_COUNTED))
     return found
 
 
@@ -112,6 +106,6 @@ def collect(words: list[str]) -> dict:
 def text(found: dict) -> str:
     lines = [f"{found['architecture']}: {found['numbers']:,} numbers a stream ({found['numbers'] / 1e6:.2f} M)"]
     for part in found["parts"]:
-        note = "" if part["counted"] else " (not counted, as in the paper)"
+        note = "" if part["counted"] else " (not counted)"
         lines.append(f"  {part['what']} = {part['numbers']:,}{note}")
     return "\n".join(lines)

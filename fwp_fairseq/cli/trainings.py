@@ -104,8 +104,8 @@ def _parameters(model: dict) -> int:
 
 def _attention(model: dict, has_encoder: bool) -> dict:
     """The attention, once if all sites are alike, else per site; fairseq's own models have softmax attention."""
-    from ..layers.site_config import NAMED_IF_CHOSEN
     from ..models import attention_flags
+    from ..options import OPTIONS
 
     codes = model.get(attention_flags.BUFFER)
     text = "softmax" if codes is None else attention_flags.text_of(codes)
@@ -115,7 +115,7 @@ def _attention(model: dict, has_encoder: bool) -> dict:
     for part in text.split("; "):
         site, _, flags = part.partition(": ")
         values = dict(flag.partition("=")[::2] for flag in flags.split())
-        named = (name.replace("_", "-") for name in NAMED_IF_CHOSEN)
+        named = (name.replace("_", "-") for name, option in OPTIONS.items() if option.kept == "if chosen")
         others = [f" with {name} {values[name]}" for name in named if name in values]
         sites[site] = (values["feature-map"] + "".join(others), values["update-rule"], int(values["d-dot"]))
     if len(set(sites.values())) == 1 and len(sites) == (3 if has_encoder else 1):

@@ -41,7 +41,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         self.transfer_loss = transfer_loss
 
     def prepare_model(self, model: nn.Module) -> None:
-        """Freezes everything but the feature maps; :mod:`fwp_fairseq.compat.criterions` calls it before training."""
+        """Freezes everything but the feature maps; ``mends/prepared_models.py`` calls it before training."""
         learned = list(AttentionTransfer(model, self.transfer_loss).parameters())
         model.requires_grad_(False)
         for parameter in learned:

@@ -2,22 +2,18 @@
 
 from .dpfp import Dpfp
 from .elu import Elu
-from .exp import Exp
 from .favor import Favor
 from .feature_map import FeatureMap, KernelOptions
 from .hedgehog import Hedgehog
 from .identity import Identity
 from .learned import LearnedMap
-from .poly import Poly
 from .random_features import RandomFeatures
 from .relu import Relu
 from .rfa import Rfa
-from .slots import Slots
-from .softmax_pair import SoftmaxPair
 from .t2r import T2r
 
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, Exp, Poly, T2r, Hedgehog, SoftmaxPair, Slots, Rfa, Identity)
+    cls.name: cls for cls in (Elu, Dpfp, Favor, Relu, T2r, Hedgehog, Rfa, Identity)
 }
 
 # The parameters that set the width of a map (nu, m, ...), with their help texts.
@@ -32,7 +28,6 @@ __all__ = [
     "KernelOptions",
     "LearnedMap",
     "RandomFeatures",
-    "Slots",
     "build_feature_map",
     "parameter_for",
     "width_for",
@@ -92,7 +87,7 @@ def build_feature_map(
         d_dot: number of features wanted.
         heads: number of heads; needed only by a map that holds parameters per head.
         options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+ and RFA: ``m``, d_dot = 2m; learned maps:
-            ``n``; exponentials: ``signs``), and its further options (FAVOR+: ``scale``, ``orthogonal``).
+            ``n``), and its further options (FAVOR+: ``scale``, ``orthogonal``).
 
     Raises:
         ValueError: the map is unknown, the width is impossible (the message names the nearest possible ones), the map

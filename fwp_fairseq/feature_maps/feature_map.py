@@ -1,7 +1,6 @@
 """The base class of the feature maps phi: R^d_key -> R^d_dot."""
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -45,10 +44,8 @@ class FeatureMap(nn.Module):
         homogeneity: n if phi(c x) = c^n phi(x) for every c > 0, else None; decoding then keeps keys, not features.
         non_negative: whether features are never below 0, as normalisers expect.
         kernel: the map's name in the compiled operators; None if they do not implement it.
-        products: computes phi(x).phi(y) for all pairs of rows of x and y, (..., L, L'), from x and y themselves, in
-            float32 or wider; None if that takes the features.
 
-    ``learned`` and the last four are promises of the class that states them. A subclass does not inherit them, because
+    ``learned`` and the last three are promises of the class that states them. A subclass does not inherit them, because
     it may compute something else; it has to state them again.
     """
 
@@ -62,11 +59,10 @@ class FeatureMap(nn.Module):
     homogeneity: int | None = None
     non_negative: bool = False
     kernel: str | None = None
-    products: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        for promise in ("learned", "homogeneity", "non_negative", "kernel", "products"):
+        for promise in ("learned", "homogeneity", "non_negative", "kernel"):
             if promise not in vars(cls):
                 setattr(cls, promise, getattr(FeatureMap, promise))
 

@@ -9,6 +9,18 @@ from torch import Tensor, nn
 from .feature_map import FeatureMap
 
 
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module does more than its forward."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    every = (
+        "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_backward_pre_hooks",
+    )
+    return any(getattr(module, kind) for kind in kinds) or any(getattr(nn.modules.module, kind) for kind in every)
+
+
 class LearnedMap(FeatureMap):
     """phi(x) = rest(W_h x + b_h), W_h (n, d_key) and b_h (n,) of head h; most maps have no b.
 
@@ -27,7 +39,15 @@ class LearnedMap(FeatureMap):
         self.n = n
         self.is_folded = False
         self.operator_map = self.make_rest()
-        self.weight = nn.Parameter(torch.stack([self.fresh_weight(n, d_key) for _ in range(heads)]))
+        self.weight = nn.Parameter(self._fresh(heads))
+
+    def _fresh(self, heads: int) -> Tensor:
+        return torch.stack([self.fresh_weight(self.n, self.d_key) for _ in range(heads)])
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws the matrices anew."""
+        self.weight.copy_(self._fresh(len(self.weight)))
 
     def project(self, x: Tensor) -> Tensor:
         """W_h x of x (..., heads, L, d_key), in the type of x; (..., heads, L, n). Once folded, x is W_h x already."""
@@ -55,8 +75,12 @@ class LearnedMap(FeatureMap):
         with torch.autocast(self.weight.device.type, enabled=False):
             heads = self.weight.to(kind)
             weight = heads @ projection.weight.to(kind).unflatten(0, (-1, self.d_key))
-            bias = heads @ projection.bias.to(kind).view(-1, self.d_key, 1)
-        return weight.flatten(0, 1).to(projection.weight.dtype), bias.flatten().to(projection.bias.dtype)
+            if projection.bias is None:
+                bias = weight.new_zeros(weight.shape[:2])
+            else:
+                bias = heads @ projection.bias.to(kind).view(-1, self.d_key, 1)
+        dtype = projection.weight.dtype
+        return weight.flatten(0, 1).to(dtype), bias.flatten().to(dtype)
 
     @torch.no_grad()
     def folded_into(self, projection: nn.Linear) -> nn.Linear:
@@ -74,7 +98,7 @@ class LearnedMap(FeatureMap):
 
         A projection that something else is attached to, such as quantisation noise, is left as it is.
         """
-        if type(projection) is not nn.Linear or projection._forward_pre_hooks or projection._forward_hooks:
+        if type(projection) is not nn.Linear or _has_hooks(projection):
             return False
         inputs = projection.in_features
         return positions >= inputs and self.n * inputs <= self.d_key * (inputs + self.n)

@@ -34,6 +34,13 @@ class RandomFeatures(FeatureMap):
         self.register_buffer("projection", self._draw(0))
         self.register_buffer("training_projection", self.projection.clone(), persistent=False)
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws another seed, and the directions that follow from it."""
+        self.seed.copy_(torch.randint(2**31, ()))
+        self.projection.copy_(self._draw(0))
+        self.training_projection = self.projection.clone()
+
     def draw(self, generator: torch.Generator) -> Tensor:
         """Draws directions, float32, on the CPU."""
         raise NotImplementedError
@@ -61,6 +68,8 @@ class RandomFeatures(FeatureMap):
             self.seed.copy_(state_dict[f"{prefix}seed"])
             state_dict = state_dict | {f"{prefix}projection": self._draw(0)}
         super()._load_from_state_dict(state_dict, prefix, *args)
+        # Until the next draw training has the directions of evaluation, as a new map has.
+        self.training_projection = self.projection.clone()
 
     def _apply(self, fn, *args, **kwargs):
         projections = self.projection, self.training_projection

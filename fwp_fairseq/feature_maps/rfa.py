@@ -45,6 +45,10 @@ class Rfa(RandomFeatures):
         self.sigma = nn.Parameter(torch.ones(heads, d_key))
         self.keep_directions()
 
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.ones_(self.sigma)
+
     @property
     def directions_shape(self) -> tuple[int, ...]:
         return self.heads, self.m, self.d_key

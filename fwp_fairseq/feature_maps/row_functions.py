@@ -1,22 +1,35 @@
-"""What the compiled functions of rows, the vectors of a tensor's last dimension, have in common on Python's side."""
+"""Functions of rows, the vectors of a tensor's last dimension: compiled where they can be, else by PyTorch."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .. import _cuda_library, _transforms
+from .. import _cuda_library
+from .._operator import Kernel
 
 
-def serves_rows(x: Tensor) -> bool:
-    """Whether the compiled functions of rows can be given x, now."""
-    if x.shape[-1] == 0 or _transforms.unsupported_reasons():
-        return False
-    if x.device.type == "cuda":
-        return x.dtype == torch.float32 and _cuda_serves(x.device)
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+class RowFunction(Kernel):
+    """A compiled function of rows, in float32 and on the CPU in float64; ``in_pytorch`` computes it elsewhere."""
+
+    def __init__(self, name: str, in_pytorch: Callable, fake, fake_backward, save, differentiate):
+        super().__init__(name, fake, fake_backward, save, differentiate, others=None)
+        self.in_pytorch = in_pytorch
+
+    def serves(self, x: Tensor) -> bool:
+        """Whether the compiled function can be given x, now."""
+        if x.shape[-1] == 0 or self.unsupported_reasons(x):
+            return False
+        return x.device.type == "cpu" or (x.dtype == torch.float32 and _cuda_serves(x.device))
+
+    def __call__(self, x: Tensor, *numbers: float) -> Tensor:
+        if self.serves(x):
+            return getattr(torch.ops.fwp, self.name)(x, *numbers)
+        return self.in_pytorch(x, *numbers)
 
 
 def _cuda_serves(device: torch.device) -> bool:
-    if not _cuda_library.has_kernel("softmax_pair"):  # no CUDA library, or one that is older than these functions
+    if not _cuda_library.has_kernel("softmax_pair"):  # no CUDA library
         return False
     if not torch.cuda.is_available():
         return True

@@ -8,23 +8,15 @@ dx = phi+ (dphi+ - phi+.dphi+) - phi- (dphi- - phi-.dphi-). Where that cannot be
 import torch
 from torch import Tensor
 
-from .. import _extension, _transforms
 from .feature_map import FeatureMap
-from .row_functions import rows_like, serves_rows
-
-
-def softmax_pair(x: Tensor) -> Tensor:
-    """phi of x (..., n), (..., 2 n) in its type."""
-    if _COMPILED and serves_rows(x):
-        return torch.ops.fwp.softmax_pair(x)
-    return torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1)
+from .row_functions import RowFunction, rows_like
 
 
 class SoftmaxPair(FeatureMap):
     """phi(x) = [softmax(x), softmax(-x)]; d_dot = 2 d_key.
 
-    This is Hedgehog (Zhang et al. 2024) without its matrix, which the projections of queries and keys can hold as well:
-    ``fwp convert --fold-maps`` makes such a model of one with Hedgehog.
+    This is Hedgehog (Zhang et al. 2024) without its matrix: the map that operators are given, and what is left
+    once the matrix has been multiplied into a projection. No flag names it.
     """
 
     name = "softmax_pair"
@@ -45,7 +37,6 @@ class SoftmaxPair(FeatureMap):
 
 
 def _differentiate(ctx, grad_f):
-    _transforms.refuse_tangents("fwp::softmax_pair_backward", grad_f)
     (f,) = ctx.saved_tensors
     if not torch.is_grad_enabled():
         return torch.ops.fwp.softmax_pair_backward(grad_f, f)
@@ -54,10 +45,16 @@ def _differentiate(ctx, grad_f):
     return up - down  # which has derivatives of its own
 
 
-_COMPILED = _extension.status().cpu and hasattr(torch.ops.fwp, "softmax_pair")
-if _COMPILED:
-    torch.library.register_fake("fwp::softmax_pair", lambda y: rows_like(y, 2 * y.shape[-1]))
-    torch.library.register_fake("fwp::softmax_pair_backward", lambda grad_f, f: rows_like(f, f.shape[-1] // 2))
-    torch.library.register_autograd(
-        "fwp::softmax_pair", _differentiate, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output)
-    )
+_FUNCTION = RowFunction(
+    "softmax_pair",
+    lambda x: torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1),
+    lambda y: rows_like(y, 2 * y.shape[-1]),
+    lambda grad_f, f: rows_like(f, f.shape[-1] // 2),
+    lambda ctx, inputs, output: ctx.save_for_backward(output),
+    _differentiate,
+)
+
+
+def softmax_pair(x: Tensor) -> Tensor:
+    """phi of x (..., n), (..., 2 n) in its type."""
+    return _FUNCTION(x)

@@ -24,6 +24,11 @@ class T2r(LearnedMap):
         super().__init__(d_key, n, heads)
         self.bias = nn.Parameter(torch.zeros(heads, n))
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.bias.zero_()
+
     @staticmethod
     def fresh_weight(n: int, d_key: int) -> Tensor:
         return nn.init.xavier_uniform_(torch.empty(n, d_key))

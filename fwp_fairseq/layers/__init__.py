@@ -1,10 +1,9 @@
 """Attention with fast weights in plain PyTorch: batch first, state in and out, no fairseq.
 
-The attention modules of the fairseq models are built on the same :class:`Heads`.
+The attention of the fairseq models is the same :class:`FastWeightAttention` behind fairseq's interface.
 """
 
 from .attention import FastWeightAttention
 from .decoder import DecoderState, FastWeightDecoder
-from .heads import Heads
 
-__all__ = ["DecoderState", "FastWeightAttention", "FastWeightDecoder", "Heads"]
+__all__ = ["DecoderState", "FastWeightAttention", "FastWeightDecoder"]

@@ -1,75 +1,45 @@
-"""Multi-head attention with fast weights, batch first."""
+"""Multi-head attention with fast weights: projections, norms and one memory."""
 
-from typing import Literal
+import math
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ..ops import FastWeights
-from ..ops.backends import CHOICES as BACKENDS
-from ..ops.call import RULES, Rule
-from .heads import Heads
-from .site_config import (
-    BETA_RANGES,
-    DIRECTIONS,
-    FAST_NETS,
-    NORMALIZERS,
-    OUTPUT_NORMS,
-    PASSES,
-    QK_NORMS,
-    RECURRENT,
-    SiteConfig,
-)
+from ..contradictions import contradiction
+from ..feature_maps import FEATURE_MAPS, FeatureMap
+from ..memories import Features, Memory, Sizes, State, build_memory
+from ..options import OPTIONS, SiteOptions
+from .head_norm import HeadNorm
+from .query_key_norm import QueryKeyNorm
 
-_CHOICES = {
-    "update_rule": RULES,
-    "normalizer": ("auto", *NORMALIZERS),
-    "qk_norm": QK_NORMS,
-    "output_norm": OUTPUT_NORMS,
-    "fast_net": tuple(FAST_NETS),
-    "recurrent": RECURRENT,
-    "beta_range": tuple(BETA_RANGES),
-    "directions": DIRECTIONS,
-    "passes": PASSES,
-    "backend": BACKENDS,
-}
+_QUERIES, _KEYS = 0, 1
 
 
-class FastWeightAttention(Heads):
-    """Attention whose memory is one matrix W per head, in place of all earlier keys and values.
+class FastWeightAttention(nn.Module):
+    """Attention whose memory has a fixed size, in place of all earlier keys and values.
 
     With q, k, v projected from the input and phi the feature map, a position writes W <- W + v phi(k)^T under the rule
     ``sum`` (``delta`` first takes away beta times what the key held, ``gated`` lets everything decay, ``gated_delta``
     does both) and reads W phi(q), divided as the normaliser says (Schlag et al. 2021, Eq. 17-28; docs/equations.md has
-    all of them). Queries are not scaled by d_key^-1/2. :class:`Heads` names the parameters.
+    all of them). :mod:`..memories` has the other memories. Queries are not scaled by d_key^-1/2.
+
+    Parameters: q_proj, k_proj, v_proj and out_proj with bias, named and initialised as in fairseq's attention; one
+    scale per head in ``qk_norm`` and one weight per value in ``output_norm``, if chosen; those of ``memory``.
 
     Args:
         embed_dim: width of input and output.
         num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
         causal: True for a decoder, in which a position reads after its own write; False for an encoder or for
             cross-attention, where everything is written first.
-        feature_map: elu, dpfp, favor, rfa, relu, t2r, hedgehog or identity.
-        d_dot: features per head; None for the map's natural width.
-        update_rule: sum, delta, gated or gated_delta.
-        normalizer: attention, sum, both, none or l2; auto is the paper's choice for the rule.
-        qk_norm: ``l2`` gives queries and keys a learned length.
-        output_norm: ``rms`` divides what a head reads by its root mean square, in place of a denominator.
-        fast_net: what is written at each position, in place of one matrix (``linear``): ``rnn``, ``lstm``, ``mlp`` or
-            ``delta`` (Irie et al. 2021) with the rule delta, ``fwp1991`` with the rule sum; docs/recurrent.md. Causal.
-        fast_net_depth: blocks of the net mlp; 1 by default.
-        recurrent: ``tanh`` or ``softmax`` feeds what was read back into the next position's q, k, v and beta.
-        beta_range: ``0-2`` lets a write of the delta and gated_delta rules go beyond the new value; meant for keys of
-            length 1 (``normalizer="l2"``).
-        directions: of random features (favor, rfa): ``fixed`` uses in training those of evaluation.
-        window: the latest so many positions are read by a softmax, and only those before them through W; causal, with
-            the rule sum.
-        passes: ``both-ways`` lets half of the heads write and read from the first position to the last, the others from
-            the last to the first; not causal, without a state, with a rule other than sum and an even number of heads.
         source_dim: width of the source of cross-attention; embed_dim by default.
         dropout: share of the values read that training drops.
-        backend: auto, native (compiled), chunked (matrix products in PyTorch) or reference (time loops).
+        options: by the names of :mod:`..options`, which docs/layers.md lists, e.g. ``update_rule="delta"``.
 
     Raises:
-        ValueError: an option is unknown, the map cannot have this width, or two options contradict each other.
+        ValueError: an option has an unknown value, the map cannot have this width, or two options
+            contradict each other.
 
     Cost per position and head: d_dot d_value multiplications for a write, and as many for a read; up to 128 positions
     the causal form computes the products of all pairs instead, which is cheaper. A state holds d_dot (d_value + 1)
@@ -79,51 +49,75 @@ class FastWeightAttention(Heads):
     for training, unless ``directions`` are fixed. Evaluation keeps one draw, which is saved with the module.
     """
 
+    batch_first = True
+
     def __init__(
         self,
         embed_dim: int,
         num_heads: int,
         *,
         causal: bool = True,
-        feature_map: str = "dpfp",
-        d_dot: int | None = None,
-        update_rule: Rule = "sum",
-        normalizer: Literal["auto", "attention", "sum", "both", "none", "l2"] = "auto",
-        qk_norm: Literal["none", "l2"] = "none",
-        output_norm: Literal["none", "rms"] = "none",
-        fast_net: Literal["linear", "rnn", "lstm", "mlp", "delta", "fwp1991"] = "linear",
-        fast_net_depth: int | None = None,
-        recurrent: Literal["none", "tanh", "softmax"] = "none",
-        beta_range: Literal["0-1", "0-2"] = "0-1",
-        window: int | None = None,
-        directions: Literal["redrawn", "fixed"] = "redrawn",
-        passes: Literal["one", "both-ways"] = "one",
         source_dim: int | None = None,
         dropout: float = 0.0,
-        backend: Literal["auto", "native", "chunked", "reference"] = "auto",
+        **options: Any,
     ):
-        config = SiteConfig(
-            feature_map, d_dot, update_rule, normalizer, backend, qk_norm, output_norm, beta_range, fast_net,
-            fast_net_depth, recurrent, window, directions, passes,
-        )  # fmt: skip
-        for option, choices in _CHOICES.items():
-            if getattr(config, option) not in choices:
-                raise ValueError(f"{option} = {getattr(config, option)!r}, expected one of {', '.join(choices)}")
-        super().__init__(
-            embed_dim, num_heads, causal=causal, config=config, dropout=nn.Dropout(dropout), source_dim=source_dim
-        )
-        if contradiction := config.contradiction("decoder" if causal else "encoder"):
-            given = " contradicts ".join(f"{name} = {getattr(config, name)!r}" for name in contradiction.options)
-            raise ValueError(f"{given}: {contradiction.why}; expected {contradiction.expected}")
+        super().__init__()
+        options = checked(options, causal)
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
+        if options.passes == "both-ways" and num_heads % 2:
+            raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.source_dim, self.causal, self.options = source_dim or embed_dim, causal, options
+        # As in fairseq: smaller weights if the three projections have the same input width.
+        self.gain = 1 / math.sqrt(2) if self.source_dim == embed_dim else 1.0
+        # Random numbers are drawn in this order: features, then projections as fairseq's own module draws them, so that
+        # the same seed initialises both alike, then the rest of the memory.
+        features = Features(options, self.head_dim, num_heads)
+        self.k_proj = nn.Linear(self.source_dim, embed_dim)
+        self.v_proj = nn.Linear(self.source_dim, embed_dim)
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        sizes = Sizes(self.source_dim, num_heads, self.head_dim, causal, self.gain)
+        self.memory: Memory = build_memory(options, features, sizes)
+        self.qk_norm = None if options.qk_norm == "none" else QueryKeyNorm(num_heads, self.head_dim, self._variance())
+        self.output_norm = None if options.output_norm == "none" else HeadNorm(num_heads, self.head_dim)
+        self.dropout_module = nn.Dropout(dropout)
+        self._reset_projections()
+
+    def _variance(self) -> float:
+        """The variance of an entry of q and k at initialisation, for inputs of variance 1."""
+        # Xavier's weights have the variance 2 gain^2 / (inputs + outputs): gain^2 of a query, more or less of a key.
+        return self.gain**2 * math.sqrt(2 * self.source_dim / (self.source_dim + self.embed_dim))
+
+    def _reset_projections(self) -> None:
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=self.gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+        self.memory.reset_strengths()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, also those that were on the meta device."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        self._reset_projections()
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """phi of the keys."""
+        return self.memory.features.feature_map
 
     def forward(
         self,
         x: Tensor,
         source: Tensor | None = None,
         *,
-        state: FastWeights | None = None,
+        state: State | None = None,
         key_padding_mask: Tensor | None = None,
-    ) -> tuple[Tensor, FastWeights | None]:
+        return_state: bool = True,
+    ) -> tuple[Tensor, State | None]:
         """Writes ``source``, or x itself, on top of a state, and reads with every position of x.
 
         Args:
@@ -131,44 +125,139 @@ class FastWeightAttention(Heads):
             source: (B, S, source_dim), which cross-attention writes; only with ``causal=False``.
             state: what was written before; None for nothing. It is not modified, and gradients reach it.
             key_padding_mask: (B, S), bool, True at pads, which write nothing.
+            return_state: whether the state is needed; building it for a short input can cost more than the output.
 
         Returns:
-            ``(out, state)``, out (B, T, embed_dim), and the state after the last write:
-            W (B, H, d_dot, d_value), z (B, H, d_dot) or None; float32 for half precision. That
-            of a fast net or a window is W (B, H, N, 1), all that is carried. None with both-ways passes.
+            ``(out, state)``, out (B, T, embed_dim), and the state after the last write, a named tuple of the memory's:
+            W (B, H, d_dot, d_value) and z (B, H, d_dot) or None of a matrix; float32 for half precision. None with
+            both-ways passes.
         """
         if source is not None and self.causal:
             raise ValueError("source is given to causal attention, expected None: it writes its own input")
-        if self.has_both_ways and not (source is None and state is None):
+        both_ways = self.options.passes == "both-ways"
+        if both_ways and not (source is None and state is None):
             given = "source" if state is None else "state"
             raise ValueError(
                 f"{given} contradicts passes = 'both-ways', which goes through one whole input; expected None"
             )
-        if self.fast_net is not None:
-            out, state = self._run_fast_net(x, key_padding_mask, state, return_state=True)
-            return self._output(out, x), state
-        written = self._project(x if source is None else source, key_padding_mask)
-        out, state = self._operate(
-            self._project_queries(x),
-            *written,
-            key_padding_mask,
-            initial_state=state,
-            return_state=not self.has_both_ways,
+        written = x if source is None else source
+        self._check_mask(key_padding_mask, written)
+        out, state = self.memory.attend(
+            self.queries(x),
+            *self.writes(written),
+            key_padding_mask=key_padding_mask,
+            state=None if state is None else self.memory.checked(state, self._rows(x)),
+            return_state=return_state and not both_ways,
         )
-        return self._output(out, x), state
+        return self.output(out, x), state
 
-    def read(self, x: Tensor, state: FastWeights) -> Tensor:
+    def read(self, x: Tensor, state: State) -> Tensor:
         """What attention that is not causal reads from a state with x (B, T, embed_dim); nothing is written."""
         if self.causal:
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
-        if self.has_both_ways:
+        if self.options.passes == "both-ways":
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
-        q = self._project_queries(x)
-        return self._output(self._operate(q, *self._nothing_to_write(q), None, initial_state=state)[0], x)
+        state = self.memory.checked(state, self._rows(x))
+        return self.output(self.memory.read(state, self.queries(x)), x)
 
-    def step(self, x: Tensor, state: FastWeights | None = None) -> tuple[Tensor, FastWeights]:
+    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Continues causal attention by one position, x (B, embed_dim): (out (B, embed_dim), state)."""
         if not self.causal:
             raise ValueError("step is for attention with causal=True; read takes the state that forward returned")
         out, state = self(x[:, None], state=state)
         return out[:, 0], state
+
+    def nothing_written(self, rows: int, like: Tensor) -> State:
+        """Returns the state before anything is written, for inputs of the type and device of ``like``."""
+        return self.memory.nothing_written(rows, like)
+
+    def heads(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q of x, k and v of the source as they are projected: (B, T or S, H, d_key)."""
+        return self._split(self.q_proj(x)), self._split(self.k_proj(source)), self._split(self.v_proj(source))
+
+    def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
+        """What projected queries read of each position, (B, H, T, S), in shares of 1; None if a fast net reads."""
+        q, k = (x if self.qk_norm is None else self.qk_norm(x) for x in (q, k))
+        return self.memory.weights(self.memory.queries(q), self.memory.keys(k), key_padding_mask)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """What the memory takes of inputs that read."""
+        return self._addresses(self.q_proj, x, self.memory.queries, _QUERIES)
+
+    def writes(self, source: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """What the memory takes of inputs that write: keys, values, and further parts by name."""
+        k = self._addresses(self.k_proj, source, self.memory.keys, _KEYS)
+        v = self._split(self.v_proj(source))
+        return k, v, {name: self._batch_first(part) for name, part in self.memory.parts(source).items()}
+
+    def output(self, out: Tensor, x: Tensor) -> Tensor:
+        """From what the heads read, (B, T, H, d_value), to the result for inputs x, in their layout and type."""
+        if self.output_norm is not None:
+            out = self.output_norm(out)
+        out = self._batch_first(out).reshape(x.shape).to(x.dtype)  # features may be wider than what they are of
+        return self.out_proj(self.dropout_module(out))
+
+    def _addresses(self, projection: nn.Module, x: Tensor, take: Callable[[Tensor], Tensor], side: int) -> Tensor:
+        """``take`` of what the projection makes of x; in training with a learned matrix in one product, if cheaper."""
+        maps = self.memory.foldable if self.training and self.qk_norm is None else None
+        if (
+            maps
+            and not self.memory.features.is_explicit
+            and maps[side].is_cheaper_folded(projection, x.shape[:-1].numel())
+        ):
+            y = self._split(maps[side].folded_product(projection, x))
+            return maps[side].biased(y.transpose(1, 2)).transpose(1, 2)
+        y = self._split(projection(x))
+        return take(y if self.qk_norm is None else self.qk_norm(y))
+
+    def fold_maps(self) -> None:
+        """Multiplies learned matrices into the projections of queries and keys, for decoding.
+
+        The function stays the same, but the projections have other shapes then, so neither can be trained or loaded
+        any more. Nothing is done where something else comes between a projection and the map, or reads what it gives.
+        """
+        maps = self.memory.foldable
+        if maps is None or self.qk_norm is not None:
+            return
+        self.q_proj, self.k_proj = maps[_QUERIES].folded_into(self.q_proj), maps[_KEYS].folded_into(self.k_proj)
+        for phi in maps:
+            phi.is_folded = True
+
+    def _split(self, x: Tensor) -> Tensor:
+        """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
+        return self._batch_first(x.unflatten(-1, (self.num_heads, -1)))
+
+    def _batch_first(self, x: Tensor) -> Tensor:
+        """(B, L, ...) of the caller's layout, or the other way round."""
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def _rows(self, x: Tensor) -> int:
+        return x.shape[0 if self.batch_first else 1]
+
+    def _check_mask(self, mask: Tensor | None, source: Tensor) -> None:
+        if mask is None:
+            return
+        shape = tuple(source.shape[:2] if self.batch_first else source.shape[1::-1])
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
+            given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(f"key_padding_mask is {given}, expected torch.bool {shape}, True at pads")
+
+
+def checked(options: dict[str, Any], causal: bool) -> SiteOptions:
+    """The options of a layer; ValueError for one that is unknown or contradicts another."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise TypeError(f"argument {name!r} is unknown, expected some of {', '.join(OPTIONS)}")
+        known = [v for v in OPTIONS[name].values or () if v != "softmax" or name != "feature_map"]
+        if name == "feature_map":
+            known = [name for name in FEATURE_MAPS if name in known or name == "identity"]
+        whole = known or value is None or (isinstance(value, int) and not isinstance(value, bool))
+        if not whole or (known and value not in known):
+            raise ValueError(
+                f"{name} = {value!r}, expected {'one of ' + ', '.join(known) if known else 'a whole number'}"
+            )
+    found = SiteOptions(**options)
+    if wrong := contradiction(found, "decoder" if causal else "encoder"):
+        given = " contradicts ".join(f"{name} = {getattr(found, name)!r}" for name in wrong.options)
+        raise ValueError(f"{given}: {wrong.why}; expected {wrong.expected}")
+    return found

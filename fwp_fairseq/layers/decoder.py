@@ -5,11 +5,11 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..ops import FastWeights
+from ..memories import State
 from .attention import FastWeightAttention
 
-# The fast weights of every layer.
-DecoderState = tuple[FastWeights, ...]
+# The state of every layer.
+DecoderState = tuple[State, ...]
 
 
 class DecoderLayer(nn.Module):
@@ -23,7 +23,7 @@ class DecoderLayer(nn.Module):
         self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, embed_dim))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, state: FastWeights | None) -> tuple[Tensor, FastWeights]:
+    def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         y, state = self.attention(self.attention_norm(x), state=state)
         x = x + self.dropout(y)
         return x + self.dropout(self.ffn(self.ffn_norm(x))), state

@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from ..feature_maps import unit_rows
 from ..ops.call import state_type
-
-_EPS = 1e-6
+from ..options import EPS
 
 
 class HeadNorm(nn.Module):
@@ -21,8 +20,11 @@ class HeadNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(heads, d_value))
 
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+
     def forward(self, y: Tensor) -> Tensor:
         """y is (..., heads, d_value)."""
         with torch.autocast(y.device.type, enabled=False):
             wide = y.to(state_type(y.dtype))
-            return (unit_rows.to_rms_one(wide, _EPS) * self.weight.to(wide.dtype)).to(y.dtype)
+            return (unit_rows.to_rms_one(wide, EPS) * self.weight.to(wide.dtype)).to(y.dtype)

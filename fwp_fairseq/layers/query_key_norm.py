@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from ..feature_maps import unit_rows
 from ..ops.call import state_type
-
-_EPS = 1e-6
+from ..options import EPS
 
 
 class QueryKeyNorm(nn.Module):
@@ -35,12 +34,15 @@ class QueryKeyNorm(nn.Module):
         self.length = math.sqrt(variance * d_key)
         self.scale = nn.Parameter(torch.ones(heads))
 
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.scale)
+
     def forward(self, x: Tensor) -> Tensor:
         """x is (..., heads, d_key)."""
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(state_type(x.dtype))
             scale = self.length * self.scale.to(wide.dtype)[:, None]
-            return (unit_rows.to_length_one(wide, _EPS) * scale).to(x.dtype)
+            return (unit_rows.to_length_one(wide, EPS) * scale).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"length={self.length:.4g}"

@@ -1,3 +1,3 @@
 """Models and architectures; importing a module of this package registers them with fairseq."""
 
-from .. import compat  # noqa: F401  (imported before any model, because importing it mends fairseq)
+from .. import mends  # noqa: F401  (imported before any model, because importing it mends fairseq)

@@ -1,12 +1,13 @@
 """Saves the attention options in checkpoints, because most of them cannot be told from the weights."""
 
 import logging
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from ..feature_maps import RandomFeatures
-from ..modules import FastWeightAttention
+from ..modules import SiteAttention
 
 logger = logging.getLogger(__name__)
 
@@ -20,13 +21,13 @@ def _describe(model: nn.Module, state_dict: dict[str, Tensor] | None = None) -> 
     """
     found = set()
     for name, module in model.named_modules():
-        if not isinstance(module, FastWeightAttention):
+        if not isinstance(module, SiteAttention):
             continue
-        config, phi = module.config, module.feature_map
+        options, phi = module.options, module.feature_map
         if isinstance(phi, RandomFeatures) and phi.redraws:
-            saved = (state_dict or {}).get(f"{name}.feature_map.projection", phi.projection)
-            config = config._replace(d_dot=phi.width_for(phi.d_key, m=saved.shape[-2]))
-        found.add(f"{module.site}: {config.describe(module.head_dim)}")
+            saved = (state_dict or {}).get(f"{name}.memory.features.feature_map.projection", phi.projection)
+            options = replace(options, d_dot=phi.width_for(phi.d_key, m=saved.shape[-2]))
+        found.add(f"{module.site}: {options.describe(module.head_dim)}")
     return "; ".join(sorted(found)) or "softmax"
 
 

@@ -24,12 +24,19 @@ from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..config import FastWeightConfig, check_flags, site_config
-from ..modules import CrossAttention, FastWeightAttention
-from ..ops import FastWeights
+from ..modules import CrossAttention, SiteAttention
 from . import attention_flags
 from .retained_dropout import RetainsDropout
 
 _SAME_AS_EMBEDDING = -1
+# The names of the arguments of a layer that are tensors of a state begin in this way.
+_STATE = "state_"
+
+
+def named_state(state: tuple) -> dict[str, Tensor | None]:
+    """The arguments of a layer that are the tensors of a state."""
+    return {f"{_STATE}{name}": x for name, x in zip(state._fields, state, strict=True)}
+
 
 # Flat options whose type or default differs from that of the nested ones: lists that build_model splits by itself,
 # widths that follow another flag, and lengths, which are options of the task.
@@ -89,14 +96,14 @@ def _attention(
     layer: nn.Module, embed_dim: int, heads: int, cfg: NestedConfig, site: str, source_dim: int | None = None
 ):
     """Builds the attention of a site; None if its flags choose softmax."""
-    config = site_config(cfg, site, embed_dim // heads)
-    if config.is_softmax:
+    options = site_config(cfg, site, embed_dim // heads)
+    if options.is_softmax:
         return None
-    return FastWeightAttention(
+    return SiteAttention(
         embed_dim,
         heads,
         site=site,
-        config=config,
+        options=options,
         source_dim=source_dim,
         dropout=cfg.attention_dropout,
         q_noise=layer.quant_noise,
@@ -130,23 +137,24 @@ class FwpEncoderLayer(TransformerEncoderLayerBase):
 
 
 class FwpDecoderLayer(TransformerDecoderLayerBase):
-    """fairseq's decoder layer with our attention at both of its sites; it can also go on from given fast weights.
+    """fairseq's decoder layer with our attention at both of its sites; it can also go on from a given state.
 
-    Those are arguments and results, each a tensor: so they pass through activation checkpointing, which calls the layer
-    twice.
+    Its tensors are arguments and results of their own: so they pass through activation checkpointing, which calls the
+    layer twice.
     """
 
-    def forward(self, x, *args, W: Tensor | None = None, z: Tensor | None = None, **kwargs):
-        """Takes the fast weights before the first position, if any, beside fairseq's arguments.
+    def forward(self, x, *args, **kwargs):
+        """Takes the tensors of the memory's state before the first position, if any, by name (:func:`named_state`).
 
         Returns:
-            ``(x, attention, W, z)`` with the fast weights after the last position if ``W`` is given, else fairseq's
-            result.
+            ``(x, attention, *state)`` with the tensors of the state after the last position if there was one, else
+            fairseq's result.
         """
-        if W is None:
+        names = [name for name in kwargs if name.startswith(_STATE)]
+        if not names:
             return super().forward(x, *args, **kwargs)
-        state = {}
-        self.self_attn.store_state(state, FastWeights(W, z))
+        before, state = self.self_attn.memory.State(*(kwargs.pop(name) for name in names)), {}
+        self.self_attn.store_state(state, before)
         x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)
         return x, attention, *self.self_attn.load_state(state)
 
@@ -156,7 +164,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         if cfg.cross_self_attention:
             raise ValueError(
-                f"--cross-self-attention contradicts feature map {attention.config.feature_map} at the decoder site: "
+                f"--cross-self-attention contradicts feature map {attention.options.feature_map} at the decoder site: "
                 "add --fwp-decoder-feature-map softmax or drop it"
             )
         return attention
@@ -196,7 +204,7 @@ class FwpDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""
-        if any(not isinstance(layer.self_attn, FastWeightAttention) for layer in self.layers.children()):
+        if any(not isinstance(layer.self_attn, SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
 
@@ -218,7 +226,17 @@ class FwpTransformer(RetainsDropout, TransformerModelBase):
     def build_model(cls, cfg, task):
         cfg = NestedConfig.from_flat(cfg)
         check_flags(cfg)
-        return super().build_model(cfg, task)
+        model = super().build_model(cfg, task)
+        if getattr(getattr(task, "cfg", None), "load_alignments", False):  # guided alignment learns from the weights
+            for layer in model.decoder.layers.children():
+                if isinstance(layer.encoder_attn, SiteAttention):
+                    layer.encoder_attn.shows_weights_in_training = True
+        return model
+
+    def make_generation_fast_(self, **kwargs) -> None:
+        super().make_generation_fast_(**kwargs)
+        # If steps give no weights, fairseq computes alignments that are asked for later (hub) in one more pass.
+        self.full_context_alignment = not kwargs.get("need_attn", False)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

@@ -6,9 +6,9 @@ import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
-from ..modules import FastWeightAttention
-from ..modules.carried_state import Segment, Weights
-from .fwp_transformer import FwpDecoder
+from ..modules import SiteAttention
+from ..modules.carried_state import Segment, States
+from .fwp_transformer import FwpDecoder, named_state
 
 _UNLIMITED = 10**9
 
@@ -59,15 +59,15 @@ class FwpLanguageModelDecoder(FwpDecoder):
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
-        weights, features, states = segment.initial(self, offsets), [], []
+        states, features, outputs = segment.initial(self, offsets), [], []
         for number, tokens in enumerate(prev_output_tokens.split(segment.length, 1)):
             start = offsets + number * segment.length
-            x, weights, inner = self._read(tokens, start, segment.positions, weights)
+            x, states, inner = self._read(tokens, start, segment.positions, states)
             features.append(x)
-            states.append(inner)
-        segment.finish(self, weights)
+            outputs.append(inner)
+        segment.finish(self, states)
         x = torch.cat(features, 1)
-        extra = {"attn": [None], "inner_states": [torch.cat(pieces) for pieces in zip(*states, strict=True)]}
+        extra = {"attn": [None], "inner_states": [torch.cat(pieces) for pieces in zip(*outputs, strict=True)]}
         return x if features_only else self.output_layer(x), extra
 
     def max_positions(self) -> int:
@@ -77,7 +77,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
 
     def _refuse_redrawn_features(self) -> None:
         for module in self.modules():
-            if isinstance(module, FastWeightAttention) and getattr(module.feature_map, "redraws", False):
+            if isinstance(module, SiteAttention) and getattr(module.feature_map, "redraws", False):
                 raise ValueError(
                     f"--fwp-state carried contradicts feature map {module.feature_map.name}, which draws other "
                     "features for each update of a training: expected --fwp-state reset, --fwp-directions fixed or "
@@ -117,29 +117,29 @@ class FwpLanguageModelDecoder(FwpDecoder):
         found = found.masked_fill(tokens.eq(self.padding_idx).unsqueeze(-1), 0)
         return found.to(self.embed_positions.weights)
 
-    def _read(self, tokens: Tensor, offsets: Tensor, positions: str, weights: Weights):
+    def _read(self, tokens: Tensor, offsets: Tensor, positions: str, states: States):
         """Reads one piece; returns features (B, T, C), the state at its end, and the outputs of the layers."""
         x = self._embed(tokens, offsets, positions).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
         padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
         padding = padding if padding.any() else None
-        behind, states = {}, [x]
+        behind, outputs = {}, [x]
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
             if _carries(layer):
-                attention, begun = layer.self_attn, weights.get(number)
-                behind[number] = attention.State(*begun) if begun else attention.nothing_written(len(tokens), x)
+                nothing, begun = layer.self_attn.nothing_written(len(tokens), x), states.get(number)
+                behind[number] = type(nothing)(*begun) if begun else nothing
         for layer in self.layers:  # With layer drop, these are some of them.
             number, options = number_of[layer], {}
             if number in behind:
-                options = behind[number]._asdict()
+                options = named_state(behind[number])
             x, _, *after = layer(
                 x, self_attn_mask=self.buffered_future_mask(x), self_attn_padding_mask=padding, **options
             )
             if number in behind:
                 behind[number] = type(behind[number])(*after)
-            states.append(x)
+            outputs.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         x = x.transpose(0, 1)
-        return x if self.project_out_dim is None else self.project_out_dim(x), behind, states
+        return x if self.project_out_dim is None else self.project_out_dim(x), behind, outputs

@@ -12,7 +12,7 @@ _THEIRS = {
     "FwpDecoder": "TransformerDecoder",
     "FwpLanguageModelDecoder": "TransformerDecoder",
     "FwpDecoderLayer": "TransformerDecoderLayer",
-    "FastWeightAttention": "MultiheadAttention",
+    "SiteAttention": "MultiheadAttention",
 }
 
 

@@ -54,13 +54,14 @@ class TransformerXlLayer(TransformerDecoderLayerBase):
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def forward(self, x, *args, inputs: Tensor | None = None, length: Tensor | None = None, **kwargs):
+    def forward(self, x, *args, state_inputs: Tensor | None = None, state_length: Tensor | None = None, **kwargs):
         """Takes the parts of a :class:`Memory`, if any, beside fairseq's arguments.
 
         Returns:
             ``(x, None, inputs, length)`` with the memory after the last position if there is one, else fairseq's
             result. Rows with pads have no memory afterwards that could be read: their streams have ended.
         """
+        inputs, length = state_inputs, state_length
         if inputs is None:
             return super().forward(x, *args, **kwargs)
         known = self.self_attn_layer_norm(inputs) if self.normalize_before else inputs

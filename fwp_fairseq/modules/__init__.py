@@ -1,7 +1,7 @@
 """Attention modules for fairseq models."""
 
 from .cross_attention import CrossAttention
-from .fast_weight_attention import FastWeightAttention
 from .relative_attention import RelativeAttention
+from .site_attention import SiteAttention
 
-__all__ = ["CrossAttention", "FastWeightAttention", "RelativeAttention"]
+__all__ = ["CrossAttention", "RelativeAttention", "SiteAttention"]

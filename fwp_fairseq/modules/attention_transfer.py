@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.call import state_type
-from .fast_weight_attention import FastWeightAttention
+from .site_attention import SiteAttention
 
 LOSSES = ("weights", "outputs")
 
@@ -66,7 +66,7 @@ class AttentionTransfer:
         if loss not in LOSSES:
             raise ValueError(f"loss = {loss!r}, expected one of {', '.join(LOSSES)}")
         self.loss = loss
-        self.attentions = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
+        self.attentions = [module for module in model.modules() if isinstance(module, SiteAttention)]
         if not self.attentions:
             raise ValueError(
                 "attention transfer: all attention of this model is softmax, expected a site with fast weights"
@@ -77,7 +77,7 @@ class AttentionTransfer:
     def parameters(self) -> Iterator[nn.Parameter]:
         """What learns: what softmax attention does not have, feature maps, scales of queries and keys, windows."""
         for attention in self.attentions:
-            for module in (attention.feature_map, attention.query_map, attention.qk_norm, attention.window):
+            for module in (attention.memory, attention.qk_norm):
                 if module is not None:
                     yield from module.parameters()
 
@@ -93,7 +93,7 @@ class AttentionTransfer:
         """
         found: dict[str, list[Tensor]] = {}
 
-        def substitute(attention: FastWeightAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
+        def substitute(attention: SiteAttention, query: Tensor, key: Tensor, key_padding_mask: Tensor | None):
             out, distance = self._compare(attention, query, key, key_padding_mask)
             found.setdefault(attention.site, []).append(distance.masked_fill(pads[attention.site], 0))
             return out
@@ -108,13 +108,12 @@ class AttentionTransfer:
 
     def _compare(self, attention, query, key, key_padding_mask) -> tuple[Tensor, Tensor]:
         """Returns the output of softmax attention (T, B, C), and the distances (B, T)."""
-        q, k = attention._split_heads(attention.q_proj(query)), attention._split_heads(attention.k_proj(key))
-        v = attention._split_heads(attention.v_proj(key))
+        q, k, v = attention.heads(query, key)
         a = softmax_weights(q, k, key_padding_mask, attention.causal)
-        b = attention._weights(attention._queries(q), attention._keys(k, key_padding_mask), key_padding_mask, True)
+        b = attention.weights(q, k, key_padding_mask).transpose(0, 1)
 
         def output(weights: Tensor) -> Tensor:
-            return attention._output(torch.einsum("hbts,bshd->bthd", weights.to(v.dtype), v), query)
+            return attention.output(torch.einsum("hbts,bshd->bthd", weights.to(v.dtype), v), query)
 
         out = output(a)
         if self.loss == "outputs":
@@ -126,16 +125,16 @@ class AttentionTransfer:
         ).mean(0)
 
 
-def _refuse(attention: FastWeightAttention) -> None:
+def _refuse(attention: SiteAttention) -> None:
     """Raises ValueError, which names the flags of the site, if it cannot imitate softmax attention."""
-    config, phi = attention.config, attention.feature_map
+    options, phi = attention.options, attention.feature_map
     expected = None
     if not (phi.learned and phi.non_negative):
         expected = "feature-map", phi.name, "a learned one without negative features, hedgehog or t2r"
-    elif config.update_rule != "sum":
-        expected = "update-rule", config.update_rule, "sum"
-    elif config.chosen_normalizer != "attention":
-        expected = "normalizer", config.chosen_normalizer, "attention"
+    elif options.update_rule != "sum":
+        expected = "update-rule", options.update_rule, "sum"
+    elif options.chosen_normalizer != "attention":
+        expected = "normalizer", options.chosen_normalizer, "attention"
     if expected is not None:
         option, actual, wanted = expected
         raise ValueError(

@@ -11,41 +11,41 @@ from typing import Literal
 from torch import Tensor, nn
 
 Positions = Literal["restart", "continue"]
-# By number of the layer, the tensors of its attention's State (FastWeights, Memory); softmax layers have none. Rows are
-# the streams of one process.
-Weights = dict[int, tuple[Tensor | None, ...]]
+# By number of the layer, the tensors of the state of its attention; softmax layers have none. Rows are the streams of
+# one process. Plain tuples, because checkpoints hold them.
+States = dict[int, tuple[Tensor | None, ...]]
 
 
-def changed(weights: Weights, change: Callable[[Tensor], Tensor]) -> Weights:
+def changed(states: States, change: Callable[[Tensor], Tensor]) -> States:
     """``change`` of every tensor."""
-    return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in weights.items()}
+    return {layer: tuple(None if x is None else change(x) for x in state) for layer, state in states.items()}
 
 
 class CarriedState:
     """Holds the state of each layer at the end of what has been read of a set of streams.
 
-    Decoders that read the same streams (an ensemble) have weights of their own.
+    Decoders that read the same streams (an ensemble) have states of their own.
 
     Args:
-        restored: the weights that the first decoder to ask goes on from.
+        restored: the states that the first decoder to ask goes on from.
     """
 
-    def __init__(self, restored: Weights | None = None):
+    def __init__(self, restored: States | None = None):
         self._restored = restored or {}
-        self._of: dict[nn.Module, Weights] = {}
+        self._stored: dict[nn.Module, States] = {}
 
-    def of(self, decoder: nn.Module) -> Weights:
-        if decoder not in self._of:
-            self._of[decoder], self._restored = self._restored, {}
-        return self._of[decoder]
+    def load(self, decoder: nn.Module) -> States:
+        if decoder not in self._stored:
+            self._stored[decoder], self._restored = self._restored, {}
+        return self._stored[decoder]
 
-    def keep(self, decoder: nn.Module, weights: Weights) -> None:
-        """Stores the weights at the end of another segment. The gradient is cut here."""
-        self._of[decoder] = changed(weights, Tensor.detach)
+    def store(self, decoder: nn.Module, states: States) -> None:
+        """Stores the states at the end of another segment. The gradient is cut here."""
+        self._stored[decoder] = changed(states, Tensor.detach)
 
-    def only(self) -> Weights:
-        """Returns the weights of the one decoder that there is in training."""
-        return next(iter(self._of.values()), self._restored)
+    def of_the_only_decoder(self) -> States:
+        """Returns the states of the one decoder that there is in training."""
+        return next(iter(self._stored.values()), self._restored)
 
 
 @dataclass
@@ -65,21 +65,21 @@ class Segment:
     positions: Positions = "restart"
     state: CarriedState | None = None
     horizon: int | None = None
-    _initial: dict[nn.Module, Weights] = field(default_factory=dict)
+    _initial: dict[nn.Module, States] = field(default_factory=dict)
 
-    def initial(self, decoder: nn.Module, offsets: Tensor) -> Weights:
-        """Returns the weights before this segment, on the device of ``offsets``; zeros where a stream begins.
+    def initial(self, decoder: nn.Module, offsets: Tensor) -> States:
+        """Returns the states before this segment, on the device of ``offsets``; zeros where a stream begins.
 
         They are the same when it is read again, as fairseq does after an overflow or when memory ran out.
 
         Args:
-            decoder: whose weights.
+            decoder: whose states.
             offsets: (B,), tokens of each stream before this segment.
         """
         if self.state is None:
             return {}
         if decoder not in self._initial:
-            self._initial[decoder] = self.state.of(decoder)
+            self._initial[decoder] = self.state.load(decoder)
         begins = (offsets if self.horizon is None else offsets % self.horizon) == 0
 
         def zeroed(x: Tensor) -> Tensor:  # of a checkpoint it comes from the CPU
@@ -87,6 +87,6 @@ class Segment:
 
         return changed(self._initial[decoder], zeroed)
 
-    def finish(self, decoder: nn.Module, weights: Weights) -> None:
+    def finish(self, decoder: nn.Module, states: States) -> None:
         if self.state is not None:
-            self.state.keep(decoder, weights)
+            self.state.store(decoder, states)

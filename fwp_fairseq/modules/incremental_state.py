@@ -1,21 +1,20 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
-A module's buffer is a flat dict in one of two forms. In lazy decoding it holds ``cache``, an object that reorders
-itself: an :class:`ops.Cache`, or what a window decodes from. With ``--fwp-backend reference`` or under autograd
-it holds ``W`` and ``z``, a row for each hypothesis. Cross-attention that has to report weights adds ``k`` and
-``key_padding_mask``, the raw keys of the sources and their mask; in lazy decoding ``cache.rows`` tells which hypothesis
-reads which source.
+A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from: a state, or
+the cache of lazy decoding. Cross-attention that has to report weights adds ``source``. Transformer-XL has tensors.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..layers import window_decoding
-from ..ops import Cache
+from ..memories import Memory, select
 
 _KEY = "attn_state"
-Buffer = dict[str, Tensor | Cache | window_decoding.Cache]
+Buffer = dict[str, Any]
 
 
 def load(module: FairseqIncrementalState, incremental_state: dict | None) -> Buffer:
@@ -29,18 +28,41 @@ def store(module: FairseqIncrementalState, incremental_state: dict, buffer: Buff
 
 def reorder(module: FairseqIncrementalState, incremental_state: dict, new_order: Tensor) -> dict:
     """Makes row i the old row new_order[i]. Beam search swaps, repeats and drops hypotheses in this way."""
-    buffer = load(module, incremental_state)
-    if "cache" in buffer:
-        buffer["cache"].reorder(new_order)
-    elif buffer:
-        buffer = {name: tensor.index_select(0, new_order) for name, tensor in buffer.items()}
-        store(module, incremental_state, buffer)
+    if buffer := load(module, incremental_state):
+        store(module, incremental_state, {name: _reordered(x, new_order) for name, x in buffer.items()})
     return incremental_state
 
 
-def source(k: Tensor, key_padding_mask: Tensor | None) -> dict[str, Tensor]:
-    """The part of a buffer from which attention weights are computed."""
-    return {"k": k} | ({} if key_padding_mask is None else {"key_padding_mask": key_padding_mask})
+def _reordered(x: Any, order: Tensor) -> Any:
+    if isinstance(x, Tensor):
+        return x.index_select(0, order)
+    if isinstance(x, tuple):
+        return select(x, order)
+    x.reorder(order)
+    return x
+
+
+@dataclass
+class Source:
+    """From what cross-attention computes its weights.
+
+    Attributes:
+        k: (N, S, H, width), the keys of N sources.
+        key_padding_mask: (N, S), True at pads, or None.
+        rows: (R,), the source that each row reads.
+    """
+
+    k: Tensor
+    key_padding_mask: Tensor | None
+    rows: Tensor
+
+    def reorder(self, order: Tensor) -> None:
+        self.rows = self.rows.index_select(0, order)
+
+    def weights(self, memory: Memory, q: Tensor) -> Tensor:
+        """What queries (R, T, H, width) read of their sources."""
+        mask = self.key_padding_mask
+        return memory.weights(q, self.k[self.rows], None if mask is None else mask[self.rows])
 
 
 def distinct_sources(key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:

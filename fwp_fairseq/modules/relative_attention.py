@@ -52,8 +52,6 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
     """
 
-    State = Memory
-
     def __init__(
         self,
         embed_dim: int,

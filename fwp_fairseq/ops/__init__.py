@@ -1,11 +1,10 @@
-"""The fast-weight operators: update rules, decoding, recurrences of the fast nets, and what slots and windows read."""
+"""The fast-weight operators: update rules, decoding, recurrences of the fast nets, and what windows read."""
 
 from .call import RULES, STRENGTHS, FastWeights
 from .decoding import Cache, Decoding
 from .fast_weights import delta_rule, gated_delta_rule, gated_rule, sum_rule
 from .lstm_recurrence import recur_lstm
 from .recurrence import recur
-from .slots import read_slots
 from .window import read_window
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "delta_rule",
     "gated_delta_rule",
     "gated_rule",
-    "read_slots",
     "read_window",
     "recur",
     "recur_lstm",

@@ -7,21 +7,29 @@ first half of the heads from the first position on, in the second half from the 
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 import torch
 from torch import Tensor
 
-from .call import Call
+from .call import Call, FastWeights
 
 
-def run(operator: Callable, call: Call) -> tuple[Tensor, None]:
-    """Computes the call, which has ``both_ways``, by an operator that goes in one direction; there is no state."""
-    folded = {name: _folded(getattr(call, name)) for name in ("q", "k", "v", "beta", "alpha")}
-    mask = call.key_padding_mask
-    mask = None if mask is None else torch.cat([mask, mask.flip(1)])
-    out, _ = operator(replace(call, **folded, key_padding_mask=mask, both_ways=False))
-    ahead, back = out.chunk(2)
-    return torch.cat([ahead, back.flip(1)], dim=2), None
+def in_one_way(run: Callable) -> Callable:
+    """Decorates the ``run`` of a backend that goes from the first position to the last; calls both ways become two."""
+
+    @wraps(run)
+    def wrapped(call: Call) -> tuple[Tensor, FastWeights | None]:
+        if not call.both_ways:
+            return run(call)
+        folded = {name: _folded(getattr(call, name)) for name in ("q", "k", "v", "beta", "alpha")}
+        mask = call.key_padding_mask
+        mask = None if mask is None else torch.cat([mask, mask.flip(1)])
+        out, _ = run(replace(call, **folded, key_padding_mask=mask, both_ways=False))
+        ahead, back = out.chunk(2)
+        return torch.cat([ahead, back.flip(1)], dim=2), None
+
+    return wrapped
 
 
 def _folded(x: Tensor | None) -> Tensor | None:

@@ -75,11 +75,6 @@ class Call:
         """The type of phi, sums and state: :func:`state_type` of v's."""
         return state_type(self.v.dtype)
 
-    @property
-    def products(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """How the map computes phi(x).phi(y) without features; None if it cannot, or if features are normalised."""
-        return None if self.normalize_features else getattr(self.feature_map, "products", None)
-
     def features(self, x: Tensor) -> Tensor:
         """phi(x), before any normalisation, in :attr:`dtype`; x is (B, H, L, d_key), the layout that maps expect."""
         x = x.to(self.dtype)

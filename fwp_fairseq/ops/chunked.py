@@ -17,10 +17,14 @@ never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O
 of single steps are never stored.
 """
 
+from collections.abc import Iterable
+from itertools import repeat
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .both_ways import in_one_way
 from .call import CORRECTING, Call, FastWeights, divide
 from .products import products_between, running_products
 
@@ -36,49 +40,29 @@ def unsupported_reasons(call: Call) -> list[str]:
 
 
 class _Features:
-    """phi(x) of x ``(B, H, L, d_key)``, kept apart from the factor ``scale`` ``(B, H, L, 1)`` that normalises it.
+    """phi(x) of x ``(B, H, L, d_key)``, kept apart from the factor ``scale`` ``(B, H, L, 1)`` that normalises it."""
 
-    With a map that has ``products``, features are computed only if a state is written or read.
-    """
-
-    def __init__(self, x: Tensor, call: Call, phi: Tensor | None = None, scale: Tensor | None = None):
-        self.x = x
-        self.call = call
-        self._phi = phi
+    def __init__(self, phi: Tensor, scale: Tensor | None = None):
+        self.phi = phi
         self.scale = scale
 
     @classmethod
     def of(cls, x: Tensor, call: Call) -> "_Features":
-        x = x.to(call.dtype)
-        if call.products is not None:
-            return cls(x, call)
         phi = call.features(x)
         if not call.normalize_features:
-            return cls(x, call, phi)
+            return cls(phi)
         total = phi.sum(-1, keepdim=True) + call.eps
-        return cls(x, call, phi, divide(torch.ones_like(total), total))
+        return cls(phi, divide(torch.ones_like(total), total))
 
-    @property
-    def phi(self) -> Tensor:
-        if self._phi is None:
-            self._phi = self.call.features(self.x)
-        return self._phi
-
-    @property
-    def d_dot(self) -> int:
-        return self.call.feature_map.d_dot if self._phi is None else self._phi.shape[-1]
-
-    def __getitem__(self, rows: slice) -> "_Features":
-        phi, scale = (None if x is None else x[:, :, rows] for x in (self._phi, self.scale))
-        return _Features(self.x[:, :, rows], self.call, phi, scale)
+    def split(self, length: int) -> list["_Features"]:
+        """Those of ``length`` positions each, one after the other."""
+        return [_Features(*parts) for parts in zip(_split(self.phi, length), _split(self.scale, length), strict=False)]
 
     def scaled(self, x: Tensor) -> Tensor:
         return x if self.scale is None else x * self.scale
 
     def dot(self, other: "_Features") -> Tensor:
         """All inner products with ``other``, ``(B, H, L, L')``."""
-        if self.call.products is not None:
-            return self.call.products(self.x, other.x)
         gram = self.scaled(self.phi @ other.phi.mT)
         return gram if other.scale is None else gram * other.scale.mT
 
@@ -88,6 +72,14 @@ class _Features:
     def written(self, u: Tensor) -> Tensor:
         """The sum over positions of phi u^T, ``(B, H, d_dot, columns of u)``."""
         return self.phi.mT @ self.scaled(u)
+
+
+def _split(x: Tensor | None, length: int) -> Iterable[Tensor | None]:
+    """x (B, H, L, ...) in parts of ``length`` positions; None for ever if x is None.
+
+    Slices would each have a backward that fills all L positions with zeros; ``split`` has one for all parts.
+    """
+    return repeat(None) if x is None else x.split(length, 2)
 
 
 def _heads_first(x: Tensor) -> Tensor:
@@ -208,10 +200,7 @@ def _read_state(q: _Features, W: Tensor, z: Tensor | None, call: Call) -> Tensor
     return divide(out, q.read(z[..., None]) + call.eps) if call.normalize_output else out
 
 
-def _spans(length: int, longest: int) -> list[slice]:
-    return [slice(first, min(first + longest, length)) for first in range(0, length, longest)]
-
-
+@in_one_way
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, keep = call.k, call.v.to(call.dtype), None
@@ -232,29 +221,26 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         W = call.initial_state.W.to(call.dtype)
         z = call.initial_state.z.to(call.dtype) if call.normalize_output else None
 
-    targets, sources, d_dot, d_value = q.x.shape[2], v.shape[2], k.d_dot, v.shape[-1]
-    width = d_dot if call.products is None else q.x.shape[-1]  # numbers that a product of two positions takes
-    gram_is_cheaper = targets * sources * (width + d_value) <= (targets + sources) * d_dot * d_value
+    targets, sources, d_dot, d_value = q.phi.shape[2], v.shape[2], k.phi.shape[-1], v.shape[-1]
+    gram_is_cheaper = targets * sources * (d_dot + d_value) <= (targets + sources) * d_dot * d_value
     state_needed = call.return_state or not (call.causal or gram_is_cheaper)
     needs_gram = call.causal or call.rule in CORRECTING
-    longest = sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK
-    spans = _spans(sources, max(longest, 1))
-
-    def chunk_of(span: slice) -> _Chunk:
-        strengths = (None if x is None else x[:, :, span] for x in (beta, alpha, keep))
-        return _Chunk(k[span], v[:, :, span], *strengths, call)
+    longest = max(sources if not needs_gram or sources <= LONGEST_SINGLE_CHUNK else CHUNK, 1)
+    count = -(-sources // longest)
+    parts = zip(k.split(longest), *(_split(x, longest) for x in (v, beta, alpha, keep)), strict=False)
+    chunks = (_Chunk(*part, call) for part in parts)
+    queries = q.split(longest)[:count] if call.causal else [q] * count
 
     outputs = []
-    if len(spans) == 1 and not call.causal and not state_needed:
-        chunk = chunk_of(spans[0])
+    if count == 1 and not call.causal and not state_needed:
+        chunk = next(chunks)
         outputs.append(_read_gram(q, chunk, chunk.updates(W, z), W, z, causal=False))
     else:
-        for number, span in enumerate(spans):
-            chunk = chunk_of(span)
+        for number, (chunk, query) in enumerate(zip(chunks, queries, strict=False)):
             u = chunk.updates(W, z)
             if call.causal:
-                outputs.append(_read_gram(q[span], chunk, u, W, z, causal=True))
-            if state_needed or not call.causal or number + 1 < len(spans):
+                outputs.append(_read_gram(query, chunk, u, W, z, causal=True))
+            if state_needed or not call.causal or number + 1 < count:
                 W, z = chunk.next_state(u, W, z)
 
     if W is None and (call.return_state or not outputs):

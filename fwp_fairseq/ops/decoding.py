@@ -29,10 +29,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .._operator import Operator
 from ..feature_maps import FeatureMap
 from . import decoding_chunked, decoding_native, fast_weights
-from .backends import choose, count
-from .call import DECAYING, FastWeights, Rule, state_type
+from .call import DECAYING, RULES, FastWeights, Rule, state_type
 
 
 class DecodingBackend(Protocol):
@@ -51,7 +51,8 @@ class DecodingBackend(Protocol):
         """The state (W, z) after the block, a row for every hypothesis."""
 
 
-IMPLEMENTATIONS: dict[str, DecodingBackend] = {"native": decoding_native, "chunked": decoding_chunked}
+BACKENDS: dict[str, DecodingBackend] = {"native": decoding_native, "chunked": decoding_chunked}
+OPERATORS: dict[Rule, Operator] = {rule: Operator(f"decoding with the {rule} rule", **BACKENDS) for rule in RULES}
 
 # A block that follows a folded one is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
@@ -235,9 +236,7 @@ class Decoding:
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         first = _to_dtype(inputs[0], widest)
-        name = choose(f"decoding with the {self.rule} rule", self.backend, IMPLEMENTATIONS, self, first)
-        count(name, first)
-        implementation = IMPLEMENTATIONS[name]
+        implementation = BACKENDS[OPERATORS[self.rule].choose(self.backend, first, self, first)]
         dtype = dtype or implementation.cached_type(first)
         strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
         return implementation, [_to_dtype(x, dtype) for x in inputs], strengths

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor
 
-from .. import _extension, _transforms
+from .._operator import FLOATING, Kernel, new_rows
 from . import native_cuda
 from .call import state_type
-from .native import OLDER, kernel_of, kernel_options, new_rows, unknown
-
-_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from .native import kernel_of, kernel_options, unknown
 
 
 def _fake_decode(q, k, v, beta, alpha, key_padding_mask, keys, written, *others):
@@ -24,25 +22,14 @@ def _fake_fold(
     return keys.new_empty(read, heads, d_dot, written.shape[3], dtype=dtype), new_z
 
 
-_STATUS = _extension.status()
-if _STATUS.cpu and not OLDER:
-    torch.library.register_fake("fwp::decode", _fake_decode)
-    torch.library.register_fake("fwp::fold", _fake_fold)
+KERNEL = Kernel("decode", _fake_decode, types=FLOATING)
+Kernel("fold", _fake_fold)
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Why the compiled library cannot serve this site; empty when it can."""
-    if not _STATUS.cpu:
-        return [_STATUS.reasons["cpu"]]
-    if OLDER:
-        return OLDER
-    reasons, device = _transforms.unsupported_reasons(), x.device.type
-    if device not in ("cpu", "cuda"):
-        reasons.append(f"the compiled library does not decode {device} tensors")
-    if x.dtype not in _TYPES:
-        reasons.append(f"the compiled library does not decode {x.dtype}")
-    reasons += unknown(decoding.rule, decoding.feature_map)
-    if device == "cuda" and not reasons:
+    reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
+    if x.device.type == "cuda" and not reasons:
         name = kernel_of(decoding.feature_map)
         reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
     return reasons
@@ -54,8 +41,9 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
-    served = native_cuda.served_map(kernel_of(phi), q.device)
-    if served != kernel_of(phi):
+    served = kernel_of(phi)
+    if q.device.type == "cuda" and native_cuda.served_map(served, q.device) != served:
+        served = "identity"
         q, k = (None if x is None else decoding.features(x) for x in (q, k))
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,

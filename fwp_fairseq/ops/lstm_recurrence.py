@@ -23,12 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _transforms
-from . import native_cuda, recurrence
-from .backends import choose, count
+from .._operator import Kernel, Operator, new_rows
 from .call import state_type
-from .native import new_rows, register
-from .recurrence import delta, keep, read
+from .recurrence import compiled_reasons, delta, keep, positions, read
 
 GATES = 3  # u, i and o
 
@@ -85,13 +82,7 @@ def recur_lstm(
     dtype = state_type(z.dtype)
     z, k, v, beta = (x.to(dtype) for x in (z, k, v, beta))
     R, h, c = (None if x is None else x.to(dtype) for x in (R, h, c))
-    call = LstmRecurrence(z, k, v, beta, key_padding_mask, R, h, c)
-    # The loop in PyTorch is what there is beside the compiled one, whatever it is called.
-    backend = "reference" if backend == "chunked" else backend
-    name = choose("the recurrence of the Delta LSTM", backend, _IMPLEMENTATIONS, call)
-    count(name, z)
-    with torch.autocast(z.device.type, enabled=False):
-        return _IMPLEMENTATIONS[name].run(call)
+    return OPERATOR(backend, z, LstmRecurrence(z, k, v, beta, key_padding_mask, R, h, c))
 
 
 class _Reference:
@@ -102,14 +93,14 @@ class _Reference:
     @staticmethod
     def run(call: LstmRecurrence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         z, k, v, beta, pads, R, h, c = call
-        batch, length, heads, d = z.shape
+        batch, _, heads, d = z.shape
         R = z.new_zeros(batch, heads, d, d) if R is None else R
         h, c = (z.new_zeros(batch, heads // GATES, d) if x is None else x for x in (h, c))
         outputs = []
-        for t in range(length):
-            after = delta(R, k[:, t], v[:, t], beta[:, t])
+        for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
+            after = delta(R, *written)
             R = after if pads is None else torch.where(pads[:, t, None, None, None], R, after)
-            u, i, o = (z[:, t] + read(R, h.softmax(-1).repeat(1, GATES, 1))).chunk(GATES, 1)
+            u, i, o = (z_t + read(R, h.softmax(-1).repeat(1, GATES, 1))).chunk(GATES, 1)
             i = i.sigmoid()
             cell = i * u + (1 - i) * c
             out = o.sigmoid() * cell
@@ -121,13 +112,7 @@ class _Reference:
 class _Native:
     @staticmethod
     def unsupported_reasons(call: LstmRecurrence) -> list[str]:
-        if reasons := recurrence.compiled_reasons(call.z):
-            return reasons
-        if not _COMPILED:
-            return ["the compiled library was built before it had the Delta LSTM: build it again"]
-        if call.z.device.type == "cuda":
-            return native_cuda.missing_kernel("recur_lstm", "the recurrence of the Delta LSTM")
-        return []
+        return compiled_reasons(KERNEL, call.z)
 
     @staticmethod
     def run(call: LstmRecurrence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -135,7 +120,7 @@ class _Native:
         return out, R, h, c
 
 
-_IMPLEMENTATIONS = {"native": _Native, "reference": _Reference}
+OPERATOR = Operator("the recurrence of the Delta LSTM", native=_Native, reference=_Reference)
 
 
 def _states(k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -163,12 +148,9 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_R, grad_h, grad_c, *_):
-    _transforms.refuse_tangents("fwp::recur_lstm_backward", grad_out, grad_R, grad_h, grad_c)
     found = torch.ops.fwp.recur_lstm_backward(grad_out, grad_R, grad_h, grad_c, *ctx.saved_tensors)
     states = (x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
     return *found[:4], None, *states
 
 
-_COMPILED = recurrence._COMPILED and hasattr(torch.ops.fwp, "recur_lstm")
-if _COMPILED:
-    register("recur_lstm", _fake, _fake_backward, _save, _differentiate)
+KERNEL = Kernel("recur_lstm", _fake, _fake_backward, _save, _differentiate)

@@ -10,15 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _extension, _transforms
 from .._constant import constant
+from .._operator import FLOATING, LIBRARY, Kernel, new_rows
 from ..feature_maps import KernelOptions
 from . import native_cuda
-from .call import Call, FastWeights, state_type
-
-RULES = ("sum", "delta", "gated", "gated_delta")  # FWP_RULES of csrc/common/maps.h
-_FIRST_MAPS = ("identity", "elu", "relu", "exp", "dpfp", "favor")  # of libraries that cannot say which ones they have
-_FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from .call import Call, FastWeights, Rule, state_type
 
 
 def kernel_of(feature_map) -> str | None:
@@ -26,32 +22,25 @@ def kernel_of(feature_map) -> str | None:
     return "identity" if feature_map is None else getattr(feature_map, "kernel", None)
 
 
-def unknown(rule: str, feature_map) -> list[str]:
-    """Says, as a reason, which of the two the compiled library does not implement."""
-    reasons = [] if rule in RULES else [f"the compiled library does not know the {rule} rule"]
-    name = kernel_of(feature_map)
-    if name is None:
-        reasons.append(f"the compiled library does not know the feature map {type(feature_map).__name__}")
-    elif not _has_map(name):
-        reasons.append(f"the compiled library was built before it had the feature map {name}: build it again")
-    return reasons
-
-
 @constant
-def _has_map(name: str) -> bool:
-    return name in (torch.ops.fwp.feature_maps() if hasattr(torch.ops.fwp, "feature_maps") else _FIRST_MAPS)
+def _known() -> tuple[list[str], list[str]]:
+    """The rules and the maps of the compiled library."""
+    return torch.ops.fwp.rules(), torch.ops.fwp.feature_maps()
+
+
+def unknown(rule: Rule, feature_map) -> list[str]:
+    """Says, as a reason, which of the two the compiled library does not implement."""
+    if not LIBRARY:
+        return []
+    rules, maps = _known()
+    reasons = [] if rule in rules else [f"the compiled library does not know the {rule} rule"]
+    if kernel_of(feature_map) not in maps:
+        reasons.append(f"the compiled library does not know the feature map {type(feature_map).__name__}")
+    return reasons
 
 
 def kernel_options(feature_map) -> KernelOptions:
     return KernelOptions() if feature_map is None else feature_map.kernel_options()
-
-
-def new_rows(x: Tensor, width: int) -> Tensor:
-    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
-    batch, length, heads = x.shape[:3]
-    if x.stride(1) > x.stride(0):
-        return x.new_empty(length, batch, heads, width).transpose(0, 1)
-    return x.new_empty(batch, length, heads, width)
 
 
 class _Inputs(NamedTuple):
@@ -115,7 +104,6 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out, grad_W, grad_z):
-    _transforms.refuse_tangents("fwp::fast_weights_backward", grad_out, grad_W, grad_z)
     options, inputs = ctx.options, _Inputs(*ctx.saved_tensors)
 
     def filled(gradient, number):
@@ -134,86 +122,38 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *given, *(None for _ in options)
 
 
-def register(operator: str, fake, fake_backward, save, differentiate, others="the backend reference has") -> None:
-    """Registers fake kernels and autograd of ``fwp::operator`` and its backward, which has no derivative itself.
-
-    The last three arguments are its ``setup_context``, its backward, and who has the second derivatives, for the error.
-    """
-
-    def refuse(ctx, *gradients):
-        raise NotImplementedError(f"fwp::{operator} has no second derivative; {others} every one")
-
-    torch.library.register_fake(f"fwp::{operator}", fake)
-    torch.library.register_fake(f"fwp::{operator}_backward", fake_backward)
-    torch.library.register_autograd(f"fwp::{operator}", differentiate, setup_context=save)
-    torch.library.register_autograd(f"fwp::{operator}_backward", refuse)
-
-
-def _takes_these_arguments() -> bool:
-    names = [argument.name for argument in torch.ops.fwp.fast_weights.default._schema.arguments]
-    return names == [*_Inputs._fields, *_Options._fields]
-
-
-_STATUS = _extension.status()
-# After an update of the source alone the library is loaded, but has other arguments.
-OLDER = (
-    ["the compiled library is older than this source; install again"]
-    if _STATUS.cpu and not _takes_these_arguments()
-    else []
-)
-if _STATUS.cpu and not OLDER:
-    register("fast_weights", _fake, _fake_backward, _save, _differentiate, "the backends chunked and reference have")
-
-
-def cpu_operator_reasons(operator: str, what: str, device: torch.device, dtype: torch.dtype) -> list[str]:
-    """Why an operator compiled for CPUs alone cannot serve tensors there and of this type; empty when it can."""
-    if not _STATUS.cpu:
-        return [_STATUS.reasons["cpu"]]
-    if not hasattr(torch.ops.fwp, operator):
-        return [f"the compiled library was built before it had {what}: build it again"]
-    reasons = _transforms.unsupported_reasons()
-    if device.type != "cpu":
-        reasons.append(f"the compiled library has no {what} for {device.type} tensors")
-    if dtype not in (torch.float32, torch.float64):
-        reasons.append(f"the compiled library has no {what} for {dtype}")
-    return reasons
+KERNEL = Kernel(
+    "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
+    others="the backends chunked and reference have",
+)  # fmt: skip
 
 
 def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
-    if not _STATUS.cpu:
-        return [_STATUS.reasons["cpu"]]
-    if OLDER:
-        return OLDER
-    reasons, device = _transforms.unsupported_reasons(), call.v.device.type
-    if device not in ("cpu", "cuda"):
-        reasons.append(f"the compiled library has no kernel for {device} tensors")
-    if call.v.dtype not in _FLOATING:
-        reasons.append(f"the compiled library has no kernel for {call.v.dtype}")
-    reasons += unknown(call.rule, call.feature_map)
+    reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, call.feature_map)
     name = kernel_of(call.feature_map)
     projection = None if name is None else kernel_options(call.feature_map).projection
     if projection is not None and projection.requires_grad:
         reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
     if not call.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
-    if device == "cuda" and not reasons:
+    if call.v.device.type == "cuda" and not reasons:
         reasons = native_cuda.unsupported_reasons(call, name)
     return reasons
 
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    call = native_cuda.with_features(call, kernel_of(call.feature_map))
+    taken = call.dtype
+    if call.v.device.type == "cuda":
+        call = native_cuda.with_features(call, kernel_of(call.feature_map))
+        taken = native_cuda.input_type(call)
     dtype, phi = call.dtype, call.feature_map
     projection, input_scale = kernel_options(phi)
     W = z = None
     if call.initial_state is not None:
         W = call.initial_state.W.to(dtype)
         z = call.initial_state.z.to(dtype) if call.normalize_output else None
-    taken = native_cuda.input_type(call)
-    if call.v.device.type == "cpu":
-        taken = dtype
     inputs = _Inputs(
         q=call.q.to(taken),
         k=call.k.to(taken),

@@ -16,6 +16,7 @@ Cost: O(S d_dot d_value) per head and, under autograd, as much memory. It is mea
 import torch
 from torch import Tensor
 
+from .both_ways import in_one_way
 from .call import Call, FastWeights, divide
 
 
@@ -61,6 +62,7 @@ def _write(W: Tensor, z: Tensor, k: Tensor, v: Tensor, strengths: list[Tensor], 
     return (1 - beta)[..., None] * W + _outer(k, beta * v), (1 - beta) * z + beta * k
 
 
+@in_one_way
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
     raw_k, raw_v, raw_strengths = call.k, call.v, [x for x in (call.beta, call.alpha) if x is not None]
@@ -71,7 +73,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         raw_strengths = [x.masked_fill(pads, 0) for x in raw_strengths]
     q, k = _features(call.q, call), _features(raw_k, call)
     v = raw_v.to(call.dtype)
-    batch, sources, heads, d_dot = k.shape
+    batch, _, heads, d_dot = k.shape
     if call.initial_state is None:
         W = v.new_zeros(batch, heads, d_dot, v.shape[-1])
         z = v.new_zeros(batch, heads, d_dot)
@@ -81,17 +83,19 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         z = v.new_zeros(batch, heads, d_dot) if z is None else z.to(call.dtype)
 
     outputs = []
-    for s in range(sources):
-        strengths = [x[:, s].to(call.dtype)[..., None] for x in raw_strengths]
-        new_W, new_z = _write(W, z, k[:, s], v[:, s], strengths, call)
+    # One backward for all positions; slices would each fill all of them with zeros.
+    queries, written = q.unbind(1), zip(*(x.unbind(1) for x in (k, v, *raw_strengths)), strict=True)
+    for s, (k_s, v_s, *raw) in enumerate(written):
+        strengths = [x.to(call.dtype)[..., None] for x in raw]
+        new_W, new_z = _write(W, z, k_s, v_s, strengths, call)
         if call.key_padding_mask is not None:
             padded = call.key_padding_mask[:, s, None, None]
             new_W, new_z = torch.where(padded[..., None], W, new_W), torch.where(padded, z, new_z)
         W, z = new_W, new_z
         if call.causal:
-            outputs.append(_retrieve(W, z, q[:, s], call))
+            outputs.append(_retrieve(W, z, queries[s], call))
     if not call.causal:
-        outputs = [_retrieve(W, z, q[:, t], call) for t in range(q.shape[1])]
+        outputs = [_retrieve(W, z, query, call) for query in queries]
 
     out = torch.stack(outputs, dim=1) if outputs else v.new_zeros(batch, 0, heads, v.shape[-1])
     state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None

@@ -20,10 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import _transforms
+from .._operator import Kernel, Operator, new_rows
 from ..feature_maps.favor import LARGEST_EXPONENT
-from .backends import choose, count
-from .native import cpu_operator_reasons, new_rows, register
 
 
 class WindowRead(NamedTuple):
@@ -71,21 +69,13 @@ def read_window(
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
     call = WindowRead(q, k, v, sums, u, bias, key_padding_mask, places, size)
-    name = choose("a window", "reference" if backend == "chunked" else backend, _IMPLEMENTATIONS, call)
-    count(name, q)
-    with torch.autocast(q.device.type, enabled=False):
-        return _IMPLEMENTATIONS[name].run(call)
-
-
-def compiled_reasons(device: torch.device, dtype: torch.dtype) -> list[str]:
-    """Why the compiled operator cannot serve tensors there and of this type; empty when it can."""
-    return cpu_operator_reasons("read_window", "windows", device, dtype)
+    return OPERATOR(backend, q, call)
 
 
 class _Native:
     @staticmethod
     def unsupported_reasons(call: WindowRead) -> list[str]:
-        return compiled_reasons(call.q.device, call.q.dtype)
+        return KERNEL.unsupported_reasons(call.q)
 
     @staticmethod
     def run(call: WindowRead) -> Tensor:
@@ -143,7 +133,7 @@ def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
 
-_IMPLEMENTATIONS = {"native": _Native, "reference": _Reference}
+OPERATOR = Operator("a window", native=_Native, reference=_Reference)
 
 
 def _fake(q, *others):
@@ -162,7 +152,6 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, grad_out):
-    _transforms.refuse_tangents("fwp::read_window_backward", grad_out)
     *tensors, places = ctx.saved_tensors
     if places is not None:
         raise NotImplementedError("fwp::read_window has no derivative with places, the storage of a decoder")
@@ -170,5 +159,4 @@ def _differentiate(ctx, grad_out):
     return *rows, None if tensors[3] is None else sums, u, bias, None, None, None
 
 
-if not compiled_reasons(torch.device("cpu"), torch.float32):
-    register("read_window", _fake, _fake_backward, _save, _differentiate)
+KERNEL = Kernel("read_window", _fake, _fake_backward, _save, _differentiate, devices=("cpu",))

@@ -4,7 +4,7 @@ from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from torch import Tensor
 
-from ..modules.carried_state import CarriedState, Weights, changed
+from ..modules.carried_state import CarriedState, States, changed
 from .streams import Streams
 
 _KEY = "streams"
@@ -29,8 +29,8 @@ class StreamIterator(EpochBatchIterator):
         self.own = slice(*(streams.rows * n // processes for n in (process, process + 1)))
         self.processes, self.carries = processes, carries
         self.state: CarriedState | None = None
-        self._restored: Weights | None = None
-        self._gathered: Weights | None = None
+        self._restored: States | None = None
+        self._gathered: States | None = None
         rows = range(streams.rows)[self.own]
         super().__init__(
             dataset=streams,
@@ -58,7 +58,7 @@ class StreamIterator(EpochBatchIterator):
         self._gathered = None
         if self.state is None or self.end_of_epoch():
             return
-        self._gathered = self.state.only()
+        self._gathered = self.state.of_the_only_decoder()
         if self.processes > 1:
 
             def of_all(tensor):

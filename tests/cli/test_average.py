@@ -97,6 +97,14 @@ def test_legacy_arguments_and_bleu_meters_load_safely(fwp, save, tmp_path):
     assert fwp("average", "--inputs", save(state, "a.pt"), "--output", tmp_path / "out.pt").status == 0
 
 
+def test_the_configuration_of_a_model_of_fairseqs_own(fwp, save, tmp_path):
+    """It is a Namespace, as fairseq-train writes it for --arch transformer."""
+    state = checkpoint()
+    state["cfg"]["model"] = argparse.Namespace(_name="transformer", arch="transformer", encoder_layers=2)
+    assert fwp("average", "--inputs", save(state, "a.pt"), "--output", tmp_path / "out.pt").status == 0
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["cfg"]["model"] == state["cfg"]["model"]
+
+
 def changed(**model):
     state = checkpoint(2.0)
     state["model"] |= model

@@ -161,6 +161,15 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
     assert values[0] is None and values[1] < 0.05
 
 
+@pytest.mark.parametrize("kind", ["bs", "ar"])
+def test_a_system_does_not_differ_from_its_copy(fwp, systems, tmp_path, kind):
+    _, better, references = systems
+    (tmp_path / "copy.txt").write_bytes(better.read_bytes())
+    line = ("bleu", "--references", references, "--hypotheses", better, tmp_path / "copy.txt", f"--paired-{kind}")
+    assert json.loads(fwp(*line, "--paired-n", 50, "--json").out)[1]["BLEU"]["p_value"] == 1
+    assert "(p = 1.0000)" in fwp(*line, "--paired-n", 50).out.splitlines()[-1]
+
+
 def test_text_of_a_comparison(fwp, systems):
     worse, better, references = systems
     found = fwp(

@@ -1,6 +1,6 @@
 """Tests fwp convert, which changes the attention of a checkpoint: what it keeps, what it adds, and what it refuses."""
 
-import argparse
+import json
 import re
 import shlex
 
@@ -10,87 +10,18 @@ import torch
 pytest.importorskip("fairseq")
 
 from fairseq import checkpoint_utils, tasks
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 
-from fwp_fairseq.cli import archs
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.config import FastWeightConfig
-from tests.tolerances import assert_close
+from fwp_fairseq.config import SITES, FastWeightConfig
+from tests.cli.conftest import LENGTHS, SIZES
 
 import_plugin()
 
-SIZES = {
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": 2,
-    "encoder_layers": 2,
-    "decoder_embed_dim": 16,
-    "decoder_ffn_embed_dim": 24,
-    "decoder_attention_heads": 2,
-    "decoder_layers": 1,
-    "share_all_embeddings": True,
-}
-LM_SIZES = {"decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24, "decoder_attention_heads": 2, "decoder_layers": 2}
 UNTIED = {"share_all_embeddings": False}
 WIDE = {"fwp_d_dot": 32}
 DELTA_BIG = "delta_transformer_wmt_en_de_big"
 ELU_DELTA = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
-LENGTHS = {"max_source_positions": 64, "max_target_positions": 64}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    dictionary = Dictionary()
-    for number in range(20):
-        dictionary.add_symbol(f"w{number}")
-    for name in ("dict.en.txt", "dict.de.txt", "dict.txt"):
-        dictionary.save(str(folder / name))
-    return folder
-
-
-@pytest.fixture
-def save(data, tmp_path):
-    """Writes a checkpoint as fairseq-train does: a model of an architecture, with the state of an optimizer."""
-
-    def write(arch, name="input.pt", seed=0, **options):
-        if arch in ("fwp_lm", "transformer_lm"):
-            task_cfg = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 64}
-            task_cfg["max_target_positions"] = 64
-            sizes = LM_SIZES | {
-                "max_target_positions": 64,
-                "tokens_per_sample": 64,
-                "add_bos_token": False,
-                "tpu": False,
-            }
-        else:
-            task_cfg = {"_name": "translation", "data": str(data), "source_lang": "en", "target_lang": "de"} | LENGTHS
-            sizes = SIZES | LENGTHS
-        task = tasks.setup_task(OmegaConf.create(task_cfg))
-        if arch.startswith("transformer") and arch != "transformer_lm":
-            model_cfg = argparse.Namespace(_name=arch, arch=arch, lr=[0.1], **(sizes | options))
-            ARCH_CONFIG_REGISTRY[arch](model_cfg)
-            built_from = model_cfg
-        else:
-            model_cfg = archs.defaults(arch) | {"_name": arch} | sizes | options
-            built_from = OmegaConf.create(model_cfg)
-        torch.manual_seed(seed)
-        state = {
-            "args": None,
-            "cfg": {"task": task_cfg, "model": model_cfg},
-            "model": task.build_model(built_from).state_dict(),
-            "criterion": None,
-            "optimizer_history": [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 7}],
-            "extra_state": {"train_iterator": {"epoch": 2}, "ema": {"x": torch.zeros(1)}},
-            "task_state": {},
-            "last_optimizer_state": {"state": {0: torch.zeros(9)}},
-        }
-        torch.save(state, tmp_path / name)
-        return tmp_path / name
-
-    return write
 
 
 @pytest.fixture
@@ -141,7 +72,7 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     for name, tensor in original.items():
         assert torch.equal(model.state_dict()[name], tensor), name
     new = set(model.state_dict()) - set(original)
-    assert new == {"attention_flags", "decoder.layers.0.self_attn.beta_proj.weight"}
+    assert new == {"attention_flags", "decoder.layers.0.self_attn.memory.beta_proj.weight"}
     cfg = state["cfg"]["model"]
     assert cfg["_name"] == expected and cfg["activation_fn"] == "gelu" and cfg["fwp_d_dot"] == 32
     assert {name: cfg[name] for name in SIZES} == SIZES
@@ -151,9 +82,9 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
         "--fwp-d-dot: None -> 32",
         "--fwp-decoder-update-rule: None -> delta",
     ]
-    assert "new: decoder.layers.*.self_attn.beta_proj.weight (1)" in printed
-    assert model.decoder.layers[0].self_attn.config.update_rule == "delta"
-    assert model.encoder.layers[1].self_attn.config.update_rule == "sum"
+    assert "new: decoder.layers.*.self_attn.memory.beta_proj.weight (1)" in printed
+    assert model.decoder.layers[0].self_attn.options.update_rule == "delta"
+    assert model.encoder.layers[1].self_attn.options.update_rule == "sum"
 
 
 def test_stock_transformer_to_softmax_is_the_same_function(save, convert, tmp_path):
@@ -196,7 +127,7 @@ def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, co
     assert "--fwp-update-rule: sum -> delta" in printed
     again, _ = convert(path, "--fwp-update-rule", "delta")
     other, _ = convert(path, "--fwp-update-rule", "delta", "--seed", 2)
-    name = "encoder.layers.1.self_attn.beta_proj.weight"
+    name = "encoder.layers.1.self_attn.memory.beta_proj.weight"
     assert torch.equal(again["model"][name], delta["model"][name])
     assert not torch.equal(other["model"][name], delta["model"][name])
 
@@ -204,7 +135,7 @@ def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, co
     original = torch.load(path, weights_only=True)["model"]
     assert back["model"].keys() == original.keys()
     assert all(torch.equal(back["model"][name], tensor) for name, tensor in original.items())
-    assert "dropped: encoder.layers.*.self_attn.beta_proj.weight (2)" in printed
+    assert "dropped: encoder.layers.*.self_attn.memory.beta_proj.weight (2)" in printed
 
 
 def test_trained_write_strengths_are_kept(save, convert):
@@ -218,7 +149,7 @@ def test_trained_write_strengths_are_kept(save, convert):
             assert torch.equal(state["model"][name], original[name])
     assert len(attention_keys(state, "decay")) == 3 * len(names)
     assert "update-rule=gated_delta normalizer=l2 beta-range=0-2" in printed
-    assert "new: decoder.layers.*.encoder_attn.decay.log_rate (1)" in printed
+    assert "new: decoder.layers.*.encoder_attn.memory.decay.log_rate (1)" in printed
     assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
 
 
@@ -250,8 +181,11 @@ def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path)
     assert all(torch.equal(delta["model"][name], original[name]) for name in maps)
     # One W for queries and keys, of the same shape as Hedgehog's, and b.
     t2r, printed = convert(path, "--fwp-feature-map", "t2r", "--fwp-d-dot", 8, output="t2r.pt")
-    assert len(attention_keys(t2r, "_map")) == 8 and "dropped: decoder.layers.*.self_attn.query_map.weight" in printed
-    name = "encoder.layers.0.self_attn.feature_map.weight"
+    assert (
+        len(attention_keys(t2r, "_map")) == 8
+        and "dropped: decoder.layers.*.self_attn.memory.features.query_map.weight" in printed
+    )
+    name = "encoder.layers.0.self_attn.memory.features.feature_map.weight"
     assert t2r["model"][name].shape == original[name].shape and not torch.equal(t2r["model"][name], original[name])
     built(tmp_path / "t2r.pt")
 
@@ -260,9 +194,14 @@ def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, conv
     net = {"fwp_decoder_update_rule": "delta", "fwp_decoder_feature_map": "hedgehog", "fwp_decoder_recurrent": "tanh"}
     path = save("fwp_transformer_tiny", fwp_decoder_fast_net="rnn", **net)
     original = torch.load(path, weights_only=True)["model"]
-    names = attention_keys({"model": original}, "fast_net|_map")
+    names = attention_keys({"model": original}, r"memory\.(slow|feedback)|_map")
     assert {name.rpartition("self_attn.")[2] for name in names} == {
-        *("fast_net.slow.weight", "fast_net.feedback.weight", "feature_map.weight", "query_map.weight")
+        *(
+            "memory.slow.weight",
+            "memory.feedback.weight",
+            "memory.features.feature_map.weight",
+            "memory.features.query_map.weight",
+        )
     }
     stays, _ = convert(path, "--fwp-encoder-feature-map", "elu")
     assert all(torch.equal(stays["model"][name], original[name]) for name in names)
@@ -274,7 +213,7 @@ def test_fast_nets_are_kept_where_they_stay_and_new_where_they_change(save, conv
         assert torch.equal(other["model"][name], original[name]) == ("_map" in name)
     built(tmp_path / "delta.pt")
     without, _ = convert(path, "--fwp-decoder-fast-net", "linear", "--fwp-decoder-recurrent", "none")
-    assert not attention_keys(without, "fast_net")
+    assert not attention_keys(without, r"memory\.(slow|feedback)")
 
 
 def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, convert, tmp_path):
@@ -290,7 +229,7 @@ def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, conver
         assert wide["model"][name].shape == ((6, 8) if name.endswith("projection") else ())
     seeds = [name for name in features if name.endswith("seed")]
     assert not any(torch.equal(wide["model"][name], original[name]) for name in seeds)
-    module = built(tmp_path / "wide.pt").encoder.layers[0].self_attn.feature_map
+    module = built(tmp_path / "wide.pt").encoder.layers[0].self_attn.memory.features.feature_map
     assert torch.equal(module._draw(0), module.projection)
     dropped, _ = convert(path, "--reset", "--fwp-feature-map", "elu")
     assert not attention_keys(dropped, "feature_map")
@@ -317,7 +256,7 @@ def test_sites_of_their_own(save, convert, tmp_path):
     state, printed = convert(path, "--fwp-cross-update-rule", "gated")
     assert state["cfg"]["model"]["fwp_encoder_feature_map"] == "softmax"
     assert attention_keys(state, "beta_proj") == {
-        f"decoder.layers.0.encoder_attn.beta_proj.{kind}" for kind in ("weight", "bias")
+        f"decoder.layers.0.encoder_attn.memory.beta_proj.{kind}" for kind in ("weight", "bias")
     }
     assert "[cross: feature-map=dpfp d-dot=16 update-rule=sum" in printed
     assert "-> [cross: feature-map=dpfp d-dot=16 update-rule=gated" in printed
@@ -450,7 +389,11 @@ def test_attention_flags_that_are_no_text(save, refused, tmp_path):
         ("encoder.layers.1.self_attn.k_proj.weight", lambda x: None, "is missing, expected one of shape (16, 16)"),
         ("encoder.embed_tokens.weight", lambda x: None, "is missing, expected one of shape (24, 16)"),
         ("encoder.layers.0.self_attn.q_proj.weight", lambda x: x[:, 1:], "is of shape (16, 15), expected (16, 16)"),
-        ("decoder.layers.0.self_attn.beta_proj.weight", lambda x: x[:1], "is of shape (1, 16), expected (2, 16)"),
+        (
+            "decoder.layers.0.self_attn.memory.beta_proj.weight",
+            lambda x: x[:1],
+            "is of shape (1, 16), expected (2, 16)",
+        ),
         ("decoder.layer_norm.bias", lambda x: x[0], "is of shape (), expected (16,)"),
         ("encoder.layers.0.fc2.bias", lambda x: x.fill_(float("nan")), "16 of 16 numbers in"),
     ],
@@ -474,44 +417,57 @@ def test_parameters_that_are_not_the_models_are_refused(save, refused, tmp_path,
         assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.parametrize(
-    "feature_map, rest, options",
-    [
-        ("hedgehog", "softmax_pair", {}),
-        ("hedgehog", "softmax_pair", {"fwp_d_dot": 16, "fwp_update_rule": "delta"}),
-        ("t2r", "relu", {}),
-        ("hedgehog", "softmax_pair", {"fwp_normalizer": "l2", "fwp_output_norm": "rms"}),
-    ],
-)
-def test_matrices_are_folded(save, convert, feature_map, rest, options):
-    """Into every site, or into those that can be; the function stays the same."""
-    width = {"decoder_input_dim": 16, "decoder_output_dim": 16}
-    path = save("fwp_transformer_tiny", fwp_feature_map=feature_map, **width, **options)
-    if feature_map == "t2r":
-        state = torch.load(path, weights_only=True)
-        for name, tensor in state["model"].items():
-            if name.endswith(("feature_map.bias", "_proj.bias")):
-                torch.nn.init.normal_(tensor)
-        torch.save(state, path)
-    state, out = convert(path, "--fold-maps")
-    assert not attention_keys(state, "feature_map|query_map")
-    assert f"--fwp-cross-feature-map: None -> {rest}" in out and "multiplied into q_proj and k_proj of encoder" in out
-    before, after = built(path).eval(), built(path.with_name("output.pt")).eval()
-    source, target = torch.randint(4, 24, (3, 9)), torch.randint(4, 24, (3, 7))
-    lengths = torch.full((3,), 9)
-    wanted, found = (model(source, lengths, target)[0] for model in (before, after))
-    assert_close(found, wanted, "float32")
+HYBRID = {
+    "fwp_feature_map": "softmax",
+    "fwp_encoder_feature_map": "elu",
+    "fwp_encoder_update_rule": "delta",
+    "fwp_decoder_feature_map": "elu",
+}
 
 
-def test_only_what_can_be_folded_is(save, convert, refused, tmp_path):
-    path = save("fwp_transformer_tiny", fwp_feature_map="hedgehog", fwp_decoder_window=3, fwp_cross_d_dot=24)
-    state, out = convert(path, "--fold-maps")
-    assert "q_proj and k_proj of encoder\n" in out and not attention_keys(state, "encoder.layers.*_map")
-    assert len(attention_keys(state, r"_map\.weight")) == 4
+@pytest.mark.parametrize("chosen", ["dpfp", "softmax"])
+def test_a_common_map_replaces_the_whole_attention(save, convert, tmp_path, chosen):
+    state, printed = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-feature-map", chosen)
+    options = state["cfg"]["model"]
+    assert options["fwp_feature_map"] == chosen
+    assert {options[f"fwp_{site}_{name}"] for site in SITES for name in ("feature_map", "update_rule")} == {None}
+    assert re.search(r"attention: \[decoder: .*feature-map=elu.*\] -> ", printed)
+    assert not attention_keys(state, "beta_proj")
+    assert ("softmax]" if chosen == "softmax" else "decoder: ") in printed.partition("] -> [")[2]
     built(tmp_path / "output.pt")
-    folded = ("convert", "--input", tmp_path / "output.pt", "--output", tmp_path / "x.pt", "--fold-maps")
-    assert "--fold-maps: no site has a matrix to fold" in refused(1, *folded)
-    assert "--reset" in refused(2, *folded, "--reset")
+
+
+def test_a_common_option_replaces_that_of_every_site(save, convert):
+    state, _ = convert(save("fwp_transformer_tiny", **HYBRID), "--fwp-update-rule", "gated")
+    options = state["cfg"]["model"]
+    assert options["fwp_encoder_update_rule"] is None and options["fwp_encoder_feature_map"] == "elu"
+    assert len(attention_keys(state, "beta_proj.weight")) == 3
+
+
+def test_flags_for_programs(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny")
+    _, printed = convert(path, "--fwp-feature-map", "elu", "--flags-json", tmp_path / "flags.json")
+    found = json.loads((tmp_path / "flags.json").read_text())
+    assert printed.splitlines()[-1].split(" ", 4)[4] == shlex.join(found["flags"])
+    assert f"-> [{found['attention']}]" in printed and "feature-map=elu" in found["attention"]
+
+
+@pytest.mark.parametrize("name, where", [("activation_fn", "option"), ("injected", "option"), ("attention_flags", "")])
+def test_lines_in_the_options_of_a_checkpoint_are_refused(save, refused, tmp_path, name, where):
+    """A second line of output would be read as flags by whoever splits the output."""
+    path = save("fwp_transformer_tiny")
+    state = torch.load(path, weights_only=True)
+    text = "relu\n--finetune-from-model x --user-dir evil\x1b[2J"
+    if where:
+        state["cfg"]["model"][name] = text
+    else:
+        state["model"][name] = torch.tensor(list(text.encode()))
+    torch.save(state, path)
+    result = (1, "convert", "--input", path, "--output", tmp_path / "out.pt", "--fwp-feature-map", "elu")
+    if where:
+        assert f"option {name} is 'relu\\n--finetune" in refused(*result) and not (tmp_path / "out.pt").exists()
+    else:
+        assert "attention_flags is not text of one line" in refused(*result)
 
 
 def test_calls_that_make_no_sense(save, refused, tmp_path):

@@ -82,4 +82,4 @@ def test_every_map_and_its_parameters_are_known_by_themselves(fwp):
             result = fwp("d-dot", "--feature-map", name, f"--{parameter}", 2)
             assert result.out == f"d_dot = {cls.width_for(64, **{parameter: 2})}\n"
         if name != "identity":
-            assert f"{name} ({cls.title})" in maps and f"{name}: {cls.widths}" in widths
+            assert f"{name}: {cls.title}" in maps and f"{name}: {cls.widths}" in widths

@@ -29,17 +29,20 @@ def test_flags_of_the_model(fwp):
     found = json.loads(fwp("info", "--json", "--state-size", MEDIUM, *flags.split()).out)
     assert found["numbers"] == 2 * 8 * 64 * 32
     assert [(part["numbers"], part["counted"]) for part in found["parts"]] == [(32768, True), (2 * 8 * 64, False)]
-    # A window of 5 positions keeps their keys and values too.
-    assert (
-        json.loads(
-            fwp(
-                "info", "--json", "--state-size", MEDIUM, *flags.replace("both", "auto").split(), "--fwp-window", "5"
-            ).out
-        )["numbers"]
-        == 2 * 8 * (64 + 2 * 5) * 32
-    )
+    # A window of 5 positions keeps their keys and values too, and its denominators beside the values.
+    assert json.loads(
+        fwp(
+            "info",
+            "--json",
+            "--state-size",
+            MEDIUM,
+            *flags.replace("both", "auto").split(),
+            "--fwp-decoder-window",
+            "5",
+        ).out
+    )["numbers"] == 2 * 8 * (64 * 33 + 2 * 5 * 32)
     # A Delta RNN keeps W, R and its last output, and again that output where it is fed back.
-    rnn = f"{MEDIUM} --fwp-update-rule delta --fwp-fast-net rnn --fwp-recurrent"
+    rnn = f"{MEDIUM} --fwp-update-rule delta --fwp-decoder-fast-net rnn --fwp-decoder-recurrent"
     assert json.loads(fwp("info", "--json", "--state-size", *rnn.split()).out)["numbers"] == 16 * 8 * (2 * 32 + 2) * 32
     softmax = f"{MEDIUM} --fwp-feature-map softmax --tokens-per-sample 384"
     assert json.loads(fwp("info", "--json", "--state-size", *softmax.split()).out)["numbers"] == 16 * 384 * 512

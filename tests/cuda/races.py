@@ -59,7 +59,7 @@ PIECES = {
 DECODED = {"dpfp": (80, 70, DPFP), "favor": (20, 70, ("favor", {"m": 70}))}
 
 # Of recurrences: their name and d. Rows in one round and in two.
-RECURRENCES = {f"{name}, {d}": (name, d) for name in ("recur", "recur_net", "recur_lstm") for d in (20, 40)}
+RECURRENCES = {f"{name}, {d}": (name, d) for name in ("recur", "recur_lstm") for d in (20, 40)}
 RECURRENCES["recur_lstm, 66"] = ("recur_lstm", 66)  # columns in two parts
 
 

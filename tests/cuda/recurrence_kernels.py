@@ -1,7 +1,7 @@
 """Calls the recurrences' kernels of csrc/cuda on the CPU shim with tensors."""
 
 import ctypes
-from ctypes import c_char_p, c_float, c_int64, c_void_p
+from ctypes import c_char_p, c_int64, c_void_p
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from tests.cuda.kernels import empty_rows
 from tests.cuda.shim import CUDA, INSTANCES, library
 
 # In the order of their numbers in C++.
-KERNELS = ("forward", "backward", "net_forward", "net_backward")
+KERNELS = ("forward", "backward")
 LSTM_KERNELS = ("lstm_forward", "lstm_backward")
 
 
@@ -29,15 +29,11 @@ class _Call(ctypes.Structure):
         *((name, c_void_p) for name in ("last_R", "grad_R", "grad_y")),
         *((name, Rows) for name in ("grad_z", "grad_k", "grad_v", "grad_beta")),
         *((name, c_void_p) for name in ("grad_initial_R", "grad_initial_y")),
-        *((name, Rows) for name in ("parts", "found_parts")),
-        ("weight", c_void_p),
-        *((name, c_float) for name in ("largest", "eps")),
-        *((name, Rows) for name in ("fed_parts", "grad_parts")),
     )
 
 
 class _LstmCall(_Call):
-    """The struct of csrc/common/lstm_call.h."""
+    """The struct of csrc/common/recurrence_call.h."""
 
     _fields_ = (
         ("initial_c", c_void_p),
@@ -104,33 +100,6 @@ def recur_backward(grad_out, grad_R, grad_y, found, last_R, written, k, v, beta,
         grad_initial_y=of_y, **gradients,
     )  # fmt: skip
     return *gradients.values(), R, of_y
-
-
-def recur_net(parts, weight, pads, W, y, largest, eps, *, schedule=0) -> tuple[Tensor, ...]:
-    """As ``torch.ops.fwp.recur_net``."""
-    d = weight.shape[1]
-    out, written, fed = empty_rows(parts, d), empty_rows(parts, d), empty_rows(parts, parts.shape[3])
-    last_W, last_y = _states(parts, d)
-    _run(
-        "net_forward", parts, d, schedule, parts=parts, weight=weight.transpose(1, 2).contiguous(),
-        key_padding_mask=pads, initial_R=W, initial_y=y, largest=largest, eps=eps, out=out, written=written, R=last_W,
-        y=last_y, fed_parts=fed,
-    )  # fmt: skip
-    return out, last_W, last_y, written, fed
-
-
-def recur_net_backward(
-    grad_out, grad_W, grad_y, found, last_W, written, fed, weight, pads, y, largest, eps, *, schedule=0
-):
-    """As ``torch.ops.fwp.recur_net_backward``."""
-    d, grad_parts = weight.shape[1], empty_rows(fed, fed.shape[3])
-    W, of_y = _states(fed, d)
-    _run(
-        "net_backward", fed, d, schedule, weight=weight.transpose(1, 2).contiguous(), key_padding_mask=pads,
-        initial_y=y, largest=largest, eps=eps, found=found, found_written=written, found_parts=fed, grad_out=grad_out,
-        last_R=last_W, grad_R=grad_W, grad_y=grad_y, grad_parts=grad_parts, grad_initial_R=W, grad_initial_y=of_y,
-    )  # fmt: skip
-    return grad_parts, W, of_y
 
 
 def recur_lstm(z, k, v, beta, pads=None, R=None, h=None, c=None, *, schedule=0) -> tuple[Tensor, ...]:

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from benchmarks.gate import CUDA
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda.decode_kernels import Shim
-from tests.maps import CUDA_MAPS
+from tests.maps import CUDA_MAPS, build_map
 from tests.ops.cases import OPCHECKS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
@@ -50,7 +49,7 @@ class Sentence(Stream):
 
 def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
     torch.manual_seed(1)
-    phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
+    phi = None if feature_map is None else build_map(feature_map[0], d_key, **feature_map[1]).eval()
     return ops.Decoding(rule, phi, *NORMALIZERS[normalizer], eps=eps, backend="native")
 
 

@@ -11,6 +11,7 @@ from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda.conftest import emulated
 from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
 from tests.cuda.test_segments import mask
+from tests.maps import build_map
 from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
 
@@ -84,7 +85,7 @@ def test_a_map_that_the_kernels_do_not_know(rule, length, dtype):
 @pytest.mark.parametrize("rule", RULES)
 @torch.no_grad()
 def test_decoding_with_a_map_that_the_kernels_do_not_know(rule):
-    phi = build_feature_map("softmax_pair", 8)
+    phi = build_map("softmax_pair", 8)
     x, _ = make(rule, 90, 90, dtype=torch.float32, B=2, H=2, d_key=8, d_value=8)
     options = {"normalize_features": True, "normalize_output": False}
     whole, _ = getattr(ops, f"{rule}_rule")(*x.values(), feature_map=phi, backend="reference", **options)
@@ -190,7 +191,7 @@ def test_opcheck(rule, state, dtype, check):
     [
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
-        ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, exp, dpfp, favor or softmax_pair"),
+        ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp, favor or softmax_pair"),
         ({"map": "softmax_pair", "d_dot": 14}, "the CUDA kernels do not know the feature map softmax_pair"),
         ({"both_ways": True}, "both_ways is true with a state, expected false on CUDA"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from benchmarks.gate import CUDA
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map
 from tests.cuda import kernels, shim
-from tests.maps import CUDA_MAPS
+from tests.maps import CUDA_MAPS, build_map
 from tests.pairs import covering
 
 pytestmark = pytest.mark.slow
@@ -64,7 +63,7 @@ def make(
         x["beta"] **= 16  # from almost 0 to almost 1, and small enough that writes outlive tiles and segments
     if rule == "gated_delta":
         x["alpha"] = 1 - torch.rand(S, B, H).transpose(0, 1) ** 16
-    phi = None if feature_map is None else build_feature_map(feature_map[0], d_key, **feature_map[1]).eval()
+    phi = None if feature_map is None else build_map(feature_map[0], d_key, **feature_map[1]).eval()
     if state:
         d_dot = d_key if phi is None else phi.d_dot
         x["W"], x["z"] = torch.randn(B, H, d_dot, d_value), torch.rand(B, H, d_dot)
@@ -230,16 +229,6 @@ def test_favors_exponents_are_clipped(dtype, device):
     exponents -= (x["k"].double() * phi.scale).square().sum(-1, keepdim=True) / 2
     assert exponents.max() > 40
     compare(device, "sum", x, phi, looser=3)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_exponents_are_clipped(dtype, device):
-    x, phi = make("sum", 20, 20, dtype=dtype, d_key=20, feature_map=("exp", {"signs": 1}))
-    for name, token in (("q", 3), ("k", 5), ("k", 7)):
-        x[name][:, token, :, token] = 40
-    # Features of such keys, if they are normalised, have no gradient with or without the limit.
-    compare(device, "sum", x, phi, normalize_features=False, normalize_output=True, looser=3)
 
 
 @pytest.mark.parametrize("device", DEVICES)

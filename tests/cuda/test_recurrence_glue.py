@@ -1,7 +1,7 @@
 """The recurrences through the glue, from Python's choice of the compiled loop on: against the loops in float64."""
 
 import itertools
-import logging
+from collections import Counter
 
 import pytest
 import torch
@@ -9,18 +9,18 @@ from torch import Tensor
 
 from benchmarks.gate import CUDA
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import FastWeights, backends, lstm_recurrence, native_cuda, recur_lstm, recurrence
+from fwp_fairseq.ops import recur_lstm, recurrence
 from tests.cuda.test_glue import LAYOUTS
 from tests.cuda.test_recurrence_kernels import assert_near
 from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
+from tests.served import served
 
 pytestmark = pytest.mark.needs("native", "cuda")
 
 PADS = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
 BATCH, LENGTH = PADS.shape
-NUMBERS = {"largest": 1.0, "eps": 1e-6}  # so small that exp is clipped somewhere
-STATES = {"recur": ("R", "y"), "recur_net": ("W", "y"), "recur_lstm": ("R", "h", "c")}  # of each operator
+STATES = {"recur": ("R", "y"), "recur_lstm": ("R", "h", "c")}  # of each operator
 OPERATORS = {"recur": recurrence.recur, "recur_lstm": recur_lstm}  # those with a choice of backends
 NAMES = pytest.mark.parametrize("name", STATES)
 
@@ -32,50 +32,20 @@ def make(name: str, d=5, batch=BATCH, length=LENGTH, heads=3, state=True) -> dic
     def random(*shape):
         return torch.randn(*shape)
 
-    if name == "recur_net":
-        x = {"parts": random(batch, length, heads, 3 * d + 1), "weight": random(heads, d, 3 * d + 1) / d**0.5}
-    else:
-        x = {row: random(batch, length, gates, d) for row in "zkv"} | {"beta": torch.rand(batch, length, gates)}
-        x["k"] = x["k"].softmax(-1)
+    x = {row: random(batch, length, gates, d) for row in "zkv"} | {"beta": torch.rand(batch, length, gates)}
+    x["k"] = x["k"].softmax(-1)
     matrix, *vectors = STATES[name]
     states = {matrix: random(batch, gates, d, d)} | {vector: random(batch, heads, d) for vector in vectors}
     return x | (states if state else {})
 
 
-def loop(parts, weight, key_padding_mask, W, y, largest, eps) -> tuple[Tensor, Tensor, Tensor]:
-    """What recur_net says it computes."""
-
-    def phi(x):
-        e = x.clamp(max=largest).exp()
-        return e / (e.sum(-1, keepdim=True) + eps)
-
-    (batch, length, heads, _), d = parts.shape, weight.shape[1]
-    W = parts.new_zeros(batch, heads, d, d) if W is None else W
-    y = parts.new_zeros(batch, heads, d) if y is None else y
-    outputs = [parts.new_empty(batch, 0, heads, d)]
-    for t in range(length):
-        fed = parts[:, t] + torch.einsum("bhi,hij->bhj", y.tanh(), weight)
-        q, k, v, b = fed.split([d, d, d, 1], -1)
-        after = recurrence.delta(W, phi(k), v, b.squeeze(-1).sigmoid())
-        pad = torch.zeros(batch, dtype=torch.bool) if key_padding_mask is None else key_padding_mask[:, t]
-        W = torch.where(pad[:, None, None, None], W, after)
-        out = recurrence.read(W, phi(q))
-        y = torch.where(pad[:, None, None], y, out)
-        outputs.append(out.unsqueeze(1))
-    return torch.cat(outputs, 1), W, y
-
-
 def call(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str) -> tuple[Tensor, ...]:
-    if name != "recur_net":
-        return OPERATORS[name](**x, key_padding_mask=pads, backend=backend)
-    given = {"W": None, "y": None, "key_padding_mask": pads} | x | NUMBERS
-    return (loop if backend == "reference" else recurrence.recur_net)(**given)
+    return OPERATORS[name](**x, key_padding_mask=pads, backend=backend)
 
 
 def raw(name: str, x: dict[str, Tensor], pads: Tensor | None = None) -> tuple:
     """The operator, and its arguments in the order of its schema."""
-    rows, numbers = (("parts", "weight"), NUMBERS.values()) if name == "recur_net" else (("z", "k", "v", "beta"), ())
-    given = [*(x[row] for row in rows), pads, *(x.get(state) for state in STATES[name]), *numbers]
+    given = [*(x[row] for row in ("z", "k", "v", "beta")), pads, *(x.get(state) for state in STATES[name])]
     return getattr(torch.ops.fwp, name).default, given
 
 
@@ -83,7 +53,7 @@ def in_pieces(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str
     """A call for the positions between any two cuts, from the state after the one before."""
     outputs = []
     for first, last in itertools.pairwise(cuts):
-        piece = {key: y[:, first:last] if key in ("parts", *"zkv", "beta") else y for key, y in x.items()}
+        piece = {key: y[:, first:last] if key in (*"zkv", "beta") else y for key, y in x.items()}
         out, *states = call(name, piece, None if pads is None else pads[:, first:last], backend)
         outputs.append(out)
         x = x | dict(zip(STATES[name], states, strict=True))
@@ -115,9 +85,9 @@ def results(
 def assert_agree(name: str, x, pads=None, *, looser=1, **options) -> None:
     cut = {option: options.pop(option) for option in ("layout", "cuts") if option in options}
     expected = results(name, x, pads, "reference", cuda=False, **options)
-    counted = backends.served.get(("native", "cuda"), 0)
+    counted = served.get(("native", "cuda"), 0)
     found = results(name, x, pads, "native", **options, **cut)
-    assert backends.served["native", "cuda"] > counted
+    assert served["native", "cuda"] > counted
     for mine, theirs, limit in zip(found, expected, CUDA["float32"], strict=True):
         assert_near(mine, theirs, looser * limit)
 
@@ -165,7 +135,7 @@ def test_nothing_to_write(name, sizes):
 def test_outputs_have_the_order_of_dimensions_of_their_inputs(name, time_first):
     """fairseq's (T, B, C) goes on as a view, gradients too."""
     x = {key: y.cuda() for key, y in make(name).items()}
-    rows = ("parts",) if name == "recur_net" else (*"zkv", "beta")
+    rows = (*"zkv", "beta")
     if time_first:
         x |= {row: x[row].transpose(0, 1).contiguous().transpose(0, 1) for row in rows}
     x = {key: y.requires_grad_() for key, y in x.items()}
@@ -192,24 +162,24 @@ def test_half_precision_becomes_float32(dtype, name):
 
 def layer(kind: str, **options) -> FastWeightAttention:
     nets = {net: {"fast_net": net, "feature_map": "elu"} for net in ("rnn", "lstm")}
-    nets["net"] = {"recurrent": "tanh", "feature_map": "exp"}
     torch.manual_seed(0)
     made = FastWeightAttention(16, 2, update_rule="delta", **nets[kind], **options)
     torch.nn.init.normal_(made.beta_proj.weight)
     return made
 
 
-@pytest.mark.parametrize("kind", ["rnn", "net", "lstm"])
+@pytest.mark.parametrize("kind", ["rnn", "lstm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_layers_choose_the_compiled_loop(kind, dtype):
     """Two calls, a state between them; in half precision too."""
     chosen, reference = layer(kind).to(dtype), layer(kind, backend="reference").to(dtype).double()
-    x, counted = torch.randn(2, 7, 16).to(dtype), dict(backends.served)
+    x, counted = torch.randn(2, 7, 16).to(dtype), Counter(served)
     chosen.cuda()
     found, state = chosen(x[:, :4].cuda(), key_padding_mask=PADS[:, :4].cuda())
     after, state = chosen(x[:, 4:].cuda(), key_padding_mask=PADS[:, 4:].cuda(), state=state)
-    served = {key: calls - counted.get(key, 0) for key, calls in backends.served.items() if calls > counted.get(key, 0)}
-    assert served == {("native", "cuda"): {"net": 2, "rnn": 4, "lstm": 8}[kind]}  # with the delta rule, once or a gate
+    assert dict(served - counted) == {
+        ("native", "cuda"): {"rnn": 4, "lstm": 8}[kind]
+    }  # with the delta rule, once or a gate
     expected, last = reference(x.double(), key_padding_mask=PADS)
     limit = {torch.float32: 1e-5, torch.bfloat16: 4e-2}[dtype]
     out = torch.cat([found, after], 1).detach().cpu().double()
@@ -225,13 +195,11 @@ def test_opcheck(name, state, check):
     torch.library.opcheck(operator, tuple(given), test_utils=check)
     given = [y.detach() if isinstance(y, Tensor) else y for y in given]
     out, last, *found = operator(*given)
-    rows, (pads, *states) = (given[1:2], given[2:]) if name == "recur_net" else (given[1:4], given[4:])
-    numbers, states = states[len(STATES[name]) :], states[: len(STATES[name])]
+    rows, (pads, *states) = given[1:4], given[4:]
     gradients = [torch.ones_like(out), *(None if x is None else torch.ones_like(x) for x in states)]
     *kept, written = found[len(states) - 1 :] if name == "recur_lstm" else found[1:2]  # cells and gates
-    fed = found[2:] if name == "recur_net" else ()
     backward = getattr(torch.ops.fwp, f"{name}_backward").default
-    given = (*gradients, out, *kept, last, written, *fed, *rows, pads, *states[1:], *numbers)
+    given = (*gradients, out, *kept, last, written, *rows, pads, *states[1:])
     torch.library.opcheck(backward, given, test_utils=check)
 
 
@@ -263,7 +231,7 @@ def test_the_operator_names_what_is_wrong(changes, message):
 
 
 @NAMES
-def test_types_and_widths_that_the_kernels_do_not_have(name, caplog):
+def test_types_and_widths_that_the_kernels_do_not_have(name):
     """The operator refuses them, so does the backend, and ``auto`` takes the loop and says so."""
     wide = r"d is 129, expected at most 128 on CUDA"
     for x, message, reason in (
@@ -278,12 +246,6 @@ def test_types_and_widths_that_the_kernels_do_not_have(name, caplog):
         operator, given = raw(name, x)
         with pytest.raises(ValueError, match=f"{operator.name()}: .*{message}"):
             operator(*given)
-        if name == "recur_net":
-            recurrence._log_loop.cache_clear()
-            with caplog.at_level(logging.INFO):
-                assert not recurrence.serves_net(x["weight"].new_empty(1, 1, 1, x["y"].shape[2]))
-            assert reason in caplog.text
-            continue
         with pytest.raises(NotImplementedError, match=f"backend='native' cannot serve the recurrence.*: .*{reason}"):
             OPERATORS[name](**x, backend="native")
         assert OPERATORS[name](**x)[0].isfinite().all()
@@ -301,21 +263,3 @@ def test_an_old_device_is_refused(device):
             with pytest.raises(NotImplementedError, match=message):
                 OPERATORS[name](**x, backend="native")
             assert OPERATORS[name](**x)[0].isfinite().all()
-    chosen, counted = layer("net").cuda(), dict(backends.served)
-    out, state = chosen(torch.randn(2, 3, 16).cuda(), state=FastWeights(torch.randn(2, 2, 72, 1).cuda(), None))
-    assert out.isfinite().all() and state.W.isfinite().all()
-    assert backends.served.get(("native", "cuda"), 0) == counted.get(("native", "cuda"), 0)
-
-
-def test_a_library_older_than_the_delta_lstm(monkeypatch):
-    """The reason is named, and the loop serves."""
-    x = {key: y.cuda() for key, y in make("recur_lstm").items()}
-    call = lstm_recurrence.LstmRecurrence(*(x[row] for row in ("z", "k", "v", "beta")), None, x["R"], x["h"], x["c"])
-    assert lstm_recurrence._Native.unsupported_reasons(call) == []
-    monkeypatch.setattr(native_cuda, "_has_kernel", lambda operator: operator != "recur_lstm")
-    older = "the CUDA library was built before it had the recurrence of the Delta LSTM: build it again"
-    with pytest.raises(NotImplementedError, match=older):
-        recur_lstm(**x, backend="native")
-    counted = backends.served.get(("reference", "cuda"), 0)
-    out, *_ = recur_lstm(**x)
-    assert out.isfinite().all() and backends.served["reference", "cuda"] == counted + 1

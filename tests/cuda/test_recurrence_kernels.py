@@ -28,15 +28,10 @@ def run(operators, name: str, arguments: list, cotangents: list, **options) -> t
         _, k, v, beta, pads, _, first_h, first_c = arguments
         kept = (out, cells, gates, last, written, k, v, beta, pads, first_h, first_c)
     else:
-        names = ("out", "R", "y", "written", "fed")
-        out, last, _, written, *fed = found
-        if name == "recur_net":
-            _, weight, pads, _, first_y, *numbers = arguments
-            inputs = (*fed, weight, pads, first_y, *numbers)
-        else:
-            _, k, v, beta, pads, _, first_y = arguments
-            inputs = (k, v, beta, pads, first_y)
-        kept = (out, last, written, *inputs)
+        names = ("out", "R", "y", "written")
+        out, last, _, written = found
+        _, k, v, beta, pads, _, first_y = arguments
+        kept = (out, last, written, k, v, beta, pads, first_y)
     gradients = getattr(operators, f"{name}_backward")(*cotangents, *kept, **options)
     return dict(zip(names, found, strict=False)), {str(number): x for number, x in enumerate(gradients)}
 
@@ -49,15 +44,12 @@ def case(name: str, d: int, mask: bool, state: bool) -> tuple[list, list]:
     def random(*shape):
         return torch.randn(*shape)
 
-    first = random(L, B, heads, 3 * d + 1 if name == "recur_net" else d).transpose(0, 1)
+    first = random(L, B, heads, d).transpose(0, 1)
     pads = torch.tensor(PADS) if mask else None
     matrix, *vectors = random(B, heads, d, d) / d**0.5, *(random(B, H, d) for _ in range(1 + (name == "recur_lstm")))
     states = [matrix, *vectors] if state else [None] * (1 + len(vectors))
-    if name == "recur_net":
-        arguments = [first, random(H, d, 3 * d + 1) / d**0.5, pads, *states, 30.0, 1e-6]
-    else:
-        k, v, beta = random(B, L, heads, d).softmax(-1), random(B, L, heads, d), torch.rand(B, L, heads)
-        arguments = [first, k, v, beta, pads, *states]
+    k, v, beta = random(B, L, heads, d).softmax(-1), random(B, L, heads, d), torch.rand(B, L, heads)
+    arguments = [first, k, v, beta, pads, *states]
     return arguments, [random(B, L, H, d), *(None if x is None else torch.randn_like(x) for x in states)]
 
 
@@ -66,7 +58,7 @@ def double(given: list) -> list:
 
 
 @pytest.mark.parametrize("schedule", [0, 1])
-@pytest.mark.parametrize("name", ["recur", "recur_net", "recur_lstm"])
+@pytest.mark.parametrize("name", ["recur", "recur_lstm"])
 @pytest.mark.parametrize("d, mask, state", [(1, False, True), (3, True, True), (8, True, False), (16, True, True),
                                             (20, True, True), (40, False, False), (64, True, True), (100, True, True),
                                             (128, False, True)])  # fmt: skip

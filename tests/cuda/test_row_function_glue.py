@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fwp_fairseq import _cuda_library
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from fwp_fairseq.feature_maps.row_functions import serves_rows
+from fwp_fairseq.feature_maps import softmax_pair as pairs
 from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
 from tests.cuda.row_function_kernels import FUNCTIONS
 from tests.cuda.test_glue import LAYOUTS, inner
@@ -143,15 +142,8 @@ def test_an_old_device_is_pytorchs(name, device):
     with pytest.raises(ValueError, match=f"fwp::{name}: {message}"):
         getattr(torch.ops.fwp, name)(x.cuda(), *eps)
     given = x.cuda().requires_grad_()
-    assert not serves_rows(given)
+    assert not pairs._FUNCTION.serves(given)
     y, g = function(name, given, 0.1), cotangent(name, x)
     assert not is_served(name, y)
     (dx,) = torch.autograd.grad(y, given, g.cuda())
     assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, 0.1))
-
-
-def test_a_library_older_than_the_operators(monkeypatch):
-    x = torch.randn(3, 5).cuda().requires_grad_()
-    assert serves_rows(x)
-    monkeypatch.setattr(_cuda_library, "has_kernel", lambda operator: operator != "softmax_pair")
-    assert not serves_rows(x) and not is_served("softmax_pair", softmax_pair(x))

@@ -116,7 +116,7 @@ def test_carried_over_more_and_more_batches(tools, train):
 
 def test_a_fast_net_is_carried_as_one_matrix_is(tools, train):
     """What a Delta RNN with feedback keeps goes into checkpoints, and a text is evaluated with it."""
-    net = ("--fwp-normalizer", "sum", "--fwp-fast-net", "rnn", "--fwp-recurrent")
+    net = ("--fwp-normalizer", "sum", "--fwp-decoder-fast-net", "rnn", "--fwp-decoder-recurrent")
     losses = train("stream-rnn", *net, "--max-update", 4).ok().losses()
     assert losses[-1] < losses[0]
     for updates in (2, 4):

@@ -67,7 +67,7 @@ def test_starts_without_warnings(tools):
 OWN_BATCHES = """
 from fairseq.tasks import FairseqTask
 own = FairseqTask.get_batch_iterator
-import fwp_fairseq.compat
+import fwp_fairseq.mends
 FairseqTask.get_batch_iterator = own
 """
 

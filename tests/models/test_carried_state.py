@@ -21,7 +21,7 @@ def in_segments(model, text, cuts, length=64, positions="continue", offsets=None
         x, _ = model(text[:, start:end], segment=Segment(length, positions, state), offsets=offsets + start)
         out.append(x)
         start = end
-    return torch.cat(out, 1), state.only()
+    return torch.cat(out, 1), state.of_the_only_decoder()
 
 
 def loss(logits):
@@ -48,10 +48,15 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
         {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
-        {"fwp_update_rule": "delta", "fwp_fast_net": "rnn"},
-        {"fwp_update_rule": "delta", "fwp_fast_net": "mlp", "fwp_fast_net_depth": 2, "fwp_recurrent": "tanh"},
+        {"fwp_update_rule": "delta", "fwp_decoder_fast_net": "rnn"},
+        {
+            "fwp_update_rule": "delta",
+            "fwp_decoder_fast_net": "mlp",
+            "fwp_decoder_fast_net_depth": 2,
+            "fwp_decoder_recurrent": "tanh",
+        },
         {"fwp_update_rule": "gated_delta", "fwp_output_norm": "rms", "fwp_beta_range": "0-2"},
-        {"fwp_feature_map": "hedgehog", "fwp_window": 5},
+        {"fwp_feature_map": "hedgehog", "fwp_decoder_window": 5},
         {"fwp_feature_map": "favor", "fwp_directions": "fixed"},
     ],
     ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window", "fixed directions"],
@@ -109,7 +114,7 @@ def gradients(model, logits):
 
 
 ATTENTIONS = {rule: {"fwp_update_rule": rule, "fwp_normalizer": "both"} for rule in RULES}
-ATTENTIONS["lstm"] = {"fwp_update_rule": "delta", "fwp_fast_net": "lstm", "fwp_recurrent": "tanh"}
+ATTENTIONS["lstm"] = {"fwp_update_rule": "delta", "fwp_decoder_fast_net": "lstm", "fwp_decoder_recurrent": "tanh"}
 
 
 @pytest.mark.parametrize("checkpoint_activations", [False, True])
@@ -132,12 +137,11 @@ def test_a_segment_read_twice_begins_where_it_began():
     state = CarriedState(in_segments(model, text, ())[1])
     segment = Segment(64, "restart", state)
     first = model(text, segment=segment, offsets=offsets + LENGTH)[0]
-    behind = state.only()
+    behind = state.of_the_only_decoder()
     assert torch.equal(model(text, segment=segment, offsets=offsets + LENGTH)[0], first)
-    assert all(torch.equal(a, b) for n in behind for a, b in zip(behind[n], state.only()[n], strict=True))
-    assert not any(
-        tensor.requires_grad for weights in state.only().values() for tensor in weights if tensor is not None
-    )
+    again = state.of_the_only_decoder()
+    assert all(torch.equal(a, b) for n in behind for a, b in zip(behind[n], again[n], strict=True))
+    assert not any(x.requires_grad for tensors in again.values() for x in tensors if x is not None)
 
 
 @torch.no_grad()

@@ -1,10 +1,15 @@
 """Contradictory flags, and checkpoints trained with other flags, are refused with an error that names both."""
 
+import re
+from dataclasses import fields
+
 import pytest
 import torch
 
+from fwp_fairseq.config import FastWeightConfig
 from fwp_fairseq.models.attention_flags import BUFFER
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import OPTIONS
 from tests.models.helpers import build, loss
 
 CONTRADICTIONS = {
@@ -85,21 +90,13 @@ CONTRADICTIONS = {
         {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
         ("--fwp-cross-normalizer attention", "--fwp-output-norm rms", "cross site"),
     ),
-    "fast-net-everywhere": (
-        {"fwp_fast_net": "rnn", "fwp_update_rule": "delta"},
-        ("--fwp-fast-net rnn at the encoder site", "from one position to the next", "--fwp-encoder-fast-net linear"),
-    ),
-    "feedback-in-cross-attention": (
-        {"fwp_cross_recurrent": "tanh", "fwp_update_rule": "delta"},
-        ("--fwp-cross-recurrent tanh at the cross site", "expected --fwp-cross-recurrent none"),
-    ),
     "fast-net-with-another-rule": (
         {"fwp_decoder_fast_net": "lstm"},
         ("--fwp-update-rule sum contradicts --fwp-decoder-fast-net lstm", "--fwp-decoder-update-rule delta"),
     ),
     "depth-without-blocks": (
         {"fwp_decoder_fast_net_depth": 2},
-        ("--fwp-decoder-fast-net-depth 2 contradicts --fwp-fast-net linear", "the net mlp"),
+        ("--fwp-decoder-fast-net-depth 2 contradicts --fwp-decoder-fast-net linear", "the net mlp"),
     ),
     "feedback-of-a-softmax-site": (
         {"fwp_decoder_feature_map": "softmax", "fwp_decoder_recurrent": "tanh"},
@@ -113,14 +110,6 @@ CONTRADICTIONS = {
         {"fwp_feature_map": "favor", "fwp_directions": "fixed", "fwp_cross_feature_map": "elu"},
         ("--fwp-directions fixed", "--fwp-cross-feature-map elu", "cross site", "--fwp-cross-directions redrawn"),
     ),
-    "passes-of-the-decoder": (
-        {"fwp_passes": "both-ways", "fwp_update_rule": "delta"},
-        ("--fwp-passes both-ways at the decoder site", "expected --fwp-decoder-passes one"),
-    ),
-    "passes-of-cross-attention": (
-        {"fwp_cross_passes": "both-ways", "fwp_update_rule": "delta"},
-        ("--fwp-cross-passes both-ways at the cross site", "only encoder self-attention", "--fwp-cross-passes one"),
-    ),
     "passes-of-a-sum": (
         {"fwp_encoder_passes": "both-ways"},
         ("--fwp-encoder-passes both-ways contradicts --fwp-update-rule sum", "a sum has no order"),
@@ -130,6 +119,15 @@ CONTRADICTIONS = {
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),
     ),
 }
+
+
+def test_there_is_no_flag_that_can_only_be_refused():
+    flags = {option.name for option in fields(FastWeightConfig) if option.name.startswith("fwp_")}
+    for name, option in OPTIONS.items():
+        common = {f"fwp_{name}"} if len(option.sites) > 1 else set()
+        own = {f"fwp_{site}_{name}" for site in option.sites} if option.per_site else set()
+        assert {flag for flag in flags if re.fullmatch(f"fwp_((encoder|decoder|cross)_)?{name}", flag)} == common | own
+    assert len(flags) == 9 + 8 * 3 + 5
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
@@ -143,7 +141,7 @@ def test_contradictions(name):
 
 def test_a_width_that_fits_every_fast_weight_site_is_fine():
     model = build(fwp_d_dot=24, fwp_decoder_feature_map="softmax", fwp_update_rule="delta")
-    maps = {m.site: m.feature_map.d_dot for m in model.modules() if isinstance(m, FastWeightAttention)}
+    maps = {m.site: m.feature_map.d_dot for m in model.modules() if isinstance(m, SiteAttention)}
     assert maps == {"encoder": 24, "cross": 24}
 
 
@@ -152,14 +150,14 @@ def test_sites_override_the_common_choice():
         fwp_feature_map="elu", fwp_update_rule="delta", fwp_decoder_feature_map="dpfp", fwp_decoder_d_dot=36,
         fwp_cross_update_rule="sum", fwp_encoder_normalizer="both",
     )  # fmt: skip
-    found = {m.site: m for m in model.modules() if isinstance(m, FastWeightAttention)}
-    described = {site: m.config.describe(m.head_dim) for site, m in found.items()}
+    found = {m.site: m for m in model.modules() if isinstance(m, SiteAttention)}
+    described = {site: m.options.describe(m.head_dim) for site, m in found.items()}
     assert described == {
         "encoder": "feature-map=elu d-dot=6 update-rule=delta normalizer=both",
         "decoder": "feature-map=dpfp d-dot=36 update-rule=delta normalizer=sum",
         "cross": "feature-map=elu d-dot=6 update-rule=sum normalizer=attention",
     }
-    assert found["encoder"].beta_proj is not None and found["cross"].beta_proj is None
+    assert found["encoder"].memory.beta_proj is not None and found["cross"].memory.beta_proj is None
 
 
 OTHERS = {

@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModel, FwpLanguageModelConfig
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import WORDS, prefixes, tokens
 from tests.tolerances import assert_close
@@ -64,11 +64,11 @@ def test_wikitext103(size, width, published, gate):
         with torch.device("meta"):
             model = build(f"fwp_lm_wikitext103_{size}", words=words, **flags)
         parameters[name] = sum(p.numel() for p in model.parameters())
-        sites = [module for module in model.modules() if isinstance(module, FastWeightAttention)]
+        sites = [module for module in model.modules() if isinstance(module, SiteAttention)]
         assert len(sites) == 16 and {(a.embed_dim, a.num_heads, a.site) for a in sites} == {(width, 8, "decoder")}
         rule = flags.get("fwp_update_rule", "sum")
         expected = f"feature-map=elu d-dot={width // 8} update-rule={rule} normalizer={normalizer}"
-        assert {a.config.describe(a.head_dim) for a in sites} == {expected}
+        assert {a.options.describe(a.head_dim) for a in sites} == {expected}
         assert (model.decoder.embed_positions is None) == (name == "no positions")
     print(f"{size}: {parameters['sum']:,} parameters, {published} M in the paper's code; delta rule +{gate:,}")
     assert parameters["sum"] == pytest.approx(published * 1e6, rel=0.01)

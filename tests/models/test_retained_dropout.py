@@ -35,7 +35,7 @@ LAYER = ("dropout_module", "activation_dropout_module")
         ("['TransformerEncoder', 'FwpDecoder']", ENCODER | DECODER),
         (["TransformerEncoder", "TransformerEncoderLayer"], ENCODER | of_layers("encoder", *LAYER)),
         ("TransformerDecoderLayerBase", of_layers("decoder", *LAYER)),
-        ("FastWeightAttention", of_layers("decoder", "self_attn.dropout_module", "encoder_attn.dropout_module")),
+        ("SiteAttention", of_layers("decoder", "self_attn.dropout_module", "encoder_attn.dropout_module")),
         (
             "MultiheadAttention",
             of_layers("encoder", "self_attn.dropout_module")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import build, loss, prefixes, sources
 from tests.tolerances import assert_close
@@ -135,6 +135,6 @@ def test_a_few_steps_learn_a_batch(feature_map, rule):
 def test_updates_reach_every_favor_map_and_draw_apart():
     model = build(fwp_feature_map="favor").train()
     model.set_num_updates(5)
-    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, FastWeightAttention)]
+    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, SiteAttention)]
     assert len(drawn) == 6
     assert len({tuple(x.flatten().tolist()) for x in drawn}) == 6

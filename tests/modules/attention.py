@@ -5,8 +5,8 @@ import math
 import numpy as np
 import torch
 
-from fwp_fairseq.config import SiteConfig
-from fwp_fairseq.modules import FastWeightAttention
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import SiteOptions
 from tests import naive
 from tests.tolerances import TOLERANCES
 
@@ -15,31 +15,18 @@ NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, T
 
 
 def build(
-    site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, backend="auto", qk_norm="none",
-    output_norm="none", beta_range="0-1", fast_net="linear", recurrent="none", window=None, passes="one",
-    **options,
+    site="encoder", feature_map="dpfp", rule="sum", normalizer="auto", d_dot=None, *,
+    source_dim=None, dropout=0.0, **options,
 ):  # fmt: skip
     """In float64 and evaluation mode; what starts alike in all heads is different in each."""
-    config = SiteConfig(
-        feature_map,
-        d_dot,
-        rule,
-        normalizer,
-        backend,
-        qk_norm,
-        output_norm,
-        beta_range,
-        fast_net,
-        recurrent=recurrent,
-        window=window,
-        passes=passes,
-    )
-    module = FastWeightAttention(EMBED, HEADS, site=site, config=config, **options).double().eval()
-    if module.beta_proj is not None:
-        torch.nn.init.normal_(module.beta_proj.weight)
-    if module.decay is not None:
-        torch.nn.init.normal_(module.decay.proj.weight)
-        torch.nn.init.normal_(module.decay.log_rate)
+    chosen = SiteOptions(feature_map, d_dot, rule, normalizer, **options)
+    module = SiteAttention(EMBED, HEADS, site=site, options=chosen, source_dim=source_dim, dropout=dropout)
+    module, memory = module.double().eval(), module.memory
+    if memory.beta_proj is not None:
+        torch.nn.init.normal_(memory.beta_proj.weight)
+    if memory.decay is not None:
+        torch.nn.init.normal_(memory.decay.proj.weight)
+        torch.nn.init.normal_(memory.decay.log_rate)
     if module.feature_map.learned:
         for parameter in module.feature_map.parameters():
             torch.nn.init.normal_(parameter)
@@ -116,22 +103,22 @@ def expected(module, query, key, mask=None):
         return torch.stack([x[:, :, h * head : (h + 1) * head] for h in range(HEADS)], 2).transpose(0, 1).numpy()
 
     q, k, v = split(_linear(module.q_proj, query)), *(split(_linear(p, key)) for p in (module.k_proj, module.v_proj))
-    if module.config.qk_norm == "l2":
+    if module.options.qk_norm == "l2":
         lengths = [math.sqrt(head / 2) * float(scale) for scale in module.qk_norm.scale]
         q, k = (_per_head(lambda h, vector: naive.directed(vector, lengths[h]), x) for x in (q, k))
-    query_map = module.feature_map if module.query_map is None else module.query_map
+    query_map = module.memory.features.query_map or module.feature_map
     q = _per_head(lambda h, vector: naive_map(query_map, h)(vector), q)
     k = _per_head(lambda h, vector: naive_map(module.feature_map, h)(vector), k)
     strengths = ()
-    rule, normalizer = module.config.update_rule, module.config.normalizer
+    rule, normalizer = module.options.update_rule, module.options.normalizer
     if rule != "sum":
-        largest = {"0-1": 1, "0-2": 2}[module.config.beta_range]
-        strengths = (largest / (1 + (-_linear(module.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
+        largest = {"0-1": 1, "0-2": 2}[module.options.beta_range]
+        strengths = (largest / (1 + (-_linear(module.memory.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
     if rule == "gated_delta":
-        softplus = (1 + _linear(module.decay.proj, key).exp()).log()
-        strengths += ((-module.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
+        softplus = (1 + _linear(module.memory.decay.proj, key).exp()).log()
+        strengths += ((-module.memory.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
     if normalizer == "auto":
-        without = "none" if module.config.output_norm == "rms" else "attention"
+        without = "none" if module.options.output_norm == "rms" else "attention"
         normalizer = {"delta": "sum", "gated_delta": "l2"}.get(rule, without)
     padded = None if mask is None else mask.numpy()
     if normalizer == "l2":
@@ -144,14 +131,14 @@ def expected(module, query, key, mask=None):
         )[0]
 
     inputs = (q, k, v, *strengths)
-    if module.config.passes == "one":
+    if module.options.passes == "one":
         out = attend(module.site == "decoder", padded, *inputs)
     else:
         half = HEADS // 2
         ahead = attend(True, padded, *(x[:, :, :half] for x in inputs))
         back = attend(True, None if padded is None else padded[:, ::-1], *(x[:, ::-1, half:] for x in inputs))
         out = np.concatenate([ahead, back[:, ::-1]], axis=2)
-    if module.config.output_norm == "rms":
+    if module.options.output_norm == "rms":
         weights = module.output_norm.weight.numpy()
         out = _per_head(lambda h, vector: naive.rms_norm(vector, weights[h]), out)
     merged = torch.tensor(out).transpose(0, 1).flatten(2)

@@ -1,13 +1,13 @@
-"""Tests that FastWeightAttention computes the right function and behaves as fairseq expects."""
+"""Tests that SiteAttention computes the right function and behaves as fairseq expects."""
 
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from fwp_fairseq.config import SiteConfig
-from fwp_fairseq.layers.decay import Decay
-from fwp_fairseq.modules import FastWeightAttention
-from fwp_fairseq.ops import RULES
+from fwp_fairseq.memories.decay import Decay
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.ops import RULES, FastWeights
+from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
 from tests.tolerances import TOLERANCES, assert_close
 
@@ -24,7 +24,8 @@ def form(request):
 
 
 def size(buffer) -> int:
-    return buffer["cache"].size if "cache" in buffer else sum(x.numel() for x in buffer.values())
+    held = buffer["held"]
+    return sum(x.numel() for x in held if x is not None) if isinstance(held, tuple) else held.size
 
 
 def call(module, query, key=None, mask=None, **options):
@@ -62,10 +63,10 @@ def test_attributes_that_fairseq_reads(site):
     assert module.embed_dim == EMBED and module.num_heads == HEADS and module.head_dim == EMBED // HEADS
     names = {f"{part}.{kind}" for part in ("q_proj", "k_proj", "v_proj", "out_proj") for kind in ("weight", "bias")}
     assert set(module.state_dict()) == names
-    assert set(build(site, rule="delta").state_dict()) == names | {"beta_proj.weight"}
-    assert set(build(site, rule="gated").state_dict()) == names | {"beta_proj.weight", "beta_proj.bias"}
-    decay = {"decay.proj.weight", "decay.proj.bias", "decay.log_rate"}
-    assert set(build(site, rule="gated_delta").state_dict()) == names | {"beta_proj.weight"} | decay
+    assert set(build(site, rule="delta").state_dict()) == names | {"memory.beta_proj.weight"}
+    assert set(build(site, rule="gated").state_dict()) == names | {"memory.beta_proj.weight", "memory.beta_proj.bias"}
+    decay = {"memory.decay.proj.weight", "memory.decay.proj.bias", "memory.decay.log_rate"}
+    assert set(build(site, rule="gated_delta").state_dict()) == names | {"memory.beta_proj.weight"} | decay
 
 
 def test_the_same_seed_initialises_like_softmax_attention():
@@ -113,10 +114,12 @@ def test_weights_are_the_weights_of_the_values(site):
 def test_no_weights_in_training_or_where_fairseq_says_nobody_reads_them():
     module = build()
     assert call(module.train(), random(4))[1] is None
-    module.eval().make_generation_fast_(need_attn=False)
-    assert call(module, random(4))[1] is None
-    module.make_generation_fast_(need_attn=True)
-    assert call(module, random(4))[1] is not None
+    assert call(module.eval(), random(4))[1] is not None
+    cross = build("cross")
+    for wanted in (False, True):
+        cross.make_generation_fast_(need_attn=wanted)
+        with torch.no_grad():
+            assert (call(cross, random(1), random(4), incremental_state={})[1] is not None) == wanted
 
 
 def test_future_mask_is_accepted_by_a_decoder_and_refused_elsewhere():
@@ -141,7 +144,7 @@ def test_key_is_needed_until_something_is_written():
 
 def test_heads_must_divide():
     with pytest.raises(ValueError, match="embed_dim = 12 is not divisible by num_heads = 5"):
-        FastWeightAttention(12, 5, site="encoder", config=SiteConfig("elu", None, "sum", "auto", "auto"))
+        SiteAttention(12, 5, site="encoder", options=SiteOptions(feature_map="elu"))
 
 
 def test_masks_of_other_types():
@@ -208,8 +211,9 @@ def test_cross_attention_writes_once(rule, form):
     whole, whole_weights = call(module, query, key, mask)
     calls = {"k_proj": 0, "v_proj": 0, "beta_proj": 0, "decay": 0}
     for name in calls:
-        if getattr(module, name) is not None:
-            getattr(module, name).register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls[name] + 1))
+        part = getattr(module if name.endswith("v_proj") or name == "k_proj" else module.memory, name)
+        if part is not None:
+            part.register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls[name] + 1))
     state = {}
     for t in range(5):
         source = key if t == 0 else torch.full_like(key, float("nan"))
@@ -241,7 +245,7 @@ def test_hypotheses_of_a_sentence_share_its_source(form):
     projected = []
     module.k_proj.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[1]))
     out, found = call(module, query[:1], key, pads, incremental_state=state)
-    assert projected == [2 if form == "lazy" else 8]
+    assert projected == [2]
     assert_close(out, whole[:1], "operator")
     assert_close(found, weights[:, :1], "operator")
     order = torch.tensor([6, 0, 1, 7])
@@ -266,7 +270,7 @@ def test_the_backend_reference_decodes_by_the_state():
     module, state = build("decoder", backend="reference"), {}
     with torch.no_grad():
         call(module, random(1), incremental_state=state)
-    assert "W" in module._get_input_buffer(state)
+    assert isinstance(module.load_state(state), FastWeights)
 
 
 def test_the_buffer_is_never_none(form):
@@ -275,7 +279,7 @@ def test_the_buffer_is_never_none(form):
     assert module._get_input_buffer({}) == {}
     state = {}
     call(module, random(1), incremental_state=state)
-    assert set(module._get_input_buffer(state)) == ({"cache"} if form == "lazy" else {"W", "z"})
+    assert set(module._get_input_buffer(state)) == {"held"}
     module._set_input_buffer(state, {})
     assert module._get_input_buffer(state) == {}
     assert module.reorder_incremental_state({}, torch.tensor([0])) == {}
@@ -321,7 +325,7 @@ def test_half_precision(site, feature_map, rule, dtype):
                 out, _ = call(module, step, key if site == "cross" else step, incremental_state=state)
                 assert out.dtype == dtype
                 assert_close(out.float(), whole[t : t + 1].float(), str(dtype).removeprefix("torch."))
-        assert module._get_input_buffer(state)["cache"].keys.dtype == torch.float32
+        assert module._get_input_buffer(state)["held"].keys.dtype == torch.float32
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -340,7 +344,7 @@ def test_autocast(site, rule):
                 assert (now.float() - wanted[t : t + 1]).abs().max() < 0.05 * wanted.abs().max()
     assert out.dtype == torch.bfloat16 and weights.dtype == torch.float32
     assert (out.float() - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert module._get_input_buffer(state)["cache"].keys.dtype == torch.float32
+    assert module._get_input_buffer(state)["held"].keys.dtype == torch.float32
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -357,7 +361,7 @@ def test_every_parameter_learns(rule, site):
 @pytest.mark.parametrize("rule", ["delta", "gated_delta"])
 def test_beta_up_to_2(rule, form):
     module, query = build("decoder", "elu", rule, "l2", beta_range="0-2"), random(9)
-    beta = module._project(query, None)[2]["beta"]
+    beta = module.writes(query)[2]["beta"]
     assert beta.max() > 1.5 and beta.min() < 0.5 and (beta < 2).all()
     whole, state = call(module, query)[0], {}
     assert_close(whole, expected(module, query, query), "operator")

@@ -49,7 +49,7 @@ def distances(module, query, key, mask, pads, loss):
     for row, i in np.argwhere(~pads.numpy()):
         read = np.zeros((2, HEADS, D_KEY))
         for h in range(HEADS):
-            phi_q = naive_map(module.query_map or module.feature_map, h)(q[i, row, h])
+            phi_q = naive_map(module.memory.features.query_map or module.feature_map, h)(q[i, row, h])
             seen = [j for j in range(len(key)) if not mask[row, j] and (module.site != "decoder" or j <= i)]
             a = naive._softmax([float(np.dot(q[i, row, h], k[j, row, h])) / math.sqrt(D_KEY) for j in seen])
             b = [float(np.dot(phi_q, naive_map(module.feature_map, h)(k[j, row, h]))) for j in seen]

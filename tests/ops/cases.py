@@ -7,6 +7,7 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
+from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 from fwp_fairseq.ops import RULES, STRENGTHS, backends
 from fwp_fairseq.ops.call import CORRECTING
 from tests import naive
@@ -29,7 +30,7 @@ def feature_map(name: str, d_key: int = D_KEY):
     if name == "elu":
         return build_feature_map("elu", d_key), naive.elu
     if name == "softmax_pair":
-        return build_feature_map("softmax_pair", d_key), naive.softmax_pair
+        return SoftmaxPair(d_key), naive.softmax_pair
     if name.startswith("dpfp"):
         nu = int(name[-1])
         return build_feature_map("dpfp", d_key, nu=nu), naive.dpfp(nu)

@@ -37,7 +37,7 @@ TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int3
 TYPES += [torch.complex64]
 INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 6, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1]
 NUMBERS = [0.0, -1.0, 1e-45, 1e300, math.inf, -math.inf, math.nan]
-WORDS = [*RULES, "identity", "elu", "relu", "exp", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
+WORDS = [*RULES, "identity", "elu", "relu", "dpfp", "favor", "", "\0", "sum\0", "q" * 5000]
 # The errors of torch itself when there is no memory, no kernel, or no such size; they name no argument.
 TORCH_S = re.compile(
     r"not enough memory|can't allocate|bad_alloc|overflow|Could not run 'fwp::|not implemented for|"
@@ -54,7 +54,7 @@ def positions(draw, batch: int, length: int, *sizes: int, dtype) -> torch.Tensor
 
 
 def options(draw, d_key: int) -> dict:
-    name = draw(st.sampled_from(["identity", "elu", "relu", "exp", "dpfp", "favor"]))
+    name = draw(st.sampled_from(["identity", "elu", "relu", "dpfp", "favor"]))
     m = draw(SIZES)
     d_dot = {"dpfp": 2 * d_key, "favor": 2 * m}.get(name, d_key)
     flags = [draw(st.booleans()) for _ in range(2)]
@@ -151,17 +151,6 @@ def of_a_recurrence(draw) -> dict:
     }
 
 
-def of_a_recurrent_net(draw) -> dict:
-    """The arguments of fwp::recur_net."""
-    x = of_a_recurrence(draw)
-    *sizes, H, d = x["k"].shape
-    return {
-        "parts": positions(draw, *sizes, H, 3 * d + 1, dtype=x["k"].dtype),
-        "weight": torch.rand(H, d, 3 * d + 1, dtype=x["k"].dtype),
-        "key_padding_mask": x["key_padding_mask"], "W": x["R"], "y": x["y"], "largest": 30.0, "eps": 1e-6,
-    }  # fmt: skip
-
-
 def of_a_recurrence_back(draw, matrix: str, like) -> dict:
     """What the backward of either recurrence is given first; its matrix is called R or W."""
     B, L, H, d = like.shape
@@ -180,13 +169,6 @@ def of_recurrent_gradients(draw) -> dict:
     x = of_a_recurrence(draw)
     del x["z"], x["R"]
     return of_a_recurrence_back(draw, "R", x["k"]) | x
-
-
-def of_gradients_of_a_recurrent_net(draw) -> dict:
-    x = of_a_recurrent_net(draw)
-    d, fed = x["weight"].shape[1], x.pop("parts")
-    del x["W"]
-    return of_a_recurrence_back(draw, "W", fed[..., :d]) | {"fed": fed} | x
 
 
 def of_a_recurrent_lstm(draw) -> dict:
@@ -243,24 +225,6 @@ def of_gradients_of_a_window(draw) -> dict:
         x |= {name: positions(draw, B, T + earlier, H, d, dtype=taken) for name in ("k", "v")}
         x["key_padding_mask"] = None
     return {"grad_out": positions(draw, B, T, H, d, dtype=taken)} | x
-
-
-def of_slots(draw) -> dict:
-    """The arguments of fwp::read_slots."""
-    B, T, S, H, d, m = (draw(SIZES) for _ in range(6))
-    taken = draw(st.sampled_from([torch.float32, torch.float64]))
-    return {
-        "q": positions(draw, B, T, H, d, dtype=taken),
-        **{name: positions(draw, B, S, H, d, dtype=taken) for name in ("k", "v")},
-        "weight": torch.rand(H, m, d, dtype=taken),
-        "sharpness": torch.rand(H, dtype=taken),
-        "key_padding_mask": torch.rand(B, S) > 0.5 if draw(st.booleans()) else None,
-    }
-
-
-def of_gradients_of_slots(draw) -> dict:
-    x = of_slots(draw)
-    return {"grad_out": positions(draw, *x["q"].shape, dtype=x["q"].dtype)} | x
 
 
 def of_a_softmax_pair(draw) -> dict:
@@ -411,16 +375,6 @@ def shapes_of_recurrent_gradients(x):
     return [rows, rows, rows, rows[:3], matrix, vector]
 
 
-def shapes_of_a_recurrent_net(x):
-    (B, L, H, width), d = x["parts"].shape, x["weight"].shape[1]
-    return [(B, L, H, d), (B, H, d, d), (B, H, d), (B, L, H, d), (B, L, H, width)]
-
-
-def shapes_of_gradients_of_a_recurrent_net(x):
-    B, _, H, d = x["found"].shape
-    return [tuple(x["fed"].shape), (B, H, d, d), (B, H, d)]
-
-
 def shapes_of_a_recurrent_lstm(x):
     B, L, heads, d = x["k"].shape
     read, carried, rows = (B, L, heads // 3, d), (B, heads // 3, d), (B, L, heads, d)
@@ -437,10 +391,6 @@ def shapes_of_gradients_of_a_window(x):
     return [*(tuple(x[name].shape) for name in "qkv"), sums, tuple(x["u"].shape), tuple(x["bias"].shape)]
 
 
-def shapes_of_gradients_of_slots(x):
-    return [tuple(x[name].shape) for name in ("q", "k", "v", "weight", "sharpness")]
-
-
 def shapes_of_rows(name, factor=1.0):
     """Those of one result, of the shape of an argument but for its width."""
     return lambda x: [(*x[name].shape[:-1], int(factor * x[name].shape[-1]))]
@@ -453,14 +403,10 @@ OPERATORS = {
     "fold": (of_a_fold, shapes_of_a_fold),
     "recur": (of_a_recurrence, shapes_of_a_recurrence),
     "recur_backward": (of_recurrent_gradients, shapes_of_recurrent_gradients),
-    "recur_net": (of_a_recurrent_net, shapes_of_a_recurrent_net),
-    "recur_net_backward": (of_gradients_of_a_recurrent_net, shapes_of_gradients_of_a_recurrent_net),
     "recur_lstm": (of_a_recurrent_lstm, shapes_of_a_recurrent_lstm),
     "recur_lstm_backward": (of_gradients_of_a_recurrent_lstm, shapes_of_gradients_of_a_recurrent_lstm),
     "read_window": (of_a_window, shapes_of_rows("q")),
     "read_window_backward": (of_gradients_of_a_window, shapes_of_gradients_of_a_window),
-    "read_slots": (of_slots, shapes_of_rows("q")),
-    "read_slots_backward": (of_gradients_of_slots, shapes_of_gradients_of_slots),
     "softmax_pair": (of_a_softmax_pair, shapes_of_rows("y", 2)),
     "softmax_pair_backward": (of_gradients_of_a_softmax_pair, shapes_of_rows("f", 0.5)),
     "to_length_one": (of_unit_rows, shapes_of_rows("x")),

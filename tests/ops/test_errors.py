@@ -6,10 +6,11 @@ import subprocess
 import pytest
 import torch
 
-from fwp_fairseq import ops
+from fwp_fairseq import _operator, ops
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import STRENGTHS, backends
 from tests.ops.cases import OPERATORS, RULES
+from tests.served import served
 
 B, L, H, D, M = 2, 5, 3, 4, 6
 
@@ -149,14 +150,14 @@ def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
     """Asked for by name it refuses with every reason; auto falls back, and logs the reasons."""
     reasons = [f"no such unit for the {rule} rule", "nor a compiler"]
     monkeypatch.setattr(backends.native, "unsupported_reasons", lambda call: reasons)
-    before = dict(backends.served)
+    before = dict(served)
     with pytest.raises(NotImplementedError, match=f"^backend='native' cannot serve {rule}_rule: {'; '.join(reasons)}$"):
         _call(rule, backend="native")
-    assert backends.served == before
-    with caplog.at_level("INFO", logger=backends.logger.name):
+    assert served == before
+    with caplog.at_level("INFO", logger=_operator.logger.name):
         _call(rule)
         _call(rule)
-    assert backends.served["chunked", "cpu"] == before.get(("chunked", "cpu"), 0) + 2
+    assert served["chunked", "cpu"] == before.get(("chunked", "cpu"), 0) + 2
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("INFO", f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}")
     ]
@@ -184,9 +185,9 @@ def test_a_fallback_does_not_break_the_graph(caplog, monkeypatch):
     x = {name: tensor for name, tensor in _inputs().items() if name in ("q", "k", "v")}
     torch._dynamo.reset()
     compiled = torch.compile(ops.sum_rule, fullgraph=True, backend="eager")
-    with caplog.at_level("INFO", logger=backends.logger.name):
+    with caplog.at_level("INFO", logger=_operator.logger.name):
         torch.testing.assert_close(compiled(**x), ops.sum_rule(**x))
-    assert [record.message for record in caplog.records if record.name == backends.logger.name] == [
+    assert [record.message for record in caplog.records if record.name == _operator.logger.name] == [
         "fast weights: backend chunked serves, not native: no such unit in a compiled graph"
     ]
 

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import FastWeights, backends, lstm_recurrence, recurrence
+from fwp_fairseq.ops import FastWeights, lstm_recurrence
 from fwp_fairseq.ops.lstm_recurrence import recur_lstm
 from tests.ops import instruction_sets
+from tests.served import served
 from tests.tolerances import assert_close
 
 needs_native = pytest.mark.needs("native")
@@ -165,17 +166,6 @@ def test_refused():
         recur_lstm(**{name: y.to("meta") for name, y in x.items()}, backend="native")
 
 
-@needs_native
-def test_reasons(monkeypatch):
-    call = lstm_recurrence.LstmRecurrence(*(inputs()[name] for name in ROWS), None, None, None, None)
-    assert lstm_recurrence._Native.unsupported_reasons(call) == []
-    monkeypatch.setattr(lstm_recurrence, "_COMPILED", False)
-    older = ["the compiled library was built before it had the Delta LSTM: build it again"]
-    assert lstm_recurrence._Native.unsupported_reasons(call) == older
-    monkeypatch.setattr(recurrence, "compiled_reasons", lambda x: ["nothing is compiled"])
-    assert lstm_recurrence._Native.unsupported_reasons(call) == ["nothing is compiled"]
-
-
 def test_without_the_library_the_loop_in_pytorch_serves(monkeypatch):
     monkeypatch.setattr(lstm_recurrence._Native, "unsupported_reasons", lambda call: ["none here"])
     x = inputs()
@@ -202,8 +192,8 @@ def test_a_layer_with_carried_states(recurrent):
     loop.load_state_dict(layer.state_dict())
     x = torch.randn(2, 7, 8, dtype=torch.float64, requires_grad=True)
     state = torch.randn(2, 2, layer.fast_net.state_size, 1, dtype=torch.float64, requires_grad=True)
-    counted = backends.served.get(("reference", "cpu"), 0)
+    counted = served.get(("reference", "cpu"), 0)
     found = of_a_layer(layer, x, PADS, state)
-    assert backends.served.get(("reference", "cpu"), 0) == counted
+    assert served.get(("reference", "cpu"), 0) == counted
     for mine, theirs in zip(found, of_a_layer(loop, x, PADS, state), strict=True):
         assert_close(mine, theirs, "operator")

@@ -5,10 +5,11 @@ import itertools
 import pytest
 import torch
 
-from fwp_fairseq.ops import STRENGTHS, backends
+from fwp_fairseq.ops import STRENGTHS
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
+from tests.served import served
 from tests.tolerances import TOLERANCES, assert_close, error
 
 LENGTHS = (0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129)
@@ -191,10 +192,10 @@ def test_state_carried_over_pieces_is_one_pass(backend, rule, normalizer):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_auto_serves_and_is_counted(rule):
-    before = dict(backends.served)
+    before = dict(served)
     check(make(rule), "auto")
-    assert sum(backends.served.values()) == sum(before.values()) + 1
-    assert backends.served.get(("reference", "cpu"), 0) == before.get(("reference", "cpu"), 0)
+    assert sum(served.values()) == sum(before.values()) + 1
+    assert served.get(("reference", "cpu"), 0) == before.get(("reference", "cpu"), 0)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")])

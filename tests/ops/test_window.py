@@ -172,6 +172,6 @@ def test_refused():
 
 
 def test_without_the_library_pytorch_serves(monkeypatch):
-    monkeypatch.setattr(window, "compiled_reasons", lambda *_: ["none here"])
+    monkeypatch.setattr(window._Native, "unsupported_reasons", lambda call: ["none here"])
     x = inputs()
     assert torch.equal(read_window(**x, size=3), read_window(**x, size=3, backend="chunked"))

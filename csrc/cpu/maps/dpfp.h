@@ -1,5 +1,13 @@
-// DPFP (Schlag et al. 2021, Eq. 37 and Listing 1): r = relu([x, -x]), phi_{j,i} = r_i r_{i-j} for the offsets j = 1 .. nu,
-// indices modulo 2 d_key. The tiles keep r, a row a number; decoding keeps k, scaled, since phi(s k) = s^2 phi(k).
+// DPFP (Schlag et al. 2021, Eq. 37 and Listing 1): r = relu([x, -x]), phi_{j,i} = r_i r_{i-j} for the offsets j = 1 ..
+// nu, indices modulo 2 d_key. The tiles keep r, a row a number; decoding keeps k, scaled, since phi(s k) = s^2 phi(k).
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "elementwise.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 // Calls put(i, a[i] b[i]) for rows of one vector each; returns their sum.
 template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const T* b, idx ld, idx count, F put) {
@@ -20,9 +28,10 @@ template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const 
   return sum + odd;
 }
 
-// Features `first` .. first + count of DPFP's block j, products of rows of s.x: put(i, t, feature first + i of the tokens
-// from t on). Adds to the sums in s.scale.
-template <class T, class F> FWP_INLINE void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, F put) {
+// Features `first` .. first + count of DPFP's block j, products of rows of s.x: put(i, t, feature first + i of the
+// tokens from t on). Adds to the sums in s.scale.
+template <class T, class F> FWP_INLINE void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count,
+                                                      F put) {
   const idx n = 2 * c.d_key, ld = s.ld, end = first + count;
   for (idx t = 0; t < s.padded; t += width<T>) {
     Vec<T> total = load(s.scale + t);
@@ -43,7 +52,8 @@ template <class T, class F> FWP_INLINE void dpfp_rows(const Call<T>& c, Side<T>&
 
 // Decoding from keys: r of a position lies behind what is rolled in from its end (the halo).
 struct KeptKeys {
-  static constexpr int in_registers = 8;  // heads of 64 in vectors of 64 bytes; narrower vectors have fewer registers too
+  static constexpr int in_registers =
+      8;  // heads of 64 in vectors of 64 bytes; narrower vectors have fewer registers too
 
   template <class D, class T> static void keep(const D& d, const T* k, const T*, T scale, T* kept) {
     const T root = T(__builtin_sqrt(double(scale)));
@@ -93,8 +103,8 @@ struct KeptKeys {
         }
       }
   }
-  // The same for one position and 2 d_key = `vectors` vectors: r stays in registers, and is rolled by one for each offset.
-  // Memory would be slow: a rolled load crosses cache lines, or the stores that it reads.
+  // The same for one position and 2 d_key = `vectors` vectors: r stays in registers, and is rolled by one for each
+  // offset. Memory would be slow: a rolled load crosses cache lines, or the stores that it reads.
   template <int N, int vectors, class D, class T>
   static FWP_INLINE void multiply_rolled(D& d, const T* f, idx p, idx query_size) {
     constexpr idx V = width<T>;
@@ -162,9 +172,7 @@ template <> struct Phi<Map::dpfp> {
     }
     for (idx i = 0; i < c.d_key; ++i) {
       const Vec<T> zero{};
-      const auto of = [&](idx i) FWP_INLINE_LAMBDA {
-        return load(r + i * ld) <= zero ? zero : load(dx + i * ld + t);
-      };
+      const auto of = [&](idx i) FWP_INLINE_LAMBDA { return load(r + i * ld) <= zero ? zero : load(dx + i * ld + t); };
       const Vec<T> plus = of(i), minus = of(c.d_key + i);
       store(dx + i * ld + t, plus - minus);
     }
@@ -183,3 +191,6 @@ template <> struct Phi<Map::dpfp> {
     return total;
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,17 +1,27 @@
 // phi for one instruction set: what every map defines, and the maps that are a function of one number.
 //
 //     base_rows(d_key)              rows of what features and gradient need of the inputs (Side::x)
-//     take(c, s, each)              through each(put(d, at, inputs d of a vector of tokens, sum of features)): Side::x, and
-//                                   features if they take one input each, with their sum
+//     take(c, s, each)              through each(put(d, at, inputs d of a vector of tokens, sum of features)): Side::x
+//                                   and, if they take one input each, features with their sum
 //     features(c, s)                the others, with their sum in Side::scale
-//     gradient(c, s, t, shift, df, dx)  for a vector of tokens: from df, the gradient of the scaled features, and `shift`,
-//                                   what normalising them takes off, to dx (largest of base_rows and d_key rows)
+//     gradient(c, s, t, shift, df, dx)  for a vector of tokens: from df, the gradient of the scaled features, and what
+//                                   normalising them takes off, `shift`, to dx (larger of base_rows and d_key rows)
 //     finish_gradient(c, s, df, dx) what remains to do for all tokens at once
 //     grouped                       rows(c, s, j, first, count, put) gives a few features at a time, see dpfp.h
 //     Cache                         what decoding keeps of a key: KeptFeatures, or a type with the same functions
-//     decode(d, from, f)            features of a token, a row in padded blocks (see decode.h); their sum, if it is needed
+//     decode(d, from, f)            features of a token, a row in padded blocks (see decode.h); their sum, if needed
 //
 // The arithmetic must not depend on the number of tokens in a tile.
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "../../common/elementwise.h"
+#include "../product.h"
+#include "../side.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 FWP_DEFINE_WITH_MAP(FWP_INLINE, FWP_MAPS)
 
@@ -80,9 +90,11 @@ template <Map M> struct Phi {
 
   template <class D, class T> static Vec<T> decode(const D& d, const T* from, T* f) {
     for (idx i = 0; i < d.used; ++i) f[i] = from[i];
-    for (idx i = 0; i < d.padded; i += width<T>)
-      store(f + i, Function<M>::template value<OfVectors<T>>(load(f + i)));
+    for (idx i = 0; i < d.padded; i += width<T>) store(f + i, Function<M>::template value<OfVectors<T>>(load(f + i)));
     for (idx i = d.used; i < d.padded; ++i) f[i] = 0;
     return d.sum_of(f);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

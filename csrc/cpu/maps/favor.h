@@ -1,5 +1,13 @@
 // FAVOR+ (Choromanski et al. 2021): with x' = input_scale x and m rows R of the projection,
 // phi = exp(-|x'|^2 / 2) / sqrt(2 m) [exp(R x'), exp(-R x')], exponents clipped. The tiles keep x'.
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "elementwise.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <class T> FWP_INLINE Vec<T> favor_feature(T constant, Vec<T> exponent) {
   const Vec<T> top = splat(T(largest_exponent));
@@ -72,8 +80,7 @@ template <> struct Phi<Map::favor> {
     norm *= c.input_scale * c.input_scale / 2;
     for (idx i = 0; i < whole; i += V) {
       Vec<T> sum{};
-      for (idx k = 0; k < c.d_key; ++k)
-        sum += splat(c.input_scale * from[k]) * load(c.projection + k * m + i);
+      for (idx k = 0; k < c.d_key; ++k) sum += splat(c.input_scale * from[k]) * load(c.projection + k * m + i);
       store(p + i, sum);
     }
     for (idx i = whole; i < mp; ++i) {
@@ -93,3 +100,6 @@ template <> struct Phi<Map::favor> {
     return d.sum_of(f);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

@@ -1,5 +1,14 @@
 // Hedgehog's features of y = W x (Zhang et al. 2024): phi = [softmax(y), softmax(-y)], over the d_key numbers of y. The
 // tiles keep y until its features are made.
+#pragma once
+
+#include "../instruction_set.h"
+
+#include "../softmax_pair.h"
+#include "elementwise.h"
+
+namespace fwp::FWP_NAMESPACE {
+namespace {
 
 template <> struct Phi<Map::softmax_pair> {
   using Cache = KeptFeatures;
@@ -63,3 +72,6 @@ template <> struct Phi<Map::softmax_pair> {
     return d.sum_of(f);
   }
 };
+
+}  // namespace
+}  // namespace fwp::FWP_NAMESPACE

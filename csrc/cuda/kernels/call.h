@@ -17,7 +17,7 @@ constexpr bool serves(Rule rule) { return false FWP_CUDA_RULES(FWP_OR_RULE); }
 #undef FWP_OR_RULE
 
 // The maps of common/maps.h likewise, as MAPS there.
-#define FWP_CUDA_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(exp) EACH(dpfp) EACH(favor)
+#define FWP_CUDA_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor)
 #define FWP_OR_MAP(name) || map == Map::name
 constexpr bool serves(Map map) { return false FWP_CUDA_MAPS(FWP_OR_MAP); }
 #undef FWP_OR_MAP

@@ -1,7 +1,7 @@
 // The recurrences' kernels as host functions: what other code includes. No torch header, no CUDA.
 #pragma once
 
-#include "../../common/lstm_call.h"
+#include "../../common/recurrence_call.h"
 #include "call.h"
 
 namespace fwp::gpu {
@@ -14,6 +14,6 @@ constexpr char too_wide[] = "d is larger than the registers of a block have room
 
 // `stream` is a cudaStream_t. Returns null, or what is wrong.
 const char* launch_recurrence(RecurrenceKernel kernel, const RecurrenceCall& call, void* stream);
-const char* launch_lstm(LstmKernel kernel, const LstmCall& call, void* stream);
+const char* launch_lstm(RecurrenceKernel kernel, const LstmCall& call, void* stream);
 
 }  // namespace fwp::gpu

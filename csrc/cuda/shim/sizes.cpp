@@ -10,7 +10,6 @@
 #include "../kernels/gradient_walk.cuh"
 #include "../kernels/lstm_gate.cuh"
 #include "../kernels/recurrence.cuh"
-#include "../kernels/recurrent_net.cuh"
 #include "../kernels/row_functions.cuh"
 
 using namespace fwp::gpu;
@@ -88,8 +87,6 @@ template <int N> void print_recurrences() {
   const auto print = [&](const char* name, int bytes) { print_of(name, recurrent_warps(c), bytes); };
   print("recur", Recurrence<N>::forward_bytes(c));
   print("recur_backward", Recurrence<N>::backward_bytes(c));
-  print("recur_net", RecurrentNet<N>::forward_bytes(c));
-  print("recur_net_backward", RecurrentNet<N>::backward_bytes(c));
   print_of("recur_lstm", lstm_warps<N>(c), Lstm<N>::forward_bytes(c));
   print_of("recur_lstm_backward", lstm_warps<N>(c), Lstm<N>::backward_bytes(c));
   print("recur_lstm_gate_backward", LstmGate<N>::backward_bytes(c));

@@ -3,17 +3,17 @@
 import itertools
 from dataclasses import dataclass
 
-# In the order of the tables.
+# In the order of the tables. Records of rnn, recurrent and rnn-recurrent are of the map exp, which is gone.
 NETS = {
     "sum": {"feature_map": "elu"},
     "delta": {"feature_map": "elu", "update_rule": "delta"},
     "fwp1991": {"feature_map": "identity", "update_rule": "sum", "fast_net": "fwp1991"},
     "mlp": {"feature_map": "elu", "update_rule": "delta", "fast_net": "mlp"},
     "delta-delta": {"feature_map": "elu", "update_rule": "delta", "fast_net": "delta"},
-    "rnn": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn"},
+    "rnn-elu": {"feature_map": "elu", "update_rule": "delta", "fast_net": "rnn"},
     "lstm": {"feature_map": "elu", "update_rule": "delta", "fast_net": "lstm"},
-    "recurrent": {"feature_map": "exp", "update_rule": "delta", "recurrent": "tanh"},
-    "rnn-recurrent": {"feature_map": "exp", "update_rule": "delta", "fast_net": "rnn", "recurrent": "tanh"},
+    "recurrent-elu": {"feature_map": "elu", "update_rule": "delta", "recurrent": "tanh"},
+    "rnn-recurrent-elu": {"feature_map": "elu", "update_rule": "delta", "fast_net": "rnn", "recurrent": "tanh"},
 }
 _RANGE = ("update_rule", "feature_map", "normalizer", "beta_range")
 RANGES = {
@@ -30,10 +30,10 @@ TITLES = {
     "fwp1991": "net of 1991",
     "mlp": "Delta MLP",
     "delta-delta": "Delta-Delta Net",
-    "rnn": "Delta RNN",
+    "rnn-elu": "Delta RNN",
     "lstm": "Delta LSTM",
-    "recurrent": "Recurrent Delta Net",
-    "rnn-recurrent": "Delta RNN with feedback",
+    "recurrent-elu": "Recurrent Delta Net",
+    "rnn-recurrent-elu": "Delta RNN with feedback",
 }
 EVALUATE_EVERY, SOLVED = 50, 0.999
 MOST_STEPS = 1000

@@ -3,12 +3,12 @@
 namespace fwp::gpu {
 namespace {
 
-template <int N> const char* launch_rows(LstmKernel kernel, const LstmCall& c, void* stream) {
+template <int N> const char* launch_rows(RecurrenceKernel kernel, const LstmCall& c, void* stream) {
   const auto start = [&](void (*kernel)(LstmCall), const LstmCall& c, int warps, int bytes) {
     return launch(kernel, int(c.batch * c.heads), 32 * warps, bytes, static_cast<Stream>(stream), c);
   };
   const int warps = lstm_warps<N>(c);
-  if (kernel == LstmKernel::forward) return start(recur_lstm_kernel<N>, c, warps, Lstm<N>::forward_bytes(c));
+  if (kernel == RecurrenceKernel::forward) return start(recur_lstm_kernel<N>, c, warps, Lstm<N>::forward_bytes(c));
   LstmCall of_gates = c;
   of_gates.heads *= lstm_gates;
   const char* error = start(recur_lstm_backward_kernel<N>, c, warps, Lstm<N>::backward_bytes(c));
@@ -18,7 +18,7 @@ template <int N> const char* launch_rows(LstmKernel kernel, const LstmCall& c, v
 
 }  // namespace
 
-const char* launch_lstm(LstmKernel kernel, const LstmCall& c, void* stream) {
+const char* launch_lstm(RecurrenceKernel kernel, const LstmCall& c, void* stream) {
   if (c.d > widest_recurrence) return too_wide;
   if (c.d <= 32) return launch_rows<1>(kernel, c, stream);
   if (c.d <= 64) return launch_rows<2>(kernel, c, stream);

@@ -1,5 +1,4 @@
 #include "../recurrence.cuh"
-#include "../recurrent_net.cuh"
 
 namespace fwp::gpu {
 namespace {
@@ -9,12 +8,8 @@ template <int N> const char* launch_rows(RecurrenceKernel kernel, const Recurren
   const auto start = [&](void (*kernel)(RecurrenceCall), int bytes) {
     return launch(kernel, blocks, threads, bytes, static_cast<Stream>(stream), c);
   };
-  switch (kernel) {
-    case RecurrenceKernel::forward: return start(recur_kernel<N>, Recurrence<N>::forward_bytes(c));
-    case RecurrenceKernel::backward: return start(recur_backward_kernel<N>, Recurrence<N>::backward_bytes(c));
-    case RecurrenceKernel::net_forward: return start(recur_net_kernel<N>, RecurrentNet<N>::forward_bytes(c));
-    default: return start(recur_net_backward_kernel<N>, RecurrentNet<N>::backward_bytes(c));
-  }
+  if (kernel == RecurrenceKernel::forward) return start(recur_kernel<N>, Recurrence<N>::forward_bytes(c));
+  return start(recur_backward_kernel<N>, Recurrence<N>::backward_bytes(c));
 }
 
 }  // namespace

@@ -17,10 +17,11 @@
 #include "../numbers.cuh"
 #include "../operands.cuh"
 
-namespace fwp::gpu {
-
 #define FWP_FUNCTION FWP_DEVICE
 #include "../../../common/elementwise.h"
+
+namespace fwp::gpu {
+
 FWP_DEFINE_WITH_MAP(FWP_DEVICE, FWP_CUDA_MAPS)
 
 struct OfFloats {  // the device of common/elementwise.h

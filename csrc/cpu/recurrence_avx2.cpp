@@ -1,8 +1,0 @@
-// The recurrence on x86-64 with AVX2. Nothing here may run before capability.cpp has asked the processor.
-#if defined(__x86_64__)
-#define FWP_NAMESPACE capability_avx2
-#define FWP_TARGET "avx2,fma"
-#define FWP_VECTOR_BYTES 32
-#define FWP_RECURRENCE 1
-#include "instruction_set.h"
-#endif

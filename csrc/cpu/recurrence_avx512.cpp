@@ -1,8 +1,0 @@
-// The recurrence on x86-64 with AVX-512. Nothing here may run before capability.cpp has asked the processor.
-#if defined(__x86_64__)
-#define FWP_NAMESPACE capability_avx512
-#define FWP_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"
-#define FWP_VECTOR_BYTES 64
-#define FWP_RECURRENCE 1
-#include "instruction_set.h"
-#endif

@@ -1,0 +1,144 @@
+"""How an operator is described on Python's side, and the only place that chooses who computes a call.
+
+An :class:`Operator` is a call that several backends can compute: each says why it cannot serve a call, if so, and runs
+it. A :class:`Kernel` is an operator of the compiled library as torch sees it: the shapes of its results, what it keeps
+for the backward, and its gradient.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from . import _extension, _transforms
+from ._constant import constant
+
+logger = logging.getLogger(__name__)
+
+_STATUS = _extension.status()
+LIBRARY = _STATUS.cpu  # whether there is a compiled library, of which the part for CPUs defines every operator
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class Backend(Protocol):
+    """The interface of what computes an operator's calls: a module or a class."""
+
+    def unsupported_reasons(self, *call: Any) -> list[str]:
+        """Why the backend cannot serve the call; empty when it can."""
+
+    def run(self, *call: Any) -> Any:
+        """The operator's results."""
+
+
+class Operator:
+    """A call and its backends, in order of preference; ``auto`` takes the first that can serve the call.
+
+    Where there are no matrix products of several positions, ``chunked`` means the loop, ``reference``.
+    """
+
+    def __init__(self, what: str, **backends: Backend):
+        self.what = what
+        self.backends = backends
+
+    def choose(self, backend: str, like: Tensor, *call: Any) -> str:
+        """The name of the backend that computes the call, whose tensors are on the device of ``like``.
+
+        Raises NotImplementedError, with every reason, when the named backend or no backend can serve it.
+        """
+        if backend != "auto":
+            name = "reference" if backend == "chunked" and backend not in self.backends else backend
+            if reasons := self.backends[name].unsupported_reasons(*call):
+                raise NotImplementedError(f"backend={backend!r} cannot serve {self.what}: {'; '.join(reasons)}")
+            return name
+        skipped = {}
+        for name, module in self.backends.items():
+            reasons = module.unsupported_reasons(*call)
+            if not reasons:
+                for other, why in skipped.items():
+                    _log_fallback(name, other, tuple(why))
+                return name
+            skipped[name] = reasons
+        raise NotImplementedError(f"no backend serves {self.what}: {skipped}")
+
+    def __call__(self, backend: str, like: Tensor, call: Any) -> Any:
+        """Runs the call on the named backend, or on the fastest that can serve it for ``auto``."""
+        name = self.choose(backend, like, call)
+        with torch.autocast(like.device.type, enabled=False):
+            return self.backends[name].run(call)
+
+    def report(self, call: Any) -> list[tuple[str, list[str]]]:
+        """Each backend, in order of preference, and why it cannot serve the call."""
+        return [(name, backend.unsupported_reasons(call)) for name, backend in self.backends.items()]
+
+
+@constant
+def _log_fallback(chosen: str, skipped: str, reasons: tuple[str, ...]) -> None:
+    """Logs each fallback once. A library that is not as it should be is a warning, which shows without any logging."""
+    missing = tuple(_STATUS.reasons.values())
+    level = logging.WARNING if any(reason.endswith(missing) for reason in reasons) else logging.INFO
+    logger.log(level, "fast weights: backend %s serves, not %s: %s", chosen, skipped, "; ".join(reasons))
+
+
+class Kernel:
+    """An operator of csrc/fast_weights.cpp, of the same name, and its backward ``name_backward`` if it has a gradient.
+
+    Args:
+        fake: takes the arguments, and returns empty tensors like the results.
+        fake_backward, save, differentiate: the same of the backward; what ``torch.library.register_autograd`` calls
+            ``setup_context``; and the gradients. None if there is no gradient.
+        devices, types: those of the tensors that it takes.
+        others: who has second derivatives, for the error; None if ``differentiate`` has its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fake: Callable,
+        fake_backward: Callable | None = None,
+        save: Callable | None = None,
+        differentiate: Callable | None = None,
+        *,
+        devices: tuple[str, ...] = ("cpu", "cuda"),
+        types: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
+        others: str | None = "the backend reference has",
+    ):
+        self.name, self.devices, self.types = name, devices, types
+        if not LIBRARY:
+            return
+        torch.library.register_fake(f"fwp::{name}", fake)
+        if differentiate is None:
+            return
+
+        def gradients(ctx, *given):
+            _transforms.refuse_tangents(f"fwp::{name}_backward", *given)
+            return differentiate(ctx, *given)
+
+        def refuse(ctx, *given):
+            raise NotImplementedError(f"fwp::{name} has no second derivative; {others} every one")
+
+        torch.library.register_fake(f"fwp::{name}_backward", fake_backward)
+        torch.library.register_autograd(f"fwp::{name}", gradients, setup_context=save)
+        if others is not None:
+            torch.library.register_autograd(f"fwp::{name}_backward", refuse)
+
+    def unsupported_reasons(self, like: Tensor, dtype: torch.dtype | None = None) -> list[str]:
+        """Why the compiled library cannot serve a call with tensors like this one, of ``dtype``; empty when it can."""
+        dtype = dtype or like.dtype
+        if not LIBRARY:
+            return [_STATUS.reasons["cpu"]]
+        reasons, device = _transforms.unsupported_reasons(), like.device.type
+        if device not in self.devices:
+            reasons.append(f"the compiled library has no kernel of {self.name} for {device} tensors")
+        if dtype not in self.types:
+            reasons.append(f"the compiled library has no kernel of {self.name} for {dtype}")
+        return reasons
+
+
+def new_rows(x: Tensor, width: int) -> Tensor:
+    """An empty tensor in the memory layout of x, as ``new_rows`` of csrc/common/tensors.h allocates it."""
+    batch, length, heads = x.shape[:3]
+    if x.stride(1) > x.stride(0):
+        return x.new_empty(length, batch, heads, width).transpose(0, 1)
+    return x.new_empty(batch, length, heads, width)

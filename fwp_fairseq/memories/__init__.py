@@ -1,0 +1,24 @@
+"""What attention remembers: one file for each memory, and the one place that chooses among them.
+
+``matrix`` is one fast weight matrix per head, ``window`` the latest positions in front of a matrix, ``fast_nets`` are
+nets of which every position writes the weights. :mod:`.memory` says what they have in common.
+"""
+
+from ..options import SiteOptions
+from .fast_nets import FAST_NETS
+from .features import Features
+from .matrix import Matrix
+from .memory import Memory, Sizes
+from .state import State, changed, detach, select
+from .window import Window
+
+__all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", "changed", "detach", "select"]
+
+
+def build_memory(options: SiteOptions, features: Features, sizes: Sizes) -> Memory:
+    """The memory that the options of a site choose; its features exist already, because they are drawn first."""
+    if options.window is not None:
+        return Window(options, features, sizes)
+    if options.has_fast_net:
+        return FAST_NETS[options.fast_net](options, features, sizes)
+    return Matrix(options, features, sizes)

@@ -1,0 +1,48 @@
+"""The Delta-Delta Net."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..features import Features
+from ..memory import Parts
+from ..state import state_type
+from .fast_net import FastNet, Run
+
+
+@state_type
+class DeltaDeltaState(NamedTuple):
+    """first (B, H, d_dot, 3 d_key + 1), the matrix that programs; second (B, H, d_dot, d_key); fed (B, H, d_key)."""
+
+    first: Tensor | None
+    second: Tensor | None
+    fed: Tensor | None
+
+
+class DeltaDelta(FastNet):
+    """A fast weight matrix that programs another one (Irie et al. 2021, Sec. 3.1, "Delta-Delta Net").
+
+    The values of the site's own matrix are 3 d_key + 1 wide. What is read from it is the query, key, value and logit of
+    the strength with which a second matrix is read and written, also by the delta rule, with the same kind of feature
+    map and normaliser; learned maps are its own. The site's v is the part of the value that becomes the value.
+    """
+
+    name = "delta"
+    State = DeltaDeltaState
+
+    def build(self) -> None:
+        self.second = Features(self.options, self.d_key, self.heads, explicit=True)
+
+    def further(self) -> dict[str, int]:
+        return {"v_q": self.d_key, "v_k": self.d_key, "v_beta": 1}
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.features.d_dot, 3 * self.d_key + 1), (self.second.d_dot, self.d_key)]
+
+    def advance(self, run: Run, parts: Parts, state: DeltaDeltaState) -> tuple[Tensor, DeltaDeltaState]:
+        value = torch.cat([parts[name] for name in ("v_q", "v_k", "v", "v_beta")], -1)
+        given, first = self.recall(self.features, parts["q"], parts["k"], value, parts["beta"], state.first, run)
+        q, k, v, beta = given.split([self.d_key] * 3 + [1], -1)
+        out, second = self.recall(self.second, q, k, v, beta, state.second, run)
+        return out, state._replace(first=first, second=second)

@@ -1,0 +1,148 @@
+"""What fast nets have in common: what the slow net gives them, and how they go from one position to the next."""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ... import ops
+from ...ops.call import STRENGTHS, state_type
+from ...ops.recurrence import keep
+from ...options import EPS, SiteOptions
+from ..features import Features
+from ..memory import Memory, Parts, Sizes
+from ..state import State
+from .feedback import Feedback
+
+
+class Run(NamedTuple):
+    """How some positions are gone through.
+
+    Attributes:
+        pads: (B, L), True at positions that leave the state as it is; None if there are none.
+        return_state: whether the state at the end is needed; if not, None may take the place of a matrix.
+    """
+
+    pads: Tensor | None
+    return_state: bool
+
+
+class FastNet(Memory):
+    """A network whose weights are written at each position by the slow net (Irie et al. 2021). It is causal.
+
+    A subclass says which :meth:`further` parts it needs beside q, k, v and what the site's rule takes (beta, if it is
+    the delta rule), which named tuple is its ``State`` and of which :meth:`shapes`, and how it advances over some
+    positions. The last of a state, ``fed``, is the output at the last position if ``--fwp-decoder-recurrent`` feeds it
+    back, else None.
+
+    Parameters: ``slow`` gives the further parts, without bias; those of width 1 are write strengths and start at about
+    a half, the others are initialised as the site's own projections of the same width. ``feedback`` is described
+    there.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+        super().__init__(options, features, sizes)
+        self.heads, self.d_key = sizes.heads, sizes.d_key
+        self.build()
+        self.widths = self.further()
+        total = self.heads * sum(self.widths.values())
+        self.slow = nn.Linear(sizes.inputs, total, bias=False) if total else None
+        given = dict.fromkeys(("q", "k", "v"), self.d_key) | dict.fromkeys(STRENGTHS[options.update_rule], 1)
+        self.feedback = None
+        if options.recurrent != "none":
+            self.feedback = Feedback(options.recurrent, self.heads, self.d_key, given | self.widths)
+        self.reset_parameters()
+
+    def build(self) -> None:
+        """Creates the modules of a subclass."""
+
+    def further(self) -> dict[str, int]:
+        """The parts beside q, k, v and what the site's rule takes, with their widths."""
+        return {}
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the matrices and vectors that a head carries, in the order of the state, without ``fed``."""
+        raise NotImplementedError
+
+    def advance(self, run: Run, parts: Parts, state: State) -> tuple[Tensor, State]:
+        """Writes and reads at L positions, one after the other: (out (B, L, H, d_key), state).
+
+        ``parts`` are (B, L, H, width), before any activation, with 0 at pads. None in the state stands for zeros. What
+        is read at a pad is unspecified, but finite.
+        """
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        if self.slow is None:
+            return
+        weight, first = self.slow.weight.view(self.heads, -1, self.slow.in_features), 0
+        for width in self.widths.values():
+            part = weight[:, first : first + width]
+            if width == 1:
+                nn.init.normal_(part, std=0.02)
+            else:
+                bound = self.sizes.gain * math.sqrt(6 / (self.slow.in_features + self.heads * width))
+                nn.init.uniform_(part, -bound, bound)
+            first += width
+
+    def state_shapes(self) -> State:
+        fed = None if self.feedback is None else (self.heads, self.d_key)
+        return self.State(*((self.heads, *shape) for shape in self.shapes()), fed)
+
+    def parts(self, x: Tensor) -> Parts:
+        found = {} if self.beta_proj is None else {"beta": self.beta_proj(x).unsqueeze(-1)}
+        if self.slow is not None:
+            pieces = self.slow(x).unflatten(-1, (self.heads, -1)).split(list(self.widths.values()), -1)
+            found |= zip(self.widths, pieces, strict=True)
+        return found
+
+    def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
+        pads, dtype = key_padding_mask, v.dtype
+        parts = {"q": q, "k": k, "v": v} | parts
+        if pads is not None:
+            parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
+        with torch.autocast(v.device.type, enabled=False):
+            parts = {name: part.to(state_type(dtype)) for name, part in parts.items()}
+            if self.feedback is not None:
+                state = self.nothing_written(len(v), v) if state is None else state
+                out, state = self._advance_with_feedback(pads, parts, state)
+            else:
+                state = self.State(*[None] * len(self.State._fields)) if state is None else state
+                out, state = self.advance(Run(pads, return_state), parts, state)
+        return out.to(dtype), state if return_state else None
+
+    def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
+        """The same, position by position."""
+        if not parts["v"].shape[1]:
+            return torch.empty_like(parts["v"]), state
+        fed, outputs = state.fed, []
+        for t, position in enumerate(zip(*(part.split(1, 1) for part in parts.values()), strict=True)):
+            run = Run(None if pads is None else pads[:, t : t + 1], return_state=True)
+            now = self.feedback(dict(zip(parts, position, strict=True)), fed)
+            out, state = self.advance(run, now, state)
+            fed = keep(run.pads, 0, fed, out[:, 0])
+            outputs.append(out)
+        return torch.cat(outputs, 1), state._replace(fed=fed)
+
+    def recall(
+        self, features: Features, q: Tensor, k: Tensor, v: Tensor, logit: Tensor, W: Tensor | None, run: Run
+    ) -> tuple[Tensor, Tensor | None]:
+        """Writes a matrix with features by the delta rule, and reads it: (out, W). ``logit`` is that of beta."""
+        out, state = ops.delta_rule(
+            features.queries(q),
+            features.keys(k),
+            v,
+            logit.sigmoid().squeeze(-1),
+            feature_map=features.operator_map,
+            key_padding_mask=run.pads,
+            normalize_features=features.normalize_features,
+            normalize_output=False,
+            eps=EPS,
+            initial_state=None if W is None else (W, None),
+            return_state=run.return_state,
+            backend=self.options.backend,
+        )
+        return out, None if state is None else state.W

@@ -1,0 +1,39 @@
+"""The fast weight programmer of 1991."""
+
+import torch
+from torch import Tensor
+
+from ...ops.recurrence import read
+from ..memory import Parts
+from .fast_net import FastNet, Run
+from .linear import LinearState
+
+
+class Fwp1991(FastNet):
+    """W_t = tanh(W_{t-1} + v_t phi(k_t)^T), y_t = W_t phi(q_t), W_0 = 0.
+
+    These are Eqs. 1 to 3 of Schlag, Irie and Schmidhuber 2021 for the systems of Schmidhuber 1991 and 1992, with v for
+    a, k for b and tanh for sigma. The paper reads with the input itself; here, as in all attention, a projection of it
+    reads, and the site's map and normaliser apply, of which the equations have none (the map identity). Without tanh
+    this is the sum rule.
+    """
+
+    name = "fwp1991"
+    State = LinearState
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.features.d_dot, self.d_key)]
+
+    def advance(self, run: Run, parts: Parts, state: LinearState) -> tuple[Tensor, LinearState]:
+        q = self.features.divided(self.features.queries(parts["q"]))
+        k = self.features.divided(self.features.keys(parts["k"]))
+        v, W = parts["v"], state.W
+        batch, length, heads, d = v.shape
+        W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W
+        pads = [None] * length if run.pads is None else run.pads[:, :, None, None, None].unbind(1)
+        outputs = []
+        for q_t, k_t, v_t, pad in zip(*(x.unbind(1) for x in (q, k, v)), pads, strict=True):
+            after = torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2))
+            W = after if pad is None else torch.where(pad, W, after)
+            outputs.append(read(W, q_t))
+        return torch.stack(outputs, 1) if outputs else v, state._replace(W=W)

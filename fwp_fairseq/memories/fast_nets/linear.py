@@ -1,0 +1,34 @@
+"""One fast weight matrix that is fed its output, the Recurrent Delta Net."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..memory import Parts
+from ..state import state_type
+from .fast_net import FastNet, Run
+
+
+@state_type
+class LinearState(NamedTuple):
+    """W (B, H, d_dot, d_key); fed (B, H, d_key), the previous output."""
+
+    W: Tensor | None
+    fed: Tensor | None
+
+
+class Linear(FastNet):
+    """y_t = W_t phi(q_t), W_t written by the delta rule with k_t, v_t and beta_t.
+
+    Without feedback this is the delta rule itself, a :class:`..matrix.Matrix`; with it, the Recurrent Delta Net.
+    """
+
+    name = "linear"
+    State = LinearState
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.features.d_dot, self.d_key)]
+
+    def advance(self, run: Run, parts: Parts, state: LinearState) -> tuple[Tensor, LinearState]:
+        out, W = self.recall(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
+        return out, state._replace(W=W)

@@ -1,0 +1,78 @@
+"""The Delta LSTM."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...ops import recur_lstm
+from ..memory import Parts
+from ..state import state_type
+from .fast_net import FastNet, Run
+
+GATES = ("u", "i", "o")
+
+
+@state_type
+class LstmState(NamedTuple):
+    """The matrices of the gates, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h and c (B, H, d_key); fed."""
+
+    W_u: Tensor | None
+    W_i: Tensor | None
+    W_o: Tensor | None
+    R_u: Tensor | None
+    R_i: Tensor | None
+    R_o: Tensor | None
+    h: Tensor | None
+    c: Tensor | None
+    fed: Tensor | None
+
+
+class Lstm(FastNet):
+    """An LSTM without biases, all of whose weights are fast (Irie et al. 2021, Sec. 3.1, "Delta LSTM").
+
+    With z^g_t = W^g_t phi(q^g_t) + R^g_t softmax(h_{t-1}) for g = u, i, o, and h_0 = c_0 = 0:
+
+        c_t = sigmoid(z^i_t) * z^u_t + (1 - sigmoid(z^i_t)) * c_{t-1}
+        h_t = sigmoid(z^o_t) * c_t
+
+    This is version 4 of the authors' code, with which they had their results: the update z^u is linear, and the forget
+    gate is one minus the input gate. Each of the six matrices is written by the delta rule with parts of its own; the
+    site's q, k, v and beta are those of W^u. The three W share the site's feature map.
+    """
+
+    name = "lstm"
+    State = LstmState
+
+    def further(self) -> dict[str, int]:
+        found = {}
+        for gate in GATES:
+            if gate != "u":
+                found |= {f"{part}_{gate}": self.d_key for part in ("q", "k", "v")} | {f"beta_{gate}": 1}
+            found |= {f"k_r{gate}": self.d_key, f"v_r{gate}": self.d_key, f"beta_r{gate}": 1}
+        return found
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        d_dot, d = self.features.d_dot, self.d_key
+        return [(d_dot, d)] * 3 + [(d, d)] * 3 + [(d,)] * 2
+
+    def advance(self, run: Run, parts: Parts, state: LstmState) -> tuple[Tensor, LstmState]:
+        from_input, written = [], []
+        for gate, W in zip(GATES, state[:3], strict=True):
+            own = "" if gate == "u" else f"_{gate}"
+            q, k, v, beta = (parts[f"{part}{own}"] for part in ("q", "k", "v", "beta"))
+            z, W = self.recall(self.features, q, k, v, beta, W, run)
+            from_input.append(z)
+            written.append(W)
+        z, (k, v, beta) = torch.cat(from_input, 2), (self._of_all_gates(parts, part) for part in ("k", "v", "beta"))
+        R = None if state.R_u is None else torch.cat(state[3:6], 1)
+        out, R, h, c = recur_lstm(
+            z, k.softmax(-1), v, beta.squeeze(-1).sigmoid(), key_padding_mask=run.pads, R=R, h=state.h, c=state.c,
+            backend=self.options.backend,
+        )  # fmt: skip
+        return out, LstmState(*written, *R.chunk(3, 1), h, c, state.fed)
+
+    @staticmethod
+    def _of_all_gates(parts: Parts, part: str) -> Tensor:
+        """A part of the recurrent matrices, one gate's heads after the other's."""
+        return torch.cat([parts[f"{part}_r{gate}"] for gate in GATES], 2)

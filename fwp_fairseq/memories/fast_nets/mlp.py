@@ -1,0 +1,82 @@
+"""The Delta MLP."""
+
+import dataclasses
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..features import Features
+from ..memory import Parts
+from ..state import state_type
+from .fast_net import FastNet, Run
+
+# Of the hidden layer, in widths of a head.
+HIDDEN = 4
+
+
+@state_type
+class MlpState(NamedTuple):
+    """W1 (B, H, depth, d_dot, 4 d_key); W2 (B, H, depth, d_dot of the hidden units, d_key); fed (B, H, d_key)."""
+
+    W1: Tensor | None
+    W2: Tensor | None
+    fed: Tensor | None
+
+
+class Mlp(FastNet):
+    """A feed-forward net of ``depth`` blocks whose two matrices are fast (Irie et al. 2021, "Delta MLP").
+
+    With h = q_t at first, each block does
+
+        h <- h + W2_t phi(W1_t phi(norm(h)))
+
+    where ``norm`` is a layer norm of a head's width with slow weights, W1 leads to 4 d_key hidden units and W2 back.
+    Every matrix is written by the delta rule with a key, a value and a strength of its own; the site's k and beta are
+    those of the first W1, its v that of the first W2. The first W1 has the site's feature map, the others the same kind
+    of map; that of the hidden units has its natural width, and so have learned maps of their own.
+    """
+
+    name = "mlp"
+    State = MlpState
+
+    def build(self) -> None:
+        self.depth = self.options.fast_net_depth or 1
+        self.norms = nn.ModuleList(nn.LayerNorm(self.d_key) for _ in range(self.depth))
+        natural, hidden = dataclasses.replace(self.options, d_dot=None), HIDDEN * self.d_key
+        self.inner = nn.ModuleList(
+            Features(self.options, self.d_key, self.heads, explicit=True) for _ in range(self.depth - 1)
+        )
+        self.outer = nn.ModuleList(Features(natural, hidden, self.heads, explicit=True) for _ in range(self.depth))
+
+    def further(self) -> dict[str, int]:
+        d, hidden = self.d_key, HIDDEN * self.d_key
+        found = {}
+        for block in range(self.depth):
+            if block:
+                found |= {f"k1_{block}": d, f"beta1_{block}": 1, f"v2_{block}": d}
+            found |= {f"v1_{block}": hidden, f"k2_{block}": hidden, f"beta2_{block}": 1}
+        return found
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        hidden = HIDDEN * self.d_key
+        return [(self.depth, self.features.d_dot, hidden), (self.depth, self.outer[0].d_dot, self.d_key)]
+
+    def advance(self, run: Run, parts: Parts, state: MlpState) -> tuple[Tensor, MlpState]:
+        parts = parts | {"k1_0": parts["k"], "beta1_0": parts["beta"], "v2_0": parts["v"]}
+        before = ([None] * self.depth if W is None else W.unbind(2) for W in state[:2])
+        h, after = parts["q"], []
+        for block, (W1, W2) in enumerate(zip(*before, strict=True)):
+            norm, first = self.norms[block], self.inner[block - 1] if block else self.features
+            q = nn.functional.layer_norm(h, norm.normalized_shape, norm.weight.to(h.dtype), norm.bias.to(h.dtype))
+            k1, v1, beta1, k2, v2, beta2 = (
+                parts[f"{part}{layer}_{block}"] for layer in (1, 2) for part in ("k", "v", "beta")
+            )
+            hidden, W1 = self.recall(first, q, k1, v1, beta1, W1, run)
+            out, W2 = self.recall(self.outer[block], hidden, k2, v2, beta2, W2, run)
+            h = h + out
+            after.append((W1, W2))
+        if run.return_state:
+            W1, W2 = (torch.stack(W, 2) for W in zip(*after, strict=True))
+            state = state._replace(W1=W1, W2=W2)
+        return h, state

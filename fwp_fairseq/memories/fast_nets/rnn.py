@@ -1,0 +1,51 @@
+"""The Delta RNN."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ...ops import recur
+from ..memory import Parts
+from ..state import state_type
+from .fast_net import FastNet, Run
+
+
+@state_type
+class RnnState(NamedTuple):
+    """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the net's output; fed, the same if fed back."""
+
+    W: Tensor | None
+    R: Tensor | None
+    y: Tensor | None
+    fed: Tensor | None
+
+
+class Rnn(FastNet):
+    """y_t = W_t phi(q_t) + R_t softmax(y_{t-1}), y_0 = 0 (Irie et al. 2021, Sec. 3.1, "Delta RNN").
+
+    W is the site's own fast weight matrix. R is written by the delta rule with the softmax of a key, a value and a
+    strength of its own. The order is write, then read, for both.
+    """
+
+    name = "rnn"
+    State = RnnState
+
+    def further(self) -> dict[str, int]:
+        return {"k_r": self.d_key, "v_r": self.d_key, "beta_r": 1}
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.features.d_dot, self.d_key), (self.d_key, self.d_key), (self.d_key,)]
+
+    def advance(self, run: Run, parts: Parts, state: RnnState) -> tuple[Tensor, RnnState]:
+        z, W = self.recall(self.features, parts["q"], parts["k"], parts["v"], parts["beta"], state.W, run)
+        out, R, y = recur(
+            z,
+            parts["k_r"].softmax(-1),
+            parts["v_r"],
+            parts["beta_r"].squeeze(-1).sigmoid(),
+            key_padding_mask=run.pads,
+            R=state.R,
+            y=state.y,
+            backend=self.options.backend,
+        )
+        return out, state._replace(W=W, R=R, y=y)

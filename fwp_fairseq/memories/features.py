@@ -1,0 +1,82 @@
+"""phi of queries and keys at one site, with what divides it."""
+
+from torch import Tensor, nn
+
+from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
+from ..ops.call import divide
+from ..options import EPS, SiteOptions
+
+
+def of_heads(phi: FeatureMap, x: Tensor) -> Tensor:
+    """phi of x (B, L, H, width), in this layout; maps expect (..., H, L, width)."""
+    return phi(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Features(nn.Module):
+    """The feature maps of a site, cut in two: what comes before the operator, and what the operator applies.
+
+    With phi = rest(prepare(x)), :meth:`queries` and :meth:`keys` are ``prepare`` and :attr:`operator_map` is ``rest``,
+    which kernels compute on the fly. With features of length 1 (``l2``), or if ``explicit``, the former make whole
+    features and the operator takes them as they are: d_dot numbers a position in memory, and again for the backward.
+
+    Parameters: those of ``feature_map``, and of ``query_map`` if queries have a map of their own.
+
+    Args:
+        options: of the site.
+        d_key: width of queries and keys.
+        heads: number of heads.
+        explicit: whether PyTorch computes the features.
+    """
+
+    def __init__(self, options: SiteOptions, d_key: int, heads: int, *, explicit: bool = False):
+        super().__init__()
+        self.normalize_features, self.normalize_output = options.normalizes
+        self.has_length_one = options.chosen_normalizer == "l2"
+        self.is_explicit = explicit or self.has_length_one
+        self.feature_map = options.build_feature_map(d_key, heads)
+        self.query_map = None if self.feature_map.shared else options.build_feature_map(d_key, heads)
+        self.identity_map = build_feature_map("identity", self.feature_map.d_dot)
+
+    @property
+    def d_dot(self) -> int:
+        return self.feature_map.d_dot
+
+    @property
+    def operator_map(self) -> FeatureMap:
+        """The map that the operator applies: the identity if features were computed here."""
+        return self.identity_map if self.is_explicit else self.feature_map.rest()
+
+    def queries(self, q: Tensor) -> Tensor:
+        """From projected queries (B, L, H, d_key) to what the operator takes."""
+        return self._operator_input(self.query_map or self.feature_map, q)
+
+    def keys(self, k: Tensor) -> Tensor:
+        """Likewise from projected keys."""
+        return self._operator_input(self.feature_map, k)
+
+    def _operator_input(self, phi: FeatureMap, x: Tensor) -> Tensor:
+        x = x.transpose(1, 2)
+        if self.has_length_one:
+            return phi.of_length_one(x, EPS).transpose(1, 2)
+        return (phi(x) if self.is_explicit else phi.prepare(x)).transpose(1, 2)
+
+    def phi(self, x: Tensor) -> Tensor:
+        """The features that the operator makes of what :meth:`queries` or :meth:`keys` returned, not yet divided."""
+        return of_heads(self.operator_map, x)
+
+    def divided(self, x: Tensor) -> Tensor:
+        """The same, divided by their sum if the normaliser says so."""
+        phi = self.phi(x)
+        return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
+
+    def products(self, q: Tensor, k: Tensor) -> Tensor:
+        """phi(q).phi(k) of all pairs of operator inputs (B, T or S, H, width), not divided: (B, H, T, S)."""
+        phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
+        return phi_q @ phi_k.mT
+
+    @property
+    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
+        """The maps of queries and keys, if a matrix is the first thing that happens to what is projected."""
+        if not isinstance(self.feature_map, LearnedMap) or self.feature_map.is_folded:
+            return None
+        return self.query_map or self.feature_map, self.feature_map

@@ -1,0 +1,99 @@
+"""One fast weight matrix per head."""
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..feature_maps import LearnedMap
+from ..ops.both_ways import meeting
+from ..ops.call import divide
+from ..options import EPS, SiteOptions
+from .features import Features
+from .memory import Memory, Parts, Sizes
+
+_OPERATORS = {
+    "sum": ops.sum_rule,
+    "delta": ops.delta_rule,
+    "gated": ops.gated_rule,
+    "gated_delta": ops.gated_delta_rule,
+}
+
+
+class Matrix(Memory):
+    """W <- W + v phi(k)^T under the site's rule, read as W phi(q) and divided as its normaliser says.
+
+    State: ``FastWeights(W, z)``, W (B, H, d_dot, d_key) and the accumulated keys z (B, H, d_dot), None where nothing is
+    divided by them. With passes both ways half of the heads write from the last position to the first; such a memory
+    goes through one whole input and has no state.
+    """
+
+    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+        super().__init__(options, features, sizes)
+        self.has_both_ways = options.passes == "both-ways"
+        self.decodes_lazily = options.backend != "reference" and not self.has_both_ways
+        known = None if features.operator_map.kernel is None else features.operator_map
+        self.decoding = ops.Decoding(
+            options.update_rule, known, *options.normalizes, eps=EPS, backend=options.backend
+        )  # fmt: skip
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self.features.queries(q)
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self.features.keys(k)
+
+    @property
+    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
+        return self.features.foldable
+
+    def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
+        # The sum rule does not take both_ways, nor has it an order that both ways could mean.
+        ways = {"both_ways": True} if self.has_both_ways else {}
+        return _OPERATORS[self.options.update_rule](
+            q,
+            k,
+            v,
+            **parts,
+            **ways,
+            feature_map=self.features.operator_map,
+            causal=self.sizes.causal or self.has_both_ways,
+            key_padding_mask=key_padding_mask,
+            normalize_features=self.features.normalize_features,
+            normalize_output=self.features.normalize_output,
+            eps=EPS,
+            backend=self.options.backend,
+            initial_state=state,
+            return_state=return_state,
+        )
+
+    def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """phi(q).phi(k), divided by their sum over the positions."""
+        with torch.autocast(q.device.type, enabled=False):
+            gram = self.features.products(q, k)
+            if key_padding_mask is not None:
+                gram = gram.masked_fill(key_padding_mask[:, None, None], 0)
+            if self.has_both_ways:
+                gram = meeting(gram.transpose(0, 1)).transpose(0, 1)
+            elif self.sizes.causal:
+                gram = gram.tril()
+            return divide(gram, gram.sum(-1, keepdim=True))
+
+    def state_shapes(self) -> ops.FastWeights:
+        heads, d_dot = self.sizes.heads, self.features.d_dot
+        return ops.FastWeights(
+            (heads, d_dot, self.sizes.d_key), (heads, d_dot) if self.features.normalize_output else None
+        )
+
+    def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
+        q, k = self._decoded(q), self._decoded(k)
+        return self.decoding.step(held, q, k, v, **parts, key_padding_mask=key_padding_mask)
+
+    def _write(self, k, v, parts: Parts, key_padding_mask, rows) -> ops.Cache:
+        return self.decoding.write(self._decoded(k), v, **parts, key_padding_mask=key_padding_mask, rows=rows)
+
+    def _read(self, held: ops.Cache, q: Tensor) -> Tensor:
+        return self.decoding.read(held, self._decoded(q))
+
+    def _decoded(self, x: Tensor) -> Tensor:
+        """What decoding takes: features of a map that the kernels do not know, else x."""
+        return self.features.phi(x) if self.decoding.feature_map is None else x

@@ -1,0 +1,189 @@
+"""What all memories have in common."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..feature_maps import LearnedMap
+from ..ops import STRENGTHS, FastWeights
+from ..ops.call import state_type
+from ..options import BETA_RANGES, SiteOptions
+from .decay import Decay
+from .features import Features
+from .state import select
+
+# What a memory takes of each position beside q, k and v, by name; (B, L, H) or (B, L, H, width).
+Parts = dict[str, Tensor]
+
+
+class Sizes(NamedTuple):
+    """The sizes of an attention site.
+
+    Attributes:
+        inputs: width of the input of keys and values.
+        heads: number of heads.
+        d_key: width of a head: of its queries, keys, values and output.
+        causal: whether a position reads after its own write, or after everything is written.
+        gain: of Xavier's initialisation of the site's projections.
+    """
+
+    inputs: int
+    heads: int
+    d_key: int
+    causal: bool
+    gain: float
+
+
+class Memory(nn.Module):
+    """Writes keys with values, and reads with queries; one for each site of attention.
+
+    A subclass defines :attr:`State`, the named tuple that it carries from one call to the next, :meth:`state_shapes`,
+    :meth:`attend`, and :meth:`weights` if what is read are values in shares. One that decodes lazily also defines
+    :meth:`_step`, and for cross-attention :meth:`_write` and :meth:`_read`.
+
+    Parameters: ``beta_proj`` gives every rule but the sum rule one write strength per head and position, from the input
+    of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
+
+    Attributes:
+        slow: the projection of what a fast net is given besides; None in most memories.
+        decodes_lazily: whether decoding can keep recent positions in place of a state (:mod:`..ops.decoding`).
+    """
+
+    State: ClassVar[Any] = FastWeights
+    decodes_lazily: bool = False
+
+    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+        super().__init__()
+        self.options, self.features, self.sizes = options, features, sizes
+        strengths = STRENGTHS[options.update_rule]
+        # The write strengths of the delta rules' papers have no bias; the gate of Peng et al. has one.
+        bias = options.update_rule == "gated"
+        self.beta_proj = nn.Linear(sizes.inputs, sizes.heads, bias=bias) if "beta" in strengths else None
+        self.decay = Decay(sizes.inputs, sizes.heads) if "alpha" in strengths else None
+        self.slow: nn.Linear | None = None
+
+    def reset_strengths(self) -> None:
+        """Draws the write strengths anew: as in the paper's code, beta is about a half at the start of training."""
+        if self.beta_proj is not None:
+            nn.init.normal_(self.beta_proj.weight, std=0.02)
+            if self.beta_proj.bias is not None:
+                nn.init.zeros_(self.beta_proj.bias)
+
+    def parts(self, x: Tensor) -> Parts:
+        """What is taken of the input of the keys (..., inputs) beside k and v: (..., H) or (..., H, width)."""
+        found = {}
+        if self.beta_proj is not None:
+            logits = self.beta_proj(x)
+            beta, largest = torch.sigmoid(logits.to(state_type(logits.dtype))), BETA_RANGES[self.options.beta_range]
+            found["beta"] = beta if largest == 1 else largest * beta
+        if self.decay is not None:
+            found["alpha"] = self.decay(x)
+        return found
+
+    def queries(self, q: Tensor) -> Tensor:
+        """From projected queries (B, T, H, d_key) to what the methods below take as q."""
+        return q
+
+    def keys(self, k: Tensor) -> Tensor:
+        """Likewise from projected keys (B, S, H, d_key)."""
+        return k
+
+    @property
+    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
+        """The learned maps whose matrices directly follow the projections of queries and keys, if there are any."""
+        return None
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        parts: Parts,
+        *,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, State | None]:
+        """Writes k, v and parts on top of a state, and reads with q.
+
+        Args:
+            q, k: (B, T, H, width) and (B, S, H, width), as :meth:`queries` and :meth:`keys` return them.
+            v: (B, S, H, d_key).
+            parts: of :meth:`parts`, the batch first.
+            key_padding_mask: (B, S), True at pads, which write nothing.
+            state: what was written before; None for nothing. It is not modified.
+            return_state: whether the state after the last write is needed.
+
+        Returns:
+            ``(out, state)``, out (B, T, H, d_key); the state, or None.
+        """
+        raise NotImplementedError
+
+    def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
+        """What each query reads of each position, (B, H, T, S), in shares of 1; None if there are no such shares."""
+        return None
+
+    def state_shapes(self) -> State:
+        """The shape of each tensor of a state without its rows; None in place of one that is not there."""
+        raise NotImplementedError
+
+    def nothing_written(self, rows: int, like: Tensor) -> State:
+        """The state before anything is written, for inputs of the type and device of ``like``."""
+        kind = state_type(like.dtype)
+        return self.State(
+            *(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in self.state_shapes())
+        )
+
+    def checked(self, state: State, rows: int) -> State:
+        """The state, which may be a plain tuple of its tensors; ValueError if it is not one of this memory's."""
+        kind, shapes = self.State.__name__, self.state_shapes()
+        names = ", ".join(self.State._fields)
+        if not isinstance(state, tuple | list) or len(state) != len(shapes):
+            what = f"{type(state).__name__} of {len(state)}" if hasattr(state, "__len__") else type(state).__name__
+            raise ValueError(f"state is a {what}, expected {kind} ({names})")
+        if hasattr(state, "_fields") and not isinstance(state, self.State):
+            raise ValueError(f"state is a {type(state).__name__}, expected {kind} ({names})")
+        for name, x, shape in zip(self.State._fields, state, shapes, strict=True):
+            if shape is None or x is None:
+                if shape is not None:
+                    raise ValueError(f"state.{name} is None, expected shape {(rows, *shape)}")
+            elif not isinstance(x, Tensor) or x.shape != (rows, *shape):
+                given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+                raise ValueError(f"state.{name} is {given}, expected shape {(rows, *shape)} ({kind} of {rows} rows)")
+        return self.State(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))
+
+    def step(
+        self, held: Any, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """Writes positions one after the other, and reads after each: (out, what to go on from).
+
+        ``held`` is what the last step returned: None at first, a state, or the cache of lazy decoding, which the step
+        writes into, so that it can be continued only once.
+        """
+        if self._is_lazy(held):
+            return self._step(held, q, k, v, parts, key_padding_mask)
+        return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
+
+    def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Any:
+        """Writes whole sources (N, S, ...) to :meth:`read` from; row r will read source ``rows[r]`` (R, int32)."""
+        if self._is_lazy(None):
+            return self._write(k, v, parts, key_padding_mask, rows)
+        q = k[:, :0]
+        return select(self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, return_state=True)[1], rows)
+
+    def read(self, held: Any, q: Tensor) -> Tensor:
+        """Reads with q (R, T, H, width) from what :meth:`write` returned, or from a state; nothing is written."""
+        if self._is_lazy(held):
+            return self._read(held, q)
+        k = q[:, :0]
+        strengths = dict.fromkeys(STRENGTHS[self.options.update_rule], k[..., 0])
+        return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
+
+    def _is_lazy(self, held: Any) -> bool:
+        """Whether to decode lazily, which cannot be differentiated, from what is held, None at first."""
+        if not self.decodes_lazily or isinstance(held, self.State):
+            return False
+        if held is not None and torch.is_grad_enabled():
+            raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
+        return not torch.is_grad_enabled()

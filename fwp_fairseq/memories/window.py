@@ -1,0 +1,219 @@
+"""The latest positions of causal attention, read by a softmax beside the fast weights of all earlier ones.
+
+With a window of w positions, a query at position t reads positions t - w + 1 .. t as softmax attention does, and those
+before them through features phi, whose products are weighed by a learned gain:
+
+    y_t = (sum_near e_j v_j + g sum_far phi(q_t).phi(k_j) v_j) / (sum_near e_j + g sum_far phi(q_t).phi(k_j))
+    e_j = exp(q_t . k_j / sqrt(d_key) - c),  c the largest such exponent in the window,  g = exp(min(u . q_t + b, 30))
+
+This is the hybrid of Zhang et al. 2025 ("LoLCATs"), whose gain does not depend on the query. The far sums are a matrix
+W and a vector z, as without a window, into which a position is written when it leaves the window.
+:mod:`fwp_fairseq.ops.window` reads both. Pads are no positions: they take no place in the window.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import ops
+from ..ops import window as operator
+from ..ops.call import FastWeights
+from ..ops.call import state_type as float_type
+from ..options import EPS, SiteOptions
+from . import window_decoding
+from .features import Features
+from .memory import Memory, Parts, Sizes
+from .state import state_type
+from .window_decoding import with_ones
+
+# Up to so many positions the weights of all pairs are computed in training, as the operator does without a window.
+_ALL_PAIRS = 128
+
+
+@state_type
+class WindowState(NamedTuple):
+    """What causal attention with a window carries.
+
+    Attributes:
+        k, v: (B, w, H, d_key), the keys and values of the w latest positions, the latest at the end.
+        present: (B, w), 1 at those that there are, 0 elsewhere.
+        W: (B, H, d_dot, d_key + 1), the fast weights of all earlier positions; the last column is z.
+    """
+
+    k: Tensor
+    v: Tensor
+    present: Tensor
+    W: Tensor
+
+
+class _Positions(NamedTuple):
+    """Keys and values of a call, behind those of a state; in each row the w of the state, positions, then pads.
+
+    Attributes:
+        k, v: (B, S, H, d_key).
+        absent: (B, S), True at those that are not read; None if all are.
+        last: (B, w), the indices of the w latest, below 0 where there are fewer; None without pads.
+    """
+
+    k: Tensor
+    v: Tensor
+    absent: Tensor | None
+    last: Tensor | None
+
+
+class Window(Memory):
+    """A window of the latest positions in front of a matrix.
+
+    Parameters: ``weight`` (heads, d_key), u, and ``bias`` (heads,), b, which start as 0; those of the features.
+
+    Cost per position and head: 2 w d_key multiplications in addition to those of the fast weights, which positions
+    up to the w-th do not need. A state holds w (2 d_key + 1) numbers more per head.
+    """
+
+    State = WindowState
+
+    def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
+        super().__init__(options, features, sizes)
+        self.size = options.window
+        self.decodes_lazily = options.backend != "reference"
+        self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))
+        self.bias = nn.Parameter(torch.zeros(sizes.heads))
+        known = None if features.operator_map.kernel is None else features.operator_map
+        self.far = ops.Decoding("sum", known, False, False, eps=EPS, backend=options.backend)
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}"
+
+    def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
+        if state is None and not return_state and self._takes_pairs(q):
+            weights = self.weights(q, k, key_padding_mask)
+            return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
+        if not q.shape[1]:
+            return v, (state or self.nothing_written(len(q), q)) if return_state else None
+        with torch.autocast(q.device.type, enabled=False):
+            order = None
+            if not _pads_are_behind(key_padding_mask):  # there they go, and come back at the end
+                order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
+                q, k, v = (_ordered(x, order) for x in (q, k, v))
+            positions = self._positions(k, v, key_padding_mask, state)
+            sums, W = self._write_far(q, positions, state, return_state)
+            out = self.read_window(q, positions.k, positions.v, sums, key_padding_mask=positions.absent)
+            if order is not None:
+                out = _ordered(out, order.argsort(dim=1))
+        return out.to(v.dtype), self._state_of(positions, W) if return_state else None
+
+    def _positions(self, k, v, key_padding_mask, state) -> _Positions:
+        length, before = k.shape[1], 0 if state is None else self.size
+        if key_padding_mask is None:
+            absent = last = None
+        else:
+            count = key_padding_mask.logical_not().sum(1, keepdim=True)
+            absent = torch.arange(length, device=k.device) >= count
+            last = count + before - self.size + torch.arange(self.size, device=k.device)
+        if state is not None:
+            missing = state.present == 0
+            absent = torch.cat([missing, missing.new_zeros(len(k), length) if absent is None else absent], 1)
+            k, v = torch.cat([state.k.to(k.dtype), k], 1), torch.cat([state.v.to(v.dtype), v], 1)
+        return _Positions(k, v, absent, last)
+
+    def _write_far(self, q, positions: _Positions, state, return_state) -> tuple[Tensor | None, Tensor | None]:
+        """What the last queries read of positions before their window, (B, F, H, d_key + 1), and W afterwards."""
+        # Of the query at t the position t - w has left the window; in the first calls there is none. With gradients
+        # the rule gets nothing to write then, but phi, u and b are part of the graph in every batch, which distributed
+        # training relies on.
+        leaving = max(positions.k.shape[1] - self.size, 0)
+        if not leaving and not torch.is_grad_enabled():
+            return None, None if state is None else state.W
+        pads = None if positions.absent is None else positions.absent[:, :leaving]
+        if return_state and positions.last is not None:  # what is behind pads stays in the window
+            pads = pads | (torch.arange(leaving, device=q.device) >= positions.last[:, :1])
+        sums, far = ops.sum_rule(
+            self.features.queries(q[:, q.shape[1] - leaving :]),
+            self.features.keys(positions.k[:, :leaving]),
+            with_ones(positions.v[:, :leaving]),
+            feature_map=self.features.operator_map,
+            key_padding_mask=pads,
+            normalize_output=False,
+            initial_state=None if state is None else FastWeights(state.W, None),
+            return_state=return_state,
+            backend=self.options.backend,
+        )
+        return sums, None if far is None else far.W
+
+    def _state_of(self, positions: _Positions, W: Tensor | None) -> WindowState:
+        k, v, absent, last = positions
+        kind, missing = float_type(k.dtype), max(self.size - k.shape[1], 0)
+        present = k.new_ones(k.shape[:2], dtype=kind) if absent is None else absent.logical_not().to(kind)
+        if last is None:
+            k, v = (F.pad(x[:, -self.size :], (0, 0, 0, 0, missing, 0)) for x in (k, v))
+            present = F.pad(present[:, -self.size :], (missing, 0))
+        else:
+            there = last >= 0
+            k, v = (_ordered(x, last.clamp(min=0)).masked_fill(~there[..., None, None], 0) for x in (k, v))
+            present = present.gather(1, last.clamp(min=0)) * there
+        if W is None:
+            W = k.new_zeros(len(k), *self.state_shapes().W, dtype=kind)
+        return WindowState(k.to(kind), v.to(kind), present, W)
+
+    def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
+        """y as :func:`fwp_fairseq.ops.window.read_window` computes it, in float32 or wider."""
+        kind = float_type(q.dtype)
+        given = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
+        return operator.read_window(*given, size=self.size, backend=self.options.backend, **options)
+
+    def _takes_pairs(self, q: Tensor) -> bool:
+        """Whether computing all T x S weights is cheaper than a state."""
+        if q.shape[1] > _ALL_PAIRS or self.options.backend not in ("auto", "chunked"):
+            return False
+        return self.options.backend == "chunked" or bool(operator.KERNEL.unsupported_reasons(q, float_type(q.dtype)))
+
+    def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):
+            gram = self.features.products(self.features.queries(q), self.features.keys(k))
+            kind, places = float_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
+            hidden = torch.ones(gram.shape[-2:], dtype=torch.bool, device=q.device).triu(1)[None]
+            q = q.to(kind)
+            scores = (q / math.sqrt(q.shape[-1])).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(kind)
+            if key_padding_mask is not None:
+                hidden = hidden | key_padding_mask[:, None]
+                places = key_padding_mask.logical_not().cumsum(1)
+            is_far = places[:, :, None] - places[:, None] >= self.size
+            e = operator.exponentials(scores, (hidden | is_far)[:, None])
+            gain = operator.gain(q, self.weight.to(kind), self.bias.to(kind))
+            read = e + gain.transpose(1, 2) * gram.masked_fill((hidden | ~is_far)[:, None], 0)
+            return read / read.sum(-1, keepdim=True)
+
+    def state_shapes(self) -> WindowState:
+        _, heads, d_key, *_ = self.sizes
+        recent = (self.size, heads, d_key)
+        return WindowState(recent, recent, (self.size,), (heads, self.features.d_dot, d_key + 1))
+
+    def step(self, held, q, k, v, parts: Parts, key_padding_mask=None):
+        if key_padding_mask is not None and key_padding_mask.any():  # rows whose windows move apart
+            if isinstance(held, window_decoding.Cache):
+                held = window_decoding.state_of(self, held)
+            held = held or self.nothing_written(len(q), q)
+        return super().step(held, q, k, v, parts, key_padding_mask)
+
+    def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
+        return window_decoding.step(self, held, q, k, v)
+
+
+def _pads_are_behind(mask: Tensor | None) -> bool:
+    """Whether all pads of each row follow its positions; a compiled graph cannot depend on that, and assumes not."""
+    if mask is None:
+        return True
+    return not (torch.compiler.is_compiling() or (mask[:, :-1] & ~mask[:, 1:]).any())
+
+
+def _ordered(x: Tensor, order: Tensor) -> Tensor:
+    """x (B, L, ...) with the positions of each row in this order (B, L')."""
+    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    return x.flatten(0, 1).index_select(0, (order + first).flatten()).unflatten(0, order.shape)

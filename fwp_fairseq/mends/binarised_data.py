@@ -1,0 +1,76 @@
+"""Checks binarised data when it is opened, and names the file that is missing, damaged or of another dictionary.
+
+Symptom: An error without a file name in the middle of an epoch, or an assertion on a GPU that ends the process.
+Cause: fairseq notices most damage only when it reads the sentence that is hit, and some of it never.
+Test: tests/mends/test_binarised_data.py::test_damage_is_named
+"""
+
+import os
+import struct
+
+import numpy as np
+from fairseq.data import indexed_dataset
+
+_AGAIN = "binarise the data again (fairseq-preprocess)"
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
+_MAGIC = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC
+_OLD_MAGIC = indexed_dataset.IndexedDataset._HDR_MAGIC
+
+
+def _check_files(path: str, mmap: bool) -> None:
+    """Raises FileNotFoundError or ValueError unless index and data are both there and as long as the index says."""
+    index, data = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
+    there = {file: os.path.exists(file) for file in (index, data)}
+    if not any(there.values()):
+        return
+    for file in there:
+        if not there[file]:
+            raise FileNotFoundError(f"{file} is missing, and the other file of the two is there; {_AGAIN}")
+    with open(index, "rb") as file:
+        head = file.read(_HEADER.size)
+        if not mmap and head.startswith(_OLD_MAGIC):
+            return
+        if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+            raise ValueError(f"{index} is truncated or not an index of binarised data; {_AGAIN}")
+        _, _, code, count = _HEADER.unpack(head)
+        type_size = np.dtype(indexed_dataset._code_to_dtype.get(code, np.int64)).itemsize
+        expected, actual = _HEADER.size + 12 * count, os.path.getsize(index)
+        if expected == actual and count:
+            file.seek(_HEADER.size + 4 * (count - 1))
+            (size,) = struct.unpack("<i", file.read(4))
+            file.seek(-8, os.SEEK_END)
+            (begin,) = struct.unpack("<q", file.read(8))
+    if expected != actual:
+        raise ValueError(f"{index} is damaged: expected {expected} bytes, actual {actual}; {_AGAIN}")
+    expected, actual = (begin + size * type_size if count else 0), os.path.getsize(data)
+    if expected != actual:
+        raise ValueError(f"{data} is damaged: expected {expected} bytes, actual {actual}; {_AGAIN}")
+    if not count:
+        raise ValueError(f"{data} holds no sentence; {_AGAIN}, from a text that has lines")
+
+
+def _check_numbers(path: str, dataset, dictionary) -> None:
+    """Raises ValueError for a number that is no entry of the dictionary. fairseq has just read the file anyway."""
+    numbers = np.frombuffer(dataset._bin_buffer, dtype=dataset._index.dtype)
+    if not numbers.size:
+        return
+    least, largest = int(numbers.min()), int(numbers.max())
+    if least < 0 or largest >= len(dictionary):
+        raise ValueError(
+            f"{indexed_dataset.data_file_path(path)} is damaged or of another dictionary: expected numbers from 0 to "
+            f"{len(dictionary) - 1}, actual {least} to {largest}; {_AGAIN}"
+        )
+
+
+def mend() -> None:
+    make = indexed_dataset.make_dataset
+
+    def check_and_make(path, impl, fix_lua_indexing=False, dictionary=None):
+        if impl in ("mmap", "cached", "lazy"):
+            _check_files(path, impl == "mmap")
+        dataset = make(path, impl, fix_lua_indexing, dictionary)
+        if dictionary is not None and isinstance(dataset, indexed_dataset.MMapIndexedDataset):
+            _check_numbers(path, dataset, dictionary)
+        return dataset
+
+    indexed_dataset.make_dataset = check_and_make

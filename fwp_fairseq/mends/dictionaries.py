@@ -1,0 +1,104 @@
+"""Saves digests of the dictionaries in checkpoints, and refuses to open one with other dictionaries.
+
+Symptom: Translations are nonsense, without an error, when the data folder is that of another training.
+Cause: The parameters tell only how many entries the dictionaries had.
+Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictionary_is_refused
+"""
+
+import contextlib
+import hashlib
+import logging
+
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+KEY = "dictionaries"  # an entry of the state that fairseq saves for the task; fairseq without the plugin reads it too
+_KINDS = {"src_dict": "source ", "tgt_dict": "target ", "dictionary": ""}
+
+
+def _describe(task: FairseqTask) -> dict[str, str]:
+    """The number of entries and a digest of them for each dictionary of a translation or language-modelling task.
+
+    Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
+    """
+    found = {}
+    for name in _KINDS:
+        dictionary = getattr(task, name, None)
+        if isinstance(dictionary, Dictionary):
+            digest = hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "surrogatepass")).hexdigest()
+            found[name] = f"{len(dictionary)} entries, sha256 {digest[:12]}"
+    return found
+
+
+def _difference(task: FairseqTask, remembered: object) -> str | None:
+    """How the task's dictionaries differ from those of the checkpoint, or None; a checkpoint without any fits all."""
+    if not isinstance(remembered, dict):
+        return None
+    for name, now in _describe(task).items():
+        if remembered.get(name, now) != now:
+            return (
+                f"the checkpoint was trained with another {_KINDS[name]}dictionary: "
+                f"expected {remembered[name]}, actual {now}"
+            )
+    return None
+
+
+def mend() -> None:
+    state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
+
+    def state_and_dictionaries(self):
+        return {**state_dict(self), KEY: _describe(self)}
+
+    def check_and_load(self, state):
+        state = dict(state)
+        if problem := _difference(self, state.pop(KEY, None)):
+            raise ValueError(f"{problem}; give the data folder that it was trained on")
+        load_state_dict(self, state)
+
+    FairseqTask.state_dict, FairseqTask.load_state_dict = state_and_dictionaries, check_and_load
+    _check_when_training()
+
+
+@contextlib.contextmanager
+def _checking_loads(check):
+    """Applies ``check`` to every checkpoint that fairseq loads within the block."""
+    load = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_and_check(*args, **kwargs):
+        state = load(*args, **kwargs)
+        check(state)
+        return state
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_and_check
+    try:
+        yield
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = load
+
+
+def _check_when_training() -> None:
+    """Checks the dictionaries in fairseq-train too, which does not load the task's state.
+
+    When only the parameters are loaded (--reset-optimizer, --finetune-from-model), other dictionaries may be intended,
+    so a difference is a warning only.
+    """
+    load = Trainer.load_checkpoint
+
+    def load_and_check(self, filename, reset_optimizer=False, *args, **kwargs):
+        def check(state: dict) -> None:
+            problem = _difference(self.task, (state.get("task_state") or {}).get(KEY))
+            if problem and not reset_optimizer:
+                raise ValueError(
+                    f"{filename}: {problem}; --finetune-from-model begins a new training with its parameters"
+                )
+            if problem:
+                logger.warning(f"{filename}: {problem}")
+
+        with _checking_loads(check):
+            return load(self, filename, reset_optimizer, *args, **kwargs)
+
+    Trainer.load_checkpoint = load_and_check

@@ -1,0 +1,43 @@
+"""Makes an architecture's name in a Hydra configuration mean what it means to --arch.
+
+Symptom: fairseq-hydra-train with ``model: {_name: ARCHITECTURE}`` builds a model of the base size.
+Cause: It takes only the model from this name, with the model's own defaults.
+Test: tests/fairseq_tools/test_hydra.py::test_documented_commands
+"""
+
+import argparse
+from dataclasses import fields
+
+from fairseq import models
+from fairseq.dataclass import utils
+from omegaconf import DictConfig, OmegaConf
+
+
+def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
+    """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
+    given = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
+    args = argparse.Namespace(**given)
+    models.ARCH_CONFIG_REGISTRY[cfg._name](args)
+    filled = cfg.copy()
+    for option in fields(dataclass):
+        value = getattr(args, option.name, None)
+        if value is None or value == given.get(option.name):
+            continue
+        kind = utils.interpret_dc_type(option.type)
+        # fairseq's own architectures set numbers for options that are declared as booleans, and the reverse.
+        filled[option.name] = kind(value) if kind in (bool, int, float) else value
+    filled._set_parent(cfg._get_parent())
+    return filled
+
+
+def mend() -> None:
+    """Fills in the architecture's values before fairseq merges the defaults, from which they cannot be told later."""
+    merge = utils.merge_with_parent
+
+    def merge_filled(dc, cfg, remove_missing=False):
+        name = models.ARCH_MODEL_NAME_REGISTRY.get(getattr(cfg, "_name", None))
+        if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc:
+            cfg = _filled(cfg, dc)
+        return merge(dc, cfg, remove_missing)
+
+    utils.merge_with_parent = merge_filled

@@ -1,0 +1,57 @@
+"""Replaces the ``eval`` by which fairseq reads some options.
+
+Symptom: Opening a checkpoint runs the Python that its options hold.
+Cause: fairseq reads lists and numbers in options by ``eval``.
+Test: tests/fairseq_tools/test_checkpoints.py::test_options_of_a_checkpoint_run_no_code
+"""
+
+import ast
+import operator
+import sys
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+_LONGEST = 10_000
+
+
+def _value(node: ast.expr):
+    if isinstance(node, ast.List | ast.Tuple):
+        return (list if isinstance(node, ast.List) else tuple)(_value(element) for element in node.elts)
+    if not isinstance(node, ast.BinOp):
+        return ast.literal_eval(node)
+    left, right = _value(node.left), _value(node.right)
+    numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    joined = isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, list | tuple)
+    repeated = isinstance(node.op, ast.Mult) and isinstance(left, list | tuple) and isinstance(right, int)
+    if repeated and len(left) * right > _LONGEST:
+        raise ValueError(f"more than {_LONGEST} elements")
+    if type(node.op) not in _OPERATORS or not (numbers or joined or repeated):
+        raise ValueError("not an operation on numbers or lists")
+    return _OPERATORS[type(node.op)](left, right)
+
+
+def evaluate(text: str):
+    """Evaluates Python's literals, arithmetic on numbers, and sums and repetitions of lists.
+
+    Examples: ``0.25``, ``(0.9, 0.98)``, ``[(512, 3)] * 20``. Raises ValueError for any other text, without running it,
+    and TypeError, as ``eval`` does, if ``text`` is not a string.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected text, actual {type(text).__name__}")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError) as error:
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
+        raise ValueError(f"{shown!r}: expected numbers, text or lists of them ({error})") from None
+
+
+def mend() -> None:
+    """Makes ``eval`` mean :func:`evaluate` in all modules of fairseq, which importing fairseq has imported."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fairseq.") and module is not None:
+            module.eval = evaluate

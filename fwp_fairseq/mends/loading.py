@@ -1,0 +1,77 @@
+"""Checks a checkpoint before a model is made of it; errors name the file and the reason.
+
+Symptom: "Invalid argument" or "please ensure that the architectures match", without a file name; a hostile file hangs.
+Cause: fairseq passes on what torch says of a file, and builds a model of whatever sizes its options have.
+Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
+"""
+
+import re
+from unittest import mock
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from ..checkpoint_content import check, check_file, check_size, plain
+from ..text import printable
+
+# What torch says of a class or function that weights_only does not let through.
+_UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
+
+
+def _refuse_by_name() -> None:
+    """Checks each checkpoint when it is read, and names the file in every error about it."""
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    read = torch.load
+
+    def read_and_check(file, *args, **kwargs):
+        check_file(file)
+        if hasattr(file, "seek"):
+            file.seek(0)
+        state = read(file, *args, **kwargs)
+        check(state)
+        return state
+
+    def load_and_name(path, *args, **kwargs):
+        try:
+            with mock.patch.object(torch, "load", read_and_check):
+                state = load(path, *args, **kwargs)
+            check_size(plain((state.get("cfg") or {}).get("model") or {}), state["model"])
+            return state
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            if found := _UNSAFE.search(str(error)):
+                raise RuntimeError(
+                    f"checkpoint {path} is refused: reading it would run {found[1] or found[2]}, which no checkpoint "
+                    "of fairseq needs. Nothing was run"
+                ) from None
+            if isinstance(error, ValueError):
+                raise RuntimeError(f"checkpoint {path} is refused: {printable(error)}") from error
+            reason = printable(str(error).partition("\n")[0]) or type(error).__name__
+            raise RuntimeError(
+                f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
+                "Remove it to continue from an earlier one, e.g. with --restore-file"
+            ) from error
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_and_name
+
+
+def _explain_misfits() -> None:
+    load = Trainer.load_checkpoint
+
+    def load_or_say_why(self, filename, *args, **kwargs):
+        try:
+            return load(self, filename, *args, **kwargs)
+        except Exception as error:
+            if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
+                raise
+            reason = " ".join(str(error.__context__).split())
+            raise RuntimeError(f"checkpoint {filename} does not fit the model: {reason}") from error
+
+    Trainer.load_checkpoint = load_or_say_why
+
+
+def mend() -> None:
+    _refuse_by_name()
+    _explain_misfits()

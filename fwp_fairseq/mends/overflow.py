@@ -1,0 +1,23 @@
+"""A training with --fp16 or --memory-efficient-fp16 on a CPU goes on after an overflow, at a smaller loss scale.
+
+Symptom: After the first overflow on a CPU: "Torch not compiled with CUDA enabled" or "No CUDA GPUs are available".
+Cause: fairseq moves a number of its own to the GPU then, although there may be none.
+Test: tests/fairseq_tools/test_faults.py::test_nan_in_mixed_precision
+"""
+
+from unittest import mock
+
+import torch
+from fairseq.trainer import Trainer
+
+
+def mend() -> None:
+    train_step = Trainer.train_step
+
+    def step_without_gpu(self, *args, **kwargs):
+        if self.device.type != "cpu":
+            return train_step(self, *args, **kwargs)
+        with mock.patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):  # also for a step within a step
+            return train_step(self, *args, **kwargs)
+
+    Trainer.train_step = step_without_gpu

@@ -1,0 +1,19 @@
+"""Lets a criterion choose what is trained: calls its ``prepare_model(model)`` before the optimizer is made.
+
+Symptom: A criterion that freezes parameters, such as attention_transfer, comes too late.
+Cause: fairseq builds criterions without their model, and optimizers from the parameters that require gradients.
+Test: tests/fairseq_tools/test_attention_transfer.py::test_the_loss_falls_and_nothing_but_maps_changes
+"""
+
+from fairseq.trainer import Trainer
+
+
+def mend() -> None:
+    initialize = Trainer.__init__
+
+    def prepare_and_initialize(self, cfg, task, model, criterion, *args, **kwargs):
+        if hasattr(criterion, "prepare_model"):
+            criterion.prepare_model(model)
+        initialize(self, cfg, task, model, criterion, *args, **kwargs)
+
+    Trainer.__init__ = prepare_and_initialize

@@ -1,0 +1,185 @@
+"""The layer of :mod:`..layers` behind the interface of fairseq's attention."""
+
+from collections.abc import Callable
+
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor
+
+from ..layers import FastWeightAttention
+from ..memories import State
+from ..options import SiteOptions
+from . import incremental_state as states
+
+# So that guided alignment can take the logarithm of a weight where a query has no feature in common with the source.
+_SMALLEST_WEIGHT = 1e-6
+
+
+class SiteAttention(FairseqIncrementalState, FastWeightAttention):
+    """Multi-head attention with fast weights, a replacement for ``fairseq.modules.MultiheadAttention``.
+
+    It is called in the same way, time first, and has the same parameter names and initialisation.
+
+    The ``encoder`` site writes every position, then reads (padding may be on either side). The ``decoder`` site is
+    causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
+    afterwards.
+
+    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only (and
+    the positions in a window), and hypotheses of one sentence share its source. The lazy form does not support
+    autograd, the backend ``reference`` or a fast net; with these, every step goes on from the state of each hypothesis
+    instead.
+
+    Args:
+        embed_dim: width of queries and output.
+        num_heads: number of heads; d_key = d_value = embed_dim / num_heads.
+        site: ``encoder``, ``decoder`` or ``cross``.
+        options: of this site.
+        source_dim: width of the keys' input; embed_dim by default.
+        dropout: dropout on the values read, since there are no attention weights to drop.
+        q_noise, qn_block_size: fairseq's quantisation noise on the projections.
+
+    Attributes:
+        shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for.
+        shows_weights_in_training: whether training does, with gradients.
+        substitute: a function that computes the output (T, B, C) from (self, query, key, key_padding_mask) in place of
+            fast weights, or None; see :mod:`.attention_transfer`.
+    """
+
+    batch_first = False
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        site: str,
+        options: SiteOptions,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ):
+        super().__init__(embed_dim, num_heads, causal=site == "decoder", source_dim=source_dim, **vars(options))
+        self.site = site
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj, self.memory.slow):
+            if projection is not None:
+                quant_noise(projection, q_noise, qn_block_size)
+        self.shows_weights_in_steps, self.shows_weights_in_training = True, False
+        self.substitute: Callable[[SiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool | None = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
+
+        Args:
+            query: (T, B, embed_dim).
+            key: (S, B, source_dim), the input of keys and values; ignored by cross-attention once it is written.
+            value: ignored; fairseq always passes the same tensor as key.
+            key_padding_mask: (B, S), True at pads.
+            incremental_state: fairseq's store of decoding state; None outside decoding.
+            need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
+                phi(q).phi(k), or with a window what values are weighed with. A decoder that decodes step by step keeps
+                no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
+            static_kv: ignored; the keys of cross-attention never change.
+            attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.
+            need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).
+
+        Returns:
+            ``(out, weights)``, out (T, B, embed_dim).
+        """
+        if before_softmax:
+            raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
+        if attn_mask is not None and self.site != "decoder":
+            raise NotImplementedError(f"attn_mask: the {self.site} site of fast-weight attention reads everything")
+        if incremental_state is not None and (self.substitute is not None or self.site == "encoder"):
+            who = "the encoder site" if self.substitute is None else "attention transfer"
+            raise NotImplementedError(f"{who} takes whole sequences: expected no incremental state")
+        saved = states.load(self, incremental_state)
+        if key is None and not (self.site == "cross" and saved):
+            raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.bool()
+        if self.substitute is not None:
+            return self.substitute(self, query, key, key_padding_mask), None
+        wanted = (need_weights or need_head_weights) and self._shows_weights(incremental_state)
+        weights, q = None, self.queries(query)
+        if incremental_state is None:
+            self._check_mask(key_padding_mask, key)
+            k, v, parts = self.writes(key)
+            out, _ = self.memory.attend(q, k, v, parts, key_padding_mask=key_padding_mask)
+            weights = self.memory.weights(q, k, key_padding_mask) if wanted else None
+        elif self.site == "decoder":
+            out = self._step(q, key, key_padding_mask, saved, incremental_state)
+        else:
+            if not saved:
+                saved = self._write_source(key, key_padding_mask, wanted)
+                states.store(self, incremental_state, saved)
+            out = self.memory.read(saved["held"], q)
+            weights = saved["source"].weights(self.memory, q) if wanted and "source" in saved else None
+        return self.output(out, query), self._of_heads(weights, need_head_weights)
+
+    def _step(self, q, key, key_padding_mask, saved: dict, incremental_state: dict) -> Tensor:
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask[:, -key.shape[0] :]
+        out, held = self.memory.step(saved.get("held"), q, *self.writes(key), key_padding_mask)
+        if held is not saved.get("held"):
+            states.store(self, incremental_state, {"held": held})
+        return out
+
+    def _write_source(self, key: Tensor, key_padding_mask: Tensor | None, wants_weights: bool) -> dict:
+        key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
+        k, v, parts = self.writes(key)
+        saved = {"held": self.memory.write(k, v, parts, key_padding_mask=key_padding_mask, rows=rows)}
+        return saved | ({"source": states.Source(k, key_padding_mask, rows)} if wants_weights else {})
+
+    def _shows_weights(self, incremental_state: dict | None) -> bool:
+        if self.training:
+            return self.shows_weights_in_training
+        return self.shows_weights_in_steps or incremental_state is None
+
+    def _of_heads(self, weights: Tensor | None, per_head: bool) -> Tensor | None:
+        """(H, B, T, S), or the mean over heads, of weights (B, H, T, S)."""
+        if weights is None:
+            return None
+        if self.training:
+            weights = weights.clamp(min=_SMALLEST_WEIGHT)
+        weights = weights.transpose(0, 1)
+        return weights if per_head else weights.mean(0)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
+        self.shows_weights_in_steps = need_attn
+        self.fold_maps()
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
+        return states.reorder(self, incremental_state, new_order)
+
+    def store_state(self, incremental_state: dict, state: State) -> None:
+        """Lets the next call with this incremental state go on from this state of the memory."""
+        states.store(self, incremental_state, {"held": state})
+
+    def load_state(self, incremental_state: dict) -> State:
+        """Returns what :meth:`store_state` stored, with what was written since."""
+        return states.load(self, incremental_state)["held"]
+
+    def _get_input_buffer(self, incremental_state: dict | None) -> dict:
+        return states.load(self, incremental_state)
+
+    def _set_input_buffer(self, incremental_state: dict, buffer: dict) -> dict:
+        return states.store(self, incremental_state, buffer)
+
+    def extra_repr(self) -> str:
+        return f"site={self.site}, num_heads={self.num_heads}, {self.options.describe(self.head_dim)}"

@@ -1,0 +1,273 @@
+"""The options of attention, one row each: what they are called, which values they have, and where they mean something.
+
+The options of a site (:class:`SiteOptions`), fairseq's flags and YAML (:mod:`.config`), the arguments of the layers,
+``fwp archs``, error messages and the tables of the documentation are made of :data:`OPTIONS`. To add one, add its row,
+and use it where a memory or a layer is built; :mod:`.contradictions` says what it cannot be combined with.
+"""
+
+from dataclasses import dataclass, field, make_dataclass
+from typing import NamedTuple
+
+from .feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, build_feature_map, width_for
+
+# Where a Transformer has attention, and what help texts call it.
+SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+# Added to every denominator.
+EPS = 1e-6
+# The largest beta of each range; the smallest is 0.
+BETA_RANGES = {"0-1": 1, "0-2": 2}
+# Name to (normalize_features, normalize_output) of the operator; features of length 1 are made before it.
+NORMALIZERS = {
+    "attention": (False, True),
+    "sum": (True, False),
+    "both": (True, True),
+    "none": (False, False),
+    "l2": (False, False),
+}
+# What "auto" stands for: the normaliser that the paper uses with the rule.
+USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
+# The identity map is for callers who compute features themselves; it makes no sense as a flag.
+_NOT_CHOSEN = ("identity",)
+_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name not in _NOT_CHOSEN}
+
+
+class Option(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        name: in :class:`SiteOptions` and Python; ``--fwp-NAME`` with hyphens on the command line.
+        title: what sentences call it.
+        default: its value if none is given; None of a number is explained in the help.
+        values: each value with what it does; None for a whole number from 1 on.
+        help: what the option does.
+        sites: where it means something. An option of one site has a flag of that site alone.
+        per_site: whether sites can have values of their own.
+        kept: whether the description in a checkpoint names it: ``always``, if it is not the default, or ``never``.
+        alone: the value of a flag without one.
+    """
+
+    name: str
+    title: str
+    default: str | int | None
+    values: dict[str, str] | None
+    help: str
+    sites: tuple[str, ...] = tuple(SITES)
+    per_site: bool = True
+    kept: str = "if chosen"
+    alone: str | None = None
+
+    @property
+    def is_common(self) -> bool:
+        """Whether there is a flag for all sites."""
+        return len(self.sites) > 1
+
+    def flag(self, site: str | None = None) -> str:
+        """The flag for all sites, or for one."""
+        return f"--fwp-{site}-{self.name}".replace("_", "-") if site else f"--fwp-{self.name}".replace("_", "-")
+
+
+_DECODER, _ENCODER = ("decoder",), ("encoder",)
+
+OPTIONS: dict[str, Option] = {option.name: option for option in (
+    Option(
+        "feature_map", "feature map", "dpfp",
+        {"softmax": "stock attention"} | {name: cls.title for name, cls in _MAPS.items()},
+        "the feature map phi; fast weights have no attention weights to drop, so there --attention-dropout acts on the "
+        "values read",
+        kept="always",
+    ),
+    Option(
+        "d_dot", "d_dot", None, None,
+        "features per head: " + "; ".join(f"{name}: {cls.widths}" for name, cls in _MAPS.items())
+        + " (default: the map's natural width)",
+        kept="always",
+    ),
+    Option(
+        "update_rule", "update rule", "sum",
+        {
+            "sum": "linear attention", "delta": "replaces what the key held, with a learned strength",
+            "gated": "all earlier content decays",
+            "gated_delta": "all earlier content decays by a learned share, then as delta",
+        },
+        "how a key-value pair enters the fast weights",
+        kept="always",
+    ),
+    Option(
+        "normalizer", "normaliser", "auto",
+        {
+            "auto": "the paper's choice: "
+            + ", ".join(f"{normalizer} for {rule}" for rule, normalizer in USUAL_NORMALIZERS.items()),
+            "attention": "divides by the accumulated keys", "sum": "divides features by their sum",
+            "both": "does both", "none": "divides nothing", "l2": "divides features by their length",
+        },
+        "what is divided by what",
+        kept="always",
+    ),
+    Option(
+        "qk_norm", "norm of queries and keys", "none", {"none": "as projected", "l2": "of a learned length"},
+        "queries and keys are divided by their length before the feature map, and multiplied by a learned scale of "
+        "each head; not with maps from which the scale cancels (dpfp, relu)",
+    ),
+    Option(
+        "output_norm", "norm of what is read", "none", {"none": "as read", "rms": "of root mean square 1"},
+        "what each head reads is divided by its root mean square, and multiplied by learned weights, in place of a "
+        "denominator",
+    ),
+    Option(
+        "beta_range", "range of beta", "0-1",
+        {"0-1": "from nothing to all of the new value", "0-2": "up to the opposite of what the key held"},
+        "the write strengths of the rules delta and gated_delta; 0-2 is meant for features of length 1 (l2)",
+    ),
+    Option(
+        "fast_net", "fast net", "linear",
+        {
+            "linear": "one matrix", "rnn": "Delta RNN, a second matrix reads the previous output",
+            "lstm": "Delta LSTM, three gates of two matrices each", "mlp": "Delta MLP, blocks of two matrices",
+            "delta": "Delta-Delta Net, a matrix writes a second one",
+            "fwp1991": "one matrix that goes through tanh after each write, by the rule sum",
+        },
+        "what is written at each position, one after the other; nets other than linear need the rule delta",
+        sites=_DECODER,
+    ),
+    Option(
+        "fast_net_depth", "blocks of the fast net mlp", None, None, "blocks of the net mlp (default: 1)",
+        sites=_DECODER,
+    ),
+    Option(
+        "recurrent", "feedback of the output", "none",
+        {"none": "no feedback", "tanh": "through tanh (the flag alone)", "softmax": "through softmax"},
+        "what was read at the previous position is added to queries, keys, values and write strengths; with the net "
+        "linear this is the Recurrent Delta Net",
+        sites=_DECODER, alone="tanh",
+    ),
+    Option(
+        "window", "window read by softmax", None, None,
+        "the latest N positions are read by a softmax, only those before through fast weights, with the rule sum "
+        "(default: none)",
+        sites=_DECODER,
+    ),
+    Option(
+        "directions", "directions of random features", "redrawn",
+        {"redrawn": "others for each update of a training", "fixed": "in training those of evaluation"},
+        "the directions of the maps favor and rfa",
+        kept="never",
+    ),
+    Option(
+        "passes", "passes through the source", "one",
+        {
+            "one": "all is written, then read",
+            "both-ways": "half of the heads go from the first position to the last, the others back",
+        },
+        "the order in which the source is written and read; both-ways for rules whose writes depend on their order",
+        sites=_ENCODER,
+    ),
+    Option(
+        "backend", "backend", "auto",
+        {
+            "auto": "the fastest that supports the inputs", "native": "compiled",
+            "chunked": "matrix products in PyTorch", "reference": "slow loops that define the results",
+        },
+        "the implementation of the operators",
+        per_site=False, kept="never",
+    ),
+)}  # fmt: skip
+
+
+def _python_type(option: Option) -> object:
+    kind = int if option.values is None else str
+    return kind if option.default is not None else kind | None
+
+
+_Fields = make_dataclass(
+    "_Fields",
+    [(option.name, _python_type(option), field(default=option.default)) for option in OPTIONS.values()],
+    frozen=True,
+)
+
+
+@dataclass(frozen=True)
+class SiteOptions(_Fields):
+    """The options of one site, by the names of :data:`OPTIONS`.
+
+    With ``feature_map`` softmax the site has stock attention, and the others are unused.
+    """
+
+    @property
+    def is_softmax(self) -> bool:
+        return self.feature_map == "softmax"
+
+    @property
+    def has_fast_net(self) -> bool:
+        """Whether a net is written that takes one position after the other: it is no matrix, or is fed its output."""
+        return self.fast_net != "linear" or self.recurrent != "none"
+
+    @property
+    def chosen_normalizer(self) -> str:
+        """What "auto" stands for; a norm of the output takes the place of a denominator, and fast nets have none."""
+        if self.normalizer != "auto":
+            return self.normalizer
+        usual = USUAL_NORMALIZERS[self.update_rule]
+        return "none" if usual == "attention" and (self.output_norm != "none" or self.has_fast_net) else usual
+
+    @property
+    def normalizes(self) -> tuple[bool, bool]:
+        """(normalize_features, normalize_output) of the operator."""
+        return NORMALIZERS[self.chosen_normalizer]
+
+    def width(self, d_key: int) -> int:
+        """d_dot of heads of this width."""
+        return self.d_dot or width_for(self.feature_map, d_key)
+
+    def build_feature_map(self, d_key: int, heads: int) -> FeatureMap:
+        phi = build_feature_map(self.feature_map, d_key, self.d_dot, heads=heads)
+        if isinstance(phi, RandomFeatures):
+            phi.redraws = self.directions == "redrawn"
+        return phi
+
+    def describe(self, d_key: int) -> str:
+        """One line that names everything a checkpoint's weights depend on."""
+        if self.is_softmax:
+            return "softmax"
+        depth = (self.fast_net_depth or 1) if self.fast_net == "mlp" else None
+        values = vars(self) | {
+            "d_dot": self.width(d_key), "normalizer": self.chosen_normalizer, "fast_net_depth": depth
+        }  # fmt: skip
+        return " ".join(
+            f"{option.name.replace('_', '-')}={values[option.name]}"
+            for option in OPTIONS.values()
+            if option.kept == "always" or (option.kept == "if chosen" and values[option.name] != option.default)
+        )
+
+
+def _cell(text: object) -> str:
+    return str(text).replace("|", "\\|")
+
+
+def _values(option: Option) -> str:
+    if option.values is None:
+        return "a whole number"
+    named = (f"`{value}`" + (" (default)" if value == option.default else "") for value in option.values)
+    return ", ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
+
+
+def flag_table() -> str:
+    """The options as flags, as a table in Markdown."""
+    rows = ["| option | flags | values | what it does |", "|---|---|---|---|"]
+    for option in OPTIONS.values():
+        flags = [f"`{option.flag()}`"] if option.is_common else [f"`{option.flag(option.sites[0])}`"]
+        if option.is_common and option.per_site:
+            flags.append(f"`{option.flag('SITE')}`")
+        cells = (option.title, ", ".join(flags), _values(option), option.help)
+        rows.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(rows)
+
+
+def argument_table() -> str:
+    """The options as arguments of the layers, as a table in Markdown."""
+    rows = ["| argument | values | what it does |", "|---|---|---|"]
+    for option in OPTIONS.values():
+        shown = option._replace(values={k: v for k, v in option.values.items() if k != "softmax"}) if (
+            option.name == "feature_map"
+        ) else option  # fmt: skip
+        rows.append(f"| {' | '.join(map(_cell, (f'`{option.name}`', _values(shown), option.help)))} |")
+    return "\n".join(rows)

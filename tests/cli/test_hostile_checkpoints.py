@@ -1,0 +1,120 @@
+"""What a stranger's checkpoint may hold is refused within seconds and little memory, by name, by `fwp` and fairseq."""
+
+import resource
+import time
+import zipfile
+
+import pytest
+import torch
+
+pytest.importorskip("fairseq")
+
+from fairseq import checkpoint_utils
+
+SECONDS, KILOBYTES = 20, 1_000_000
+
+
+def option(name, value):
+    return lambda state: state["cfg"]["model"].update({name: value})
+
+
+def parameter(make, name="decoder.layers.0.fc1.weight"):
+    return lambda state: state["model"].update({name: make(state["model"][name])})
+
+
+def nested(state):
+    found = []
+    for _ in range(60):
+        found = [found, found]
+    state["cfg"]["model"]["eval"] = found
+
+
+CHANGES = {
+    "layers": (option("encoder_layers", 10**6), "encoder_layers is 1000000"),
+    "layers-as-text": (option("decoder_layers", "1000000"), "decoder_layers is 1000000"),
+    "depth": (option("fwp_decoder_fast_net_depth", 10**6), "depth"),
+    "width": (option("encoder_embed_dim", 10**9), "model"),
+    "wide-ffn": (option("encoder_ffn_embed_dim", 10**8), "its options describe a model of"),
+    "positions": (option("max_source_positions", 10**10), "its options describe a model of"),
+    "d-dot": (option("fwp_d_dot", 10**9), "model"),
+    "map": (option("fwp_feature_map", "rbf\x1b[2J"), "rbf\\x1b"),
+    "type": (option("encoder_embed_dim", "wide"), "no model can be built"),
+    "environment": (option("activation_fn", "${oc.env:HOME}"), "expected a plain value"),
+    "cfg": (lambda state: state.update(cfg="task: [1"), "cfg is of type str"),
+    "model": (lambda state: state["cfg"].update(model=["fwp_transformer"]), "cfg.model is of type list"),
+    "name": (option("_name", ["fwp_transformer"]), "expected a name"),
+    "nested": (nested, "nested too deeply or has too many parts"),
+    "no-tensor": (parameter(lambda x: 3), "of type int, expected a tensor"),
+    "expanded": (parameter(lambda x: torch.zeros(1).expand(2**16, 2**16)), "holds 4 of 17,179,869,184 bytes"),
+    "sparse": (parameter(lambda x: torch.zeros(4, 4).to_sparse()), "expected a dense tensor"),
+    "meta": (parameter(lambda x: torch.zeros(4, 4, device="meta")), "expected a dense tensor"),
+    "state": (lambda state: state.update(extra_state=[1]), "extra_state is of type list"),
+}
+ONLY_OURS = {
+    "complex": (parameter(lambda x: x.to(torch.complex64)), "expected real numbers"),
+    "bool": (parameter(lambda x: x > 0), "expected real numbers"),
+}
+
+
+@pytest.fixture
+def hostile(save):
+    def write(change):
+        path = save("fwp_transformer_tiny")
+        state = torch.load(path, weights_only=True)
+        change(state)
+        torch.save(state, path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def within_bounds():
+    begin, used = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert time.process_time() - begin < SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < KILOBYTES
+
+
+@pytest.mark.parametrize("command", ["convert", "average"])
+@pytest.mark.parametrize("kind", [*CHANGES, *ONLY_OURS])
+def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, command, kind):
+    change, named = (CHANGES | ONLY_OURS)[kind]
+    path = hostile(change)
+    arguments = ("--input", path, "--fwp-feature-map", "elu") if command == "convert" else ("--inputs", path)
+    message = refused(1, command, *arguments, "--output", tmp_path / "out.pt")
+    assert path.name in message and named in message and message.isprintable()
+    assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_fairseq_refuses_it_by_name(hostile, within_bounds, kind):
+    change, named = CHANGES[kind]
+    path = hostile(change)
+    with pytest.raises(RuntimeError) as error:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    message = str(error.value)
+    assert message.startswith(f"checkpoint {path}") and named in message and message.isprintable()
+
+
+def test_what_unpacks_to_more_than_its_size_is_refused(save, refused, tmp_path, within_bounds):
+    """Zeros of 8 GB, as torch.save would write them, compressed."""
+    path, bomb = save("fwp_transformer_tiny"), tmp_path / "bomb.pt"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            with new.open(member.filename, "w", force_zip64=True) as file:
+                content = old.read(member)
+                file.write(content if member.filename.endswith("data.pkl") else bytes(2**22))
+    message = refused(1, "average", "--inputs", bomb, "--output", tmp_path / "out.pt")
+    assert "bomb.pt" in message and "unpacks to" in message
+    with pytest.raises(RuntimeError, match=r"bomb\.pt is refused: it has .* unpacks to"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(bomb))
+
+
+@pytest.mark.parametrize("size", [0, 100, 5_000, 20_000, 67_000])
+def test_a_checkpoint_that_was_cut_is_named(save, refused, tmp_path, size):
+    path = save("fwp_transformer_tiny")
+    path.write_bytes(path.read_bytes()[:size])
+    assert path.name in refused(1, "average", "--inputs", path, "--output", tmp_path / "out.pt")
+    with pytest.raises(RuntimeError, match=rf"checkpoint \S*{path.name} cannot be read"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))

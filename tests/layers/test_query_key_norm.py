@@ -1,0 +1,86 @@
+"""--fwp-qk-norm l2: the function, its gradients, decoding, and the sharpness that it starts with."""
+
+import math
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from fwp_fairseq.modules import SiteAttention
+from fwp_fairseq.options import SiteOptions
+from tests.modules.attention import assert_gradients, build, expected, ragged, random
+from tests.tolerances import assert_close
+
+L2 = {"qk_norm": "l2"}
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("feature_map, rule", [("favor", "sum"), ("elu", "delta"), ("favor", "gated")])
+def test_computes_what_is_documented(feature_map, rule, site):
+    module = build(site, feature_map, rule, d_dot=16 if feature_map == "favor" else None, **L2)
+    query = random(6)
+    key = random(7) if site == "cross" else query
+    mask = ragged(length=len(key), left=True)
+    out, _ = module(query, key, key, key_padding_mask=mask, static_kv=site == "cross")
+    assert_close(out, expected(module, query, key, mask), "operator")
+    assert_gradients(module, query, key, mask)
+
+
+def test_lengths_before_it_do_not_matter():
+    module, query = build("decoder", "favor", **L2), random(5)
+    before, _ = module(query, query, query)
+    with torch.no_grad():
+        for projection in (module.q_proj, module.k_proj):
+            projection.weight *= 100
+            projection.bias *= 100
+    after, _ = module(query, query, query)
+    assert (after - before).abs().max() < 1e-4 * before.abs().max()  # eps
+
+
+@torch.no_grad()
+def test_a_vector_of_zeros_has_no_direction():
+    module, query = build("encoder", "favor", **L2), random(5)
+    module.k_proj.weight.zero_()
+    module.k_proj.bias.zero_()
+    assert module(query, query, query)[0].isfinite().all()
+    with torch.enable_grad():
+        module(query, query, query)[0].sum().backward()
+    assert all(p.grad.isfinite().all() for p in module.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("source_dim", [256, 64])
+def test_starts_as_sharp_as_softmax_attention(source_dim):
+    """The exponents of both, over many queries and keys, have the same standard deviation."""
+    options, heads = SiteOptions(feature_map="favor", d_dot=64, qk_norm="l2"), 4
+    torch.manual_seed(0)
+    softmax = MultiheadAttention(256, heads, kdim=source_dim, vdim=source_dim, encoder_decoder_attention=True)
+    module = SiteAttention(256, heads, site="cross", options=options, source_dim=source_dim)
+    query, key = torch.randn(400, 1, 256), torch.randn(400, 1, source_dim)
+
+    def exponents(attention, norm):
+        q, k = (norm(x.unflatten(-1, (heads, 64))[:, 0]) for x in (attention.q_proj(query), attention.k_proj(key)))
+        return torch.einsum("thd,shd->hts", q, k) / math.sqrt(64)
+
+    wanted = exponents(softmax, torch.nn.Identity()).std()
+    assert abs(exponents(module, module.qk_norm).std() / wanted - 1) < 0.05
+    assert abs(wanted / module.qk_norm.length**2 * 64 - 1) < 0.1
+
+
+def test_decoding_keeps_the_learned_lengths():
+    for site in ("decoder", "cross"):
+        module, query, source, state = build(site, "favor", "delta", **L2), random(6), random(7), {}
+        key = source if site == "cross" else query
+        whole, _ = module(query, key, key, static_kv=site == "cross")
+        with torch.no_grad():
+            for t in range(6):
+                step = query[t : t + 1]
+                key = source if site == "cross" else step
+                out, _ = module(step, key, key, incremental_state=state, static_kv=site == "cross")
+                assert_close(out, whole[t : t + 1], "operator")
+
+
+def test_half_precision_lengths():
+    """Squares of 300 overflow float16."""
+    norm = build("encoder", "favor", **L2).qk_norm.half()
+    assert norm(torch.full((2, 2, 6), 300.0).half()).isfinite().all()

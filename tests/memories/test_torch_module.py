@@ -1,0 +1,267 @@
+"""A layer is a torch module: whatever PyTorch does with modules works with every kind of layer, memory and state."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch.nn.modules import module as global_hooks
+
+from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.memories import State
+from tests.tolerances import assert_close
+
+EMBED, HEADS, BATCH, LENGTH = 12, 2, 2, 8
+DELTA = {"update_rule": "delta"}
+KINDS = {
+    "elu": {"feature_map": "elu"},
+    "dpfp-both": {"normalizer": "both", **DELTA},
+    "favor": {"feature_map": "favor", "qk_norm": "l2"},
+    "rfa": {"feature_map": "rfa", "update_rule": "gated", "directions": "fixed"},
+    "relu": {"feature_map": "relu", "output_norm": "rms"},
+    "t2r": {"feature_map": "t2r", "d_dot": 9},
+    "hedgehog": {"feature_map": "hedgehog", "d_dot": 8, **DELTA},
+    "gated-delta": {"feature_map": "elu", "update_rule": "gated_delta", "beta_range": "0-2"},
+    "encoder": {"feature_map": "elu", "causal": False, "passes": "both-ways", **DELTA},
+    "cross": {"feature_map": "hedgehog", "causal": False},
+    "window": {"feature_map": "hedgehog", "window": 3},
+    "window-favor": {"feature_map": "favor", "window": 2, "backend": "chunked"},
+    "window-elu": {"feature_map": "elu", "window": 4},
+    "recurrent": {"feature_map": "elu", "recurrent": "tanh", **DELTA},
+    "rnn": {"feature_map": "elu", "fast_net": "rnn", **DELTA},
+    "lstm": {"feature_map": "elu", "fast_net": "lstm", "recurrent": "softmax", **DELTA},
+    "mlp": {"feature_map": "hedgehog", "fast_net": "mlp", "fast_net_depth": 2, **DELTA},
+    "delta-delta": {"feature_map": "elu", "fast_net": "delta", "output_norm": "rms", **DELTA},
+    "fwp1991": {"feature_map": "dpfp", "fast_net": "fwp1991"},
+}
+CAUSAL = [kind for kind, options in KINDS.items() if options.get("causal", True)]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def build(kind: str, seed: int = 0) -> FastWeightAttention:
+    """What starts at 0 or 1 is random."""
+    torch.manual_seed(seed)
+    layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind]).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.dim() == 1 or len(parameter.unique()) == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return layer
+
+
+def inputs(length: int = LENGTH) -> torch.Tensor:
+    return torch.randn(BATCH, length, EMBED, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+
+
+def results(layer: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """What it computes in training and in evaluation, and the state."""
+    found = []
+    for training in (True, False):
+        out, state = layer.train(training)(x)
+        found += [out, *(y for y in state or () if y is not None)]
+    return [y.detach() for y in found]
+
+
+def assert_same(mine: torch.nn.Module, theirs: torch.nn.Module) -> None:
+    x = inputs().to(theirs.q_proj.weight.dtype)
+    for a, b in zip(results(mine, x), results(theirs, x), strict=True):
+        assert torch.equal(a, b)
+
+
+@every_kind
+def test_pickle_and_deepcopy(kind):
+    layer = build(kind)
+    assert_same(pickle.loads(pickle.dumps(layer)), layer)
+    assert_same(copy.deepcopy(layer), layer)
+
+
+@every_kind
+@pytest.mark.parametrize("assign", [False, True])
+def test_saved_and_loaded(kind, assign):
+    layer, other, file = build(kind), build(kind, seed=1), io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True), assign=assign)
+    assert_same(other, layer)
+
+
+@every_kind
+@pytest.mark.parametrize("assign", [False, True])
+def test_from_the_meta_device(kind, assign):
+    layer = build(kind)
+    with torch.device("meta"):
+        other = FastWeightAttention(EMBED, HEADS, **KINDS[kind]).double()
+    if not assign:
+        other.to_empty(device="cpu")
+        for x in (*other.parameters(), *other.buffers()):
+            if x.is_floating_point():
+                x.detach().fill_(torch.nan)
+    other.load_state_dict(layer.state_dict(), assign=assign)
+    assert_same(other, layer)
+
+
+@every_kind
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_all_parameters_are_drawn_anew(kind, one_by_one):
+    with torch.device("meta"):
+        layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind])
+    layer.to_empty(device="cpu")
+    for x in (*layer.parameters(), *layer.buffers()):
+        x.detach().fill_(torch.nan if x.is_floating_point() else -1)
+    for module in layer.modules() if one_by_one else [layer]:
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    for x in (*layer.named_parameters(), *layer.named_buffers()):
+        assert x[1].isfinite().all(), x[0]
+    out, _ = layer(inputs().float())
+    assert out.isfinite().all()
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_to_half_precision_and_back(kind, dtype):
+    layer, x = build(kind), inputs()
+    wanted, _ = layer(x)
+    narrow, state = layer.to(dtype)(x.to(dtype))
+    assert narrow.dtype == dtype and {y.dtype for y in state or () if y is not None} <= {torch.float32}
+    limit = 0.2 * wanted.abs().max()
+    assert (narrow.double() - wanted).abs().max() < limit
+    assert (layer.double()(x)[0] - wanted).abs().max() < limit
+
+
+@pytest.mark.slow
+@every_kind
+def test_compiles_as_one_graph(kind):
+    layer, x = build(kind).eval(), inputs()
+    mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
+    mask[1, 3] = True
+    torch._dynamo.reset()  # the limit of recompilations is that of a line of code, not of a test
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for pads in (None, mask):
+        out, _ = layer(x, key_padding_mask=pads)
+        real = slice(None) if pads is None else ~pads
+        assert_close(compiled(x, key_padding_mask=pads)[0][real], out[real], "model")
+
+
+HOOKS = {
+    "forward": lambda module, hook: module.register_forward_hook(hook),
+    "forward pre": lambda module, hook: module.register_forward_pre_hook(hook),
+    "backward": lambda module, hook: module.register_full_backward_hook(hook),
+    "backward pre": lambda module, hook: module.register_full_backward_pre_hook(hook),
+    "every forward": lambda module, hook: global_hooks.register_module_forward_hook(hook),
+    "every forward pre": lambda module, hook: global_hooks.register_module_forward_pre_hook(hook),
+    "every backward": lambda module, hook: global_hooks.register_module_full_backward_hook(hook),
+}
+
+
+@every_kind
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_on_projections_are_called(kind, hook):
+    """Also where enough positions are read to multiply a learned matrix with the projection first."""
+    layer, x = build(kind).train(), inputs(2 * EMBED).requires_grad_()
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        projection, called = getattr(layer, name), []
+        handle = HOOKS[hook](projection, lambda module, *_, called=called: called.append(module))
+        try:
+            layer(x)[0].sum().backward()
+        finally:
+            handle.remove()
+        assert any(module is projection for module in called), name
+
+
+@every_kind
+def test_a_projection_without_bias(kind):
+    layer, x = build(kind), inputs(2 * EMBED)
+    for name in ("q_proj", "k_proj"):
+        with torch.no_grad():
+            getattr(layer, name).bias.zero_()
+    wanted = layer.train()(x)[0]
+    for name in ("q_proj", "k_proj"):
+        bare = torch.nn.Linear(EMBED, EMBED, bias=False).double()
+        bare.weight.data.copy_(getattr(layer, name).weight)
+        setattr(layer, name, bare)
+    assert_close(layer(x)[0], wanted, "model")
+    layer.eval()
+    wanted = layer(x)[0]
+    layer.fold_maps()
+    assert_close(layer(x)[0], wanted, "model")
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["left", "right", "within"])
+@torch.no_grad()
+def test_pads_change_nothing(kind, place):
+    """Neither what is read at other positions, nor the state, nor what is read from it later."""
+    layer, x = build(kind).eval(), inputs()
+    where = {"left": [0, 1, 2], "right": [5, 6, 7], "within": [2, 4, 5]}[place]
+    mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
+    mask[0, where] = True
+    real = [t for t in range(LENGTH) if t not in where]
+    out, state = layer(x, key_padding_mask=mask)
+    wanted, alone = layer(x[:1, real])
+    assert_close(out[:1, real], wanted, "model")
+    if state is None:
+        return
+    for mine, theirs in zip(state, alone, strict=True):
+        assert mine is theirs is None or torch.allclose(mine[:1], theirs)
+    if kind in CAUSAL:
+        assert_close(layer.step(x[:1, 3], state.select(torch.tensor([0])))[0], layer.step(x[:1, 3], alone)[0], "model")
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+@torch.no_grad()
+def test_the_whole_is_its_pieces_and_its_steps(kind):
+    layer, x = build(kind).eval(), inputs()
+    whole, last = layer(x)
+    first, state = layer(x[:, :3])
+    file = io.BytesIO()
+    torch.save(state, file)  # the state of a text is kept
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    second, end = layer(x[:, 3:], state=state)
+    again, _ = layer(x[:, 3:], state=tuple(state))
+    assert_close(torch.cat([first, second], 1), whole, "model")
+    assert torch.equal(again, second) and type(end) is type(state) is layer.memory.State
+    state = None
+    for t in range(LENGTH):
+        out, state = layer.step(x[:, t], state)
+        assert_close(out, whole[:, t], "model")
+    for states in (end, state):
+        for mine, theirs in zip(states, last, strict=True):
+            assert mine is theirs is None or torch.allclose(mine, theirs)
+    assert layer(x[:, :0], state=last)[0].shape == (BATCH, 0, EMBED)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "mask",
+    [torch.zeros(BATCH, LENGTH), torch.zeros(BATCH, LENGTH, dtype=torch.int64), torch.tensor([3, 4]), [3, 4],
+     torch.zeros(BATCH, 1, dtype=torch.bool), torch.zeros(LENGTH, BATCH, dtype=torch.bool)],
+    ids=["float", "int", "lengths", "list", "short", "time first"],
+)  # fmt: skip
+def test_masks_of_a_wrong_kind(kind, mask):
+    with pytest.raises(ValueError, match=r"key_padding_mask is .*, expected torch.bool \(2, 8\), True at pads"):
+        build(kind)(inputs(), key_padding_mask=mask)
+
+
+def wrong_states(layer: FastWeightAttention, state: State):
+    """Of another kind, incomplete, of another batch, of another width, and what is no state at all."""
+    for other in ("elu", "window-elu", "rnn", "mlp"):
+        theirs = build(other).nothing_written(BATCH, inputs())
+        if type(theirs) is not type(state):
+            yield theirs
+    yield layer.nothing_written(BATCH + 1, inputs())
+    yield state._replace(**{state._fields[0]: state[0][..., :-1]})
+    yield state._replace(**{state._fields[0]: None})
+    yield tuple(state)[:-1]
+    yield state[0]
+    yield 3
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_states_of_a_wrong_kind(kind):
+    layer = build(kind)
+    for wrong in wrong_states(layer, layer(inputs())[1]):
+        with pytest.raises(ValueError, match=r"^state.*, expected"):
+            layer(inputs(), state=wrong)

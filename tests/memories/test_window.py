@@ -1,0 +1,257 @@
+"""A window in causal attention: the module against loops in float64, gradients, decoding, states, what is refused."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fwp_fairseq.contradictions import contradiction
+from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.modules.attention_transfer import AttentionTransfer, softmax_weights
+from fwp_fairseq.options import SiteOptions
+from tests.modules.attention import EMBED, HEADS, build, naive_map, ragged, random
+from tests.tolerances import assert_close
+
+D_KEY = EMBED // HEADS
+LENGTH = 9
+MAPS = {"hedgehog": 8, "dpfp": 12, "favor": 8, "t2r": 7}
+
+
+def windowed(window, feature_map="hedgehog", **options):
+    module = build("decoder", feature_map, d_dot=MAPS[feature_map], window=window, **options)
+    for parameter in (module.memory.weight, module.memory.bias):
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def call(module, x, mask=None, **options):
+    return module(x, x, x, key_padding_mask=mask, **options)
+
+
+@torch.no_grad()
+def expected(module, x, mask=None):
+    """(output (L, B, C), weights (H, B, L, L)), one head, row, query and key after the other."""
+    q, k, v = (
+        projection(x).unflatten(-1, (HEADS, D_KEY)).numpy()
+        for projection in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    (L, B), w = x.shape[:2], module.memory.size
+    weights, out = np.zeros((HEADS, B, L, L)), np.zeros((L, B, HEADS, D_KEY))
+    for h, b, t in np.ndindex(HEADS, B, L):
+        phi_q, phi_k = (
+            naive_map(phi, h) for phi in (module.memory.features.query_map or module.feature_map, module.feature_map)
+        )
+        tokens = [j for j in range(t + 1) if mask is None or not mask[b, j]]
+        scores = {j: float(np.dot(q[t, b, h], k[j, b, h])) / math.sqrt(D_KEY) for j in tokens[-w:]}
+        if t not in tokens:  # what is read at a pad is arbitrary
+            out[t, b, h] = np.nan
+            continue
+        u, bias = module.memory.weight[h].numpy(), float(module.memory.bias[h])
+        gain = math.exp(float(np.dot(u, q[t, b, h])) + bias)
+        shares = {
+            j: math.exp(scores[j] - max(scores.values()))
+            if j in scores
+            else gain * float(np.dot(phi_q(q[t, b, h]), phi_k(k[j, b, h])))
+            for j in tokens
+        }
+        for j, share in shares.items():
+            weights[h, b, t, j] = share / sum(shares.values())
+            out[t, b, h] += weights[h, b, t, j] * v[j, b, h]
+    return module.out_proj(torch.from_numpy(out).flatten(2)), torch.from_numpy(weights)
+
+
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
+@pytest.mark.parametrize("pads", [None, "right", "left", "within"])
+@pytest.mark.parametrize("window", [1, 2, 4, 20])
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_computes_what_is_documented(feature_map, window, pads, backend):
+    module, x = windowed(window, feature_map, backend=backend), random(LENGTH)
+    mask = None if pads is None else ragged(length=LENGTH, left=pads == "left")
+    if pads == "within":
+        mask = mask.roll(-2, 1)
+    out, weights = call(module, x, mask, need_head_weights=True)
+    wanted, wanted_weights = expected(module, x, mask)
+    arbitrary = wanted.isnan().any(-1)
+    assert arbitrary.any() == (pads is not None) and out.isfinite().all()
+    assert_close(out[~arbitrary], wanted[~arbitrary], "operator")
+    arbitrary = arbitrary.T.expand(HEADS, -1, -1)
+    assert_close(weights[~arbitrary], wanted_weights[~arbitrary], "operator")
+
+
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"], ids=["compiled", "pairs", "blocks"])
+@pytest.mark.parametrize("window", [2, 5])
+def test_gradients(window, backend):
+    module, x, mask = windowed(window, backend=backend), random(7), ragged()
+    parameters = {name: x for name, x in module.named_parameters() if x.is_floating_point()}
+
+    def out(x, *values):
+        given = dict(zip(parameters, values, strict=True))
+        arguments = {"key_padding_mask": mask, "need_weights": False}
+        found = torch.func.functional_call(module, given, (x, x, x), arguments)[0]
+        return found.masked_fill(mask.T[..., None], 0)
+
+    tensors = [x.detach().clone().requires_grad_() for x in (x, *parameters.values())]
+    assert torch.autograd.gradcheck(out, tensors)
+
+
+@torch.no_grad()
+def test_is_softmax_attention_where_the_window_is_as_long_as_the_text():
+    module, x = windowed(LENGTH), random(LENGTH)
+    _, weights = call(module, x, need_head_weights=True)
+    q, k = module.heads(x, x)[:2]
+    assert_close(weights, softmax_weights(q, k, None, causal=True), "operator")
+
+
+@pytest.mark.parametrize("first", [1, 4])
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
+@pytest.mark.parametrize("window", [1, 3, 20])
+@pytest.mark.parametrize("feature_map", MAPS)
+@torch.no_grad()
+def test_decoding_with_hypotheses_that_change_places(feature_map, window, backend, first):
+    """A prefix at once, then step by step; after 140 positions the lazy form has folded its block twice."""
+    module = windowed(window, feature_map, backend=backend)
+    x, state = random(140, batch=4), {}
+    mask = torch.zeros(4, 140, dtype=torch.bool)
+    mask[1, :2] = mask[2, 5:7] = True
+    whole, _ = call(module, x, mask)
+    out, _ = call(module, x[:first], mask[:, :first], incremental_state=state)
+    assert_close(out[:, [0, 3]], whole[:first, [0, 3]], "operator")
+    rows = torch.arange(4)
+    for t in range(first, 140):
+        if t % 7 == 0:
+            order = torch.tensor([[2, 0, 0, 1], [1, 3, 3], [0, 2, 1, 1]][t // 7 % 3]) % len(rows)
+            module.reorder_incremental_state(state, order)
+            x, mask, rows = x[:, order], mask[order], rows[order]
+            whole, _ = call(module, x, mask)
+        if t % 7 in (0, 3) or t > 130:
+            out, _ = call(module, x[t : t + 1], mask[:, : t + 1], incremental_state=state)
+            assert_close(out[0, ~mask[:, t]], whole[t, ~mask[:, t]], "operator")
+        else:
+            call(module, x[t : t + 1], mask[:, : t + 1], incremental_state=state)
+
+
+def test_a_copy_decodes_with_its_own_parameters():
+    module, x, outputs = windowed(3), random(2), []
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.5)
+        for attention in (module, other):
+            state = {}
+            call(attention, x[:1], incremental_state=state)
+            out, _ = call(attention, x[1:], incremental_state=state)
+            assert_close(out, call(attention, x)[0][1:], "operator")
+            outputs.append(out)
+    assert not torch.allclose(*outputs)
+
+
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_pieces_and_steps_outside_of_fairseq(window):
+    layer = FastWeightAttention(EMBED, HEADS, feature_map="hedgehog", d_dot=8, window=window).double()
+    torch.nn.init.normal_(layer.memory.weight)
+    x, mask = random(LENGTH).transpose(0, 1), ragged(length=LENGTH)
+    whole, last = layer(x, key_padding_mask=mask)
+    first, state = layer(x[:, :4], key_padding_mask=mask[:, :4])
+    second, end = layer(x[:, 4:], key_padding_mask=mask[:, 4:], state=state)
+    pads = mask[..., None]
+    assert_close(torch.cat([first, second], 1).masked_fill(pads, 0), whole.masked_fill(pads, 0), "operator")
+    for mine, theirs in zip(end, last, strict=True):
+        assert_close(mine, theirs, "operator")
+    wanted, found = (torch.autograd.grad(y.masked_fill(pads, 0).square().sum(), list(layer.parameters()))
+                     for y in (whole, torch.cat([first, second], 1)))  # fmt: skip
+    for a, b in zip(found, wanted, strict=True):
+        assert_close(a, b, "model")
+    nothing = layer.nothing_written(3, x)
+    assert [x.shape for x in nothing] == [x.shape for x in last]
+    assert_close(layer(x[:, :4], key_padding_mask=mask[:, :4], state=nothing)[0], first, "operator")
+    with torch.no_grad():
+        x, state = x[:1], None
+        for t in range(LENGTH):
+            out, state = layer.step(x[:, t], state)
+            assert_close(out, whole[:1, t], "operator")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@torch.no_grad()
+def test_half_precision(dtype):
+    wide, x = windowed(3), random(LENGTH)
+    narrow = windowed(3)
+    narrow.load_state_dict(wide.state_dict())
+    narrow, wanted = narrow.to(dtype), call(wide, x)[0]
+    out, _ = call(narrow, x.to(dtype))
+    assert out.dtype == dtype
+    assert_close(out.double(), wanted, str(dtype).removeprefix("torch."))
+    state = {}
+    for t in range(LENGTH):
+        out, _ = call(narrow, x[t : t + 1].to(dtype), incremental_state=state)
+        assert_close(out.double(), wanted[t : t + 1], str(dtype).removeprefix("torch."))
+
+
+@torch.no_grad()
+def test_sums_over_a_long_text_are_more_than_float16_can_hold():
+    wide, x = build("decoder", "elu", window=4), 2.5 * random(3000, batch=1)
+    wanted = call(wide, x)[0]
+    narrow = build("decoder", "elu", window=4)
+    narrow.load_state_dict(wide.state_dict())
+    narrow, state = narrow.half(), {}
+    assert_close(call(narrow, x.half())[0].double(), wanted, "float16")
+    for t in range(0, 3000, 500):
+        out, _ = call(narrow, x[t : t + 500].half(), incremental_state=state)
+        assert_close(out.double(), wanted[t : t + 500], "float16")
+
+
+@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"], ids=["compiled", "pairs", "blocks"])
+@torch.no_grad()
+def test_a_gain_without_bounds_is_bounded(backend):
+    module, x = windowed(3, backend=backend), random(LENGTH)
+    module.memory.bias.fill_(1e4)
+    assert call(module, x)[0].isfinite().all() and call(module.float(), x.float())[0].isfinite().all()
+
+
+@torch.no_grad()
+def test_no_position_at_all():
+    layer = FastWeightAttention(EMBED, HEADS, feature_map="hedgehog", d_dot=8, window=3)
+    out, state = layer(torch.zeros(2, 0, EMBED))
+    assert out.shape == (2, 0, EMBED)
+    x = torch.randn(2, 5, EMBED)
+    wanted, last = layer(x)
+    _, again = layer(x[:, :0], state=last)
+    assert torch.equal(layer(x, state=state)[0], wanted) and torch.equal(again.W, last.W)
+
+
+def test_attention_transfer_trains_the_window_too():
+    """The distance is 0 where the window is as long as the text."""
+    x, mask, distances = random(LENGTH), ragged(length=LENGTH), []
+    for window in (LENGTH, 2):
+        module = windowed(window)
+        with AttentionTransfer(module).compared({"decoder": mask}) as found:
+            call(module, x, mask)
+        (distance,) = found["decoder"]
+        distances.append(distance.sum())
+    assert abs(distances[0]) < 1e-9 < 0.01 < distances[1]
+    distances[1].backward()
+    assert all(parameter.grad.abs().max() > 1e-6 for parameter in (module.memory.weight, module.memory.bias))
+    learned = {id(parameter) for parameter in AttentionTransfer(module).parameters()}
+    assert learned >= {id(parameter) for parameter in (module.memory.weight, module.memory.bias)}
+
+
+@pytest.mark.parametrize(
+    "causal, options, named",
+    [
+        (False, {}, ("window",)),
+        (True, {"window": 0}, ("window",)),
+        (True, {"update_rule": "delta"}, ("window", "update_rule")),
+        (True, {"update_rule": "gated"}, ("window", "update_rule")),
+        (True, {"normalizer": "l2"}, ("window", "normalizer")),
+        (True, {"output_norm": "rms"}, ("window", "normalizer")),
+        (True, {"update_rule": "delta", "fast_net": "mlp"}, ("window", "fast_net")),
+        (True, {"update_rule": "delta", "recurrent": "tanh"}, ("window", "recurrent")),
+    ],
+)
+def test_what_a_window_contradicts(causal, options, named):
+    usual = {"feature_map": "elu", "d_dot": None, "update_rule": "sum", "normalizer": "auto", "window": 4}
+    found = contradiction(SiteOptions(**{**usual, **options}), "decoder" if causal else "encoder")
+    assert found.options == named
+    assert contradiction(SiteOptions(**usual), "decoder") is None

@@ -1,0 +1,30 @@
+"""Every header of the CPU kernels and of what devices share can be opened, and compiled, alone."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from torch.utils import cpp_extension
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("common", "cpu")
+HEADERS = sorted(header.relative_to(ROOT) for part in PARTS for header in (ROOT / "csrc" / part).rglob("*.h"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("native")]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=str)
+def test_compiles_alone(header):
+    """As a source that includes nothing else; warnings count, but for those about a header as the main file."""
+    compiler = os.environ.get("CXX", "c++").split()
+    folders = [f"-I{folder}" for folder in cpp_extension.include_paths()]
+    flags = ["-std=c++20", "-fsyntax-only", "-x", "c++", "-Wall", "-Werror", "-Wno-psabi", "-Wno-unused-function"]
+    done = subprocess.run(
+        [*compiler, *flags, *folders, "-"], input=f'#include "{ROOT / header}"\n', capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+
+
+def test_there_are_some():
+    assert len(HEADERS) > 20
