@@ -7,6 +7,7 @@ Each file says what the user sees (Symptom), why (Cause) and which test brings i
 from .. import compat  # noqa: F401  (fairseq has to run before it can be mended)
 from . import (
     archives,
+    bfloat16,
     binarised_data,
     context_window,
     data_position,
@@ -20,6 +21,7 @@ from . import (
     overflow,
     prepared_models,
     processes,
+    resumed_counters,
     resuming,
     saving,
     text_encoding,
@@ -36,6 +38,7 @@ MENDS = (
     text_encoding,
     dictionaries,
     resuming,
+    resumed_counters,
     context_window,
     data_position,
     divergence,
@@ -44,6 +47,7 @@ MENDS = (
     hydra_architectures,
     prepared_models,
     processes,
+    bfloat16,
 )
 
 for _file in MENDS:

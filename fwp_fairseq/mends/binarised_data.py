@@ -36,13 +36,14 @@ def _check_files(path: str, mmap: bool) -> None:
         type_size = np.dtype(indexed_dataset._code_to_dtype.get(code, np.int64)).itemsize
         expected, actual = _HEADER.size + 12 * count, os.path.getsize(index)
         if expected == actual and count:
-            file.seek(_HEADER.size + 4 * (count - 1))
-            (size,) = struct.unpack("<i", file.read(4))
-            file.seek(-8, os.SEEK_END)
-            (begin,) = struct.unpack("<q", file.read(8))
+            sizes = np.frombuffer(file.read(4 * count), "<i4").astype(np.int64)
+            begins = np.frombuffer(file.read(8 * count), "<i8")
     if expected != actual:
         raise ValueError(f"{index} is damaged: expected {expected} bytes, actual {actual}; {_AGAIN}")
-    expected, actual = (begin + size * type_size if count else 0), os.path.getsize(data)
+    ends = np.cumsum(sizes) * type_size if count else np.zeros(1, np.int64)
+    if count and (sizes.min() < 0 or (begins != ends - sizes * type_size).any()):
+        raise ValueError(f"{index} is damaged: expected sentences one after the other; {_AGAIN}")
+    expected, actual = int(ends[-1]), os.path.getsize(data)
     if expected != actual:
         raise ValueError(f"{data} is damaged: expected {expected} bytes, actual {actual}; {_AGAIN}")
     if not count:

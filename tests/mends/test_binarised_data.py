@@ -61,6 +61,10 @@ def _replace(suffix, change):
         (_replace(".de.idx", lambda b: b""), ".idx is truncated or not an index"),
         (_replace(".de.idx", lambda b: b"x" * 50), ".idx is truncated or not an index"),
         (_replace(".de.idx", lambda b: b[:18] + struct.pack("<Q", 2**61) + b[26:]), ".idx is damaged: expected 276701"),
+        # The sizes 3 and 2 at byte 26, the positions 0 and 6 at byte 34.
+        (_replace(".de.idx", lambda b: b[:26] + struct.pack("<i", -5) + b[30:]), ".idx is damaged: expected sentences"),
+        (_replace(".de.idx", lambda b: b[:26] + struct.pack("<i", 4) + b[30:]), ".idx is damaged: expected sentences"),
+        (_replace(".de.idx", lambda b: b[:34] + struct.pack("<q", 2) + b[42:]), ".idx is damaged: expected sentences"),
         (_replace(".de.bin", lambda b: b[:2] + b"\x0a\x00" + b[4:]), "from 0 to 9, actual 2 to 10"),
         (lambda data: data.with_suffix(".de.bin").unlink(), ".bin is missing"),
         (lambda data: data.with_suffix(".de.idx").unlink(), ".idx is missing"),

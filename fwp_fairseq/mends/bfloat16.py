@@ -1,0 +1,23 @@
+"""Trains fairseq's own models with --bf16 and --memory-efficient-bf16 where there is no TPU.
+
+Symptom: "'NoneType' object has no attribute 'xla_device'".
+Cause: fairseq takes --bf16 to mean --tpu.
+Test: tests/mends/test_bfloat16.py::test_a_tpu_is_used_only_if_there_is_one
+"""
+
+import importlib.util
+
+from fairseq.distributed import utils as distributed_utils
+
+
+def mend() -> None:
+    call = distributed_utils.call_main
+
+    def call_without_tpu(cfg, main, **keywords):
+        if cfg.common.bf16 and importlib.util.find_spec("torch_xla") is None:
+            for section in (cfg.common, cfg.model):
+                if hasattr(section, "tpu"):
+                    section.tpu = False
+        return call(cfg, main, **keywords)
+
+    distributed_utils.call_main = call_without_tpu

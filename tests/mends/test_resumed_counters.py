@@ -1,0 +1,77 @@
+"""An optimizer and a scheduler that are saved and loaded go on as if nothing had happened."""
+
+import argparse
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip("fairseq")
+
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, build_optimizer
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from omegaconf import OmegaConf
+
+import fwp_fairseq.mends  # noqa: F401
+
+ADAM = {"_name": "adam", "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.0, "use_old_adam": True}
+ADAM |= {"fp16_adam_stats": False, "lr": [0.003], "tpu": False}
+
+
+def configuration(dtype):
+    cfg = OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(FairseqConfig()), resolve=True))
+    cfg.optimizer = ADAM
+    cfg.common.fp16, cfg.common.bf16 = dtype is torch.float16, dtype is torch.bfloat16
+    cfg.common.fp16_no_flatten_grads = True  # flat ones are for GPUs
+    cfg.common.fp16_init_scale, cfg.common.fp16_scale_window = 4, 4
+    return cfg
+
+
+def train(cls, parameter, steps, state=None):
+    """Makes steps of a training; returns its state."""
+    optimizer = cls.build_optimizer(configuration(parameter.dtype), [parameter])
+    if state is not None:
+        optimizer.load_state_dict(state)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        optimizer.backward(((parameter.float() - 1) ** 2).sum())
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+    return copy.deepcopy(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cls", [FP16Optimizer, MemoryEfficientFP16Optimizer])
+def test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training(monkeypatch, cls, dtype):
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)  # see mends/overflow.py
+    begin = torch.linspace(-2, 2, 50).to(dtype)
+    whole, first = (torch.nn.Parameter(begin.clone()) for _ in range(2))
+    expected = train(cls, whole, 14)
+    state = train(cls, first, 7)
+    second = torch.nn.Parameter(first.detach().clone())
+    found = train(cls, second, 7, state)
+    assert torch.equal(second, whole) and not torch.equal(first, whole)
+    assert found.get("loss_scale") == expected.get("loss_scale")
+    assert found.get("loss_scaler") == expected.get("loss_scaler")
+    for mine, theirs in zip(found["fp32_params"], expected["fp32_params"], strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_plateau_is_as_long():
+    cfg = argparse.Namespace(lr=[1.0], lr_patience=2, lr_shrink=0.5, maximize_best_checkpoint_metric=False)
+    vars(cfg).update(lr_threshold=1e-4, warmup_updates=0, warmup_init_lr=-1)
+
+    def scheduler(state=None):
+        made = ReduceLROnPlateauLRSchedule(
+            cfg, build_optimizer(OmegaConf.create(ADAM), [torch.nn.Parameter(torch.ones(1))])
+        )
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    whole, first = scheduler(), scheduler()
+    rates = [whole.step(epoch, 5.0) for epoch in range(6)]
+    found = [first.step(epoch, 5.0) for epoch in range(2)]
+    second = scheduler(first.state_dict())
+    assert found + [second.step(epoch, 5.0) for epoch in range(2, 4)] == rates[:4] and rates[3] == 0.5
