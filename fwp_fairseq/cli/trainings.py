@@ -14,6 +14,8 @@ from .translations import lines, translations
 
 # Lines that fairseq-train and fairseq-generate print, with any --log-format.
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
+# The first line of fairseq-train, its configuration.
+_SAVE_DIR = re.compile(r"""['"]save_dir['"]: ['"]([^'"]*)['"]""")
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
 _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
@@ -60,10 +62,12 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     run, checkpoint = run_of(save_dir), _newest(save_dir)
     name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
     date = datetime.fromtimestamp(checkpoint.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
+    state = load(checkpoint, mmap=True)
+    own = _plain(_plain(state.get("cfg")).get("checkpoint")).get("save_dir")
     return (
         dict.fromkeys(FIELDS)
-        | _fields_of_checkpoint(load(checkpoint, mmap=True))
-        | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")])
+        | _fields_of_checkpoint(state)
+        | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
         | _fields_of_translations(_outputs(run, save_dir), references)
         | {"table": "trainings", "name": run.name if name == "." else name, "environment": {"date": date}}
     )
@@ -132,14 +136,18 @@ def _text(paths: Iterable[Path]) -> Iterable[str]:
                 yield from file
 
 
-def _fields_of_logs(paths: list[Path]) -> dict:
-    """The best loss and BLEU of all validations."""
+def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
+    """The best loss and BLEU of all validations, without those of trainings that saved elsewhere than ``save_dir``."""
     found: dict[str, list[float]] = {"loss": [], "bleu": []}
-    for line in _text(paths):
-        if match := _VALIDATION.search(line):
-            for name, value in _numbers(match[1]).items():
-                if name in found and value == value:
-                    found[name].append(value)
+    for path in paths:
+        own = True
+        for line in _text([path]):
+            if match := _SAVE_DIR.search(line):
+                own = match[1] == save_dir
+            elif own and (match := _VALIDATION.search(line)):
+                for name, value in _numbers(match[1]).items():
+                    if name in found and value == value:
+                        found[name].append(value)
     best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
     return {name: value for name, value in best.items() if value is not None}
 

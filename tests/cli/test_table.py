@@ -55,6 +55,21 @@ def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
     assert "to plot, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
 
 
+def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
+    torch = pytest.importorskip("torch")
+    state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
+    state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    torch.save(state, run / "checkpoints" / "checkpoint_last.pt")
+    for name, save_dir, loss in (("train", "run/checkpoints", 7.771), ("other", "softmax/checkpoints", 0.056)):
+        lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': '{save_dir}'}}}}"]
+        lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
+        (run / f"{name}.log").write_text("\n".join(lines) + "\n")
+    (row,) = csv.DictReader(io.StringIO(fwp("table", "--results", tmp_path, "--format", "csv").out))
+    assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01)
+
+
 def test_calls_that_make_no_sense(refused, tmp_path):
     results = ("--results", tmp_path)
     assert "'quickstart'" in refused(2, "table", "quickstart", *results)
