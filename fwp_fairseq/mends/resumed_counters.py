@@ -1,15 +1,12 @@
 """Saves what a resumed training needs, beyond what fairseq saves, to end as an uninterrupted one does.
 
-Symptom: A resumed training ends otherwise with --patience, reduce_lr_on_plateau, --fp16 or --bf16.
-Cause: fairseq saves no counters of early stopping, plateau and loss scale, and no parameters in single precision.
+Symptom: A resumed training ends otherwise with reduce_lr_on_plateau, --fp16 or --bf16.
+Cause: fairseq saves no counters of plateau and loss scale, and no parameters in single precision.
 Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
 """
 
-import sys
-
 from fairseq.optim import fp16_optimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
-from fairseq.trainer import Trainer
 
 _SCALER = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 _PLATEAU = ("num_bad_epochs", "cooldown_counter")
@@ -53,31 +50,7 @@ def _keep_plateau() -> None:
     cls.load_state_dict = load_more
 
 
-def _keep_patience() -> None:
-    """fairseq counts in attributes of a function. A training that begins with a model of another counts from zero."""
-    state_dict, load = Trainer.state_dict, Trainer.load_checkpoint
-
-    def counters() -> dict:
-        return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
-
-    def state_and_counters(self):
-        state = state_dict(self)
-        state["extra_state"]["early_stopping"] = {n: counters()[n] for n in ("best", "num_runs") if n in counters()}
-        return state
-
-    def load_and_count(self, filename, reset_optimizer=False, *args, **kwargs):
-        extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
-        if not reset_optimizer:
-            counters().update((extra_state or {}).get("early_stopping", {}))
-        elif kwargs.get("reset_meters"):
-            self._previous_training_time = 0
-        return extra_state
-
-    Trainer.state_dict, Trainer.load_checkpoint = state_and_counters, load_and_count
-
-
 def mend() -> None:
     for cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficientFP16OptimizerMixin):
         _keep_optimizer(cls)
     _keep_plateau()
-    _keep_patience()

@@ -127,15 +127,3 @@ def test_checkpoint_needs_no_class_but_torch_s(tools, favor):
         "assert 'fairseq' not in sys.modules",
         fresh=True,
     ).ok()
-
-
-def test_patience_counts_what_came_before(tools):
-    """The loss stays; the first session ends one validation before the training runs out of patience."""
-    flags = [*tools.attention["mixed"], "--lr", 0, "--patience", 3, "--train-subset", "valid", "--max-epoch"]
-    tools.train("whole.patience", *flags, 9).ok()
-    tools.train("parts.patience", *flags, 3).ok()
-    tools.train("parts.patience", *flags, 9).ok()
-    ends = [tools.load(f"{kind}.patience/checkpoint_last.pt") for kind in ("whole", "parts")]
-    updates = [end["optimizer_history"][-1]["num_updates"] for end in ends]
-    assert updates[0] == updates[1] > 3
-    assert ends[0]["extra_state"]["train_iterator"]["epoch"] < 9
