@@ -27,8 +27,7 @@ NORMALIZERS = {
 # What "auto" stands for: the normaliser that the paper uses with the rule.
 USUAL_NORMALIZERS = {"sum": "attention", "delta": "sum", "gated": "attention", "gated_delta": "l2"}
 # The identity map is for callers who compute features themselves; it makes no sense as a flag.
-_NOT_CHOSEN = ("identity",)
-_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name not in _NOT_CHOSEN}
+_MAPS = {name: cls for name, cls in FEATURE_MAPS.items() if name != "identity"}
 
 
 class Option(NamedTuple):

@@ -26,7 +26,7 @@ def test_values_are_those_that_the_code_knows():
         "backend": set(CHOICES),
     }
     for name, values in known.items():
-        assert set(OPTIONS[name].values) == values - {"slots", "poly", "exp", "softmax_pair"}, name
+        assert set(OPTIONS[name].values) == values, name
     for option in OPTIONS.values():
         assert option.values is None or option.default in option.values
         assert set(option.sites) <= set(SITES)
