@@ -154,12 +154,10 @@ def _attention_flags(before: dict, args) -> dict:
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     given = {name: value for name, value in given.items() if value is not None}
     common = {name.removeprefix("fwp_") for name in given}
-    replaced = {
-        f"fwp_{site}_{name.removeprefix('fwp_')}"
-        for site in SITES
-        for name in before
-        if "feature_map" in common or name.removeprefix("fwp_") in common
+    of_sites = {
+        name: name.removeprefix(f"fwp_{site}_") for site in SITES for name in before if name.startswith(f"fwp_{site}_")
     }
+    replaced = {name for name, option in of_sites.items() if "feature_map" in common or option in common}
     kept = {} if args.reset else {n: v for n, v in before.items() if v is not None and n not in replaced}
     return _default_flags() | kept | given
 

@@ -421,6 +421,7 @@ HYBRID = {
     "fwp_feature_map": "softmax",
     "fwp_encoder_feature_map": "elu",
     "fwp_encoder_update_rule": "delta",
+    "fwp_encoder_passes": "both-ways",
     "fwp_decoder_feature_map": "elu",
 }
 
@@ -431,6 +432,7 @@ def test_a_common_map_replaces_the_whole_attention(save, convert, tmp_path, chos
     options = state["cfg"]["model"]
     assert options["fwp_feature_map"] == chosen
     assert {options[f"fwp_{site}_{name}"] for site in SITES for name in ("feature_map", "update_rule")} == {None}
+    assert options["fwp_encoder_passes"] == "one"  # an option of one site only
     assert re.search(r"attention: \[decoder: .*feature-map=elu.*\] -> ", printed)
     assert not attention_keys(state, "beta_proj")
     assert ("softmax]" if chosen == "softmax" else "decoder: ") in printed.partition("] -> [")[2]
