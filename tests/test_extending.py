@@ -7,8 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-# Where the page says "name", it means any map; favor is one that has every file.
-QUOTED = [quoted.replace("name", "favor") for quoted in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", TEXT)]
+# Where the page says "name", it means any map; favor is one that has every file. The map softplus is its example, and
+# relu is like it.
+QUOTED = [
+    re.sub(r"\bname\b", "favor", quoted).replace("softplus.py", "relu.py")
+    for quoted in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", TEXT)
+]
 PATHS = sorted(
     {quoted for quoted in QUOTED if re.fullmatch(r"[\w./]+(/|\.(py|h|cuh|cpp|md))", quoted)}
     | set(re.findall(r"python -m pytest (.*)", TEXT)[0].split())

@@ -160,7 +160,7 @@ def test_padded_targets_do_not_reach_real_ones(rule):
 
 
 def _size(state) -> int:
-    return sum(buffer["cache"].size for buffer in state.values())
+    return sum(buffer["held"].size for buffer in state.values())
 
 
 @torch.no_grad()

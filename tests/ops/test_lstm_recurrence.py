@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq.layers import FastWeightAttention
-from fwp_fairseq.ops import FastWeights, lstm_recurrence
+from fwp_fairseq.ops import lstm_recurrence
 from fwp_fairseq.ops.lstm_recurrence import recur_lstm
 from tests.ops import instruction_sets
 from tests.served import served
@@ -175,13 +175,15 @@ def test_without_the_library_the_loop_in_pytorch_serves(monkeypatch):
 
 def of_a_layer(layer, x, pads, state) -> list[Tensor]:
     """Values and gradients, of two calls with a state between them."""
-    first, between = layer(x[:, :3], key_padding_mask=pads[:, :3], state=FastWeights(state, None))
+    first, between = layer(x[:, :3], key_padding_mask=pads[:, :3], state=state)
     then, after = layer(x[:, 3:], key_padding_mask=pads[:, 3:], state=between)
     out = torch.cat([first, then], 1).masked_fill(pads[..., None], 0)
+    found = [out, *(y for y in after if y is not None)]
     generator = torch.Generator().manual_seed(1)
-    weights = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in (out, after.W)]
-    total = (out * weights[0]).sum() + (after.W * weights[1]).sum()
-    return [out, after.W, *torch.autograd.grad(total, [x, *layer.parameters(), state])]
+    weights = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in found]
+    total = sum((y * weight).sum() for y, weight in zip(found, weights, strict=True))
+    given = [y for y in state if y is not None]
+    return [*found, *torch.autograd.grad(total, [x, *layer.parameters(), *given])]
 
 
 @needs_native
@@ -191,7 +193,10 @@ def test_a_layer_with_carried_states(recurrent):
     layer, loop = (FastWeightAttention(8, 2, **options, **more).double() for more in ({}, {"backend": "reference"}))
     loop.load_state_dict(layer.state_dict())
     x = torch.randn(2, 7, 8, dtype=torch.float64, requires_grad=True)
-    state = torch.randn(2, 2, layer.fast_net.state_size, 1, dtype=torch.float64, requires_grad=True)
+    state = layer.nothing_written(2, x)
+    state = state._replace(
+        **{name: torch.randn_like(y).requires_grad_() for name, y in state._asdict().items() if y is not None}
+    )
     counted = served.get(("reference", "cpu"), 0)
     found = of_a_layer(layer, x, PADS, state)
     assert served.get(("reference", "cpu"), 0) == counted
