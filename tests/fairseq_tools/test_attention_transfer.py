@@ -32,7 +32,7 @@ def transfer(tools, words, save_dir, *more, updates=UPDATES):
 def parameters(tools, path):
     """Those of feature maps and windows, and all others."""
     model = tools.load(path)["model"]
-    maps = {name for name in model if "_map." in name or ".window." in name}
+    maps = {name for name in model if ".memory." in name}
     return {name: model[name] for name in maps}, {name: x for name, x in model.items() if name not in maps}
 
 
