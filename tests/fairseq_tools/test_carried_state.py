@@ -79,9 +79,9 @@ def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
 
 
 def weights(checkpoint: dict) -> dict:
-    """The carried fast weights (or memories and their lengths) of a checkpoint, of all rows."""
+    """The tensors of the carried states in a checkpoint, by layer and number, of all rows."""
     found = checkpoint["extra_state"]["train_iterator"]["streams"]["weights"]
-    return {(layer, kind): x for layer, pair in found.items() for kind, x in zip("Wz", pair, strict=True)}
+    return {(layer, number): x for layer, state in found.items() for number, x in enumerate(state)}
 
 
 def test_interrupted_in_mid_epoch(tools, whole):
@@ -124,8 +124,10 @@ def test_a_fast_net_is_carried_as_one_matrix_is(tools, train):
     expected, found = (saved(tools, folder) for folder in ("stream-rnn", "stream-rnn-parts"))
     assert_equal(found["model"], expected["model"])
     carried, theirs = weights(found), weights(expected)
-    assert all(torch.equal(carried[layer, "W"], theirs[layer, "W"]) for layer in (0, 1))
-    assert theirs[0, "W"].shape == (4, 2, (32 + 16 + 2) * 16, 1) and theirs[0, "z"] is None
+    assert_equal(carried, theirs)
+    # W, R, the net's output, and what is fed back
+    shapes = [(4, 2, 32, 16), (4, 2, 16, 16), (4, 2, 16), (4, 2, 16)]
+    assert [theirs[0, number].shape for number in range(4)] == shapes
     path = "stream-rnn/checkpoint_last.pt"
     at_once = tools.python(AT_ONCE.format(user_dir=tools.user_dir[1], path=path)).ok()
     result = evaluate(tools, path, "--tokens-per-sample", 32)
