@@ -66,7 +66,7 @@ def test_fine_tuning_with_the_flags_that_were_printed(tools, converted, stock):
     losses = found.losses()
     assert len(losses) == 15 and all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-5:]) < sum(losses[:5]) < sum(stock.losses()[:5])
-    strength = "decoder.layers.1.self_attn.beta_proj.weight"
+    strength = "decoder.layers.1.self_attn.memory.beta_proj.weight"
     before, after = (tools.load(path)["model"][strength] for path in ("converted.pt", "tuned/checkpoint_last.pt"))
     assert before.shape == after.shape and not torch.equal(before, after)
 
