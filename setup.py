@@ -31,7 +31,8 @@ README = PACKAGE.parent / "README.md"
 PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "cuda")}
 # Each part is a separate library, so that the CPU kernels work even if the CUDA library cannot be compiled or loaded.
 SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/instances/*.cu")}
-DEVICES = "8.0;9.0+PTX"  # the default without a GPU: A100, H100, H200 and later devices
+DEVICES = "8.0;9.0;12.0"  # the default without a GPU: A100; H100 and H200; the RTX series from 5000 on
+OLDEST = 8.0  # the compute capability that the kernels need
 SECONDS = {"cpu": 15, "cuda": 40}  # time of one processor per source (and device), for the estimate
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
@@ -93,8 +94,24 @@ def obstacle(part):
             "torch sees no GPU of compute capability 8.0 or higher; "
             "FWP_BUILD=cuda compiles without one, for the devices of TORCH_CUDA_ARCH_LIST"
         )
-    record["devices"] = os.environ.setdefault("TORCH_CUDA_ARCH_LIST", devices or DEVICES)
-    return None
+    wanted = os.environ.get("TORCH_CUDA_ARCH_LIST") or devices or DEVICES
+    record["devices"] = os.environ["TORCH_CUDA_ARCH_LIST"] = served_devices(wanted)
+    return None if record["devices"] else f"the kernels need compute capability {OLDEST}, TORCH_CUDA_ARCH_LIST={wanted}"
+
+
+def served_devices(wanted):
+    """Of a list such as NVIDIA's containers have, what the kernels can be compiled for; with PTX for newer devices."""
+    entries = [entry for entry in re.split("[; ]+", wanted) if entry]
+    number = {entry: re.match(r"\d+\.\d+", entry) for entry in entries}
+    kept = [entry for entry in entries if not number[entry] or float(number[entry][0]) >= OLDEST]
+    if left_out := [entry for entry in entries if entry not in kept]:
+        text = f"not compiling for compute capability {', '.join(left_out)}: the kernels need {OLDEST}"
+        print(f"fwp_fairseq: {text}", file=sys.stderr, flush=True)
+    plain = [entry for entry in kept if re.fullmatch(r"\d+\.\d+", entry)]
+    if plain and not any("PTX" in entry for entry in kept):
+        newest = max(plain, key=lambda entry: tuple(map(int, entry.split("."))))
+        kept[kept.index(newest)] += "+PTX"
+    return ";".join(kept)
 
 
 def announce(part):

@@ -189,9 +189,8 @@ sanitizer() {  # prints the path of compute-sanitizer
   fail "$part: compute-sanitizer is neither on PATH nor beside $nvcc"
 }
 check_sanitizer() {
-  local few="every_instance and (16-delta-torch.float16 or 64-delta-torch.float16 or 32-delta-torch.float32)"
-  few+=" or lengths and 129-delta or test_widths and favor and 80-8 or pads_write_nothing and (delta or gated)"
-  few+=" or test_gated and values and (13-torch or 130-torch.float32)"
+  local few="test_long or test_widths or test_cross_attention and 70-140 or pads_write_nothing and (delta or gated)"
+  few+=" or test_maps_and_normalizers and (favor or dpfp)"
   local found checked
   found=$(sanitizer) || return
   # Errors of API calls are not reported: the tests find those that matter, and torch causes harmless ones.

@@ -3,15 +3,15 @@
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 
-CUDA_MAPS = [
+MAPS = [
     None,
     ("elu", {}),
     ("relu", {}),
     ("dpfp", {"nu": 1}),
     ("dpfp", {"nu": 3}),
     ("favor", {"m": 9}),
+    ("softmax_pair", {}),
 ]
-MAPS = [*CUDA_MAPS, ("softmax_pair", {})]
 
 
 def build_map(name: str, d_key: int, **parameters):

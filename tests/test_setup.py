@@ -267,10 +267,20 @@ def cuda(project, monkeypatch):
 
 def test_cuda_is_compiled_for_the_gpu_that_is_there(cuda):
     built, reason, output, compiled = cuda("auto", "9.0")
-    assert (built, reason, compiled) == (["cpu", "cuda"], None, {"sm_90"})
+    assert (built, reason, compiled) == (["cpu", "cuda"], None, {"sm_90", "compute_90"})
     assert "compiling the cpu kernels: 2 sources, 1 at a time, about 1 min" in output
-    assert "compiling the cuda kernels for compute capability 9.0: 1 sources, 1 at a time, about 1 min" in output
-    assert cuda("auto", "9.0", TORCH_CUDA_ARCH_LIST="8.6")[3] == {"sm_86"}
+    assert "compiling the cuda kernels for compute capability 9.0+PTX: 1 sources, 1 at a time, about 1 min" in output
+    assert cuda("auto", "9.0", TORCH_CUDA_ARCH_LIST="8.6")[3] == {"sm_86", "compute_86"}
+
+
+def test_devices_that_the_kernels_cannot_serve_are_left_out_of_the_list(cuda):
+    """As in NVIDIA's containers; PTX serves what is newer than all of the list, and stays where the list has it."""
+    built, _, output, compiled = cuda("cuda", "", TORCH_CUDA_ARCH_LIST="7.0 7.5 8.0 8.6 10.0")
+    assert built == ["cpu", "cuda"] and compiled == {"sm_80", "sm_86", "sm_100", "compute_100"}
+    assert "not compiling for compute capability 7.0, 7.5: the kernels need 8.0" in output
+    assert cuda("cuda", "", TORCH_CUDA_ARCH_LIST="8.0+PTX;9.0")[3] == {"sm_80", "compute_80", "sm_90"}
+    built, reason, _, compiled = cuda("auto", "9.0", TORCH_CUDA_ARCH_LIST="7.5")
+    assert built == ["cpu"] and not compiled and "need compute capability 8.0, TORCH_CUDA_ARCH_LIST=7.5" in reason
 
 
 def test_without_a_gpu_cuda_is_compiled_only_when_asked_for(cuda):
@@ -279,8 +289,8 @@ def test_without_a_gpu_cuda_is_compiled_only_when_asked_for(cuda):
         assert built == ["cpu"] and "no GPU of compute capability 8.0" in reason and "FWP_BUILD=cuda" in reason
         assert not compiled and "cuda kernels" not in output
     built, _, output, compiled = cuda("cuda", "")
-    assert built == ["cpu", "cuda"] and compiled == {"sm_80", "sm_90", "compute_90"}
-    assert "for compute capability 8.0, 9.0+PTX" in output
+    assert built == ["cpu", "cuda"] and compiled == {"sm_80", "sm_90", "sm_120", "compute_120"}
+    assert "for compute capability 8.0, 9.0, 12.0+PTX" in output
 
 
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")

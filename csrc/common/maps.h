@@ -2,8 +2,8 @@
 // operators and decoding. Kernels include this file, so it includes no header of torch or CUDA.
 //
 // A map is a line in FWP_MAPS and one of two things: a function of one number, which is a Function in elementwise.h and
-// needs nothing else; or a Phi of its own for each device (cpu/maps, cuda/kernels/maps), with its width in width_of.
-// FWP_CUDA_MAPS of cuda/kernels/call.h has those that CUDA kernels know; of the others they are given the features.
+// needs nothing else; or has code of its own for each device (cpu/maps, cuda/kernels/features.cuh), with its width in
+// width_of.
 #pragma once
 
 #include <cstdint>

@@ -5,22 +5,12 @@
 
 #include "../common/decode_operators.h"
 #include "glue.h"
-#include "kernels/decode_launch.h"
+#include "kernels/decode_call.h"
 
 namespace fwp::gpu {
 namespace {
 
 struct Decoding {
-  static bool rows_are_aligned(const Tensor& x) { return x.size(3) % 8 == 0 && begins_at_16_bytes(x); }
-
-  static void fill_in(const Block& block, DecodeCall& c) {
-    check_rule(block.op, block.rule);
-    check_map(block.op, block.map);
-    c.type = type_of(block.op, "keys", block.keys.scalar_type());
-    c.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
-    c.aligned = rows_are_aligned(block.keys) && rows_are_aligned(block.written);
-  }
-
   template <class Describe> static void decode(const Block& block, bool, const Tensor& q, const Describe& describe) {
     run(block, q, start_decode, describe);
   }
@@ -35,32 +25,25 @@ struct Decoding {
     DecodeCall call{};
     Fields fields(block.op, x);
     describe(fields, call);
-    fill_in(block, call);
+    call.type = type_of(block.op, "keys", block.keys.scalar_type());
+    call.states = block.W ? static_cast<int>(block.W->size(0)) : 0;
     if (fields.ready()) start(block.op, kernels, call);
   }
 };
 
-// Why this device cannot decode with these sizes, or an empty text.
-std::string cuda_decode_refusal(int64_t device, at::ScalarType type, std::string feature_map, int64_t d_key, int64_t d_dot) {
-  static constexpr char op[] = "fwp::cuda_decode_refusal";
+// Why this device cannot decode with these sizes, or an empty text. `longest`: positions of a block.
+std::string cuda_decode_refusal(int64_t device, int64_t d_key, int64_t d_dot, int64_t longest) {
   DecodeCall call{};
-  call.map = map_of(op, feature_map);
-  check_map(op, call.map);
-  const Width width = checked_width(op, call.map, d_key, d_dot);
-  call.type = type_of(op, "keys", type);
-  call.nu = static_cast<int>(width.nu);
   call.d_key = static_cast<int>(d_key);
   call.d_dot = static_cast<int>(d_dot);
-  call.d_cached = static_cast<int>(width.d_cached);
-  if (call.nu > most_offsets) return "the CUDA kernels decode with at most " + std::to_string(most_offsets) + " offsets of DPFP";
-  return refusal(op, device, decode_bytes(call));
+  call.count = static_cast<int>(longest);
+  return refusal("fwp::cuda_decode_refusal", device, decode_bytes(call));
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(fwp, m) {
-  m.def("cuda_decode_refusal(int device, ScalarType type, str feature_map, int d_key, int d_dot) -> str",
-        &cuda_decode_refusal);
+  m.def("cuda_decode_refusal(int device, int d_key, int d_dot, int longest) -> str", &cuda_decode_refusal);
 }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
   m.impl("decode", &fwp::decode<Decoding>);

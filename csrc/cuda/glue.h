@@ -20,12 +20,6 @@ inline Type type_of(const char* op, const char* name, at::ScalarType type) {
   if (type == at::kFloat) return Type::float32;
   TORCH_CHECK_VALUE(false, op, ": ", name, " is of type ", type, ", expected Half, BFloat16 or Float on CUDA");
 }
-inline void check_rule(const char* op, Rule rule) {
-  TORCH_CHECK_VALUE(serves(rule), op, ": the CUDA kernels do not know the ", name_of(rule), " rule");
-}
-inline void check_map(const char* op, Map map) {
-  TORCH_CHECK_VALUE(serves(map), op, ": the CUDA kernels do not know the feature map ", name_of(map));
-}
 inline void check_sizes(const char* op, const char* name, at::ScalarType type, int64_t d_key) {
   type_of(op, name, type);
   TORCH_CHECK_VALUE(d_key > 0, op, ": d_key = ", d_key, ", expected at least 1 on CUDA");
@@ -58,6 +52,10 @@ inline std::string refusal(const char* op, int64_t device, int bytes) {
   if (capability < oldest_capability)
     return "the CUDA kernels need compute capability 8.0 (Ampere), this device has " + std::to_string(capability / 10) +
            "." + std::to_string(capability % 10);
+  const c10::cuda::CUDAGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+  if (const char* error = missing_code())
+    return "the CUDA kernels are not compiled for this device, of compute capability " +
+           std::to_string(capability / 10) + "." + std::to_string(capability % 10) + " (" + error + ")";
   const int limit = shared_memory(op, device);
   if (bytes <= limit) return "";
   return "these sizes need " + std::to_string(bytes) + " bytes of shared memory a block, this device has " +

@@ -5,7 +5,7 @@
 
 #include "../common/recurrence_operators.h"
 #include "glue.h"
-#include "kernels/recurrence_launch.h"
+#include "kernels/recurrences/recurrence_launch.h"
 
 namespace fwp::gpu {
 namespace {
@@ -50,9 +50,7 @@ std::string cuda_recurrence_refusal(int64_t device, int64_t d) {
 
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(fwp, m) {
-  m.def("cuda_recurrence_refusal(int device, int d) -> str", &cuda_recurrence_refusal);
-}
+TORCH_LIBRARY_FRAGMENT(fwp, m) { m.def("cuda_recurrence_refusal(int device, int d) -> str", &cuda_recurrence_refusal); }
 TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
   m.impl("recur", &recur<Recurrences>);
   m.impl("recur_backward", &recur_backward<Recurrences>);

@@ -30,8 +30,7 @@ def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Why the compiled library cannot serve this site; empty when it can."""
     reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
     if x.device.type == "cuda" and not reasons:
-        name = kernel_of(decoding.feature_map)
-        reasons = native_cuda.decoding_unsupported_reasons(decoding.rule, x, name, decoding.d_dot(x))
+        reasons = native_cuda.decoding_unsupported_reasons(x, decoding.d_dot(x))
     return reasons
 
 
@@ -41,13 +40,9 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
-    served = kernel_of(phi)
-    if q.device.type == "cuda" and native_cuda.served_map(served, q.device) != served:
-        served = "identity"
-        q, k = (None if x is None else decoding.features(x) for x in (q, k))
     return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
-        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, served, decoding.d_dot(q),
+        cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
     )  # fmt: skip
 

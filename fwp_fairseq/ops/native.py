@@ -138,16 +138,13 @@ def unsupported_reasons(call: Call) -> list[str]:
     if not call.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
     if call.v.device.type == "cuda" and not reasons:
-        reasons = native_cuda.unsupported_reasons(call, name)
+        reasons = native_cuda.unsupported_reasons(call)
     return reasons
 
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    taken = call.dtype
-    if call.v.device.type == "cuda":
-        call = native_cuda.with_features(call, kernel_of(call.feature_map))
-        taken = native_cuda.input_type(call)
+    taken = native_cuda.input_type(call) if call.v.device.type == "cuda" else call.dtype
     dtype, phi = call.dtype, call.feature_map
     projection, input_scale = kernel_options(phi)
     W = z = None

@@ -1,12 +1,9 @@
-"""The emulated device of emulated_device.py, for tests that change what it says of itself."""
-
-import sys
+"""What tests change of the emulated device of emulated_device.py; on a GPU they skip, or have nothing to change."""
 
 import pytest
 
 from fwp_fairseq.ops import native_cuda
-
-emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
+from tests.cuda.cases import emulated
 
 
 @pytest.fixture
@@ -18,3 +15,11 @@ def device():
     yield emulated.set_device
     emulated.set_device()
     native_cuda._refusal.cache_clear()
+
+
+@pytest.fixture
+def products():
+    """Changes how sums of products are rounded and in which order threads run; a GPU has its own ways."""
+    yield (lambda *_, **__: None) if emulated is None else emulated.set_products
+    if emulated is not None:
+        emulated.set_products()

@@ -1,7 +1,7 @@
 """A pytest plugin for machines without a GPU: the CPU calls itself a CUDA device, and tests that need one run on it.
 
 ``python -m pytest -p tests.cuda.emulated_device tests/cuda -m needs`` compiles csrc/cuda/*.cpp as they are, with
-stand-ins for three CUDA headers (csrc/cuda/shim/include) and the kernels on the shim, and registers them with torch. A
+stand-ins for three CUDA headers (shim/include) and the kernels on the shim, and registers them with torch. A
 CUDA tensor is then a wrapper of a CPU tensor; operators of ``fwp`` get what stands for CUDA in torch's dispatcher, all
 others what stands for the CPU. So Python's choices by device, autograd, the dispatcher's tables and the glue are those
 of a GPU machine. What it cannot show: anything asynchronous, streams, CUDA graphs, the real allocator.
@@ -11,10 +11,11 @@ It changes the whole process, so test_emulated_device.py starts one, in which th
 
 import ctypes
 
-from tests.cuda.shim import CUDA, INSTANCES, counted, path
+from tests.cuda import compiled
+from tests.cuda.compiled import CUDA, INSTANCES, ROUNDINGS, SHIM, path
 
 # Before torch is imported: it looks for CUDA once.
-_GLUE = (CUDA / "shim" / "emulated_device.cpp", *sorted(CUDA.glob("*.cpp")))
+_GLUE = (SHIM / "emulated_device.cpp", *sorted(CUDA.glob("*.cpp")))
 _PATH = path(*sorted(INSTANCES.glob("*.cu")), glue=_GLUE)
 _LIBRARY = ctypes.CDLL(str(_PATH))
 
@@ -89,14 +90,30 @@ def _run(function, args: tuple, kwargs: dict):
     return return_and_correct_aliasing(function, args, kwargs, out) if lent else out
 
 
-def set_device(major: int = 9, minor: int = 0, shared_memory: int = 227 * 1024, multiprocessors: int = 132) -> None:
-    """What the emulated device answers: compute capability, the most shared memory of a block, multiprocessors."""
-    _LIBRARY.fwp_shim_device(major, minor, shared_memory, multiprocessors)
+def set_device(
+    major: int = 9, minor: int = 0, shared_memory: int = 227 * 1024, multiprocessors: int = 132, missing: str = ""
+) -> None:
+    """What the emulated device answers: compute capability, the most shared memory of a block, multiprocessors.
+
+    ``missing``: what it says if it has no code of the kernels.
+    """
+    _LIBRARY.fwp_shim_device(major, minor, shared_memory, multiprocessors, missing.encode())
 
 
-def launches():
-    """A context: the launches within it, once it is left."""
-    return counted(_LIBRARY)
+def set_products(rounding: str = "towards_zero", order: int = 0) -> None:
+    """How tensor cores round their sums, and in which order threads run: 0 ascending, 1 descending."""
+    _LIBRARY.fwp_shim_round(ROUNDINGS.index(rounding))
+    _LIBRARY.fwp_shim_schedule(order)
+
+
+def watched(without: str = ""):
+    """A context in which a race is an error; the barriers at the places ``without`` are left out."""
+    return compiled.watched(_LIBRARY, without=without)
+
+
+def barriers() -> set[tuple[str, str]]:
+    """The barriers that watched kernels came to since the last call, kind and place."""
+    return compiled.barriers(_LIBRARY)
 
 
 def pytest_configure(config):

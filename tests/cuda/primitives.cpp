@@ -10,7 +10,7 @@ struct Call {
   float* out;
 };
 
-FWP_KERNEL(32, 1) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 16) B (16, 8)
+FWP_KERNEL(32, 1) multiply_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 16) B (16, 8)
   const int l = thread_index(), g = l / 4, t = l % 4;
   uint16_t* A = reinterpret_cast<uint16_t*>(shared_memory(16 * 16 * 2 + 8 * 24 * 2));
   uint16_t* B = A + 16 * 16;  // transposed: (8, 16), rows of 24
@@ -23,7 +23,7 @@ FWP_KERNEL(32, 1) multiply_halves_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = 
   load_matrices(a, A + (r + 8 * (i & 1)) * 16 + 8 * (i >> 1));
   load_matrices(b, B + r * 24 + 8 * (i & 1));
   float x[4] = {};
-  mma_half(x, a[0], a[1], a[2], a[3], b[0], b[1]);
+  mma_bfloat16(x, a, b[0], b[1]);
   for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
 }
 
@@ -40,15 +40,6 @@ FWP_KERNEL(32, 1) transposed_kernel(FWP_CONSTANT Call c) {  // out[lane][i] = wh
   }
 }
 
-FWP_KERNEL(32, 1) multiply_tf32_kernel(FWP_CONSTANT Call c) {  // C (16, 8) = A (16, 8) B (8, 8)
-  const int g = thread_index() / 4, t = thread_index() % 4;
-  const float *A = static_cast<const float*>(c.in), *B = A + 16 * 8;
-  float x[4] = {};
-  mma_tf32(x, round_to_tf32(A[g * 8 + t]), round_to_tf32(A[(g + 8) * 8 + t]), round_to_tf32(A[g * 8 + t + 4]),
-           round_to_tf32(A[(g + 8) * 8 + t + 4]), round_to_tf32(B[t * 8 + g]), round_to_tf32(B[(t + 4) * 8 + g]));
-  for (int j = 0; j < 4; ++j) c.out[(g + 8 * (j >> 1)) * 8 + 2 * t + (j & 1)] = x[j];
-}
-
 FWP_KERNEL(32, 1) shuffle_kernel(FWP_CONSTANT Call c) {
   const int l = thread_index();
   const float x = static_cast<const float*>(c.in)[l];
@@ -61,7 +52,6 @@ FWP_KERNEL(32, 1) round_kernel(FWP_CONSTANT Call c) {
     const float x = static_cast<const float*>(c.in)[i];
     c.out[i] = from_half(to_half(x));
     c.out[4096 + i] = from_bfloat16(to_bfloat16(x));
-    c.out[2 * 4096 + i] = round_to_tf32(x);
   }
 }
 
@@ -86,39 +76,12 @@ FWP_KERNEL(32, 1) divergent_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 16) sync_warp();
   else sync_block();
 }
+FWP_KERNEL(32, 1) two_places_kernel(FWP_CONSTANT Call) {
+  if (thread_index() < 16) sync_warp();
+  else sync_warp();
+}
 FWP_KERNEL(64, 1) early_end_kernel(FWP_CONSTANT Call) {
   if (thread_index() < 32) sync_block();
-}
-// Two warps meet from different branches; with `stray` one of them waits for the whole block instead.
-template <bool stray> FWP_KERNEL(64, 1) teams_kernel(FWP_CONSTANT Call c) {
-  float* shared = reinterpret_cast<float*>(shared_memory(64 * 4));
-  if (thread_index() < 32) {
-    shared[thread_index()] = float(thread_index());
-    sync_teams(64);
-  } else {
-    shared[thread_index()] = float(thread_index());
-    if (stray) sync_block();
-    else sync_teams(64);
-  }
-  c.out[thread_index()] = shared[63 - thread_index()];
-}
-// Two teams of two warps; the second meets twice as often as the first, and the whole block once at the end.
-FWP_KERNEL(128, 1) own_team_kernel(FWP_CONSTANT Call c) {
-  float* shared = reinterpret_cast<float*>(shared_memory(128 * 4));
-  const int team = thread_index() / 64, i = thread_index() % 64;
-  float* own = shared + 64 * team;
-  own[i] = float(thread_index());
-  if (team) {
-    sync_team(1, 64);
-    const float other = own[63 - i];
-    sync_team(1, 64);
-    own[i] = -other;
-  } else {
-    sync_team(0, 64);
-    c.out[i] = own[63 - i];
-  }
-  sync_teams(128);
-  if (!team) c.out[64 + i] = shared[64 + i];
 }
 // Each thread copies four numbers, and reads its neighbour's before or after they have arrived.
 template <bool early> FWP_KERNEL(32, 1) copy_kernel(FWP_CONSTANT Call c) {
@@ -144,14 +107,12 @@ struct Entry {
   int threads, shared;
 };
 const Entry entries[] = {
-    {multiply_halves_kernel, 32, 896}, {transposed_kernel, 32, 512}, {multiply_tf32_kernel, 32, 0},
-    {shuffle_kernel, 32, 0},           {round_kernel, 32, 0},        {neighbour_kernel<true>, 64, 256},
-    {neighbour_kernel<false>, 64, 256}, {divergent_kernel, 32, 0},   {early_end_kernel, 64, 0},
-    {overrun_kernel, 32, 64},          {greedy_kernel, 32, 64},      {crooked_kernel, 32, 64},
-    {teams_kernel<false>, 64, 256},    {teams_kernel<true>, 64, 256},
-    {again_kernel, 64, 256},           {own_team_kernel, 128, 512},
-    {copy_kernel<false>, 32, 512},     {copy_kernel<true>, 32, 512},
-    {lost_copy_kernel, 32, 512},       {crooked_copy_kernel, 32, 512},
+    {multiply_kernel, 32, 896},  {transposed_kernel, 32, 512},      {shuffle_kernel, 32, 0},
+    {round_kernel, 32, 0},       {neighbour_kernel<true>, 64, 256}, {neighbour_kernel<false>, 64, 256},
+    {divergent_kernel, 32, 0},   {two_places_kernel, 32, 0},        {early_end_kernel, 64, 0},
+    {overrun_kernel, 32, 64},    {greedy_kernel, 32, 64},           {crooked_kernel, 32, 64},
+    {again_kernel, 64, 256},     {copy_kernel<false>, 32, 512},     {copy_kernel<true>, 32, 512},
+    {lost_copy_kernel, 32, 512}, {crooked_copy_kernel, 32, 512},
 };
 
 }  // namespace

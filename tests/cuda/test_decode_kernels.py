@@ -1,4 +1,4 @@
-"""Decoding by the CUDA kernels against the reference in float64, every step: on the shim, and on a GPU if any."""
+"""Decoding by the CUDA kernels against the reference in float64, every step."""
 
 import copy
 import itertools
@@ -8,19 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gate import CUDA
 from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
-from tests.cuda.decode_kernels import Shim
-from tests.maps import CUDA_MAPS, build_map
+from tests.cuda.cases import emulated
+from tests.maps import MAPS, build_map
 from tests.ops.cases import OPCHECKS
 from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
 from tests.pairs import covering
+from tests.tolerances import CUDA
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
 
-DEVICES = ["shim", pytest.param("cuda", marks=pytest.mark.needs("native", "cuda"))]
 RULES = ("sum", "delta")
 ALL_RULES = (*RULES, "gated", "gated_delta")
 
@@ -54,37 +53,30 @@ def make(rule, feature_map, normalizer="both", d_key=16, eps=1e-6):
 
 
 class Site:
-    """A decoding that runs on a device, "shim" or "cuda"."""
+    """A decoding that runs on the device."""
 
-    def __init__(self, decoding, device: str, schedule: int = 0):
+    def __init__(self, decoding):
         phi = copy.deepcopy(decoding.feature_map)
-        self.device = "cpu" if device == "shim" else device
-        self.decoding = replace(decoding, feature_map=phi if device == "shim" or phi is None else phi.to(device))
-        self.implementation = Shim(schedule) if device == "shim" else decoding_module.IMPLEMENTATIONS["native"]
+        self.decoding = replace(decoding, feature_map=None if phi is None else phi.to("cuda"))
         self.cache = None
 
-    def _call(self, function, *arguments, **options):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(decoding_module.IMPLEMENTATIONS, "native", self.implementation)
-            return function(*arguments, **options)
-
     def step(self, sentence, rows: Tensor, mask: Tensor | None = None) -> Tensor:
-        mask = None if mask is None else mask.to(self.device)
-        given = sentence.given(rows, self.device)
-        out, self.cache = self._call(self.decoding.step, self.cache, *given, key_padding_mask=mask)
+        mask = None if mask is None else mask.to("cuda")
+        given = sentence.given(rows, "cuda")
+        out, self.cache = self.decoding.step(self.cache, *given, key_padding_mask=mask)
         return out.cpu()
 
     def write(self, sentence, rows: Tensor, mask: Tensor | None, readers: Tensor) -> None:
-        _, *given = sentence.given(rows, self.device)
-        mask = None if mask is None else mask.to(self.device)
-        readers = readers.int().to(self.device)
-        self.cache = self._call(self.decoding.write, *given, key_padding_mask=mask, rows=readers)
+        _, *given = sentence.given(rows, "cuda")
+        mask = None if mask is None else mask.to("cuda")
+        readers = readers.int().to("cuda")
+        self.cache = self.decoding.write(*given, key_padding_mask=mask, rows=readers)
 
     def read(self, q: Tensor, dtype: torch.dtype) -> Tensor:
-        return self._call(self.decoding.read, self.cache, q.to(self.device, dtype)).cpu()
+        return self.decoding.read(self.cache, q.to("cuda", dtype)).cpu()
 
     def reorder(self, order: Tensor) -> None:
-        self.cache.reorder(order.to(self.device))
+        self.cache.reorder(order.to("cuda"))
 
     def steps(self, sentence, rows: Tensor, mask: Tensor | None = None, together: int = 1) -> Tensor:
         cuts = range(0, rows.shape[1], together)
@@ -104,18 +96,17 @@ def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> 
     assert error <= limit, f"error {error:.2e}, at most {limit:.2e}"
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, dtype",
     [*itertools.product(RULES, LIMITS), ("gated", torch.float32), ("gated_delta", torch.float32)],
     ids=str,
 )
-def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
+def test_every_history_in_one_block(rule, dtype, monkeypatch):
     """0 to 129 positions before the token, none of them folded: more than a block has."""
     monkeypatch.setattr(decoding_module, "longest_block", lambda *widths: 256)
     decoding = make(rule, DPFP, "both", 64)
     sentence, rows = Sentence(decoding, HEADS * 130, 64, 64, dtype), torch.arange(130)[None]
-    site = Site(decoding, device)
+    site = Site(decoding)
     found, expected = site.steps(sentence, rows), sentence.expected(rows)
     assert site.cache.W is None and site.cache.count == 130
     for history in (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129):
@@ -123,24 +114,22 @@ def test_every_history_in_one_block(rule, dtype, device, monkeypatch):
     assert_near(found, expected, dtype)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, normalizer, dtype",
-    covering(ALL_RULES, CUDA_MAPS, NORMALIZERS, LIMITS),
+    covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS),
     ids=str,
 )
-def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype, device):
+def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype):
     d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)
     decoding = make(rule, feature_map, normalizer, d_key)
     length = decoding_module.longest_block(decoding.d_dot(torch.empty(d_key)), d_key, d_value) + 35
     sentence, rows = Sentence(decoding, 2 * length, d_key, d_value, dtype), torch.arange(2 * length).view(2, length)
-    site = Site(decoding, device)
+    site = Site(decoding)
     assert_near(site.steps(sentence, rows), sentence.expected(rows), dtype, looser=1.5)  # few numbers, some cancel
     assert site.cache.keys.dtype == dtype and site.cache.W.dtype == torch.float32
     assert site.cache.count < 8 and site.cache.rows.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "d_key, d_value, feature_map",
     [
@@ -158,18 +147,18 @@ def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, d
         (80, 8, ("favor", {"m": 35})),
         (1, 1, ("dpfp", {"nu": 1})),
         (33, 3, ("dpfp", {"nu": 2})),
+        (40, 8, ("softmax_pair", {})),
     ],
     ids=str,
 )
-def test_widths(d_key, d_value, feature_map, device):
+def test_widths(d_key, d_value, feature_map):
     for rule, dtype in (("sum", torch.bfloat16), ("delta", torch.float16), ("delta", torch.float32)):
         decoding = make(rule, feature_map, "both", d_key)
         sentence, rows = Sentence(decoding, 2 * 20, d_key, d_value, dtype), torch.arange(40).view(2, 20)
-        site = Site(decoding, device)
+        site = Site(decoding)
         assert_near(site.steps(sentence, rows, together=19), sentence.expected(rows), dtype, looser=1.5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, dtype",
     [
@@ -179,10 +168,10 @@ def test_widths(d_key, d_value, feature_map, device):
     ],
     ids=str,
 )
-def test_any_reordering(rule, dtype, device):
+def test_any_reordering(rule, dtype):
     """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
     decoding = make(rule, DPFP)
-    sentence, site = Sentence(decoding, 700, 16, 8, dtype), Site(decoding, device)
+    sentence, site = Sentence(decoding, 700, 16, 8, dtype), Site(decoding)
     generator = torch.Generator().manual_seed(5)
     rows, fresh = torch.empty(4, 0, dtype=torch.long), 0
     for step in range(80):
@@ -199,22 +188,21 @@ def test_any_reordering(rule, dtype, device):
     assert site.cache.W is not None
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "rule, feature_map, sources, dtype",
     covering(
-        ALL_RULES, [DPFP, ("elu", {}), ("favor", {"m": 9})], [0, 1, 20, 50], [torch.float16, torch.float32], strength=3
+        ALL_RULES, [DPFP, ("elu", {}), ("favor", {"m": 9})], [0, 1, 20, 50], [torch.float16, torch.bfloat16], strength=3
     ),
     ids=str,
 )
-def test_sources_are_shared(rule, feature_map, sources, dtype, device):
+def test_sources_are_shared(rule, feature_map, sources, dtype):
     """Nine rows of two sources with pads, 1 and 3 queries; then another order of them. 50 sources are a state."""
     decoding = make(rule, feature_map)
     sentence, written = Sentence(decoding, 200, 16, 8, dtype), torch.arange(2 * sources).view(2, sources)
     mask = torch.rand(2, sources, generator=torch.Generator().manual_seed(3)) < 0.3
     shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
     for targets in (1, 3):
-        site, rows = Site(decoding, device), shared
+        site, rows = Site(decoding), shared
         site.write(sentence, written, mask, shared)
         for order in (None, torch.tensor([8, 1, 5, 5])):
             if order is not None:
@@ -226,24 +214,22 @@ def test_sources_are_shared(rule, feature_map, sources, dtype, device):
     assert (site.cache.W is not None) == (sources == 50)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)
 @pytest.mark.parametrize("rule", ALL_RULES)
-def test_pads_write_nothing(rule, together, feature_map, device):
+def test_pads_write_nothing(rule, together, feature_map):
     decoding = make(rule, feature_map)
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
     mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(3)) < 0.4
     mask[0, :3] = True
     for x in (sentence.k, sentence.v, *(getattr(sentence, name) for name in STRENGTHS[rule])):
         x[rows[mask]] = float("nan")
-    found = Site(decoding, device).steps(sentence, rows, mask, together)
+    found = Site(decoding).steps(sentence, rows, mask, together)
     assert_near(found, sentence.expected(rows, mask), torch.bfloat16, looser=1.5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rule", RULES)
-def test_inputs_of_any_magnitude(rule, dtype, device):
+def test_inputs_of_any_magnitude(rule, dtype):
     """float16 operands must not overflow or vanish: they are scaled by powers of two on the way."""
     for scale in (2.0**-20, 2.0**10) if dtype == torch.bfloat16 else (2.0**-6, 2.0**6):
         decoding = make(rule, DPFP, "both", 16, eps=0.0)
@@ -252,21 +238,20 @@ def test_inputs_of_any_magnitude(rule, dtype, device):
             setattr(sentence, name, getattr(sentence, name) * scale)
         sentence.v = sentence.v * (1e5 if dtype == torch.bfloat16 else 1e3)
         sentence.v = sentence.v.to(dtype).double()
-        found = Site(decoding, device).steps(sentence, rows)
+        found = Site(decoding).steps(sentence, rows)
         assert_near(found, sentence.expected(rows), dtype, looser=1.5)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
 @pytest.mark.parametrize("rule", RULES)
-def test_keys_without_features_read_as_zero(rule, dtype, device):
+def test_keys_without_features_read_as_zero(rule, dtype):
     """eps = 0 and nothing written: 0 / 0 is 0. A lone number has no neighbour, so its normaliser is eps alone."""
     for eps, lone in ((0.0, 0.0), (1e-6, 100.0)):
         decoding = make(rule, ("dpfp", {"nu": 1}), "both", 16, eps)
         sentence, rows = Sentence(decoding, 40, 16, 8, dtype), torch.arange(40).view(2, 20)
         sentence.k.zero_()
         sentence.k[..., 5] = lone
-        out = Site(decoding, device).steps(sentence, rows)
+        out = Site(decoding).steps(sentence, rows)
         assert torch.equal(out, torch.zeros_like(out))
 
 
@@ -275,46 +260,31 @@ def test_keys_without_features_read_as_zero(rule, dtype, device):
     [("sum", torch.bfloat16), ("delta", torch.float32), ("gated", torch.bfloat16), ("gated_delta", torch.float32)],
     ids=str,
 )
-def test_the_order_of_threads_does_not_matter(rule, dtype):
+def test_the_order_of_threads_does_not_matter(rule, dtype, products):
     """A missing barrier makes the two orders differ."""
     for feature_map, d_key in ((DPFP, 80), (("favor", {"m": 70}), 20)):
         decoding = make(rule, feature_map, "both", d_key)
         sentence, rows = Sentence(decoding, 40, d_key, 70, dtype), torch.arange(40)[None]
-        first, second = (Site(decoding, "shim", schedule) for schedule in (0, 1))
-        assert torch.equal(first.steps(sentence, rows), second.steps(sentence, rows))
-        if first.cache.W is None:
-            first, second = (site._call(site.implementation.fold, decoding, site.cache) for site in (first, second))
-            assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
-        else:
-            assert torch.equal(first.cache.W, second.cache.W)
+        found = []
+        for order in (0, 1):
+            products(order=order)
+            site = Site(decoding)
+            out = site.steps(sentence, rows)
+            found.append((out, *(x.cpu() for x in decoding_module.decoding_native.fold(site.decoding, site.cache))))
+        assert all(map(torch.equal, *found))
 
 
+@pytest.mark.skipif(emulated is None, reason="it would end the process's use of a GPU")
 @pytest.mark.parametrize("name, value", [("ancestors", 2), ("ancestors", -1), ("rows", 2)])
 def test_a_table_that_leaves_the_storage_stops_the_kernel(name, value):
     decoding = make("delta", DPFP)
-    sentence, site = Sentence(decoding, 200, 16, 8, torch.float32), Site(decoding, "shim")
+    sentence, site = Sentence(decoding, 200, 16, 8, torch.float32), Site(decoding)
     rows = torch.arange(80).view(2, 40)
     site.steps(sentence, rows[:, :39])
     assert site.cache.W is not None or name == "ancestors"
     getattr(site.cache, name)[1] = value
     with pytest.raises(RuntimeError, match="a table names a row outside"):
         site.step(sentence, rows[:, 39:])
-
-
-def test_storage_that_is_not_aligned():
-    """The same numbers by whole loads and by single ones."""
-    decoding = make("delta", ("dpfp", {"nu": 3}), "both", 24)
-    sentence, rows = Sentence(decoding, 40, 24, 16, torch.bfloat16), torch.arange(40).view(2, 20)
-    sites = [Site(decoding, "shim") for _ in range(2)]
-    sites[0].steps(sentence, rows[:, :18])
-    sites[1].steps(sentence, rows[:, :18])
-    cache = sites[1].cache
-    for name in ("keys", "written"):
-        x = getattr(cache, name)
-        moved = x.new_empty(x.numel() + 1)[1:].view(x.shape)
-        setattr(cache, name, moved.copy_(x))
-    found = [site.step(sentence, rows[:, 18:]) for site in sites]
-    assert torch.equal(*found)
 
 
 def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict[str, object]:
@@ -329,7 +299,6 @@ def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict
     return {name: moved(name, x) for name, x in raw_arguments(rule, writes).items()} | changes
 
 
-@pytest.mark.needs("native", "cuda")
 @pytest.mark.parametrize("rule, writes, dtype, check", covering(ALL_RULES, [True, False], LIMITS, OPCHECKS), ids=str)
 def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
@@ -342,7 +311,6 @@ def test_opcheck(rule, writes, dtype, check):
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
 
 
-@pytest.mark.needs("native", "cuda")
 @pytest.mark.parametrize(
     "changes, message",
     [

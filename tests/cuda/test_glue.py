@@ -1,23 +1,17 @@
 """From torch's tensors to the CUDA kernels and back: layouts, empty sizes, types, fake kernels, and what is refused."""
 
-import re
-
 import pytest
 import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from tests.cuda.conftest import emulated
-from tests.cuda.test_kernels import LIMITS, compare, cotangents, make
-from tests.cuda.test_segments import mask
-from tests.maps import build_map
+from tests.cuda.cases import LIMITS, RULES, compare, cotangents, make, mask
 from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native", "cuda")
 
-RULES = ["sum", "delta", "gated", "gated_delta"]
 HALF = torch.bfloat16
 
 
@@ -67,34 +61,10 @@ def test_layouts(rule, layout, length):
     same_as_the_reference(rule, x, phi, mask(2, length), LAYOUTS[layout])
 
 
-@pytest.mark.parametrize(
-    "rule, layout, length, dtype", covering(RULES[1:], LAYOUTS, [20, 130, 300], [HALF, torch.float32]), ids=str
-)
+@pytest.mark.parametrize("rule, layout, length, dtype", covering(RULES[1:], LAYOUTS, [20, 130, 200], LIMITS), ids=str)
 def test_half_of_the_heads_from_the_last_token_on(rule, layout, length, dtype):
     x, phi = make(rule, length, length, dtype=dtype, B=2, H=4, d_key=8)
     same_as_the_reference(rule, x, phi, mask(2, length), LAYOUTS[layout], both_ways=True)
-
-
-@pytest.mark.parametrize("rule, length, dtype", covering(RULES, [20, 130], [HALF, torch.float32]), ids=str)
-def test_a_map_that_the_kernels_do_not_know(rule, length, dtype):
-    """They are given its features."""
-    x, phi = make(rule, length, length, dtype=dtype, B=2, H=2, d_key=8, feature_map=("softmax_pair", {}), state=True)
-    same_as_the_reference(rule, x, phi, mask(2, length), Tensor.contiguous)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@torch.no_grad()
-def test_decoding_with_a_map_that_the_kernels_do_not_know(rule):
-    phi = build_map("softmax_pair", 8)
-    x, _ = make(rule, 90, 90, dtype=torch.float32, B=2, H=2, d_key=8, d_value=8)
-    options = {"normalize_features": True, "normalize_output": False}
-    whole, _ = getattr(ops, f"{rule}_rule")(*x.values(), feature_map=phi, backend="reference", **options)
-    decoding = ops.Decoding(rule, phi.to("cuda"), **options, backend="native")
-    steps, cache = [], None
-    for first, last in ((0, 1), (1, 70), *((t, t + 1) for t in range(70, 90))):  # past where a block is folded
-        out, cache = decoding.step(cache, *(y[:, first:last].cuda() for y in x.values()))
-        steps.append(out.cpu())
-    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
 
 
 def same_as_the_reference(rule, x, phi, pads, layout, **options) -> None:
@@ -121,21 +91,21 @@ def test_outputs_have_the_order_of_dimensions_of_their_inputs():
 @pytest.mark.parametrize("B, T, S", [(0, 5, 5), (2, 0, 0), (2, 0, 5), (2, 5, 0), (2, 0, 140), (2, 140, 0)])
 @pytest.mark.parametrize("rule", RULES)
 def test_nothing_to_read_or_to_write(rule, B, T, S):
-    x, phi = make(rule, T, S, dtype=torch.float32, B=B, d_key=8, state=True)
+    x, phi = make(rule, T, S, dtype=HALF, B=B, d_key=8, state=True)
     pads, options = torch.zeros(B, S, dtype=torch.bool), dict(causal=T == S)
     expected = results(rule, x, phi, pads, backend="reference", device="cpu", dtype=torch.float64, **options)
     found = results(rule, x, phi.to("cuda"), pads, backend="native", device="cuda", **options)
     for name, a in expected.items():
-        torch.testing.assert_close(found[name].double(), a, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found[name].double(), a, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_gradients_of_the_state_alone(rule):
     """Queries are none, or nothing is asked of what they read."""
-    x, phi = make(rule, 20, 20, dtype=torch.float32, d_key=8)
+    x, phi = make(rule, 20, 20, dtype=torch.float16, d_key=8)
 
     def run(backend, device, dtype):
-        y = {name: z.to(device, dtype).requires_grad_() for name, z in x.items()}
+        y = {name: z.to(device, dtype or z.dtype).requires_grad_() for name, z in x.items()}
         _, state = getattr(ops, f"{rule}_rule")(
             *y.values(), feature_map=phi.to(device), backend=backend, normalize_output=False, return_state=True
         )
@@ -144,9 +114,9 @@ def test_gradients_of_the_state_alone(rule):
             g if g is None else g.cpu().double() for g in torch.autograd.grad(loss, list(y.values()), allow_unused=True)
         ]
 
-    expected, found = run("reference", "cpu", torch.float64), run("native", "cuda", torch.float32)
+    expected, found = run("reference", "cpu", torch.float64), run("native", "cuda", None)
     for a, b in zip(expected, found, strict=True):
-        torch.testing.assert_close(b, torch.zeros_like(b) if a is None else a, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(b, torch.zeros_like(b) if a is None else a, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("q, beta", [(torch.float16, HALF), (torch.float16, torch.float32), (torch.float32, HALF)])
@@ -192,7 +162,6 @@ def test_opcheck(rule, state, dtype, check):
         ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
         ({"rule": "gated_delta"}, "alpha is missing for the rule gated_delta"),
         ({"map": "tanh"}, "feature_map is tanh, expected identity, elu, relu, dpfp, favor or softmax_pair"),
-        ({"map": "softmax_pair", "d_dot": 14}, "the CUDA kernels do not know the feature map softmax_pair"),
         ({"both_ways": True}, "both_ways is true with a state, expected false on CUDA"),
         ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp with d_key = 7"),
         ({"q": torch.zeros(2, 5, 14, dtype=HALF)}, "q is of shape .*, expected 4 dimensions"),
@@ -246,53 +215,42 @@ def test_an_old_device_is_refused(device):
 
 
 def test_too_little_shared_memory_is_refused(device):
-    device(shared_memory=4096)
+    device(shared_memory=2048)
     x = {name: y.cuda() for name, y in make("sum", 5, 5, dtype=HALF)[0].items()}
-    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 4096"):
+    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 2048"):
         ops.sum_rule(*x.values(), backend="native")
-    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 4096"):
+    with pytest.raises(NotImplementedError, match=r"need \d+ bytes of shared memory a block, this device has 2048"):
         ops.Decoding("sum", None, True, False, backend="native").step(None, *x.values())
 
 
-def test_what_is_refused_depends_on_the_offsets_of_dpfp(device):
-    device(shared_memory=4096)
-    needed = []
-    for nu in (1, 4):
-        x, phi = make("sum", 5, 5, dtype=HALF, feature_map=("dpfp", {"nu": nu}))
-        with pytest.raises(NotImplementedError, match="bytes of shared memory") as refused:
-            ops.sum_rule(*(y.cuda() for y in x.values()), feature_map=phi.cuda(), backend="native", return_state=True)
-        needed.append(int(re.search(r"need (\d+) bytes", str(refused.value))[1]))
-    # Rows of 64 tokens and 8 halves, of queries and keys; and z, since so little has no room for W.
-    assert needed[1] - needed[0] == 3 * 2 * 144 + 4 * 3 * 2 * 16
+@pytest.mark.parametrize("state", [False, True])
+def test_a_device_without_code_for_it_is_refused(device, state):
+    device(major=13, missing="no kernel image is available for execution on the device")
+    x = {name: y.cuda() for name, y in make("sum", 5, 5, dtype=HALF)[0].items()}
+    message = "not compiled for this device, of compute capability 13.0 .no kernel image"
+    with pytest.raises(NotImplementedError, match=message):
+        ops.sum_rule(*x.values(), backend="native")
+    assert ops.sum_rule(*x.values(), return_state=state)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_little_shared_memory_is_enough_in_segments(rule, device):
-    """65 to 128 tokens in segments, whose workspace the glue makes; with more shared memory they are one segment."""
-    device(shared_memory=100 * 1024)
-    for causal, T, S, state in ((True, 100, 100, False), (False, 30, 120, True)):
-        x, phi = make(rule, T, S, dtype=HALF, H=1, state=state)
-        options = dict(causal=causal, normalize_output=True, return_state=state)
-        compare("cuda", rule, x, phi, looser=2, **options)
+def test_99_kilobytes_of_shared_memory_are_enough(rule, device):
+    device(8, 9, shared_memory=99 * 1024)
+    for length, state in ((60, False), (140, True)):
+        x, phi = make(rule, length, length, dtype=HALF, H=1, d_key=128, d_value=64, feature_map=("dpfp", {"nu": 4}))
+        compare(rule, x, phi, looser=2, normalize_output=True, return_state=state)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_long_forward_is_in_pieces_where_it_would_leave_multiprocessors_idle(rule, device):
-    """The glue makes the room for what the launches leave for each other."""
-    output = not rule.endswith("delta")
-    x, phi = make(rule, 260, 260, dtype=HALF, B=2, H=1, state=True)
-    given = (x[name].cuda() for name in ("q", "k", "v", "beta", "alpha") if name in x)
-    given, initial = tuple(given), (x["W"].cuda(), x["z"].cuda() if output else None)
-    options = dict(causal=True, normalize_output=output, return_state=True)
-    found = {}
-    for count in (3, 4):
-        device(multiprocessors=count)
-        with emulated.launches() as launches:
-            out, state = getattr(ops, f"{rule}_rule")(
-                *given, feature_map=phi.cuda(), initial_state=initial, backend="native", **options
-            )
-        found[count] = [y.cpu().double() for y in (out, *state) if y is not None]
-        pieces = ["keys_kernel", "write_kernel", "read_kernel"]
-        assert [one.kernel for one in launches] == (pieces if count == 4 else ["forward_kernel"])
-    for one, pieces in zip(*found.values(), strict=True):
-        assert (one - pieces).square().mean().sqrt() <= LIMITS[HALF][0] * one.square().mean().sqrt()
+def test_single_precision_is_for_pytorch():
+    x, phi = make("delta", 5, 5, dtype=HALF)
+    x = {name: y.float().cuda() for name, y in x.items()}
+    with pytest.raises(NotImplementedError, match=r"are for half precision and do not compute in torch\.float32"):
+        ops.delta_rule(*x.values(), feature_map=phi.to("cuda"), backend="native")
+    assert ops.delta_rule(*x.values(), feature_map=phi.to("cuda"))[0].isfinite().all()
+
+
+def test_heads_in_groups(device):
+    """More heads than fill the device: they share workspace, one group after the other."""
+    device(multiprocessors=1)
+    x, phi = make("delta", 30, 30, dtype=HALF, B=8, H=9, d_key=64, d_value=8, feature_map=("dpfp", {"nu": 8}))
+    compare("delta", x, phi, looser=2)

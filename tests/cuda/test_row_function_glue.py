@@ -6,13 +6,33 @@ import torch
 from fwp_fairseq.feature_maps import build_feature_map, unit_rows
 from fwp_fairseq.feature_maps import softmax_pair as pairs
 from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
-from tests.cuda.row_function_kernels import FUNCTIONS
 from tests.cuda.test_glue import LAYOUTS, inner
-from tests.cuda.test_row_function_kernels import assert_close, cotangent, expected
 from tests.ops.cases import OPCHECKS
 
 pytestmark = pytest.mark.needs("native", "cuda")
+FUNCTIONS = ("softmax_pair", "to_length_one", "elu_to_length_one", "to_rms_one")
 NAMES = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def expected(name: str, x: torch.Tensor, g: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The function and its gradient for the cotangent g."""
+    x = x.double().requires_grad_()
+    if name == "softmax_pair":
+        y = torch.cat([x.softmax(-1), (-x).softmax(-1)], -1)
+    else:
+        phi = torch.nn.functional.elu(x) + 1 if name.startswith("elu") else x
+        length = phi.norm(dim=-1, keepdim=True) + eps
+        y = phi / (length if "length" in name else (phi.square().mean(-1, keepdim=True) + eps).sqrt())
+    return y.detach(), torch.autograd.grad(y, x, g.double())[0]
+
+
+def assert_close(mine: tuple, theirs: tuple) -> None:
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=2e-5, atol=2e-6)
+
+
+def cotangent(name: str, x: torch.Tensor) -> torch.Tensor:
+    return torch.randn(*x.shape[:-1], x.shape[-1] * (1 + (name == "softmax_pair")))
 
 
 def function(name: str, x, eps: float):
@@ -147,3 +167,21 @@ def test_an_old_device_is_pytorchs(name, device):
     assert not is_served(name, y)
     (dx,) = torch.autograd.grad(y, given, g.cuda())
     assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, 0.1))
+
+
+@NAMES
+@pytest.mark.parametrize("n", [1, 3, 31, 32, 33, 64, 100, 128, 300])
+def test_widths(name, n, products):
+    """Below, at and beyond a warp; with an eps that counts, too, a row of large numbers, and both orders of threads."""
+    x = torch.randn(2, 3, n)
+    x[0, 1] *= 100
+    for order, eps in ((0, 1e-6), (1, 0.3)):
+        products(order=order)
+        assert_agree(name, x, cotangent(name, x), eps)
+
+
+@NAMES
+def test_rows_of_zeros(name):
+    """The length of zeros has the gradient 0."""
+    x = torch.zeros(2, 33)
+    assert_agree(name, x, cotangent(name, x), 1e-6)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cuda import shim
+from tests.cuda import compiled as shim
 
 NAMES = (
-    "multiply_halves", "transposed", "multiply_tf32", "shuffle", "round", "neighbour", "neighbour_without_barrier",
-    "divergent", "early_end", "overrun", "greedy", "crooked", "teams", "stray",
-    "again", "own_team", "copy", "early_copy", "lost_copy", "crooked_copy",
+    "multiply", "transposed", "shuffle", "round", "neighbour", "neighbour_without_barrier",
+    "divergent", "two_places", "early_end", "overrun", "greedy", "crooked",
+    "again", "copy", "early_copy", "lost_copy", "crooked_copy",
 )  # fmt: skip
 
 
@@ -34,11 +34,21 @@ def run(name: str, given: np.ndarray | None = None, count: int = 64, schedule: i
 
 
 @pytest.mark.parametrize("schedule", [0, 1])
-def test_half_products(schedule):
+def test_products(schedule):
     generator = np.random.default_rng(0)
-    A, B = generator.normal(size=(16, 16)).astype(np.float16), generator.normal(size=(16, 8)).astype(np.float16)
-    found = run("multiply_halves", np.concatenate([A.ravel(), B.ravel()]), 128, schedule).reshape(16, 8)
-    np.testing.assert_allclose(found, A.astype(np.float64) @ B.astype(np.float64), rtol=1e-6, atol=1e-6)
+    A, B = bfloat16s(generator.normal(size=(16, 16))), bfloat16s(generator.normal(size=(16, 8)))
+    found = run("multiply", np.concatenate([A.ravel(), B.ravel()]), 128, schedule).reshape(16, 8)
+    exact = values(A) @ values(B)
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-6)
+
+
+def bfloat16s(x: np.ndarray) -> np.ndarray:
+    """As their bits."""
+    return torch.from_numpy(np.asarray(x, np.float32)).bfloat16().view(torch.int16).numpy()
+
+
+def values(bits: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(bits).view(torch.bfloat16).double().numpy()
 
 
 def test_transposed_matrices():
@@ -47,20 +57,6 @@ def test_transposed_matrices():
     for lane in range(32):
         g, t = lane // 4, lane % 4
         np.testing.assert_array_equal(found[lane], rows[:, 2 * t : 2 * t + 2, g])
-
-
-def tf32(x: np.ndarray) -> np.ndarray:
-    """To 10 bits of mantissa, ties away from zero."""
-    mantissa, exponent = np.frexp(x.astype(np.float64))
-    return np.ldexp(np.copysign(np.floor(np.abs(mantissa) * 2**11 + 0.5), mantissa), exponent - 11)
-
-
-def test_tf32_products():
-    generator = np.random.default_rng(0)
-    A, B = generator.normal(size=(16, 8)).astype(np.float32), generator.normal(size=(8, 8)).astype(np.float32)
-    found = run("multiply_tf32", np.concatenate([A.ravel(), B.ravel()]), 128).reshape(16, 8)
-    np.testing.assert_allclose(found, tf32(A) @ tf32(B), rtol=1e-6, atol=1e-6)
-    assert np.abs(found - A.astype(np.float64) @ B).max() > 1e-5  # that is, operands are rounded
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -76,13 +72,13 @@ def test_tf32_products():
 )
 def test_roundings(rounding, small, expected, sign):
     """A sum of 1 and 15 small products."""
-    A, B = np.zeros((16, 16), np.float16), np.zeros((16, 8), np.float16)
+    A, B = np.zeros((16, 16)), np.zeros((16, 8))
     A[:] = 2**-12
     A[:, 0] = 1
     B[:] = sign * small * 2**12
     B[0] = sign
     with shim.rounding(primitives(), rounding):
-        found = run("multiply_halves", np.concatenate([A.ravel(), B.ravel()]), 128)
+        found = run("multiply", np.concatenate([bfloat16s(A).ravel(), bfloat16s(B).ravel()]), 128)
     np.testing.assert_array_equal(found, np.full(128, np.float32(sign * expected)))
 
 
@@ -97,12 +93,10 @@ def test_rounding():
     generator = np.random.default_rng(0)
     x = (generator.normal(size=4096) * 2.0 ** generator.integers(-30, 18, size=4096)).astype(np.float32)
     x[:8] = [0, -0.0, np.inf, -np.inf, 65504, 65519.99, 65520, 2**-25]
-    half, bfloat16, single = run("round", x, 3 * 4096).reshape(3, 4096)
+    half, bfloat16 = run("round", x, 2 * 4096).reshape(2, 4096)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(half, x.astype(np.float16).astype(np.float32))
     np.testing.assert_array_equal(bfloat16, torch.from_numpy(x).bfloat16().float().numpy())
-    finite = np.isfinite(x)
-    np.testing.assert_array_equal(single[finite], tf32(x[finite]))
 
 
 def test_copies():
@@ -119,10 +113,7 @@ def test_barriers():
     expected = 63 - np.arange(64)
     for schedule in (0, 1):
         np.testing.assert_array_equal(run("neighbour", schedule=schedule), expected)
-        np.testing.assert_array_equal(run("teams", schedule=schedule), expected)
         assert np.isnan(run("neighbour_without_barrier", schedule=schedule)).any()
-        found = run("own_team", count=128, schedule=schedule)
-        np.testing.assert_array_equal(found, np.concatenate([expected, np.arange(64) - 127]))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +121,7 @@ def test_barriers():
     [
         ("divergent", "do not meet: some wait in sync_warp"),
         ("early_end", "do not meet: some have ended"),
-        ("stray", "do not meet: some have ended, or wait at another barrier"),
+        ("two_places", "the lanes of a warp meet at different places"),
         ("overrun", "wrote 64 bytes from the start of its 64 bytes"),
         ("greedy", "more shared memory than its launch asked for"),
         ("crooked", "not 16-byte aligned"),
@@ -147,23 +138,20 @@ def test_broken_kernels_are_found(name, message):
     "name, barrier, message",
     [
         ("neighbour", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
-        ("teams", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),  # both teams' places
         ("again", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
         ("again", 1, "32 reads byte 124 of shared memory, which was written by thread 31"),
-        ("own_team", 0, "96 writes byte 384 of shared memory, which was read by thread 95"),
-        ("own_team", 1, "96 reads byte 380 of shared memory, which was written by thread 95"),
         ("copy", 0, "16 writes byte 256 of shared memory, which was read by thread 15"),
-        ("multiply_halves", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
+        ("multiply", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
     ],
 )
 def test_races_are_found(name, barrier, message):
     """None as the kernels are, one without a barrier, even where both orders of threads happen to hide it."""
     library = primitives()
     with shim.watched(library):
-        run(name, np.zeros(16 * 24, np.float16), count=256, blocks=1)
+        run(name, np.zeros(16 * 24, np.int16), count=256, blocks=1)
     places = sorted(shim.barriers(library))[barrier][1]
     with shim.watched(library, without=places), pytest.raises(RuntimeError, match=f"race: thread {message}"):
-        run(name, np.zeros(16 * 24, np.float16), count=256, blocks=1)
+        run(name, np.zeros(16 * 24, np.int16), count=256, blocks=1)
 
 
 def test_races_of_blocks_are_found():

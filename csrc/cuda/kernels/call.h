@@ -8,33 +8,8 @@
 namespace fwp::gpu {
 
 enum class Type : int { float16, bfloat16, float32 };  // of q, k, v, out and their gradients
-constexpr int bytes_of_element(Type type) { return type == Type::float32 ? 4 : 2; }
 
-// The rules of common/maps.h that have kernels here, as RULES of fwp_fairseq/ops/native_cuda.py.
-#define FWP_CUDA_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
-#define FWP_OR_RULE(name) || rule == Rule::name
-constexpr bool serves(Rule rule) { return false FWP_CUDA_RULES(FWP_OR_RULE); }
-#undef FWP_OR_RULE
-
-// The maps of common/maps.h likewise, as MAPS there.
-#define FWP_CUDA_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor)
-#define FWP_OR_MAP(name) || map == Map::name
-constexpr bool serves(Map map) { return false FWP_CUDA_MAPS(FWP_OR_MAP); }
-#undef FWP_OR_MAP
-
-// Calls f(RuleConstant<rule>{}), which starts a kernel; returns what it returns: null, or what is wrong.
-template <Rule R> struct RuleConstant {
-  static constexpr Rule value = R;
-};
-#define FWP_RULE_CASE(name) \
-  case Rule::name: return f(RuleConstant<Rule::name>{});
-template <class F> const char* with_rule(Rule rule, F f) {
-  switch (rule) {
-    FWP_CUDA_RULES(FWP_RULE_CASE)
-    default: return "the call's rule is unknown";
-  }
-}
-#undef FWP_RULE_CASE
+constexpr int round_up(int x, int to) { return (x + to - 1) / to * to; }
 
 // A (B, length, H, width) tensor, last dimension contiguous, other strides (in elements) free. Void: the call's type.
 template <class V> struct Rows {
@@ -43,47 +18,80 @@ template <class V> struct Rows {
   int aligned;  // rows begin at multiples of 16 bytes and are whole multiples of 8 elements
 };
 
+// Numbers that are operands of matrix products: the bfloat16 nearest to each, and the one nearest to what is left of
+// it. The sum of the two has 16 bits of mantissa and the range of float, which no scaling has to protect.
+struct Pairs {
+  uint16_t *high, *low;
+};
+
+constexpr int chunk = 64;  // tokens, features or columns of values that a block of threads works on at a time
+
 // Shapes: fwp_fairseq/ops/fast_weights.py. States and their gradients are contiguous floats: W (B, H, d_dot, d_value)
 // and, where the output is normalised, z (B, H, d_dot). A pointer is null where a tensor is not given or not wanted.
 struct Call {
   Rule rule;
   Map map;
   Type type;
-  int nu, m;                // see Width
-  const float* projection;  // (m, d_key), contiguous
-  float input_scale;        // of the inputs that the projection is multiplied with
-  int causal, normalize_features, normalize_output;
+  int nu, m;                            // see Width
+  const float *projection, *projection_turned;  // (m, d_key) and (d_key, m), contiguous
+  float input_scale;                    // of the inputs that the projection is multiplied with
+  int causal, both_ways, normalize_features, normalize_output;
   float eps;
   int batch, heads, targets, sources, d_key, d_value, d_dot;
-  int segment;   // most tokens that a block holds at a time, see limits.h and segment.cuh
-  int together;  // with a projection: a block holds all features at once, not in slabs, see head.cuh
-  int base_rows, base_end;  // features in a block, see limits.h
-  int resident;  // forward: the state is in shared memory, see state.cuh; 0: no room, so it is in W
 
   Rows<const void> q, k, v;
   Rows<const float> beta, alpha;
   Rows<const unsigned char> key_padding_mask;  // (B, S) with head stride 0, nonzero at pads
   const float *initial_W, *initial_z;
-
-  // In calls of several segments, a state that is not resident stands in W and z between segments, so these are always
-  // given. The backward's W and z have several states, in a dimension before the others, see checkpoints and pieces.h;
-  // checkpoints is 0 in the forward.
   Rows<void> out;
   float *W, *z;
-  int checkpoints;  // segments of keys in a group, see segment.cuh
-
-  // A forward in pieces (launch_forward.h): the states after all segments of keys but the last, one after the other.
-  float *between_W, *between_z;
-  // What launches leave for each other of each head and segment: features (noted.cuh), so many vectors of 16 bytes, the keys'
-  // scales; the delta rule's T and E (inverse.cuh, forward.cuh).
-  int feature_vectors;
-  float *features_q, *features_k, *scales, *inverses, *missing;
 
   Rows<const void> grad_out;
   const float *grad_W, *grad_z;
   Rows<void> grad_q, grad_k, grad_v;
   Rows<float> grad_beta, grad_alpha;
   float *grad_initial_W, *grad_initial_z;
+
+  // What launches leave for each other, of `group` heads from first_head on (numbered b H + h): `lay` in launch.cpp.
+  // All are matrices of whole 16s of rows and columns. Columns of values come after those of z (first_value), of which
+  // one counts.
+  int first_head, group;
+  int slice, slices;  // of columns, that this launch works on: the first and how many
+  Pairs phi_q, phi_k;  // (length, features), from the head's first token to its last, or turned round
+  Pairs inverse;  // (chunks, 64, 64): T of each chunk
+  Pairs written;  // (length, columns): U
+  Pairs states;  // (chunks + 1, features, columns): W and z before each chunk, and after the last one
+  float *rates, *norms;  // (length): by what old values are multiplied, and what they were divided by, inverted
+  // Of the backward: the gradients of numerators and denominators, of R or where nothing is corrected U, of states ..
+  Pairs grad_read, grad_rows, grad_states;
+  float *grad_written, *grad_phi_q, *grad_phi_k;  // .. of U before the walk back, of features ..
+  float *grad_norms, *grad_decay;  // .. of the keys' denominators, of decays (chunks, 64, 65)
 };
+
+constexpr int chunks_of(const Call& c) { return c.sources > 0 ? (c.sources + chunk - 1) / chunk : 1; }
+constexpr int query_chunks_of(const Call& c) { return (c.targets + chunk - 1) / chunk; }
+constexpr int key_rows(const Call& c) { return c.sources > 0 ? round_up(c.sources, 16) : 16; }
+constexpr int query_rows(const Call& c) { return round_up(c.targets, 16); }
+constexpr int features_of(const Call& c) { return round_up(c.d_dot, 16); }
+constexpr int first_value(const Call& c) { return c.normalize_output ? 16 : 0; }
+constexpr int columns_of(const Call& c) { return first_value(c) + round_up(c.d_value, 16); }
+// Slices of columns: that of z, if there is one, and then one for every 64 values.
+constexpr int first_slice(const Call& c) { return c.normalize_output ? 1 : 0; }
+constexpr int slices_of(const Call& c) { return first_slice(c) + (c.d_value + chunk - 1) / chunk; }
+
+// A call of one chunk of keys and one of queries: one block a head does it all.
+constexpr bool is_short(const Call& c) { return chunks_of(c) == 1 && query_chunks_of(c) <= 1; }
+// Whether the gradient of z depends on that of keys, see backward.cuh.
+constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
+
+// The steps of a forward and of a backward, in the sources of instances/. `stream` is a cudaStream_t. They return null,
+// or what is wrong.
+enum class Stage { rows, rows_back, walk, keys, outputs, whole, outputs_back, walk_back, keys_back, whole_back };
+const char* run_rows(Stage step, const Call& call, void* stream);
+const char* run_forward(Stage step, const Call& call, void* stream);
+const char* run_backward(Stage step, const Call& call, void* stream);
+int bytes_of_rows(const Call& call);  // of shared memory of a block, the most of all steps
+int bytes_of_block(const Call& call);
+const char* missing_code();  // why the device has no code of the kernels, or null
 
 }  // namespace fwp::gpu

@@ -1,513 +1,294 @@
-// A decoding step. Each token takes one launch; a block of four warps serves one (row, head, 64 columns of values).
-// It reads the n positions before the token and the state (W, z) before those (equations: fwp_fairseq/ops/decoding.py):
+// Decoding steps, and folding a block into the state (equations: fwp_fairseq/ops/decoding.py). A block of threads
+// serves a row and head. It reads the n positions before the token, each from the row of storage that the table names,
+// and the state (W, z) before those:
 //
-//     q = phi(q_t), k = phi(k_t), divided by their sums where the rule asks for it;  a_j = k_j.q, b_j = k_j.k
-//     N = sum_j a_j u_j + W q,  den = sum_j a_j + z q;     O = sum_j b_j u_j + W k,  seen = sum_j b_j + z k      (delta)
-//     u_t = v_t                         or  beta (v_t - O / (seen + eps))                                   sum or delta
-//     out = N + (q.k) u_t,  divided by  den + q.k + eps  where normalised;     k_t, u_t are appended to the cache
+//     q = phi(q_t), k = phi(k_t), divided by their sums where the call asks for it;  a_j = w_j k_j.q, b_j = w_j k_j.k
+//     N = sum_j a_j u_j + w W q,  den = sum_j a_j + w z q;    O, seen: the same with b_j and k   (rules that correct)
+//     u_t = v_t                        or  beta (v_t - O / (seen + eps));    out = N + (q.k) u_t, over den + q.k + eps
 //
-// Under the gated rule a_j is multiplied by beta_j and all later 1 - beta, W and z by the product of every 1 - beta of the
-// block, then N and den by 1 - beta, and q.k by beta, which is appended too. Under the gated delta rule a_j and b_j are
-// multiplied by all later alpha, W and z by the product of every alpha, then N, den, O and seen (but for eps) by alpha, which is
-// appended.
-//
-// Without k and v, out = N or N / (den + eps), and all tokens are served by one launch.
-//
-// A warp takes 16 positions at a time, each from the row of storage that the table names. One product of matrices gives
-// their a_j and b_j: its left operand has the keys' features as rows, computed as they are loaded from shared memory
-// (with offsets: r_i r_{i-j} of neighbouring words), its right one has q and k as columns. Sums over u_j are float.
-// Meanwhile the next 16 positions are fetched. Only k_t, u_t, out and the table's new entry are written to memory.
+// w_j is what is left of position j, times beta_j under the gated rule, w that of the state, and a new key that decays
+// multiplies N, den, O and seen by what it keeps. Positions are appended to the cache, which later tokens of the call
+// read.
 #pragma once
 
-#include <type_traits>
-
-#include "cached.cuh"
+#include "decode_call.h"
+#include "features.cuh"
+#include "tokens.cuh"
 
 namespace fwp::gpu {
 
-// `fetched` is how many cached numbers of a position are loaded at a time. With offsets they begin with the halo, which
-// is rolled in from before; at the key's beginning it is the key's other end with the other sign. Shared memory then
-// holds both halves of r, relu(x) and relu(-x), each behind its halo; without offsets, the numbers themselves.
-constexpr int fetched = 72, held_ld = 2 * fetched + 8;  // so rows begin 48 bytes apart modulo 128: no bank conflicts
-FWP_BOTH int halves(const DecodeCall& c) { return has_offsets(c.map) ? 2 : 1; }
-FWP_BOTH int halo_of(const DecodeCall& c) { return has_offsets(c.map) ? round_up(c.nu, 8) : 0; }
-FWP_BOTH int slab_width(const DecodeCall& c) { return (fetched - halo_of(c)) / 16 * 16; }
-static_assert(most_offsets <= fetched - 16);
+constexpr int decode_threads = 256, decode_warps = decode_threads / 32, column_block = 64;
+constexpr int decode_parts = decode_threads / column_block;  // of the positions, for each column
 
-template <class P> struct DecodeShared {
-  float* x;                      // [2][d_key]: inputs of the query and of the key
-  float* phi;                    // [2][d_dot]: their features as the rule sees them
-  typename P::Element *operand;  // [2][offsets][halves][d_cached, padded]: phi over `factor`, so near 1
-  typename P::Element *rows;     // [warps][16][held_ld]
-  float *sums;                   // [warps][5]
-  float *numerators;             // [warps][2][column_block]
-  float *denominators;           // [warps][2]
+struct Hypothesis : Lanes {
+  const DecodeCall& c;
+  int row, h;
+  const int thread = thread_index(), warp = warp_index();
 
-  FWP_BOTH int lay(char* base, const DecodeCall& c) {
+  FWP_DEVICE Hypothesis(const DecodeCall& call, int index) : c(call), row(index / call.heads), h(index % call.heads) {}
+
+  // The row of storage of position p. Positions that this call writes are in the row itself; a table entry outside of
+  // the storage stops the kernel.
+  FWP_DEVICE int64_t place(int p) const {
+    int at = row;
+    if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
+    require(at >= 0 && at < c.stored, "a table names a row outside of storage");
+    return (int64_t(p) * c.stored + at) * c.heads + h;
+  }
+  FWP_DEVICE int64_t state() const {
+    const int at = c.state_rows[row];
+    require(at >= 0 && at < c.states, "a table names a row outside of the states");
+    return int64_t(at) * c.heads + h;
+  }
+  // Feature i of a position's key, of which the cache has the features or, with offsets, the key itself.
+  FWP_DEVICE float feature(int64_t place, int i) const {
+    const auto cached = [&](int d) { return load(c.type, c.keys, place * c.d_cached + d); };
+    return c.map == Map::dpfp ? dpfp_feature(cached, c.d_cached, i) : cached(i);
+  }
+  FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
+  // What is left of each of so many positions, with its beta where the rule has it there; behind them, of the state.
+  // By all threads; leaves the barrier before it is read to others.
+  FWP_DEVICE void weigh(float* weights, int positions) const {
+    FWP_ROLLED (int p = thread; p < positions; p += decode_threads)
+      weights[p] = c.strengths ? c.strengths[place(p)] : 1.f;
+    sync_block();
+    if (thread > 0) return;
+    float left = 1;
+    FWP_ROLLED (int p = positions - 1; p >= 0; --p) {
+      const float strength = weights[p];
+      weights[p] = c.rule == Rule::gated ? strength * left : left;
+      if (c.strengths) left *= c.rule == Rule::gated ? 1 - strength : strength;
+    }
+    weights[positions] = left;
+  }
+};
+
+// Shared memory of a step. `most`: positions at its end.
+struct DecodeShared {
+  float *x, *phi;  // [2][d_key], [2][d_dot]: of the query and of the key
+  float* weights;  // [most + 1]
+  float *a, *b;  // [most]
+  float* sums;  // [decode_warps][4], then the block's [4]
+  float* parts;  // [2][decode_parts][column_block]
+
+  FWP_BOTH int lay(float* base, const DecodeCall& c) {
+    const int most = c.count + (c.k.data ? c.tokens : 0);
     int used = 0;
-    const auto take = [&](auto*& pointer, int count) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
-      used = round_up(used + count * int(sizeof *pointer), 16);
+    const auto take = [&](float*& pointer, int count) {
+      pointer = base + used;
+      used += count;
     };
-    take(rows, decode_warps * 16 * held_ld);
     take(x, 2 * c.d_key);
     take(phi, 2 * c.d_dot);
-    take(operand, 2 * (has_offsets(c.map) ? c.nu : 1) * halves(c) * round_up(c.d_cached, 16));
-    take(sums, decode_warps * 5);
-    take(numerators, decode_warps * 2 * column_block);
-    take(denominators, decode_warps * 2);
-    return used;
+    take(weights, most + 1);
+    take(a, most);
+    take(b, most);
+    take(sums, 4 * (decode_warps + 1));
+    take(parts, 2 * decode_parts * column_block);
+    return 4 * used;
   }
 };
 
-FWP_DEVICE uint32_t pair_at(const uint16_t* from) { return *reinterpret_cast<const uint32_t*>(from); }
-FWP_DEVICE Float2 pair_at(const float* from) { return {from[0], from[1]}; }
-// The pair one number before `pair`, whose other neighbour is `before`.
-FWP_DEVICE uint32_t rolled(uint32_t before, uint32_t pair) { return before >> 16 | pair << 16; }
-FWP_DEVICE Float2 rolled(Float2 before, Float2 pair) { return {before.y, pair.x}; }
+struct Decoder : Hypothesis {
+  DecodeShared s;
 
-// RULE: of steps. Reading alone is the same under the sum and the delta rule, and done by the sum rule's kernel. N queries
-// read the positions together: 2 in the steps of rules that correct (query and key), else 1. Reading alone under the gated
-// delta rule takes its steps' kernel, with a key that is padding.
-template <class P, Rule RULE> struct Decoder {
-  static constexpr int N = corrects(RULE) ? 2 : 1;
-  static constexpr bool gated = RULE == Rule::gated, decaying = decays(RULE), reads_with_key = N == 2 && decaying;
-  static_assert(serves(RULE));
-  using Element = typename P::Element;
-  using Pair = typename P::Pair;
-  static constexpr int octets = (fetched + 15) / 16;  // eights of a position for each of its two lanes
-  static constexpr int columns = 4, lanes_a_row = column_block / columns, row_groups = 32 / lanes_a_row;
-
-  const DecodeCall& c;
-  DecodeShared<P> s;
-  const int thread, lane, warp, g, t;
-  int row, token, h, column;     // column: the first one that this lane sums
-  int offsets, padded, features, slabs;  // d_cached in whole 16s; that with all halves; slabs it takes
-  Element* own;                  // the warp's rows
-
-  // Loads under way: keys of position lane / 2 of the 16, and `columns` values of every row_groups-th position.
-  Numbers<P, 8> keys[octets];
-  Numbers<P, columns> written[16 / row_groups];
-
-  float gathered[N][columns], denominator[N], factor[2];
-  float product;  // q.k
-  float* weights;  // decaying: of each position, behind them that of the state; where the numerators come later
-  static_assert(most_weighed < decode_warps * 2 * column_block);
-
-  FWP_DEVICE explicit Decoder(const DecodeCall& call)
-      : c(call), thread(thread_index()), lane(thread % 32), warp(thread / 32), g(lane / 4), t(lane % 4) {
-    s.lay(shared_memory(s.lay(nullptr, c)), c);
-    int index = block_index();
-    h = index % c.heads;
-    index /= c.heads;
-    column = index % column_blocks(c) * column_block + lane % lanes_a_row * columns;
-    index /= column_blocks(c);
-    row = writes() ? index : index / c.tokens;
-    token = writes() ? c.token : index % c.tokens;
-    offsets = has_offsets(c.map) ? c.nu : 1;
-    padded = round_up(c.d_cached, 16);
-    features = halves(c) * padded;
-    slabs = (padded + slab_width(c) - 1) / slab_width(c);
-    own = s.rows + warp * 16 * held_ld;
-    weights = s.numerators;
+  FWP_DEVICE Decoder(const DecodeCall& call, int index) : Hypothesis(call, index) {
+    s.lay(reinterpret_cast<float*>(shared_memory(s.lay(nullptr, c))), c);
   }
-
-  FWP_DEVICE bool writes() const { return c.k.data != nullptr; }
-  FWP_DEVICE bool rolls() const { return has_offsets(c.map); }
-  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows) const {
+  FWP_DEVICE bool writes() const { return c.k.data; }
+  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
-  FWP_DEVICE bool is_pad() const {
-    return c.key_padding_mask.data &&
-           c.key_padding_mask.data[row * c.key_padding_mask.batch + token * c.key_padding_mask.time];
+  FWP_DEVICE bool is_pad(int token) const {
+    return c.key_padding_mask.data && c.key_padding_mask.data[offset(c.key_padding_mask, token)];
   }
 
-  FWP_DEVICE void run() {
-    const int positions = writes() ? c.count + token : c.count, tiles = (positions + 15) / 16;
-    fetch_keys(16 * warp, 0, positions);
-    fetch_written(16 * warp, positions);
-    if (decaying && warp == 0) weigh(positions);
-    load_features(positions);
-    clear();
-    FWP_ROLLED for (int tile = warp; tile < tiles; tile += decode_warps) {
-      float p[4] = {};
-      FWP_ROLLED for (int slab = 0; slab < slabs; ++slab) {
-        const float unit = share_keys(slab);
-        sync_warp();
-        if (slab + 1 < slabs) fetch_keys(16 * tile, slab + 1, positions);
-        else fetch_keys(16 * (tile + decode_warps), 0, positions);
-        multiply(p, slab, unit);
-        sync_warp();
-      }
-      if constexpr (decaying)
-        FWP_UNROLL for (int n = 0; n < 2; ++n) {
-          const int position = 16 * tile + g + 8 * n;
-          const float weight = position < positions ? weights[position] : 0.f;
-          FWP_UNROLL for (int e = 0; e < N; ++e) p[2 * n + e] *= weight;
-        }
-      gather(p);
-      fetch_written(16 * (tile + decode_warps), positions);
-    }
-    if (c.W) read_state(decaying ? weights[positions] : 1.f);
-    if (decaying) sync_block();  // until then other warps read weights
-    finish(positions);
-  }
-
-  // Computes the weights, 32 positions at a time from the last one on. By one warp; others read them barriers later.
-  FWP_DEVICE void weigh(int positions) const {
-    float later = 1;
-    FWP_ROLLED for (int first = (positions - 1) / 32 * 32; first >= 0 && positions; first -= 32) {
-      const int p = first + lane;
-      const float strength = p < positions ? c.strengths[place_of(c, row, h, p)] : gated ? 0.f : 1.f;
-      const float own = gated ? strength : 1.f;
-      float left = gated ? 1 - strength : strength;  // of all positions from this lane's to the 32nd
-      FWP_UNROLL for (int d = 1; d < 32; d *= 2) {
-        const float next = shuffle(left, lane + d < 32 ? lane + d : lane);
-        if (lane + d < 32) left *= next;
-      }
-      const float next = shuffle(left, lane < 31 ? lane + 1 : lane);
-      if (p < positions) weights[p] = own * (lane < 31 ? next * later : later);
-      later *= shuffle(left, 0);
-    }
-    if (lane == 0) weights[positions] = later;
-  }
-
-  // ---- the query's and the key's features ----
-
-  // Calls f(feature or -1 in the padding, place in the operand) for this thread's share of the operand.
-  template <class F> FWP_DEVICE void for_own_features(F f) const {
-    FWP_ROLLED for (int at = thread; at < features; at += decode_threads) {
-      const bool second = at >= padded;
-      const int i = second ? at - padded : at, base = second ? i + c.d_cached : i;
-      FWP_ROLLED for (int j = 0; j < offsets; ++j) f(i < c.d_cached ? j * base_width(c) + base : -1, j * features + at);
-    }
-  }
-  FWP_DEVICE void compute_features(const float* x, float* phi) const {
-    const int count = with_map(c.map, [&](auto map) { return Phi<map.value>::decode_count(c); });
-    FWP_ROLLED for (int i = thread; i < count; i += decode_threads)
-      with_map(c.map, [&](auto map) { Phi<map.value>::decode(c, x, phi, i); });
-  }
-
-  // Over all threads: the sums of sums[0 .. 2], and the largest of sums[3] and of sums[4].
-  FWP_DEVICE void add_up(float (&sums)[5]) const {
-    FWP_UNROLL for (int d = 1; d < 32; d *= 2)
-      FWP_UNROLL for (int i = 0; i < 5; ++i) {
-        const float other = shuffle_xor(sums[i], d);
-        sums[i] = i < 3 ? sums[i] + other : other > sums[i] ? other : sums[i];
-      }
-    if (lane == 0)
-      for (int i = 0; i < 5; ++i) s.sums[warp * 5 + i] = sums[i];
+  // Shared memory is free, and what earlier tokens have written can be read.
+  FWP_DEVICE void run(int token) const {
+    const int positions = c.count + (writes() ? token : 0);
+    const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule);
+    weigh(s.weights, positions);
+    if (warp < (writes() ? 2 : 1)) make(token, warp, pad, positions);
     sync_block();
-    FWP_UNROLL for (int i = 0; i < 5; ++i) {
-      float total = s.sums[i];
-      for (int w = 1; w < decode_warps; ++w) {
-        const float other = s.sums[w * 5 + i];
-        total = i < 3 ? total + other : other > total ? other : total;
-      }
-      sums[i] = total;
+    float sums[4] = {};  // of a, of b, q.k
+    FWP_ROLLED (int p = warp; p < positions; p += decode_warps) {
+      const int64_t at = place(p);
+      float a = 0, b = 0;
+      each(c.d_dot, [&](int i) {
+        const float k = feature(at, i);
+        a += k * s.phi[i];
+        if (correcting) b += k * s.phi[c.d_dot + i];
+      });
+      FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) a += shuffle_xor(a, mask), b += shuffle_xor(b, mask);
+      a *= s.weights[p], b *= s.weights[p];
+      if (lane == 0) s.a[p] = a, s.b[p] = b, sums[0] += a, sums[1] += b;
     }
-  }
-  // Sets s.phi, s.operand, factor and product, and writes the key to its position in storage.
-  FWP_DEVICE void load_features(int position) {
-    const bool pad = writes() ? is_pad() : reads_with_key;
-    const int inputs = writes() || reads_with_key ? 2 : 1;
-    for (int i = thread; i < inputs * c.d_key; i += decode_threads) {
-      const bool is_key = i >= c.d_key;
-      const Rows<const void>& from = is_key ? c.k : c.q;
-      s.x[i] = is_key && pad ? 0.f : P::load(c.type, from.data, offset(from) + (is_key ? i - c.d_key : i));
-    }
-    sync_block();
-    for (int n = 0; n < inputs; ++n) compute_features(s.x + n * c.d_key, s.phi + n * c.d_dot);
-    sync_block();
-    float sums[5] = {};  // sums of q, k and q k; the largest |q| and |k|
-    for_own_features([&](int feature, int) {
-      if (feature < 0) return;
-      const float q = s.phi[feature], k = inputs == 2 ? s.phi[c.d_dot + feature] : 0.f;
-      sums[0] += q;
-      sums[1] += k;
+    const float left = s.weights[positions];
+    const float* const z = c.z ? c.z + state() * c.d_dot : nullptr;
+    FWP_ROLLED (int i = thread; i < c.d_dot; i += decode_threads) {
+      const float q = s.phi[i], k = writes() ? s.phi[c.d_dot + i] : 0.f;
       sums[2] += q * k;
-      sums[3] = absolute(q) > sums[3] ? absolute(q) : sums[3];
-      sums[4] = absolute(k) > sums[4] ? absolute(k) : sums[4];
-    });
+      if (z) sums[0] += left * z[i] * q, sums[1] += left * z[i] * k;
+    }
     add_up(sums);
-    float scale[2] = {1, 1};
-    FWP_UNROLL for (int n = 0; n < 2; ++n) {
-      if (c.normalize_features) scale[n] = reciprocal(sums[n] + c.eps);
-      if (n == 1 && pad) scale[n] = 0;
-      factor[n] = P::scaled ? power_below(sums[3 + n] * scale[n]) : 1.f;
-    }
-    product = sums[2] * scale[0] * scale[1];
-    const float by[2] = {1 / factor[0], 1 / factor[1]};
-    for_own_features([&](int feature, int at) {
-      FWP_UNROLL for (int n = 0; n < 2; ++n)
-        if (n < inputs) {
-          const float phi = feature < 0 ? 0.f : s.phi[n * c.d_dot + feature] * scale[n];
-          if (feature >= 0) s.phi[n * c.d_dot + feature] = phi;
-          s.operand[n * offsets * features + at] = P::element(phi * by[n]);
-          if (n == 1 && feature >= 0 && !rolls() && (!reads_with_key || writes())) keep(position, feature, phi);
-        }
-    });
-    if (writes() && rolls()) {
-      const float root = sqrtf(scale[1]);
-      for (int d = thread; d < c.d_key; d += decode_threads) keep(position, d, s.x[c.d_key + d] * root);
-    }
-    if (writes() && thread == 0 && h == 0 && column == 0) c.ancestors[row * c.ancestors_ld + position] = row;
+    FWP_ROLLED (int first = 0; first < c.d_value; first += column_block) finish(token, first, positions, pad, sums);
+    if (writes() && thread == 0 && h == 0) c.ancestors[row * c.ancestors_ld + positions] = row;
     sync_block();
   }
-  // The first block of columns writes it. A key whose features are all 0 may, once scaled, exceed float16's range.
-  FWP_DEVICE void keep(int position, int i, float x) const {
-    if (column >= column_block) return;
+  // The features of the query (0) or the key (1), by one warp. The key's go to the cache.
+  FWP_DEVICE void make(int token, int which, bool pad, int position) const {
+    float *const x = s.x + which * c.d_key, *const phi = s.phi + which * c.d_dot;
+    const Rows<const void>& from = which ? c.k : c.q;
+    const bool empty = which && pad;
+    each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, from.data, offset(from, token) + d); });
+    sync_warp();
+    const Features<DecodeCall> map(c, x, c.projection, phi);
+    map.make();
+    const float by = map.normalize(empty);
+    if (!which) return;
+    const int64_t at = place(position) * c.d_cached;
+    if (c.map == Map::dpfp) each(c.d_key, [&](int d) { keep(at + d, x[d] * square_root(by)); });
+    else each(c.d_dot, [&](int i) { keep(at + i, phi[i]); });
+  }
+  // A key whose features are all 0 may, once scaled, exceed float16's range.
+  FWP_DEVICE void keep(int64_t at, float x) const {
     constexpr float most = 65504;
-    if (c.type == Type::float16) x = x > most ? most : x < -most ? -most : x;
-    P::store(c.type, c.keys, place_of(c, row, h, position) * c.d_cached + i, x);
+    store(c.type, c.keys, at, c.type != Type::float16 ? x : x > most ? most : x < -most ? -most : x);
   }
-
-  // ---- positions ----
-
-  // The number of the slab with which octet e of this lane's position begins; negative in the halo.
-  FWP_DEVICE int octet_start(int e) const { return 8 * (2 * e + lane % 2) - halo_of(c); }
-  FWP_DEVICE bool octet_held(int slab, int e) const {
-    const int start = octet_start(e);
-    return start < slab_width(c) && slab * slab_width(c) + start < padded;
-  }
-  // An index before the key's beginning becomes one at its end; returns whether that number's sign changes.
-  FWP_DEVICE bool wrap(int& i) const {
-    if (i >= 0) return false;
-    i += c.d_key;
-    if (i >= 0) return true;
-    i += c.d_key;
-    return false;
-  }
-
-  FWP_DEVICE void fetch_keys(int first, int slab, int positions) {
-    const int p = first + lane / 2;
-    if (first >= positions) return;
-    const bool there = p < positions;
-    const int64_t at = there ? place_of(c, row, h, p) * c.d_cached : 0;
-    FWP_UNROLL for (int e = 0; e < octets; ++e) {
-      keys[e].clear();
-      if (!there || !octet_held(slab, e)) continue;
-      const int start = slab * slab_width(c) + octet_start(e);
-      if (c.aligned) {
-        int i = start;
-        wrap(i);
-        if (i >= 0 && i < c.d_cached) keys[e].load(c.keys, at + i);
-        continue;
-      }
-      FWP_UNROLL for (int n = 0; n < 8; ++n) {
-        int i = start + n;
-        const bool negated = wrap(i);
-        if (i >= 0 && i < c.d_cached) keys[e].load_one(n, c.keys, at + i, negated);
-      }
+  // Over all threads.
+  FWP_DEVICE void add_up(float (&sums)[4]) const {
+    FWP_UNROLL (int i = 0; i < 4; ++i)
+      FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) sums[i] += shuffle_xor(sums[i], mask);
+    if (lane == 0)
+      FWP_UNROLL (int i = 0; i < 4; ++i) s.sums[4 * warp + i] = sums[i];
+    sync_block();
+    FWP_UNROLL (int i = 0; i < 4; ++i) {
+      sums[i] = 0;
+      for (int w = 0; w < decode_warps; ++w) sums[i] += s.sums[4 * w + i];
     }
   }
-  FWP_DEVICE void fetch_written(int first, int positions) {
-    if (first >= positions) return;
-    FWP_UNROLL for (int i = 0; i < 16 / row_groups; ++i) {
-      written[i].clear();
-      const int p = first + lane / lanes_a_row + row_groups * i;
-      if (p >= positions || column >= c.d_value) continue;
-      const int64_t at = place_of(c, row, h, p) * c.d_value + column;
-      if (c.aligned) {
-        written[i].load(c.written, at);
-        continue;
-      }
-      FWP_UNROLL for (int n = 0; n < columns; ++n)
-        if (column + n < c.d_value) written[i].load_one(n, c.written, at + n, false);
-    }
-  }
-
-  // Stores the fetched numbers in the warp's shared memory as operands near 1. Returns unit: true base = unit x stored.
-  FWP_DEVICE float share_keys(int slab) {
-    float x[8], unit = 1;
-    if (P::scaled) {
-      float largest = 0;
-      FWP_UNROLL for (int e = 0; e < octets; ++e) {
-        keys[e].read(c.type, x);
-        FWP_UNROLL for (int n = 0; n < 8; ++n) largest = absolute(x[n]) > largest ? absolute(x[n]) : largest;
-      }
-      const float other = shuffle_xor(largest, 1);
-      unit = power_below(other > largest ? other : largest);
-    }
-    const float by = 1 / unit;
-    Element* to = own + lane / 2 * held_ld + 8 * (lane % 2);
-    FWP_UNROLL for (int e = 0; e < octets; ++e) {
-      if (!octet_held(slab, e)) continue;
-      int i = slab * slab_width(c) + octet_start(e);
-      const bool negated = wrap(i) && c.aligned;
-      keys[e].read(c.type, x);
-      FWP_UNROLL for (int n = 0; n < 8; ++n) x[n] *= negated ? -by : by;
-      Numbers<P, 8>::share(x, rolls(), to + 16 * e);
-      if (!rolls()) continue;
-      FWP_UNROLL for (int n = 0; n < 8; ++n) x[n] = -x[n];
-      Numbers<P, 8>::share(x, true, to + fetched + 16 * e);
-    }
-    return unit;
-  }
-
-  // p += the slab's part of a_j and b_j: p[0], p[1] are those of position g, p[2], p[3] those of position g + 8.
-  FWP_DEVICE void multiply(float (&p)[4], int slab, float unit) const {
-    const int first = slab * slab_width(c), count = padded - first < slab_width(c) ? padded - first : slab_width(c);
-    float sum[4] = {};
-    FWP_ROLLED for (int half = 0; half < halves(c); ++half) {
-      const Element* at = own + g * held_ld + half * fetched + halo_of(c) + 2 * t;
-      const Element* with = s.operand + g % N * (offsets * features) + half * padded + first + 2 * t;
-      FWP_ROLLED for (int i = 0; i < count; i += 16, at += 16, with += 16) {
-        Pair x[4];
-        pairs(x, at);
-        if (rolls()) add_rolled(sum, x, at, with);
-        else P::mma(sum, x, pair_at(with), pair_at(with + 8));
-      }
-    }
-    const float by = rolls() ? unit * unit : unit;
-    const float low = shuffle(by, 2 * g), high = shuffle(by, 2 * g + 16);
-    FWP_UNROLL for (int n = 0; n < 2; ++n) {
-      p[n] += sum[n] * (low * factor[n % N]);
-      p[2 + n] += sum[2 + n] * (high * factor[n % N]);
-    }
-  }
-  // sum += products of the features r_i r_{i-j} of every offset j; x holds r_i.
-  FWP_DEVICE void add_rolled(float (&sum)[4], const Pair (&x)[4], const Element* at, const Element* with) const {
-    Pair near[4], far[4], y[4];
-    FWP_UNROLL for (int n = 0; n < 4; ++n) near[n] = x[n];
-    FWP_ROLLED for (int j = 1; j <= c.nu; j += 2, with += 2 * features) {
-      pairs(far, at - (j + 1));
-      FWP_UNROLL for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], rolled(far[n], near[n]));
-      P::mma(sum, y, pair_at(with), pair_at(with + 8));
-      if (j < c.nu) {
-        FWP_UNROLL for (int n = 0; n < 4; ++n) y[n] = P::multiply(x[n], far[n]);
-        P::mma(sum, y, pair_at(with + features), pair_at(with + features + 8));
-      }
-      FWP_UNROLL for (int n = 0; n < 4; ++n) near[n] = far[n];
-    }
-  }
-  FWP_DEVICE void pairs(Pair (&x)[4], const Element* at) const {
-    x[0] = pair_at(at);
-    x[1] = pair_at(at + 8 * held_ld);
-    x[2] = pair_at(at + 8);
-    x[3] = pair_at(at + 8 * held_ld + 8);
-  }
-
-  FWP_DEVICE void clear() {
-    FWP_UNROLL for (int n = 0; n < N; ++n) {
-      denominator[n] = 0;
-      FWP_UNROLL for (int i = 0; i < columns; ++i) gathered[n][i] = 0;
-    }
-  }
-  // gathered += sum_j a_j u_j and sum_j b_j u_j over the 16 positions.
-  FWP_DEVICE void gather(const float (&p)[4]) {
-    FWP_UNROLL for (int n = 0; n < N; ++n)
-      if (t == 0) denominator[n] += p[n] + p[2 + n];
-    FWP_UNROLL for (int i = 0; i < 16 / row_groups; ++i) {
-      float x[columns];
-      written[i].read(c.type, x);
-      FWP_UNROLL for (int n = 0; n < N; ++n) {
-        const float by = shuffle(p[i * row_groups / 8 * 2 + n], (lane / lanes_a_row + row_groups * i) % 8 * 4);
-        FWP_UNROLL for (int e = 0; e < columns; ++e) gathered[n][e] += by * x[e];
-      }
-    }
-  }
-
-  // ---- the state ----
-
-  static FWP_DEVICE float weigh_feature(float phi, float weight) { return decaying ? phi * weight : phi; }
-  FWP_DEVICE void read_state(float weight) {
-    const int64_t head = state_of(c, row, h);
-    const float* W = c.W + head * c.d_dot * c.d_value + column;
-    const bool whole = c.d_value % columns == 0;
-#pragma unroll 4
-    for (int i = thread / lanes_a_row; i < c.d_dot; i += decode_threads / lanes_a_row) {
-      float phi[N], any = 0;
-      FWP_UNROLL for (int n = 0; n < N; ++n) any = (phi[n] = weigh_feature(s.phi[n * c.d_dot + i], weight)) != 0 ? 1.f : any;
-      if (any == 0 || column >= c.d_value) continue;
-      Numbers<Single, columns> w;
-      w.clear();
-      const int64_t at = int64_t(i) * c.d_value;
-      if (whole) w.load(W, at);
-      else
-        FWP_UNROLL for (int e = 0; e < columns; ++e)
-          if (column + e < c.d_value) w.x[e] = W[at + e];
-      FWP_UNROLL for (int n = 0; n < N; ++n)
-        FWP_UNROLL for (int e = 0; e < columns; ++e) gathered[n][e] += phi[n] * w.x[e];
-    }
-    if (!c.z) return;
-    for (int i = thread; i < c.d_dot; i += decode_threads)
-      FWP_UNROLL for (int n = 0; n < N; ++n) denominator[n] += weigh_feature(s.phi[n * c.d_dot + i], weight) * c.z[head * c.d_dot + i];
-  }
-
-  // ---- the output ----
-
-  // What a numerator is multiplied by.
-  FWP_DEVICE float quotient(float total) const { return c.normalize_output ? reciprocal(total + c.eps) : 1.f; }
+  // By what a numerator is multiplied: a quotient by 0 is 0, whatever is divided.
+  FWP_DEVICE float norm(float total) const { return c.normalize_output ? inverse_of(total + c.eps) : 1.f; }
   static FWP_DEVICE float times(float x, float by) { return by == 0 ? 0.f : x * by; }
 
-  FWP_DEVICE void finish(int position) {
-    FWP_UNROLL for (int n = 0; n < N; ++n) {
-      FWP_UNROLL for (int d = 1; d < 32; d *= 2) denominator[n] += shuffle_xor(denominator[n], d);
-      FWP_UNROLL for (int e = 0; e < columns; ++e)
-        FWP_UNROLL for (int d = lanes_a_row; d < 32; d *= 2) gathered[n][e] += shuffle_xor(gathered[n][e], d);
+  // 64 columns of u and out, of which each thread adds up a part of the positions and of the state.
+  FWP_DEVICE void finish(int token, int first, int positions, bool pad, const float (&sums)[4]) const {
+    const int column = thread % column_block, part = thread / column_block, j = first + column;
+    const bool correcting = writes() && corrects(c.rule);
+    float N = 0, O = 0;
+    if (j < c.d_value) {
+      FWP_ROLLED (int p = part; p < positions; p += decode_parts) {
+        const float u = written(place(p), j);
+        N += s.a[p] * u;
+        if (correcting) O += s.b[p] * u;
+      }
+      const float* const W = c.W ? c.W + state() * c.d_dot * c.d_value + j : nullptr;
+      const float left = s.weights[positions];
+      if (W)
+        FWP_ROLLED (int i = part; i < c.d_dot; i += decode_parts) {
+          const float w = left * W[int64_t(i) * c.d_value];
+          N += s.phi[i] * w;
+          if (correcting) O += s.phi[c.d_dot + i] * w;
+        }
     }
-    FWP_UNROLL for (int n = 0; n < N; ++n) {
-      if (lane == 0) s.denominators[warp * 2 + n] = denominator[n];
-      if (lane < lanes_a_row)
-        FWP_UNROLL for (int e = 0; e < columns; ++e)
-          s.numerators[(warp * 2 + n) * column_block + columns * lane + e] = gathered[n][e];
+    s.parts[part * column_block + column] = N;
+    s.parts[(decode_parts + part) * column_block + column] = O;
+    sync_block();
+    if (thread < column_block && j < c.d_value) {
+      N = O = 0;
+      FWP_UNROLL (int p = 0; p < decode_parts; ++p) {
+        N += s.parts[p * column_block + column];
+        O += s.parts[(decode_parts + p) * column_block + column];
+      }
+      answer(token, j, positions, pad, N, O, sums);
     }
     sync_block();
-    const int at = column - lane % lanes_a_row * columns + thread;
-    if (thread < column_block && at < c.d_value) {
-      float total[N] = {}, sum[N] = {};
-      for (int w = 0; w < decode_warps; ++w)
-        FWP_UNROLL for (int n = 0; n < N; ++n) {
-          total[n] += s.denominators[w * 2 + n];
-          sum[n] += s.numerators[(w * 2 + n) * column_block + thread];
-        }
-      if (writes()) {
-        float u = 0, by = product;
-        if constexpr (gated) {
-          const float beta = is_pad() ? 0.f : c.beta.data[offset(c.beta)];
-          if (at == 0) c.strengths[place_of(c, row, h, position)] = beta;
-          sum[0] *= 1 - beta;
-          total[0] *= 1 - beta;
-          by *= beta;
-        } else if constexpr (decaying) {
-          const float alpha = is_pad() ? 1.f : c.alpha.data[offset(c.alpha)];
-          if (at == 0) c.strengths[place_of(c, row, h, position)] = alpha;
-          FWP_UNROLL for (int n = 0; n < N; ++n) sum[n] *= alpha, total[n] *= alpha;
-        }
-        if (!is_pad()) {
-          u = P::load(c.type, c.v.data, offset(c.v) + at);
-          if constexpr (N == 2) u = c.beta.data[offset(c.beta)] * (u - times(sum[1], quotient(total[1])));
-        }
-        P::store(c.type, c.written, place_of(c, row, h, position) * c.d_value + at, u);
-        sum[0] += by * u;
-        total[0] += by;
+  }
+  FWP_DEVICE void answer(int token, int j, int position, bool pad, float N, float O, const float (&sums)[4]) const {
+    float total = sums[0], seen = sums[1], product = sums[2];
+    if (writes()) {
+      float u = 0, keep = 1;
+      const float beta = !c.beta.data ? 1.f : pad ? 0.f : c.beta.data[offset(c.beta, token)];
+      if (c.rule == Rule::gated) keep = 1 - beta, product *= beta;
+      if (c.rule == Rule::gated_delta) keep = pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
+      if (decays(c.rule)) {
+        if (j == 0) c.strengths[place(position)] = c.rule == Rule::gated ? beta : keep;
+        N *= keep, total *= keep, O *= keep, seen *= keep;
       }
-      P::store(c.type, c.out.data, offset(c.out) + at, times(sum[0], quotient(total[0])));
+      if (!pad) {
+        u = load(c.type, c.v.data, offset(c.v, token) + j);
+        if (corrects(c.rule)) u = beta * (u - times(O, norm(seen)));
+      }
+      store(c.type, c.written, place(position) * c.d_value + j, u);
+      N += product * u;
+      total += product;
+    }
+    store(c.type, c.out.data, offset(c.out, token) + j, times(N, norm(total)));
+  }
+};
+
+// Tokens that are written come one after the other; those that only read have blocks of their own.
+FWP_KERNEL(decode_threads, 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
+  const int heads = c.rows * c.heads;
+  const Decoder decoder(c, block_index() % heads);
+  if (!c.k.data) return decoder.run(block_index() / heads);
+  FWP_ROLLED (int token = 0; token < c.tokens; ++token) decoder.run(token);
+}
+
+// The state of each row after the positions of the block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z likewise. A block
+// of threads computes 64 features of a row and head, from 32 positions at a time in shared memory.
+constexpr int fold_features = 64, fold_positions = 32;
+FWP_BOTH int fold_bytes(const DecodeCall& c) { return 4 * (fold_positions * fold_features + c.count + 1); }
+
+struct Folder : Hypothesis {
+  float *const phi, *const weights;  // [fold_positions][fold_features], [count + 1]
+  const int first;  // feature
+
+  FWP_DEVICE Folder(const DecodeCall& call, int index, int first)
+      : Hypothesis(call, index), phi(reinterpret_cast<float*>(shared_memory(fold_bytes(call)))),
+        weights(phi + fold_positions * fold_features), first(first) {}
+
+  FWP_DEVICE void run() const {
+    weigh(weights, c.count);
+    sync_block();
+    FWP_ROLLED (int j = thread % column_block; j - thread % column_block < c.d_value; j += column_block) add(j);
+  }
+  // A thread has a column, or that of z, and 16 features.
+  FWP_DEVICE void add(int j) const {
+    constexpr int own = fold_features / decode_parts;
+    const int part = thread / column_block * own;
+    float W[own] = {}, z[own] = {};
+    FWP_ROLLED (int begin = 0; begin < c.count; begin += fold_positions) {
+      const int count = c.count - begin < fold_positions ? c.count - begin : fold_positions;
+      FWP_ROLLED (int i = thread; i < count * fold_features; i += decode_threads) {
+        const int p = begin + i / fold_features, f = first + i % fold_features;
+        phi[i] = f < c.d_dot ? weights[p] * feature(place(p), f) : 0.f;
+      }
+      sync_block();
+      FWP_ROLLED (int p = 0; p < count; ++p) {
+        const float u = j < c.d_value ? written(place(begin + p), j) : 0.f;
+        FWP_UNROLL (int i = 0; i < own; ++i) {
+          W[i] += phi[p * fold_features + part + i] * u;
+          z[i] += phi[p * fold_features + part + i];
+        }
+      }
+      sync_block();
+    }
+    const float left = weights[c.count];
+    const int64_t from = c.W ? state() * c.d_dot : 0, to = (int64_t(row) * c.heads + h) * c.d_dot;
+    FWP_UNROLL (int i = 0; i < own; ++i) {
+      const int f = first + part + i;
+      if (f >= c.d_dot) continue;
+      if (j < c.d_value)
+        c.new_W[(to + f) * c.d_value + j] = W[i] + (c.W ? left * c.W[(from + f) * c.d_value + j] : 0.f);
+      if (j == 0 && c.new_z) c.new_z[to + f] = z[i] + (c.z ? left * c.z[from + f] : 0.f);
     }
   }
 };
 
-template <class P, Rule RULE> FWP_KERNEL(decode_threads, P::scaled ? 5 : 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
-  Decoder<P, RULE>(c).run();
-}
-
-template <class P> int decode_bytes_of(const DecodeCall& c) {
-  DecodeShared<P> shared;
-  return shared.lay(nullptr, c);
-}
-template <class P> const char* launch_decode(const DecodeCall& c, void* stream) {
-  const bool writes = c.k.data;
-  const int heads = c.rows * c.heads * column_blocks(c), bytes = decode_bytes_of<P>(c);
-  return with_rule(writes || c.rule != Rule::delta ? c.rule : Rule::sum, [&](auto rule) -> const char* {
-    const auto kernel = decode_kernel<P, decltype(rule)::value>;
-    if (!writes) return launch(kernel, heads * c.tokens, decode_threads, bytes, static_cast<Stream>(stream), c);
-    const char* error = nullptr;
-    DecodeCall one = c;  // one launch a token: each reads what the one before wrote
-    for (one.token = 0; one.token < c.tokens && !error; ++one.token)
-      error = launch(kernel, heads, decode_threads, bytes, static_cast<Stream>(stream), one);
-    return error;
-  });
+FWP_KERNEL(decode_threads, 1) fold_kernel(FWP_CONSTANT DecodeCall c) {
+  const int heads = c.rows * c.heads;
+  Folder(c, block_index() % heads, block_index() / heads * fold_features).run();
 }
 
 }  // namespace fwp::gpu

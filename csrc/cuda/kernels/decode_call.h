@@ -5,9 +5,6 @@
 
 namespace fwp::gpu {
 
-constexpr int most_offsets = 56;     // the most that decode has room for
-constexpr int most_weighed = 511;    // positions of a block under rules that decay
-
 // Shapes and meaning as in fwp_fairseq/ops/decoding.py. q, k, v, out and the cache are of the call's
 // type; beta, the projection and states are float. Storage and states are contiguous. Null where not given.
 struct DecodeCall {
@@ -21,7 +18,6 @@ struct DecodeCall {
   float eps;
   int rows, heads, tokens, stored, states, count;  // stored: rows of storage; states: rows of W
   int d_key, d_value, d_dot, d_cached;
-  int token;  // the one that a launch writes, set by launch_decode
 
   Rows<const void> q, k, v;  // k, v: null where nothing is written
   Rows<const float> beta, alpha;
@@ -30,12 +26,16 @@ struct DecodeCall {
 
   void *keys, *written;
   float* strengths;  // under rules that decay
-  int aligned;  // rows of keys and written begin at multiples of 16 bytes and are whole multiples of 8 numbers
   int* ancestors;  // null: position j of row r lies in row state_rows[r]
   int64_t ancestors_ld;
   const int* state_rows;
   const float *W, *z;
   float *new_W, *new_z;  // fold
 };
+
+// `stream` is a cudaStream_t. Null, or what is wrong.
+const char* start_decode(const DecodeCall& call, void* stream);
+const char* start_fold(const DecodeCall& call, void* stream);
+int decode_bytes(const DecodeCall& call);  // of shared memory of a block
 
 }  // namespace fwp::gpu

@@ -1,11 +1,10 @@
-// The few device primitives that the kernels use, by one name each: for nvcc here, for a C++ compiler in ../shim/device.h,
-// which runs the same kernel sources on the CPU for the tests. All 32 lanes of a warp take part in every primitive that
-// exchanges data between lanes. Kernels use nothing else of CUDA.
+// The few device primitives that the kernels use, by one name each: for nvcc here, for a C++ compiler in
+// tests/cuda/shim/device.h, which runs the same kernel sources on the CPU for the tests. All 32 lanes of a warp take
+// part in every primitive that exchanges data between lanes. Kernels use nothing else of CUDA.
 //
-// mma.sync fragments, lane = 4 g + t:   A 16 x 16 (half): (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two each
-//                                       B 16 x 8 (half):  (2t.., g) (2t+8.., g), two each
-//                                       A 16 x 8 (tf32):  (g, t) (g+8, t) (g, t+4) (g+8, t+4);   B 8 x 8: (t, g) (t+4, g)
-//                                       C 16 x 8 (fp32):  (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1)
+// mma.sync fragments, lane = 4 g + t:   A 16 x 16: (g, 2t..) (g+8, 2t..) (g, 2t+8..) (g+8, 2t+8..), two bfloat16 each
+//                                       B 16 x 8:  (2t.., g) (2t+8.., g), two bfloat16 each
+//                                       C 16 x 8:  (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1), float
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@
 #define FWP_BOTH __host__ __device__ __forceinline__
 #define FWP_KERNEL(threads, blocks) __global__ __launch_bounds__(threads, blocks) void  // blocks: resident, at least
 #define FWP_CONSTANT const __grid_constant__
-#define FWP_UNROLL _Pragma("unroll")   // before a loop: as many copies as it has rounds
-#define FWP_ROLLED _Pragma("unroll 1")  // one copy
+#define FWP_UNROLL _Pragma("unroll") for  // (..), a loop with as many copies as it has rounds
+#define FWP_ROLLED _Pragma("unroll 1") for  // one copy
 
 namespace fwp::gpu {
 
@@ -49,12 +48,6 @@ struct Site {
   static FWP_DEVICE Site here() { return {}; }
 };
 FWP_DEVICE void sync_block(Site = {}) { __syncthreads(); }  // all threads, at the same place of the kernel
-// The first `threads` threads of the block, which may come from different places: teams that do different things.
-FWP_DEVICE void sync_teams(int threads, Site = {}) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
-// The `threads` threads of team 0 or 1 alone.
-FWP_DEVICE void sync_team(int team, int threads, Site = {}) {
-  asm volatile("bar.sync %0, %1;" ::"r"(2 + team), "r"(threads) : "memory");
-}
 FWP_DEVICE void sync_warp() { __syncwarp(); }
 FWP_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 FWP_DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }
@@ -71,68 +64,30 @@ FWP_DEVICE uint16_t to_half(float x) { return __half_as_ushort(__float2half_rn(x
 FWP_DEVICE float from_half(uint16_t x) { return __half2float(__ushort_as_half(x)); }
 FWP_DEVICE uint16_t to_bfloat16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 FWP_DEVICE float from_bfloat16(uint16_t x) { return __uint_as_float(uint32_t(x) << 16); }
-// Two halves in a word, the first one in the low bits.
-FWP_DEVICE uint32_t pack_halves(float a, float b) {
-  const __half2 x = __floats2half2_rn(a, b);
-  return *reinterpret_cast<const uint32_t*>(&x);
-}
+// Two numbers in a word, the first one in the low bits.
 FWP_DEVICE uint32_t pack_bfloat16s(float a, float b) {
   const __nv_bfloat162 x = __floats2bfloat162_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&x);
 }
-FWP_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
-  const __half2 x = __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&x);
-}
-// The larger of each half and 0; NaN stays NaN.
-FWP_DEVICE uint32_t relu_halves(uint32_t a) {
-  const __half2 x = __hmax2_nan(*reinterpret_cast<const __half2*>(&a), __half2{});
-  return *reinterpret_cast<const uint32_t*>(&x);
-}
-FWP_DEVICE float round_to_tf32(float x) {
-  uint32_t y;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return __uint_as_float(y);
-}
 FWP_DEVICE float exponential(float x) { return expf(x); }
-FWP_DEVICE float power_of_two(float x) {  // within two units of the last place, 0 below 2^-126
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 FWP_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
 FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float square_root(float x) { return sqrtf(x); }
-FWP_DEVICE float quotient(float x, float y) {  // within two units of the last place
-  float z;
-  asm("div.approx.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
-}
 FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other one where one is NaN
 
-// Asks for the line of memory at `address`, which need not be used.
-FWP_DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
-
-// Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread finds what it has asked for
-// after copies_arrived, others after a barrier that follows.
+// Starts to copy 16 bytes of memory into shared memory; both addresses are multiples of 16. The thread finds what it
+// has asked for after copies_arrived, others after a barrier that follows.
 FWP_DEVICE void start_copy(void* to, const void* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 FWP_DEVICE void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// c += A B, fp16 operands
-FWP_DEVICE void mma_half(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-// c += A B, tf32 operands: the instruction ignores the low 13 bits, so round first
-FWP_DEVICE void mma_tf32(float (&c)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)), "r"(__float_as_uint(a3)),
-        "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+// c += A B
+FWP_DEVICE void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 // ldmatrix.x4: lane 8 i + r gives the address of row r (8 halves, 16-byte aligned) of matrix i. Afterwards x[i] holds
 // (g, 2t..) of matrix i; transposed: (2t.., g).
@@ -151,20 +106,40 @@ FWP_DEVICE void load_matrices_transposed(uint32_t (&x)[4], const void* row) {
                : "memory");
 }
 
-// Starts kernel<<<blocks, threads, shared, stream>>>(argument); null, or what CUDA says is wrong.
+// What CUDA says is wrong, or null. CUDA keeps its last error until it is asked for it: nobody else shall find this
+// one.
+inline const char* error_text(cudaError_t error) {
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();
+  return cudaGetErrorString(error);
+}
+// Why the device cannot run the kernel, of which the library may have no code for it; or null.
+template <class Argument> const char* missing_code(void (*kernel)(Argument)) {
+  cudaFuncAttributes attributes;
+  return error_text(cudaFuncGetAttributes(&attributes, kernel));
+}
+// Starts kernel<<<blocks, threads, shared, stream>>>(argument); null, or what CUDA says is wrong. A kernel that needs
+// more shared memory than every device gives may then have all that this device has: threads that launch at once agree
+// on that.
 template <class Argument>
-const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream stream, const Argument& argument) {
+const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream stream,
+                   const Argument& argument) {
   cudaError_t error = cudaSuccess;
-  if (shared > 48 * 1024) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (shared > 48 * 1024) {
+    int device = 0, limit = 0;
+    error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit);
+  }
   if (error == cudaSuccess) {
     kernel<<<blocks, threads, shared, stream>>>(argument);
     error = cudaGetLastError();
   }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error_text(error);
 }
 
 }  // namespace fwp::gpu
 
 #else
-#include "../shim/device.h"
+#include "shim/device.h"  // of tests/cuda
 #endif

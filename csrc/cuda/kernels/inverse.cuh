@@ -1,64 +1,65 @@
-// The inverse T of the delta rule's unit triangular system of a segment, which is made before any state is known where outputs
-// are not normalised (keys_kernel), and products with it, by two teams of warps: of the right side each team brings a part of
-// the sum, of the product it makes half of the columns.
+// The inverse of a unit lower triangular matrix I + L of 64 rows or less, as the delta rules need it: with every row of
+// U depending on those before it, U = (I + L)^-1 R. In float and without powers of L, which could be large where T is
+// not.
 #pragma once
 
-#include "decay.cuh"
+#include "mma.cuh"
 
 namespace fwp::gpu {
 
-template <class Under, class Precision, int LT, int TEAMS> struct Inverse : Under {
-  using Base = Under;
-  using Base::Base;
-  using Base::c, Base::clear, Base::g, Base::here, Base::row, Base::s, Base::stride, Base::t, Base::team, Base::tiles,
-      Base::value_tiles;
-  using typename Base::Values;
-  using Operands = Float2[tiles][4];  // own rows of T or of its transpose
-  static constexpr int half_tiles = value_tiles / TEAMS;
-  using HalfValues = float[half_tiles ? half_tiles : 1][4];  // own rows, in the team's columns
+constexpr int square_ld = chunk + 4, square_bytes = 4 * chunk * square_ld;
+static_assert(square_bytes <= tile_bytes);
 
-  // [LT][LT]. Rows of tiles without keys are not there, nor is what lies right of the tiles on the diagonal.
-  FWP_DEVICE float* noted_inverse() const { return c.inverses + Base::number(c, here, true) * (LT * LT); }
+struct Inverse {
+  float* const L;  // [64][square_ld]; only what lies below the diagonal is read. T comes in its place.
+  const int lane, warp;
 
-  // Loads the tiles first .. last - 1.
-  template <bool TRANSPOSED> FWP_DEVICE void load_inverse(Operands& T, int first, int last) const {
-    const float* from = noted_inverse() + (TRANSPOSED ? 2 * t * LT + row + g : (row + g) * LT + 2 * t);
-    FWP_UNROLL for (int m = 0; m < tiles; ++m)
-      FWP_UNROLL for (int i = 0; i < 4; ++i) {
-        const int far = 16 * m + 8 * (i >> 1), near = 8 * (i & 1);
-        if (m < first || m >= last) T[m][i] = {0, 0};
-        else if (TRANSPOSED) T[m][i] = {from[far * LT + near], from[(far + 1) * LT + near]};
-        else T[m][i] = Single::load_pair(Type::float32, from + near * LT, far);
-      }
-  }
-  // Stores the team's part of own rows of the right side where inputs were on their way. A barrier of both teams follows.
-  FWP_DEVICE void share_part(const Values& x) const { Base::share_values(parts() + team * LT * stride, 0, x); }
-  // Own rows of the product with the tiles first .. last - 1, in the team's columns, stored in s.E too.
-  FWP_DEVICE void multiply(HalfValues& y, const Operands& T, int first, int last) const {
-    const int column = 8 * half_tiles * team, other = LT * stride;
-    clear(y);
-    FWP_UNROLL for (int m = 0; m < tiles; ++m) {
-      if (m < first || m >= last) continue;
-      const float* at = parts() + (16 * m + 2 * t) * stride + column + g;
-      const auto sum = [&](int i) { return at[i] + at[other + i]; };
-      FWP_UNROLL for (int n = 0; n < half_tiles; ++n)
-        Precision::mma(y[n], T[m], Float2{sum(8 * n), sum(stride + 8 * n)},
-                         Float2{sum(8 * stride + 8 * n), sum(9 * stride + 8 * n)});
+  FWP_DEVICE float& at(int i, int j) const { return L[i * square_ld + j]; }
+
+  // By all warps, of `rows` rows, whole 16s. A barrier stands before and after it.
+  FWP_DEVICE void run(int rows) const {
+    if (16 * warp < rows) invert_block(16 * warp);
+    sync_block();
+    // T_ij = -T_ii sum over j <= k < i of L_ik T_kj, for blocks of 16; warp j makes column j.
+    FWP_ROLLED (int i = 16; i < rows; i += 16) {
+      const int j = 16 * warp;
+      float x[8] = {};
+      if (j < i)
+        FWP_ROLLED (int k = j; k < i; ++k) add(x, i, k, j);
+      sync_block();  // nobody reads L_ij any more
+      if (j >= i) continue;
+      each(i, j, x, [&](float& to, float y) { to = y; });
+      sync_warp();
+      FWP_UNROLL (int n = 0; n < 8; ++n) x[n] = 0;
+      FWP_ROLLED (int k = i; k < i + 16; ++k) add(x, i, k, j);
+      sync_warp();
+      each(i, j, x, [&](float& to, float y) { to = -y; });
+      sync_warp();
     }
-    for_pairs(y, [&](int r, int at, Float2 pair) {
-      Single::store_pair(Type::float32, s.E + (row + g + 8 * r) * stride + 2 * t, at, pair);
-    });
-  }
-  // Calls f(r, column, pair) for every two neighbours, those of row g + 8 r from `column` + 2 t on.
-  template <class F> FWP_DEVICE void for_pairs(const HalfValues& y, F f) const {
-    FWP_UNROLL for (int n = 0; n < half_tiles; ++n)
-      FWP_UNROLL for (int r = 0; r < 2; ++r) f(r, 8 * (half_tiles * team + n), Float2{y[n][2 * r], y[n][2 * r + 1]});
+    sync_block();
   }
 
  private:
-  FWP_DEVICE float* parts() const {
-    static_assert(Base::raw_ld * int(sizeof(typename Base::Element)) >= 4 * (slice_columns + 4));
-    return reinterpret_cast<float*>(s.raw);
+  // A lane has a column and 8 rows of a block.
+  template <class F> FWP_DEVICE void each(int i, int j, float (&x)[8], F f) const {
+    FWP_UNROLL (int n = 0; n < 8; ++n) f(at(i + lane / 16 * 8 + n, j + lane % 16), x[n]);
+  }
+  // x += column k of the block's rows times row k.
+  FWP_DEVICE void add(float (&x)[8], int i, int k, int j) const {
+    const float y = at(k, j + lane % 16);
+    FWP_UNROLL (int n = 0; n < 8; ++n) x[n] += at(i + lane / 16 * 8 + n, k) * y;
+  }
+  // A block on the diagonal, whose rest becomes that of the inverse: 1 on the diagonal, 0 above it.
+  FWP_DEVICE void invert_block(int first) const {
+    float x[16];
+    const int j = lane % 16;
+    FWP_UNROLL (int i = 0; i < 16; ++i) {
+      x[i] = i == j ? 1.f : 0.f;
+      FWP_UNROLL (int k = 0; k < i; ++k) x[i] -= at(first + i, first + k) * x[k];
+    }
+    sync_warp();
+    if (lane < 16)
+      FWP_UNROLL (int i = 0; i < 16; ++i) at(first + i, first + j) = x[i];
   }
 };
 

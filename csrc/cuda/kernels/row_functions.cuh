@@ -1,9 +1,10 @@
-// The functions of rows and their backwards, a warp a row: lane i has the numbers i, i + 32, .. of the row, however wide it is.
-// A row is read several times, but for the first time from the cache, so that nothing of it has to fit into registers.
+// The functions of rows and their backwards, a warp a row: lane i has the numbers i, i + 32, .. of the row, however
+// wide it is. A row is read several times, but for the first time from the cache, so that nothing of it has to fit into
+// registers.
 #pragma once
 
 #include "device.cuh"
-#include "maps/elementwise.cuh"
+#include "features.cuh"
 #include "row_functions_launch.h"
 
 namespace fwp::gpu {
@@ -15,20 +16,20 @@ struct Row {
   float eps;
 
   template <class F> FWP_DEVICE void each(F f) const {
-    FWP_ROLLED for (int64_t i = thread_index() % 32; i < n; i += 32) f(i);
+    FWP_ROLLED (int64_t i = thread_index() % 32; i < n; i += 32) f(i);
   }
   // The sum of number(i) over the row, for every lane.
   template <class F> FWP_DEVICE float sum(F number) const {
     float total = 0;
     each([&](int64_t i) { total += number(i); });
-    FWP_UNROLL for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
     return total;
   }
   // The largest number(i) that is not NaN, if there is one.
   template <class F> FWP_DEVICE float largest(F number) const {
     float most = number(0);
     each([&](int64_t i) { most = larger(most, number(i)); });
-    FWP_UNROLL for (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
     return most;
   }
 };
@@ -36,9 +37,10 @@ struct Row {
 // f = [softmax(y), softmax(-y)]
 struct SoftmaxPair {
   static FWP_DEVICE void forward(const Row& row) {
-    const float *const y = row.x;
+    const float* const y = row.x;
     float *const up = row.result, *const down = up + row.n;
-    const float most = row.largest([&](int64_t i) { return y[i]; }), least = -row.largest([&](int64_t i) { return -y[i]; });
+    const float most = row.largest([&](int64_t i) { return y[i]; }),
+                least = -row.largest([&](int64_t i) { return -y[i]; });
     const float share_up = 1 / row.sum([&](int64_t i) { return exponential(y[i] - most); });
     const float share_down = 1 / row.sum([&](int64_t i) { return exponential(least - y[i]); });
     row.each([&](int64_t i) {
@@ -95,10 +97,11 @@ struct ToRmsOne : UnitRow<Map::identity, true> {};
 
 // run(row) for the rows of this warp.
 template <class F> FWP_DEVICE void for_rows(const RowFunctionCall& c, F run) {
-  FWP_ROLLED for (int64_t i = int64_t(row_warps) * block_index() + warp_index(); i < c.rows; i += int64_t(row_warps) * c.blocks) {
+  FWP_ROLLED (int64_t i = int64_t(row_warps) * block_index() + warp_index(); i < c.rows;
+              i += int64_t(row_warps) * c.blocks) {
     Row row{c.x, c.beside, c.result, c.n, c.eps};
     int64_t rest = i;
-    FWP_ROLLED for (int d = 0; d < c.dims; ++d) {
+    FWP_ROLLED (int d = 0; d < c.dims; ++d) {
       const RowDim& dim = c.dim[d];
       const bool last = d + 1 == c.dims;
       const int64_t step = last ? rest : rest % dim.size;

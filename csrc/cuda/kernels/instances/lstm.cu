@@ -1,4 +1,4 @@
-#include "../lstm_gate.cuh"
+#include "../recurrences/lstm_gate.cuh"
 
 namespace fwp::gpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "../recurrence.cuh"
+#include "../recurrences/recurrence.cuh"
 
 namespace fwp::gpu {
 namespace {

@@ -12,10 +12,14 @@ template <class F> const char* launch_rows(const RowFunctionCall& c, void* strea
 
 const char* launch_row_function(const RowFunctionCall& c, void* stream) {
   switch (c.function) {
-    case RowFunction::softmax_pair: return launch_rows<SoftmaxPair>(c, stream);
-    case RowFunction::to_length_one: return launch_rows<ToLengthOne>(c, stream);
-    case RowFunction::elu_to_length_one: return launch_rows<EluToLengthOne>(c, stream);
-    default: return launch_rows<ToRmsOne>(c, stream);
+    case RowFunction::softmax_pair:
+      return launch_rows<SoftmaxPair>(c, stream);
+    case RowFunction::to_length_one:
+      return launch_rows<ToLengthOne>(c, stream);
+    case RowFunction::elu_to_length_one:
+      return launch_rows<EluToLengthOne>(c, stream);
+    default:
+      return launch_rows<ToRmsOne>(c, stream);
   }
 }
 

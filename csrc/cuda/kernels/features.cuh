@@ -1,0 +1,168 @@
+// Feature maps of one row by one warp: x and phi are in memory that its lanes share. Definitions:
+// fwp_fairseq/feature_maps.
+#pragma once
+
+#include "call.h"
+#include "device.cuh"
+
+#define FWP_FUNCTION FWP_DEVICE
+#include "../../common/elementwise.h"
+
+namespace fwp::gpu {
+
+struct OfFloats {  // the device of common/elementwise.h
+  using Number = float;
+  static FWP_DEVICE float number(float x) { return x; }
+  static FWP_DEVICE float where(bool condition, float a, float b) { return condition ? a : b; }
+  static FWP_DEVICE float exponential(float x) { return gpu::exponential(x); }
+};
+
+struct Lanes {
+  const int lane;
+
+  FWP_DEVICE Lanes() : lane(thread_index() % 32) {}
+  template <class F> FWP_DEVICE void each(int count, F f) const {
+    FWP_ROLLED (int i = lane; i < count; i += 32) f(i);
+  }
+  template <class F> FWP_DEVICE float sum(int count, F number) const {
+    float total = 0;
+    each(count, [&](int i) { total += number(i); });
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
+    return total;
+  }
+  template <class F> FWP_DEVICE float largest(int count, F number) const {
+    float most = number(0);
+    each(count, [&](int i) { most = larger(most, number(i)); });
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
+    return most;
+  }
+};
+
+// DPFP: r = relu([x, -x]); feature i is r_b r_{b-j} with b = i mod 2 d_key, j = 1 + i / (2 d_key), indices modulo 2
+// d_key.
+template <class X> FWP_DEVICE float relu_of(const X& x, int d_key, int b) {
+  const float y = b < d_key ? x(b) : -x(b - d_key);
+  return y < 0 ? 0.f : y;
+}
+template <class X> FWP_DEVICE float dpfp_feature(const X& x, int d_key, int i) {
+  const int width = 2 * d_key, b = i % width, j = 1 + i / width;
+  return relu_of(x, d_key, b) * relu_of(x, d_key, b < j ? b - j + width : b - j);
+}
+
+// The map of a call that has map, nu, m, d_key, d_dot and input_scale.
+template <class C> struct Features : Lanes {
+  const C& c;
+  const float *x, *projection_turned;
+  float* phi;
+
+  FWP_DEVICE Features(const C& call, const float* x, const float* projection_turned, float* phi)
+      : c(call), x(x), projection_turned(projection_turned), phi(phi) {}
+
+  FWP_DEVICE float highest() const { return favor_feature(largest_exponent); }
+  FWP_DEVICE float favor_feature(float exponent) const {
+    const float top = largest_exponent;
+    return exponential(exponent > top ? top : exponent) / square_root(float(c.d_dot));
+  }
+  template <Map M> FWP_DEVICE void elementwise() const {
+    each(c.d_dot, [&](int i) { phi[i] = Function<M>::template value<OfFloats>(x[i]); });
+  }
+  // phi of x, before any normalisation.
+  FWP_DEVICE void make() const {
+    switch (c.map) {
+      case Map::elu:
+        elementwise<Map::elu>();
+        break;
+      case Map::relu:
+        elementwise<Map::relu>();
+        break;
+      case Map::dpfp:
+        each(c.d_dot, [&](int i) { phi[i] = dpfp_feature([&](int d) { return x[d]; }, c.d_key, i); });
+        break;
+      case Map::favor: {
+        const float norm = sum(c.d_key, [&](int d) { return c.input_scale * x[d] * (c.input_scale * x[d]); }) / 2;
+        each(c.m, [&](int i) {
+          float p = 0;
+          for (int d = 0; d < c.d_key; ++d) p += c.input_scale * x[d] * projection_turned[int64_t(d) * c.m + i];
+          phi[i] = favor_feature(p - norm);
+          phi[c.m + i] = favor_feature(-p - norm);
+        });
+        break;
+      }
+      case Map::softmax_pair: {
+        const float most = largest(c.d_key, [&](int d) { return x[d]; }),
+                    least = -largest(c.d_key, [&](int d) { return -x[d]; });
+        const float up = 1 / sum(c.d_key, [&](int d) { return exponential(x[d] - most); });
+        const float down = 1 / sum(c.d_key, [&](int d) { return exponential(least - x[d]); });
+        each(c.d_key, [&](int d) {
+          phi[d] = exponential(x[d] - most) * up;
+          phi[c.d_key + d] = exponential(least - x[d]) * down;
+        });
+        break;
+      }
+      default:
+        elementwise<Map::identity>();
+    }
+    sync_warp();
+  }
+  // Divides phi by its sum where the call asks for it, or makes it 0 for a pad; returns by what it multiplies.
+  FWP_DEVICE float normalize(bool pad) const {
+    if (pad) each(c.d_dot, [&](int i) { phi[i] = 0; });
+    sync_warp();
+    if (!c.normalize_features) return 1;
+    const float total = sum(c.d_dot, [&](int i) { return phi[i]; }) + c.eps, by = total == 0 ? 0.f : 1 / total;
+    each(c.d_dot, [&](int i) { phi[i] *= by; });
+    sync_warp();
+    return by;
+  }
+
+  // put(d, gradient of x_d), from the gradient g of phi, which this writes over.
+  template <class Put> FWP_DEVICE void back(float* g, const float* projection, Put put) const {
+    switch (c.map) {
+      case Map::elu:
+        return elementwise_back<Map::elu>(g, put);
+      case Map::relu:
+        return elementwise_back<Map::relu>(g, put);
+      case Map::dpfp:
+        return each(c.d_key, [&](int d) { put(d, dpfp_back(g, d)); });
+      case Map::favor:
+        return favor_back(g, projection, put);
+      case Map::softmax_pair: {
+        const float up = sum(c.d_key, [&](int d) { return phi[d] * g[d]; });
+        const float down = sum(c.d_key, [&](int d) { return phi[c.d_key + d] * g[c.d_key + d]; });
+        return each(c.d_key, [&](int d) { put(d, phi[d] * (g[d] - up) - phi[c.d_key + d] * (g[c.d_key + d] - down)); });
+      }
+      default:
+        return elementwise_back<Map::identity>(g, put);
+    }
+  }
+
+ private:
+  template <Map M, class Put> FWP_DEVICE void elementwise_back(const float* g, Put put) const {
+    each(c.d_dot, [&](int i) { put(i, Function<M>::template back<OfFloats>(g[i], phi[i])); });
+  }
+  FWP_DEVICE float dpfp_back(const float* g, int d) const {
+    if (x[d] == 0) return 0;
+    const auto r = [&](int b) { return relu_of([&](int d) { return x[d]; }, c.d_key, b); };
+    const int width = 2 * c.d_key, b = x[d] < 0 ? d + c.d_key : d;
+    float dr = 0;
+    FWP_ROLLED (int j = 1; j <= c.nu; ++j) {
+      const float* const row = g + (j - 1) * width;
+      const int before = b < j ? b - j + width : b - j, after = b + j < width ? b + j : b + j - width;
+      dr += row[b] * r(before) + row[after] * r(after);
+    }
+    return x[d] < 0 ? -dr : dr;
+  }
+  template <class Put> FWP_DEVICE void favor_back(float* g, const float* projection, Put put) const {
+    const float top = highest();
+    each(c.d_dot, [&](int i) { g[i] = phi[i] < top ? g[i] * phi[i] : 0.f; });  // of exponents
+    sync_warp();
+    const float of_norm = sum(c.d_dot, [&](int i) { return g[i]; });
+    each(c.d_key, [&](int d) {
+      float dx = -c.input_scale * x[d] * of_norm;
+      for (int i = 0; i < c.m; ++i) dx += (g[i] - g[c.m + i]) * projection[int64_t(i) * c.d_key + d];
+      put(d, c.input_scale * dx);
+    });
+  }
+};
+
+}  // namespace fwp::gpu

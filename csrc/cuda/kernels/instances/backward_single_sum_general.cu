@@ -1,2 +1,0 @@
-#include "../backward_kernel.cuh"
-FWP_INSTANCE_OF_BACKWARD(Single, sum, general)

@@ -1,3 +1,0 @@
-#include "../decode.cuh"
-#include "../fold.cuh"
-FWP_INSTANCES_OF_DECODE(Half)

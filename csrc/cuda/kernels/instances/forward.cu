@@ -1,0 +1,38 @@
+#include "../forward.cuh"
+
+namespace fwp::gpu {
+
+// A block for each head and slice of columns, for each head and chunk, or for each head.
+FWP_KERNEL(threads, 1) walk_kernel(FWP_CONSTANT Call c) {
+  Forward(c, block_index() / c.slices).walk(c.slice + block_index() % c.slices);
+}
+FWP_KERNEL(threads, 1) keys_kernel(FWP_CONSTANT Call c) {
+  Forward(c, block_index() / chunks_of(c)).keys_of(block_index() % chunks_of(c));
+}
+FWP_KERNEL(threads, 1) outputs_kernel(FWP_CONSTANT Call c) {
+  Forward(c, block_index() / query_chunks_of(c)).outputs(block_index() % query_chunks_of(c), c.grad_out.data);
+}
+FWP_KERNEL(threads, 1) forward_kernel(FWP_CONSTANT Call c) { Forward(c, block_index()).run(); }
+
+int bytes_of_block(const Call& c) { return Shared().lay(nullptr, c); }
+
+const char* run_forward(Stage step, const Call& c, void* stream) {
+  const auto start = [&](void (*kernel)(Call), int blocks) -> const char* {
+    if (blocks == 0) return nullptr;
+    return launch(kernel, c.group * blocks, threads, bytes_of_block(c), static_cast<Stream>(stream), c);
+  };
+  switch (step) {
+    case Stage::walk:
+      return start(walk_kernel, c.slices);
+    case Stage::keys:
+      return start(keys_kernel, chunks_of(c));
+    case Stage::outputs:
+      return start(outputs_kernel, query_chunks_of(c));
+    default:
+      return start(forward_kernel, 1);
+  }
+}
+
+const char* missing_code() { return gpu::missing_code(forward_kernel); }
+
+}  // namespace fwp::gpu

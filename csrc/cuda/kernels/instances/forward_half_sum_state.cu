@@ -1,2 +1,0 @@
-#include "../forward.cuh"
-FWP_INSTANCE_OF_FORWARD(Half, sum, state)

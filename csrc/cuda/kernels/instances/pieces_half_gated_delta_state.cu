@@ -1,2 +1,0 @@
-#include "../forward_pieces.cuh"
-FWP_INSTANCE_OF_PIECES(Half, gated_delta, state)

@@ -1,4 +1,0 @@
-#include "../gradient_walk.cuh"
-#include "../preparation.cuh"
-FWP_INSTANCE_OF_WALK(Single, delta, state)
-FWP_INSTANCE_OF_PREPARATION(Single, delta, state)

@@ -1,0 +1,236 @@
+// What the recurrences' kernels are made of. A block serves one head of a batch row, with its matrices in registers: a
+// warp has 8 columns, a lane the rows i = lane, lane + 32, .. of them, N in all. So sums over a column stay within a
+// warp, and threads meet only where numbers of a column become numbers of a row: when what is read is fed back, and in
+// the backward, whose sums over rows go through all warps.
+//
+// A vector over rows, x[N], is held by every warp. Of a vector over columns a lane has that of its column, number
+// 8 warp + lane % 8. What lies beyond d is 0.
+#pragma once
+
+#include "../device.cuh"
+#include "recurrence_launch.h"
+
+namespace fwp::gpu {
+
+constexpr int warp_columns = 8;
+
+FWP_DEVICE float sigmoid(float x) { return 1 / (1 + exponential(-x)); }
+
+FWP_BOTH int recurrent_warps(const RecurrenceCall& c) { return (int(c.d) + warp_columns - 1) / warp_columns; }
+// The most threads of a block with N rows a lane.
+template <int N> constexpr int recurrent_threads = 32 * (32 * N / warp_columns);
+
+template <int N> struct RecurrentBlock {
+  static constexpr int rows = 32 * N;  // and as many columns at most
+  typedef float Matrix[N][warp_columns];
+
+  const RecurrenceCall& c;
+  const int lane, warp, warps, d, column, head;
+  const int64_t b, matrix;  // matrix: where those of this head begin
+
+  FWP_DEVICE explicit RecurrentBlock(const RecurrenceCall& call)
+      : RecurrentBlock(call, warp_index(), recurrent_warps(call)) {}
+  // Of a block with so many warps: as warp number `warp` sees it, which has the columns 8 warp, ...
+  FWP_DEVICE RecurrentBlock(const RecurrenceCall& call, int warp, int warps)
+      : c(call), lane(thread_index() % 32), warp(warp), warps(warps), d(int(call.d)),
+        column(warp_columns * warp + lane % warp_columns), head(block_index() % int(call.heads)),
+        b(block_index() / int(call.heads)), matrix(int64_t(block_index()) * d * d) {}
+
+  template <class V> FWP_DEVICE V* at(const Rows<V>& x, int64_t t) const { return at(x, t, head); }
+  template <class V> FWP_DEVICE V* at(const Rows<V>& x, int64_t t, int head) const {
+    return x.data + b * x.batch + t * x.time + head * x.head;
+  }
+  FWP_DEVICE bool is_pad(int64_t t) const { return c.key_padding_mask.data && *at(c.key_padding_mask, t); }
+  // Whether this lane is the one that stores its column's number.
+  FWP_DEVICE bool stores() const { return lane < warp_columns && column < d; }
+
+  FWP_DEVICE void fetch(float (&x)[N], const float* from) const {
+    FWP_UNROLL (int r = 0; r < N; ++r) x[r] = from && lane + 32 * r < d ? from[lane + 32 * r] : 0.f;
+  }
+  FWP_DEVICE float fetch_column(const float* from) const { return column < d ? from[column] : 0.f; }
+  FWP_DEVICE void put(float* to, const float (&x)[N]) const {
+    FWP_UNROLL (int r = 0; r < N; ++r)
+      if (lane + 32 * r < d) to[lane + 32 * r] = x[r];
+  }
+  FWP_DEVICE void fetch_matrix(Matrix& R, const float* from) const { fetch_matrix(R, from, matrix); }
+  FWP_DEVICE void fetch_matrix(Matrix& R, const float* from, int64_t matrix) const {
+    FWP_UNROLL (int r = 0; r < N; ++r)
+      FWP_UNROLL (int e = 0; e < warp_columns; ++e) {
+        const int i = lane + 32 * r, j = warp_columns * warp + e;
+        R[r][e] = from && i < d && j < d ? from[matrix + i * d + j] : 0.f;
+      }
+  }
+  FWP_DEVICE void put_matrix(float* to, const Matrix& R) const { put_matrix(to, R, matrix); }
+  FWP_DEVICE void put_matrix(float* to, const Matrix& R, int64_t matrix) const {
+    // Places are made anew: those of fetch_matrix would take registers from one end of the kernel to the other.
+    const int first = kept(warp_columns * warp), left = d - first;
+    to += matrix + lane * d + first;
+    FWP_UNROLL (int r = 0; r < N; ++r, to += 32 * d)
+      if (lane + 32 * r < d) {
+        FWP_UNROLL (int e = 0; e < warp_columns; ++e)
+          if (e < left) to[e] = R[r][e];
+      }
+  }
+
+  // A state: a matrix, and what was read last. Null: zero.
+  FWP_DEVICE void fetch_state(Matrix& R, float (&y)[N], const float* from_R, const float* from_y) const {
+    fetch_matrix(R, from_R);
+    fetch(y, from_y ? from_y + int64_t(block_index()) * d : nullptr);
+  }
+  FWP_DEVICE void put_state(float* to_R, float* to_y, const Matrix& R, const float (&y)[N]) const {
+    put_matrix(to_R, R);
+    if (warp == 0) put(to_y + int64_t(block_index()) * d, y);
+  }
+
+  // Over all rows.
+  FWP_DEVICE float sum(const float (&x)[N]) const {
+    float total = 0;
+    FWP_UNROLL (int r = 0; r < N; ++r) total += x[r];
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
+    return total;
+  }
+  // x over its sum, to which eps is added.
+  FWP_DEVICE void normalize(float (&x)[N], float eps) const {
+    const float share = 1 / (sum(x) + eps);
+    FWP_UNROLL (int r = 0; r < N; ++r) x[r] *= share;
+  }
+  FWP_DEVICE float dot(const float (&x)[N], const float (&y)[N]) const {
+    float products[N];
+    FWP_UNROLL (int r = 0; r < N; ++r) products[r] = x[r] * y[r];
+    return sum(products);
+  }
+  FWP_DEVICE void softmax(float (&f)[N], const float (&y)[N]) const {
+    float most = shuffle(y[0], 0);  // for lanes without a row
+    FWP_UNROLL (int r = 0; r < N; ++r) most = lane + 32 * r < d ? larger(most, y[r]) : most;
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) most = larger(most, shuffle_xor(most, mask));
+    FWP_UNROLL (int r = 0; r < N; ++r) f[r] = lane + 32 * r < d ? exponential(y[r] - most) : 0.f;
+    normalize(f, 0);
+  }
+
+  // The sums over all lanes of 8 numbers each; this lane gets that of its column. A lane hands half of its numbers
+  // to another one and goes on with the others.
+  FWP_DEVICE float column_sums(float (&x)[warp_columns]) const {
+    FWP_UNROLL (int half = warp_columns / 2; half > 0; half /= 2) {
+      const bool upper = lane & half;
+      FWP_UNROLL (int e = 0; e < half; ++e) {
+        const float kept = upper ? x[e + half] : x[e], handed = upper ? x[e] : x[e + half];
+        x[e] = kept + shuffle_xor(handed, half);
+      }
+    }
+    x[0] += shuffle_xor(x[0], 8);
+    return x[0] + shuffle_xor(x[0], 16);
+  }
+  // The numbers of the warp's columns, for every lane.
+  FWP_DEVICE void spread(float (&x)[warp_columns], float own) const {
+    FWP_UNROLL (int e = 0; e < warp_columns; ++e) x[e] = shuffle(own, e);
+  }
+  // From a vector over rows, which every warp has, to its number of this lane's column.
+  FWP_DEVICE float of_column(const float (&x)[N]) const {
+    float own = x[0];
+    FWP_UNROLL (int r = 1; r < N; ++r) own = warp * warp_columns / 32 == r ? x[r] : own;
+    return shuffle(own, column % 32);
+  }
+
+  // y = R x, of this lane's column.
+  FWP_DEVICE float read(const Matrix& R, const float (&x)[N]) const {
+    float y[warp_columns];
+    FWP_UNROLL (int e = 0; e < warp_columns; ++e) {
+      y[e] = 0;
+      FWP_UNROLL (int r = 0; r < N; ++r) y[e] += x[r] * R[r][e];
+    }
+    return column_sums(y);
+  }
+  // R += u k^T; u of this lane's column.
+  FWP_DEVICE void add(Matrix& R, const float (&k)[N], float own) const {
+    float u[warp_columns];
+    spread(u, own);
+    FWP_UNROLL (int r = 0; r < N; ++r)
+      FWP_UNROLL (int e = 0; e < warp_columns; ++e) R[r][e] += k[r] * u[e];
+  }
+  // R += u k^T with u = beta (v - R k), which is returned; v and u of this lane's column.
+  FWP_DEVICE float write(Matrix& R, const float (&k)[N], float v, float beta) const {
+    const float u = beta * (v - read(R, k));
+    add(R, k, u);
+    return u;
+  }
+
+  // This warp's part of R^T g, added to `to`; g of this lane's column.
+  FWP_DEVICE void read_transposed(const Matrix& R, float own, float (&to)[N]) const {
+    float g[warp_columns];
+    spread(g, own);
+    FWP_UNROLL (int r = 0; r < N; ++r)
+      FWP_UNROLL (int e = 0; e < warp_columns; ++e) to[r] += R[r][e] * g[e];
+  }
+  // Of y = R x: with g the gradient of y, G += g x^T, and this warp's part of dx = R^T g.
+  FWP_DEVICE void read_back(const Matrix& R, Matrix& G, const float (&x)[N], const float (&g)[warp_columns],
+                            float (&dx)[N]) const {
+    FWP_UNROLL (int r = 0; r < N; ++r) {
+      dx[r] = 0;
+      FWP_UNROLL (int e = 0; e < warp_columns; ++e) {
+        dx[r] += R[r][e] * g[e];
+        G[r][e] += x[r] * g[e];
+      }
+    }
+  }
+  // Of write: R before it is R - u k^T, and with g = G k
+  //
+  //     dv = beta g (returned),  dbeta = g.(v - R k),  dk = G^T u - R^T dv,  G <- G - dv k^T
+  //
+  // dk and dbeta are this warp's parts.
+  FWP_DEVICE float write_back(Matrix& R, Matrix& G, const float (&k)[N], float written, float v, float beta,
+                              float (&dk)[N], float& dbeta) const {
+    float u[warp_columns], g[warp_columns], old[warp_columns];
+    spread(u, written);
+    FWP_UNROLL (int e = 0; e < warp_columns; ++e) {
+      g[e] = old[e] = 0;
+      FWP_UNROLL (int r = 0; r < N; ++r) {
+        R[r][e] -= k[r] * u[e];
+        g[e] += k[r] * G[r][e];
+        old[e] += k[r] * R[r][e];
+      }
+    }
+    const float own_g = column_sums(g), own = beta * own_g;
+    dbeta = own_g * (v - column_sums(old));
+    FWP_UNROLL (int mask = warp_columns / 2; mask > 0; mask /= 2) dbeta += shuffle_xor(dbeta, mask);
+    float dv[warp_columns];
+    spread(dv, own);
+    FWP_UNROLL (int r = 0; r < N; ++r) {
+      dk[r] = 0;
+      FWP_UNROLL (int e = 0; e < warp_columns; ++e) {
+        dk[r] += G[r][e] * u[e] - R[r][e] * dv[e];
+        G[r][e] -= k[r] * dv[e];
+      }
+    }
+    return own;
+  }
+
+  // Adds up, in `sums` (rows), the vectors over rows that the warps have put into `parts` (warps x rows). All threads
+  // take part; barriers before and after it are the caller's.
+  FWP_DEVICE void add_up(const float* parts, float* sums) const {
+    FWP_ROLLED (int i = thread_index(); i < d; i += 32 * warps) {
+      float total = 0;
+      FWP_ROLLED (int w = 0; w < warps; ++w) total += parts[w * rows + i];
+      sums[i] = total;
+    }
+  }
+  // The sum of one number of each warp.
+  FWP_DEVICE float sum_of_warps(const float* parts) const {
+    float total = 0;
+    FWP_ROLLED (int w = 0; w < warps; ++w) total += parts[w];
+    return total;
+  }
+  // The last position before t that is no pad; below 0: none.
+  FWP_DEVICE int64_t before(int64_t t) const {
+    do --t;
+    while (t >= 0 && is_pad(t));
+    return t;
+  }
+  // What was fed into t: read at the last position before it that is no pad, or else of the initial state.
+  FWP_DEVICE void fetch_fed(float (&y)[N], int64_t t) const {
+    const int64_t last = before(t);
+    const float* const initial = c.initial_y ? c.initial_y + int64_t(block_index()) * d : nullptr;
+    fetch(y, last >= 0 ? at(c.found, last) : initial);
+  }
+};
+
+}  // namespace fwp::gpu

@@ -1,0 +1,174 @@
+// What a block of threads knows of the head and the chunk that it works on: where numbers stand, what each key writes
+// with which strength, and what later tokens find of it.
+#pragma once
+
+#include "decay.cuh"
+#include "mma.cuh"
+
+namespace fwp::gpu {
+
+FWP_DEVICE float load(Type type, const void* from, int64_t i) {
+  if (type == Type::float32) return static_cast<const float*>(from)[i];
+  const uint16_t x = static_cast<const uint16_t*>(from)[i];
+  return type == Type::float16 ? from_half(x) : from_bfloat16(x);
+}
+FWP_DEVICE void store(Type type, void* to, int64_t i, float x) {
+  if (type == Type::float32) static_cast<float*>(to)[i] = x;
+  else static_cast<uint16_t*>(to)[i] = type == Type::float16 ? to_half(x) : to_bfloat16(x);
+}
+FWP_DEVICE float inverse_of(float x) { return x == 0 ? 0.f : 1 / x; }  // of a denominator: 0 / 0 counts as 0
+
+struct Head {
+  const Call& c;
+  int head, b, h;  // in the group; in the batch
+  bool turned;     // from the last token to the first
+
+  FWP_DEVICE Head(const Call& call, int head)
+      : c(call), head(head), b((c.first_head + head) / c.heads), h((c.first_head + head) % c.heads),
+        turned(c.both_ways && h >= c.heads / 2) {}
+
+  // The offset of the row of a token, of `length` tokens in the head's order.
+  template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token, int length) const {
+    return b * rows.batch + (turned ? length - 1 - token : token) * rows.time + h * rows.head;
+  }
+  FWP_DEVICE bool is_pad(int key) const {
+    return c.key_padding_mask.data && c.key_padding_mask.data[offset(c.key_padding_mask, key, c.sources)];
+  }
+};
+
+// Shared memory of a block. Vectors have a number for each key of the chunk.
+struct Shared {
+  Tile x, y, p;
+  float *beta, *keep, *rate, *sums;  // what it is written with (0 for pads), what it leaves of earlier writes
+  float* decay;                      // [64][65], see decay.cuh
+
+  FWP_BOTH int lay(char* base, const Call& c) {
+    int used = 0;
+    const auto take = [&](auto*& pointer, int bytes) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
+      used += bytes;
+    };
+    take(x, tile_bytes), take(y, tile_bytes), take(p, tile_bytes);
+    take(beta, 4 * chunk), take(keep, 4 * chunk), take(rate, 4 * chunk), take(sums, 4 * chunk);
+    take(decay, decays(c.rule) ? 4 * decay_floats : 0);
+    return used;
+  }
+};
+
+// Columns of W, z and U: those of z, or up to 64 of values.
+struct Slice {
+  int first, columns, values;  // columns: whole 16s; values: the first value, of those that are not z
+  bool is_z;
+};
+
+struct Tokens : Head, Products {
+  Shared s;
+
+  FWP_DEVICE Tokens(const Call& call, int head) : Head(call, head) { s.lay(shared_memory(s.lay(nullptr, c)), c); }
+
+  FWP_DEVICE Slice slice(int i) const {
+    if (i < first_slice(c)) return {0, 16, 0, true};
+    const int values = chunk * (i - first_slice(c)), rest = round_up(c.d_value, 16) - values;
+    return {first_value(c) + values, rest < chunk ? rest : chunk, values, false};
+  }
+  static FWP_DEVICE int part(int total, int i) { return total - chunk * i < chunk ? total - chunk * i : chunk; }
+  FWP_DEVICE int keys(int i) const { return part(key_rows(c), i); }  // of a chunk, in whole 16s
+  FWP_DEVICE int queries(int i) const { return part(query_rows(c), i); }
+  FWP_DEVICE int feature_tiles() const { return (features_of(c) + chunk - 1) / chunk; }
+  FWP_DEVICE int width(int f) const { return part(features_of(c), f); }
+  FWP_DEVICE bool owns(int rows) const { return row < rows; }  // whether this warp has some of so many rows
+
+  // The part of a matrix (rows, columns) of the group's heads that belongs to this one.
+  FWP_DEVICE Matrix own(const Pairs& x, int64_t rows, int columns) const {
+    const int64_t i = head * rows * columns;
+    return {{x.high + i, x.low + i}, columns};
+  }
+  FWP_DEVICE float* own(float* x, int64_t size) const { return x + head * size; }
+  FWP_DEVICE Matrix phi_q(int i) const { return own(c.phi_q, query_rows(c), features_of(c)).from(chunk * i, 0); }
+  FWP_DEVICE Matrix phi_k(int i) const { return own(c.phi_k, key_rows(c), features_of(c)).from(chunk * i, 0); }
+  FWP_DEVICE Matrix inverse(int i) const { return own(c.inverse, chunks_of(c) * chunk, chunk).from(chunk * i, 0); }
+  FWP_DEVICE Matrix state_of(const Pairs& x, int i) const {
+    return own(x, int64_t(chunks_of(c) + 1) * features_of(c), columns_of(c)).from(0, 0).from(i * features_of(c), 0);
+  }
+  FWP_DEVICE Matrix state(int i) const { return state_of(c.states, i); }
+  FWP_DEVICE Matrix of_keys(const Pairs& x, int i) const {
+    return own(x, key_rows(c), columns_of(c)).from(chunk * i, 0);
+  }
+  FWP_DEVICE Matrix written(int i) const { return of_keys(c.written, i); }
+  FWP_DEVICE bool has_state(int i) const { return i > 0 || c.initial_W; }
+
+  // The strengths of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
+  FWP_DEVICE void load_chunk(int i) const {
+    if (thread < chunk) {
+      const int key = chunk * i + thread;
+      const bool there = key < c.sources && !is_pad(key);
+      s.beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, key, c.sources)] : 1.f;
+      s.keep[thread] = !there                        ? 1.f
+                       : c.rule == Rule::gated       ? 1 - s.beta[thread]
+                       : c.rule == Rule::gated_delta ? c.alpha.data[offset(c.alpha, key, c.sources)]
+                                                     : 1.f;
+      if (corrects(c.rule)) s.rate[thread] = key < key_rows(c) ? own(c.rates, key_rows(c))[key] : 0.f;
+    }
+    sync_block();
+    if (!decays(c.rule)) return;
+    find_decay(s.decay, s.keep, thread);
+    sync_block();
+  }
+  // What a token finds of what a key wrote, and of the state before the chunk. The chunk's end is its last token.
+  FWP_DEVICE float decay(int token, int key) const { return decays(c.rule) ? s.decay[token * decay_ld + key] : 1.f; }
+  FWP_DEVICE float left(int token) const { return decay(token, chunk); }
+  static constexpr int last_token = chunk - 1;
+  // The token whose decays a query finds: where all queries read after all keys, the end.
+  FWP_DEVICE int reader(int query) const { return c.causal ? query : last_token; }
+
+  // Numbers `column` and column + 1 of the row of `token`, 0 where there are none.
+  template <class V> FWP_DEVICE Float2 values(const Rows<V>& rows, int token, int length, int column) const {
+    if (token >= length) return {0, 0};
+    const int64_t at = offset(rows, token, length) + column;
+    return {column < c.d_value ? load(c.type, rows.data, at) : 0.f,
+            column + 1 < c.d_value ? load(c.type, rows.data, at + 1) : 0.f};
+  }
+  FWP_DEVICE void put_values(const Rows<void>& rows, int token, int length, int column, Float2 x) const {
+    if (token >= length) return;
+    const int64_t at = offset(rows, token, length) + column;
+    if (column < c.d_value) store(c.type, rows.data, at, x.x);
+    if (column + 1 < c.d_value) store(c.type, rows.data, at + 1, x.y);
+  }
+  // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value; for z, 1.
+  FWP_DEVICE Float2 value(const Slice& x, int i, int key, int column) const {
+    if (x.is_z) return {column == 0 ? 1.f : 0.f, 0.f};
+    return s.beta[key] == 0 && is_pad_of(i, key) ? Float2{0, 0}
+                                                 : values(c.v, chunk * i + key, c.sources, x.values + column);
+  }
+  FWP_DEVICE bool is_pad_of(int i, int key) const { return chunk * i + key < c.sources && is_pad(chunk * i + key); }
+  // What it is multiplied with.
+  FWP_DEVICE float strength(const Slice& x, int key) const {
+    return x.is_z && c.rule != Rule::gated ? 1.f : s.beta[key];
+  }
+  FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
+
+  // sum += A S over all features: A has `rows` rows of tokens, S a row for each feature. Leaves shared memory free.
+  template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& a, int rows, const Matrix& state,
+                                              int columns) const {
+    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+      stage(s.x, a.from(0, chunk * f), rows, width(f));
+      stage(s.y, state.from(chunk * f, 0), width(f), columns);
+      arrived();
+      if (owns(rows)) multiply<false, false>(sum, s.x, s.y, width(f), columns);
+      sync_block();
+    }
+  }
+  // sum += A B^T over all features, or all columns of a slice: both have rows of tokens.
+  FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
+    FWP_ROLLED (int f = 0; chunk * f < inner; ++f) {
+      const int width = part(inner, f);
+      stage(s.x, a.from(0, chunk * f), rows, width);
+      stage(s.y, b.from(0, chunk * f), columns, width);
+      arrived();
+      if (owns(rows)) multiply<false, true>(sum, s.x, s.y, width, columns);
+      sync_block();
+    }
+  }
+};
+
+}  // namespace fwp::gpu

@@ -1,0 +1,152 @@
+// fast_weights and its backward on CUDA: workspace, the order of launches, and what a device can serve.
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "../common/operators.h"
+#include "glue.h"
+
+namespace fwp::gpu {
+namespace {
+
+// Lays out what launches leave for each other, of the call's group of heads; returns its bytes.
+int64_t lay(Call& c, char* base, bool backward) {
+  int64_t used = 0;
+  const auto take = [&](auto*& pointer, int64_t rows, int64_t columns) {
+    pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
+    used += (c.group * rows * columns * int64_t(sizeof *pointer) + 255) / 256 * 256;
+  };
+  const auto take_pairs = [&](Pairs& pairs, int64_t rows, int64_t columns) {
+    take(pairs.high, rows, columns);
+    take(pairs.low, rows, columns);
+  };
+  const int64_t keys = key_rows(c), queries = query_rows(c), features = features_of(c), columns = columns_of(c);
+  const int64_t chunks = chunks_of(c), states = chunks > 1 || c.initial_W || c.W ? (chunks + 1) * features : 0;
+  take_pairs(c.phi_q, queries, features);
+  take_pairs(c.phi_k, keys, features);
+  take_pairs(c.written, keys, columns);
+  take_pairs(c.states, states, columns);
+  if (corrects(c.rule)) {
+    take_pairs(c.inverse, chunks * chunk, chunk);
+    take(c.rates, keys, 1);
+    take(c.norms, keys, 1);
+  }
+  if (!backward) return used;
+  take_pairs(c.grad_read, queries, columns);
+  take_pairs(c.grad_rows, keys, columns);
+  take_pairs(c.grad_states, states || c.grad_W ? (chunks + 1) * features : 0, columns);
+  take(c.grad_written, keys, columns);
+  take(c.grad_phi_q, queries, features);
+  take(c.grad_phi_k, keys, features);
+  take(c.grad_norms, keys, 1);
+  take(c.grad_decay, decays(c.rule) ? chunks * chunk : 0, chunk + 1);
+  return used;
+}
+
+// The launches of a group, one after the other, until one fails.
+struct Launches {
+  Call call;
+  void* stream;
+  const char* error = nullptr;
+
+  template <class Run> Launches& then(Run run, Stage step, int first = 0, int end = 0) {
+    call.slice = first;
+    call.slices = end - first;
+    if (!error) error = run(step, call, stream);
+    return *this;
+  }
+  // In a backward, everything up to the gradients of numerators and denominators.
+  void forward() {
+    const int values = first_slice(call), end = slices_of(call);
+    then(run_rows, Stage::rows);
+    if (is_short(call)) return void(then(run_forward, Stage::whole));
+    if (z_comes_last(call)) then(run_forward, Stage::walk, 0, values);  // rates depend on z
+    if (corrects(call.rule)) then(run_forward, Stage::keys);
+    then(run_forward, Stage::walk, z_comes_last(call) ? values : 0, end).then(run_forward, Stage::outputs);
+  }
+  void backward() {
+    const int first = z_comes_last(call) ? first_slice(call) : 0, end = slices_of(call);
+    forward();
+    if (is_short(call)) {
+      then(run_backward, Stage::whole_back);
+    } else {
+      then(run_backward, Stage::outputs_back);
+      then(run_backward, Stage::walk_back, first, end).then(run_backward, Stage::keys_back, first, end);
+      if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::keys_back, 0, 1);
+    }
+    then(run_rows, Stage::rows_back);
+  }
+};
+
+// Heads are worked on in groups: as many as fill the device, or as have workspace that its cache may hold.
+constexpr int64_t cached_bytes = 64 << 20;
+
+struct Operators {
+  template <class Describe>
+  static void run(const Problem& p, const Tensor& q, const Describe& describe, bool backward) {
+    const c10::cuda::CUDAGuard guard(q.device());
+    Call call{};
+    Fields fields(p.op, q);
+    check_sizes(p.op, "q", q.scalar_type(), p.d_key);
+    describe(fields, call);
+    TORCH_CHECK_VALUE(!p.options.both_ways || !(call.initial_W || call.W || call.grad_W), p.op,
+                      ": both_ways is true with a state, expected false on CUDA");
+    call.both_ways = p.options.both_ways;
+    call.type = type_of(p.op, "q", q.scalar_type());
+    if (!fields.ready()) return;
+    Tensor turned;
+    if (call.projection) {
+      const auto floats = q.options().dtype(at::kFloat);
+      const Tensor given = at::from_blob(const_cast<float*>(call.projection), {p.width.m, p.d_key}, floats);
+      turned = given.transpose(0, 1).contiguous();
+      point(call.projection_turned, turned);
+    }
+    start_groups(p.op, q, call, backward);
+  }
+  static void start_groups(const char* op, const Tensor& q, Call& call, bool backward) {
+    const int heads = call.batch * call.heads;
+    call.group = 1;
+    const int64_t fitting = cached_bytes / lay(call, nullptr, backward);
+    const int filling = 2 * attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
+    call.group = static_cast<int>(std::min<int64_t>(heads, std::max<int64_t>(fitting, filling)));
+    const Tensor workspace = at::empty({lay(call, nullptr, backward)}, q.options().dtype(at::kByte));
+    for (; call.first_head < heads; call.first_head += call.group) {
+      call.group = std::min(call.group, heads - call.first_head);
+      lay(call, static_cast<char*>(workspace.mutable_data_ptr()), backward);
+      Launches launches{call, c10::cuda::getCurrentCUDAStream().stream()};
+      if (backward) launches.backward();
+      else launches.forward();
+      TORCH_CHECK(launches.error == nullptr, op, ": ", launches.error);
+    }
+  }
+  template <class Describe> static void forward(const Problem& p, const Tensor& q, const Describe& describe) {
+    run(p, q, describe, false);
+  }
+  template <class Describe> static void backward(const Problem& p, const Tensor& q, const Describe& describe) {
+    run(p, q, describe, true);
+  }
+};
+
+// Why this device cannot serve calls of these sizes, or an empty text.
+std::string cuda_refusal(int64_t device, std::string rule, int64_t d_key, int64_t d_dot) {
+  static constexpr char op[] = "fwp::cuda_refusal";
+  Call call{};
+  call.rule = rule_of(op, rule);
+  call.d_key = static_cast<int>(d_key);
+  call.d_dot = static_cast<int>(d_dot);
+  float there = 0;
+  call.grad_out.data = &there;
+  return refusal(op, device, std::max(bytes_of_block(call), bytes_of_rows(call)));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(fwp, m) {
+  m.def("cuda_refusal(int device, str rule, int d_key, int d_dot) -> str", &cuda_refusal);
+}
+TORCH_LIBRARY_IMPL(fwp, CUDA, m) {
+  m.impl("fast_weights", &fwp::fast_weights<Operators>);
+  m.impl("fast_weights_backward", &fwp::fast_weights_backward<Operators>);
+}
+
+}  // namespace fwp::gpu

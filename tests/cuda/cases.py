@@ -1,0 +1,103 @@
+"""Calls of the operators on a CUDA device, against the reference in float64, values and gradients."""
+
+import sys
+
+import torch
+from torch import Tensor
+
+from fwp_fairseq import ops
+from tests.maps import build_map
+from tests.tolerances import CUDA
+
+emulated = sys.modules.get("tests.cuda.emulated_device")  # the plugin, where it is loaded
+
+# Root of the mean square error relative to that of the tensor, (outputs, gradients). bfloat16: the result is rounded to
+# 8 bits.
+LIMITS = {torch.float16: CUDA["float16"], torch.bfloat16: (2.5e-3, 4e-3)}
+RULES = ("sum", "delta", "gated", "gated_delta")
+DPFP = ("dpfp", {"nu": 2})
+NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
+
+
+def surrounded(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    """Random numbers, laid out as fairseq's (T, B, C), in a larger tensor that is NaN elsewhere."""
+    batch, length, heads, width = shape
+    around = torch.full((length + 2, batch, heads * width + 16), float("nan"), dtype=dtype)
+    x = around[1:-1, :, 8 : 8 + heads * width].unflatten(-1, (heads, width)).transpose(0, 1)
+    return x.copy_((scale * torch.randn(shape)).to(dtype))
+
+
+def make(
+    rule: str, T: int, S: int, *, dtype, d_key=16, d_value=16, B=1, H=2, feature_map=DPFP, state=False, scale=1.0
+) -> tuple[dict[str, Tensor], object]:  # fmt: skip
+    """The tensors of a call by name, exact in ``dtype``, and its map."""
+    torch.manual_seed(1000 * T + S)
+    x = {name: surrounded(B, n, H, d_key, dtype=dtype, scale=scale) for name, n in (("q", T), ("k", S))}
+    if feature_map is None:  # normalisers expect features that are not negative
+        x = {name: y.abs_() for name, y in x.items()}
+    x["v"] = surrounded(B, S, H, d_value, dtype=dtype)
+    if rule != "sum":
+        x["beta"] = torch.rand(S, B, H).transpose(0, 1)
+    if rule == "gated":
+        x["beta"] **= 16  # from almost 0 to almost 1, and small enough that writes outlive chunks
+    if rule == "gated_delta":
+        x["alpha"] = 1 - torch.rand(S, B, H).transpose(0, 1) ** 16
+    phi = None if feature_map is None else build_map(feature_map[0], d_key, **feature_map[1]).eval()
+    if state:
+        d_dot = d_key if phi is None else phi.d_dot
+        x["W"], x["z"] = torch.randn(B, H, d_dot, d_value), torch.rand(B, H, d_dot)
+    return x, phi
+
+
+def mask(rows: int, length: int) -> Tensor:
+    """Pads on both sides and between, and a row that has no others but the first key."""
+    pads = torch.zeros(rows, length, dtype=torch.bool)
+    pads[0, :2] = pads[0, -3:] = pads[0, length // 2] = True
+    pads[1:, 1:] = True
+    return pads
+
+
+def cotangents(out: Tensor, W: Tensor | None, z: Tensor | None) -> list[Tensor | None]:
+    generator = torch.Generator().manual_seed(7)
+    return [None if y is None else torch.randn(y.shape, generator=generator) for y in (out, W, z)]
+
+
+def run(rule, x, phi, *, backend, device, dtype=None, grad_dtype=None, key_padding_mask=None, **options) -> dict:
+    """Outputs, and the gradients of a fixed function of them, on the CPU."""
+    x = {n: y.to(device, y.dtype if dtype is None else dtype).requires_grad_() for n, y in x.items()}
+    if not options["normalize_output"]:
+        x.pop("z", None)
+    initial = (x["W"], x.get("z")) if "W" in x else None
+    pads = None if key_padding_mask is None else key_padding_mask.to(device)
+    phi = None if phi is None else phi.to(device)
+    out, final = getattr(ops, f"{rule}_rule")(
+        *(x[n] for n in ("q", "k", "v", "beta", "alpha") if n in x), feature_map=phi, key_padding_mask=pads,
+        initial_state=initial, backend=backend, **options,
+    )  # fmt: skip
+    W, z = (None, None) if final is None else final
+    given = cotangents(out, W, z)
+    loss = sum(
+        (y * g.to(grad_dtype or out.dtype).to(y.device, y.dtype)).sum()
+        for y, g in zip((out, W, z), given, strict=True)
+        if y is not None
+    )
+    gradients = torch.autograd.grad(loss, list(x.values()))
+    found = {"out": out, "W": W, "z": z} | {f"gradient of {n}": g for n, g in zip(x, gradients, strict=True)}
+    return {n: y.detach().cpu() for n, y in found.items() if y is not None}
+
+
+def compare(rule: str, x: dict, phi, *, looser=1.0, **options) -> dict[str, Tensor]:
+    """Asserts that the kernels agree with the reference; what they found."""
+    defaults = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
+    options, dtype = defaults | options, x["q"].dtype
+    expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
+    found = run(rule, x, phi, backend="native", device="cuda", **options)
+    if phi is not None:
+        phi.to("cpu")
+    assert found.keys() == expected.keys()
+    for name, a in expected.items():
+        assert found[name].isfinite().all(), name
+        limit = looser * LIMITS[dtype]["gradient" in name] * max(a.square().mean().sqrt().item(), 1e-3)
+        error = (a - found[name].double()).square().mean().sqrt().item()
+        assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
+    return found

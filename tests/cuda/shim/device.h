@@ -1,0 +1,171 @@
+// csrc/cuda/kernels/device.cuh for a C++ compiler: the threads of a block are fibres that run one after the other and
+// switch at warp-wide primitives and barriers. Blocks run one at a time. Its checks:
+//   - shared memory is NaN before every block, and its surroundings are untouched after it
+//   - copies into shared memory are waited for, and until then what they bring is not there
+//   - all lanes of a warp meet at one place of the sources, and all threads of a block at its barrier
+//   - two orders of threads (set_schedule): a missing barrier makes the results differ
+//   - where asked for, accesses to memory that no barrier orders (races.h)
+// Sums of products as in products.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define FWP_DEVICE inline
+#define FWP_BOTH inline
+#define FWP_KERNEL(threads, blocks) void
+#define FWP_CONSTANT const
+#define FWP_UNROLL for
+#define FWP_ROLLED for
+
+namespace fwp::gpu {
+
+using Stream = void*;
+
+namespace shim {
+
+// Where in the sources a barrier stands.
+struct Site {
+  const char* file;
+  int line;
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+};
+
+// 0: threads in ascending order, 1: descending.
+void set_schedule(int order);
+[[noreturn]] void fail(const char* message);
+
+enum class Op { none, sync_warp, shuffle, shuffle_xor, mma_bfloat16, load_matrices, load_matrices_transposed };
+const char* name_of(Op op);
+
+// What the lanes of a warp hand in and get back.
+struct Lane {
+  union {
+    uint32_t in[10];
+    float in_f[10];
+  };
+  union {
+    uint32_t out[4];
+    float out_f[4];
+  };
+  const void* address;
+  int source;
+};
+Lane& lane();  // of the running thread
+void meet(Op op, Site site);  // returns when all lanes of the warp have called it and the exchange is done
+// Barriers, unless that of this place is left out (places.h).
+void meet_warp(Site site);
+void meet_block(Site site);  // returns when all have called it
+void note_access(const void* address, int bytes, bool write);  // by the running thread; for races.h
+// A copy of the running thread may write at any time between these two. It does so in the second; until then NaN stands
+// there.
+void start_copy(void* to, const void* from);
+void finish_copies();
+int thread();
+int block();
+char* shared(int bytes);
+
+extern const float* const half_values;  // of all 65536 halves
+extern const char*
+    missing_code;  // what the device says of kernels that it has no code for, if that is what is emulated
+
+using Body = void (*)(const void* kernel, const void* argument);
+const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes);
+
+}  // namespace shim
+
+inline int thread_index() { return shim::thread(); }
+inline int block_index() { return shim::block(); }
+inline int warp_index() { return shim::thread() / 32; }
+inline int kept(int x) { return x; }
+inline char* shared_memory(int bytes) { return shim::shared(bytes); }
+using Site = shim::Site;
+inline void sync_block(Site site = Site::here()) { shim::meet_block(site); }
+inline void sync_warp(Site site = Site::here()) { shim::meet_warp(site); }
+inline float shuffle_xor(float x, int mask, Site site = Site::here()) {
+  shim::Lane& own = shim::lane();
+  own.in_f[0] = x;
+  own.source = mask;
+  shim::meet(shim::Op::shuffle_xor, site);
+  return own.out_f[0];
+}
+inline float shuffle(float x, int source, Site site = Site::here()) {
+  shim::Lane& own = shim::lane();
+  own.in_f[0] = x;
+  own.source = source;
+  shim::meet(shim::Op::shuffle, site);
+  return own.out_f[0];
+}
+
+inline void require(bool holds, const char* what) {
+  if (!holds) shim::fail(what);
+}
+
+inline uint32_t bits_of(float x) {
+  uint32_t y;
+  std::memcpy(&y, &x, 4);
+  return y;
+}
+inline float float_of(uint32_t x) {
+  float y;
+  std::memcpy(&y, &x, 4);
+  return y;
+}
+
+inline uint16_t to_half(float x) {
+  const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
+  if (magnitude > 0x7f800000) return uint16_t(sign | 0x7fff);
+  if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and more round to infinity
+  if (magnitude < 0x38800000)  // below 2^-14: a multiple of 2^-24, rounded by the addition
+    return uint16_t(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)));
+  return uint16_t(sign | ((magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13));
+}
+inline float from_half(uint16_t x) { return shim::half_values[x]; }
+inline uint16_t to_bfloat16(float x) {
+  const uint32_t u = bits_of(x);
+  if ((u & 0x7fffffff) > 0x7f800000) return 0x7fff;
+  return uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+inline float from_bfloat16(uint16_t x) { return float_of(uint32_t(x) << 16); }
+inline uint32_t pack_bfloat16s(float a, float b) { return to_bfloat16(a) | uint32_t(to_bfloat16(b)) << 16; }
+inline float exponential(float x) { return std::exp(x); }
+inline float hyperbolic_tangent(float x) { return std::tanh(x); }
+inline float absolute(float x) { return std::fabs(x); }
+inline float square_root(float x) { return std::sqrt(x); }
+inline float larger(float x, float y) { return std::fmax(x, y); }
+
+inline void start_copy(void* to, const void* from) { shim::start_copy(to, from); }
+inline void copies_arrived() { shim::finish_copies(); }
+
+inline void mma_bfloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Site site = Site::here()) {
+  shim::Lane& own = shim::lane();
+  const uint32_t operands[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  std::memcpy(own.in, operands, sizeof operands);
+  std::memcpy(own.in + 6, c, sizeof c);
+  shim::meet(shim::Op::mma_bfloat16, site);
+  std::memcpy(c, own.out, sizeof c);
+}
+inline void load_matrices(uint32_t (&x)[4], const void* row, Site site = Site::here()) {
+  shim::Lane& own = shim::lane();
+  own.address = row;
+  shim::meet(shim::Op::load_matrices, site);
+  std::memcpy(x, own.out, sizeof x);
+}
+inline void load_matrices_transposed(uint32_t (&x)[4], const void* row, Site site = Site::here()) {
+  shim::Lane& own = shim::lane();
+  own.address = row;
+  shim::meet(shim::Op::load_matrices_transposed, site);
+  std::memcpy(x, own.out, sizeof x);
+}
+
+template <class Argument> const char* missing_code(void (*)(Argument)) { return shim::missing_code; }
+template <class Argument>
+const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream, const Argument& argument) {
+  const auto body = [](const void* kernel, const void* argument) {
+    (*static_cast<void (*const*)(Argument)>(kernel))(*static_cast<const Argument*>(argument));
+  };
+  return shim::run(body, &kernel, &argument, blocks, threads, shared);
+}
+
+}  // namespace fwp::gpu
