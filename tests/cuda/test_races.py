@@ -21,8 +21,8 @@ def call(rule: str, length: int, causal: bool = True, features: bool = True) -> 
     """One call of several slices of values and tiles of features, with everything that a call can have."""
     x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=20, d_value=70, state=True)
     found = run(
-        rule, x, phi, backend="native", device="cuda", causal=causal, normalize_features=features, normalize_output=True,
-        key_padding_mask=mask(1, length), return_state=True,
+        rule, x, phi, backend="native", device="cuda", causal=causal, normalize_features=features,
+        normalize_output=True, key_padding_mask=mask(1, length), return_state=True,
     )  # fmt: skip
     return list(found.values())
 
