@@ -6,7 +6,7 @@ the positions p - w < j <= p, c the largest such exponent,
     y_p = (sum_j e_j v_j + g N_p) / (sum_j e_j + g n_p),  g = exp(min(u . q_p + b, 30))
 
 where N_p and n_p are what it reads of a matrix W and a vector z of positions before the window
-(:mod:`fwp_fairseq.layers.window`), if it reads any.
+(:mod:`fwp_fairseq.memories.window`), if it reads any.
 
 There are two implementations. ``native`` is compiled for CPUs, in float32 and float64; it keeps nothing but its inputs
 for the backward, and finds keys and values where a decoder has put them. ``reference`` takes blocks of w queries with
