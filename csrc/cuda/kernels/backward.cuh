@@ -97,20 +97,26 @@ struct Backward : Forward {
     if (owns(rows)) put(s.p, e, columns);
     float lefts[2] = {};
     FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
-      Strip<8> dq, dk, dw;
-      clear(dq), clear(dk), clear(dw);
-      if (has_state(k)) meet(dw, read_gradient(i), rows, state(k).from(chunk * f, 0), width(f), columns_of(c));
+      Strip<8> dq;
+      clear(dq);
+      if (has_state(k)) {
+        meet(dq, read_gradient(i), rows, state(k).from(chunk * f, 0), width(f), columns_of(c));
+        if (decays(c.rule)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
+        each(dq, width(f), [&](int t, int, float& a, float& b) {
+          a *= left(reader(t));
+          b *= left(reader(t));
+        });
+      }
       stage(s.x, phi_k(k).from(0, chunk * f), columns, width(f));
       stage(s.y, phi_q(i).from(0, chunk * f), rows, width(f));
       arrived();
-      if (has_state(k) && decays(c.rule)) meet_rows(lefts, dw, phi_q(i).from(0, chunk * f), width(f));
       if (owns(rows)) {
         multiply<false, false>(dq, s.p, s.x, columns, width(f));
-        FWP_UNROLL (int n = 0; n < 8; ++n)
-          FWP_UNROLL (int r = 0; r < 4; ++r) dq[n][r] += left(reader(row + g + 8 * (r / 2))) * dw[n][r];
         put(phi_q_gradient(i) + chunk * f, features_of(c), dq, width(f), false);
       }
       if (owns(columns)) {
+        Strip<8> dk;
+        clear(dk);
         multiply<true, false>(dk, s.p, s.y, rows, width(f));
         put(phi_k_gradient(k) + chunk * f, features_of(c), dk, width(f), added);
       }
