@@ -14,7 +14,6 @@ Exit status: 0 if all cases agree, 1 if one does not, 2 for wrong arguments.
 """
 
 import argparse
-import gzip
 import json
 import os
 import re
@@ -23,6 +22,8 @@ import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
+
+from scripts.data import multi30k
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("golden_worker.py")
@@ -71,11 +72,13 @@ CASES = {
 }  # fmt: skip
 
 
-def _write_texts(folder: Path, data: Path) -> None:
+def _write_texts(folder: Path) -> None:
+    multi30k.provide(folder, say=lambda _: None)
     for part, (name, count) in LINES.items():
-        for language in ("en", "de"):
-            with gzip.open(data / "multi30k" / f"{name}.{language}.gz", "rt", encoding="utf-8") as lines:
-                (folder / f"{part}.{language}").write_text("".join(islice(lines, count)), encoding="utf-8")
+        for language in multi30k.LANGUAGES:
+            with open(folder / f"{name}.{language}", encoding="utf-8", newline="\n") as lines:
+                chosen = "".join(islice(lines, count))
+            (folder / f"{part}.{language}").write_text(chosen, encoding="utf-8", newline="\n")
 
 
 def _run(checkout: Path, tool: str, *arguments: str) -> str:
@@ -126,7 +129,7 @@ def _difference(ours: dict, theirs: dict) -> str:
 
 
 def _binarised(folder: Path) -> Path:
-    _write_texts(folder, Path(os.environ.get("FWP_DATA", ROOT / "../shared/data")))
+    _write_texts(folder)
     parts = [f"--{part}pref={folder}/{part}" for part in LINES]
     languages = ["--source-lang", "en", "--target-lang", "de", "--joined-dictionary", "--thresholdsrc=4"]
     _run(ROOT, "preprocess", *languages, *parts, "--destdir", str(folder / "bin"))

@@ -1,7 +1,5 @@
 """Named architectures. The names are stored in checkpoints: never rename one."""
 
-import importlib.util
-
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
@@ -13,12 +11,6 @@ def fill_defaults(args, **values) -> None:
     for name, value in values.items():
         if not hasattr(args, name):
             setattr(args, name, value)
-
-
-def allow_bfloat16(args) -> None:
-    # With --bf16 fairseq's options assume a TPU, and fairseq then imports torch_xla.
-    if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
-        args.tpu = False
 
 
 def fill_attention(args, feature_map: str, d_dot: int | None = None, update_rule: str = "sum") -> None:
@@ -57,7 +49,6 @@ def _architecture(preset, attention: dict | None = None, sites: dict[str, dict] 
     """An architecture with ``values`` and otherwise those of fairseq's ``preset``; a flag of the user beats both."""
 
     def fill_gaps(args):
-        allow_bfloat16(args)
         fill_defaults(args, **values)
         preset(args)
         if attention:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models import transformer_lm as stock
 
 from ..config import FastWeightConfig, check_flags
 from . import attention_flags
-from .architectures import allow_bfloat16, fill_defaults
+from .architectures import fill_defaults
 from .fwp_transformer import NestedConfig
 from .language_model_decoder import FwpLanguageModelDecoder
 from .retained_dropout import RetainsDropout
@@ -44,11 +44,6 @@ class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
-# fairseq registers an empty architecture under the name of each dataclass model. The dataclass has all the defaults, so
-# this one only has to allow bfloat16.
-ARCH_CONFIG_REGISTRY["fwp_lm"] = allow_bfloat16
-
-
 def fill_wikitext103(args, width: int, **more) -> None:
     """The paper's Sec. 6.3: 16 post-norm layers, 8 heads, tied adaptive input and softmax of one width."""
     values = {
@@ -63,7 +58,6 @@ def fill_wikitext103(args, width: int, **more) -> None:
         "adaptive_softmax_factor": 1,
         "tie_adaptive_weights": True,
     }
-    allow_bfloat16(args)
     fill_defaults(args, **values, **more)
     pre_norm = getattr(args, "decoder_normalize_before", False)
     stock.base_lm_architecture(args)  # always sets pre-norm

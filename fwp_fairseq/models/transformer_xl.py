@@ -3,14 +3,13 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models import transformer_lm as stock
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from ..modules import RelativeAttention
 from ..modules.relative_attention import Memory
-from .architectures import allow_bfloat16
 from .fwp_language_model import fill_wikitext103
 from .fwp_transformer import NestedConfig
 from .language_model_decoder import FwpLanguageModelDecoder
@@ -108,9 +107,6 @@ class TransformerXlLanguageModel(RetainsDropout, stock.TransformerLanguageModel)
         theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
         nested = _NestedConfig.from_flat(args)
         return cls(TransformerXlDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
-
-
-ARCH_CONFIG_REGISTRY["transformer_xl_lm"] = allow_bfloat16
 
 
 @register_model_architecture("transformer_xl_lm", "transformer_xl_lm_wikitext103_small")

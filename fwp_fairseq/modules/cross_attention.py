@@ -10,7 +10,7 @@ from . import incremental_state as states
 
 
 @dataclass
-class Source:
+class SharedSource:
     """Keys and values of N sources, which R rows (hypotheses) read.
 
     Attributes:
@@ -100,13 +100,13 @@ class CrossAttention(MultiheadAttention):
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
         return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
 
-    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> Source:
+    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> SharedSource:
         key, pads, rows = states.distinct_sources(key, key_padding_mask)
         k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
         pads = None if pads is None or not pads.any() else pads.bool()
-        return Source(k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous(), pads, rows.long())
+        return SharedSource(k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous(), pads, rows.long())
 
-    def _read(self, query: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+    def _read(self, query: Tensor, source: SharedSource) -> tuple[Tensor, Tensor]:
         """What the rows of query (T, R, C) read of their sources, and the weights (H, R, T, S)."""
         length, rows, _ = query.shape
         keys, values, pads, together = source.keys, source.values, source.pads, source.together
