@@ -128,7 +128,7 @@ if part in ("test", "memcheck", "racecheck", "synccheck"):
     if int(pytest.__version__.partition(".")[0]) < 9:
         sys.exit(f"gpu_check.sh: pytest is {pytest.__version__}, expected 9 or later, which ends tests that hang")
 elif record and part != "build":
-    from scripts.results.records import require_commit
+    from scripts.common.records import require_commit
     try:
         require_commit()
     except ValueError as error:
@@ -189,7 +189,7 @@ sanitizer() {  # prints the path of compute-sanitizer
   fail "$part: compute-sanitizer is neither on PATH nor beside $nvcc"
 }
 check_sanitizer() {
-  local few="test_long or test_widths or test_cross_attention and 70-140 or pads_write_nothing and (delta or gated)"
+  local few="test_long or test_widths and not row_function or test_cross_attention and 70-140 or pads_write_nothing and (delta or gated)"
   few+=" or test_maps_and_normalizers and (favor or dpfp)"
   local found checked
   found=$(sanitizer) || return
