@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The name of a data set to its files (without .en.gz and .de.gz) and the size of the vocabulary learnt on them.
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
 # Documents: exactly this number of target tokens, and at most as many source tokens.
-DOCUMENTS = {str(length): length for length in (64, 128, 256, 512, 1024, 2048)}
+DOCUMENTS = {str(length): length for length in (16, 64, 128, 256, 512, 1024, 2048)}
 _PAIRS = 10_000
 
 

@@ -10,8 +10,8 @@ import sys
 
 import torch
 
-from . import model_gate, models
-from .models import ModelCase
+from . import ctranslate2_engine, model_gate, models
+from .models import ENGINES, ModelCase
 from .whole_models import Work
 from .whole_models import main as run_program
 
@@ -54,6 +54,9 @@ def searching(task, case: ModelCase, row: str, model):
 
 
 def check(task, case: ModelCase, row: str, device: str) -> None:
+    if row in ENGINES:
+        return ctranslate2_engine.check(task, case, row)
+
     def hypotheses(model, sample):
         return searching(task, case, row, model)(sample, 12)
 
@@ -62,13 +65,16 @@ def check(task, case: ModelCase, row: str, device: str) -> None:
 
 def prepare(task, case: ModelCase, row: str, device: str):
     model = models.build_model(task, case.size, row).to(device, _dtype(device)).eval()
-    search = searching(task, case, row, model)
+    if row in ENGINES:
+        translate = ctranslate2_engine.prepare(task, case, row, model, BEAM)
+    else:
+        search = searching(task, case, row, model)
 
-    def translate(sample: dict) -> int:
-        length = round(sample["ntokens"] / sample["nsentences"]) - 1
-        return sum(len(found[0]["tokens"]) for found in search(sample, length))
+        def translate(sample: dict, length: int) -> int:
+            # An end of sentence follows.
+            return sum(len(found[0]["tokens"]) for found in search(sample, length - 1))
 
-    return translate
+    return lambda sample: translate(sample, round(sample["ntokens"] / sample["nsentences"]))
 
 
 WORK = Work("decoding", "tokens", CASES, check, prepare, repeats=1)

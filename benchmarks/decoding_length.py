@@ -1,30 +1,38 @@
 """Measures beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
 
-Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. All else,
-including the check before timing, is as in :mod:`benchmarks.decoding`.
+Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. Two
+rows are fairseq's Transformer in CTranslate2, in float32 and in int8. All else is as in :mod:`benchmarks.decoding`.
 """
 
 import sys
 
 from .corpus import DOCUMENTS
 from .decoding import check, prepare
-from .models import ModelCase
+from .models import ENGINES, ModelCase
 from .whole_models import Work
 from .whole_models import main as run_program
 
 SENTENCES = 4
-_ROWS = ("dpfp256", "delta256", "elu")
+_ROWS = ("hybrid", "dpfp256", "elu")
+_LONGEST = {"tiny": 2048, "base": 1024, "big": 2048}
 
 
-def _cases(size: str) -> list[ModelCase]:
+def _cases(size: str, rows: tuple[str, ...]) -> list[ModelCase]:
     # Short documents are timed more often, because chance weighs more in their short times.
     return [
-        ModelCase(size, data, SENTENCES * length, 1, max(1, 1024 // length), _ROWS)
+        ModelCase(size, data, SENTENCES * length, 1, max(1, 1024 // length), rows)
         for data, length in DOCUMENTS.items()
+        if length <= _LONGEST[size]
     ]
 
 
-WORK = Work("decoding-length", "tokens", {"cpu": _cases("tiny"), "cuda": _cases("big")}, check, prepare, repeats=1)
+_CASES = {
+    "cpu": [case for size in ("tiny", "base") for case in _cases(size, (*_ROWS, *ENGINES))],
+    "cuda": _cases("big", _ROWS),
+}
+
+
+WORK = Work("decoding-length", "tokens", _CASES, check, prepare, repeats=1)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -32,7 +32,9 @@ def small_sample(task) -> dict:
     cut = []
     for number in range(_SENTENCES):
         pair = dataset[number]
-        sides = {side: torch.cat([pair[side][: _LENGTH - number], pair[side][-1:]]) for side in ("source", "target")}
+        sides = {
+            side: torch.cat([pair[side][:-1][: _LENGTH - number], pair[side][-1:]]) for side in ("source", "target")
+        }
         cut.append({"id": number, **sides})
     return dataset.collater(cut)
 

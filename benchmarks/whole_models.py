@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from . import models
 from .gate import Refused
-from .models import ATTENTION, ModelCase
+from .models import ATTENTION, ENGINES, ModelCase
 from .profile import shares
 from .program import Session, parser, resident_bytes
 
@@ -44,7 +44,8 @@ def _clock(device: str) -> str:
 
 def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float, int]:
     """Returns the time of ``run`` and its count: CPU time with one thread, wall time with several or on a GPU."""
-    now = time.thread_time if _clock(device) == "cpu" else time.perf_counter
+    # All threads of this process, since an engine has its own.
+    now = time.process_time if _clock(device) == "cpu" else time.perf_counter
     if device == "cuda":
         torch.cuda.synchronize()
     start = now()
@@ -171,8 +172,9 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     options = _options(documentation)
     arguments = options.parse_args(argv)
     wanted = None if arguments.rows is None else arguments.rows.split(",")
-    if unknown := [row for row in wanted or () if row not in ATTENTION]:
-        options.error(f"--rows: expected some of {', '.join(list(ATTENTION)[1:])}, found {', '.join(unknown)}")
+    known = list(ATTENTION | ENGINES)
+    if unknown := [row for row in wanted or () if row not in known]:
+        options.error(f"--rows: expected some of {', '.join(known[1:])}, found {', '.join(unknown)}")
     if arguments.profile and arguments.device != "cpu":
         options.error("--profile: expected --device cpu, found cuda")
     logging.disable(logging.INFO)  # fairseq's
@@ -188,7 +190,7 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             print(f"--time-limit {arguments.time_limit:g}: left out of {case.name}: {', '.join(left)}", flush=True)
         peaks = {} if arguments.no_memory else found.peaks
         for row, used in seconds.items():
-            if device == "cpu" and not arguments.no_memory:
+            if device == "cpu" and not arguments.no_memory and row not in ENGINES:  # its process holds PyTorch in vain
                 peaks[row] = peak_memory(work, case, row)
             speed, peak = counts[work.unit] / used, peaks.get(row)
             ratio = seconds["softmax"] / used if "softmax" in seconds else None

@@ -155,9 +155,17 @@ def _model(r: dict) -> tuple | None:
         return None
     return (
         r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
-        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax", r["backend"] == "chunked", r["feature_map"],
+        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax", r["attention"] == "hybrid",
+        r["backend"] or "", r["feature_map"],
         r["d_dot"] or 0,
     )  # fmt: skip
+
+
+def _attention(record: dict) -> str:
+    if record["attention"] == "hybrid":
+        return "hybrid"
+    engine = {None: "", "auto": "", "chunked": ", PyTorch"}.get(record["backend"], f", {record['backend']}")
+    return record["feature_map"] + engine
 
 
 def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callable = _model) -> Table:
@@ -166,7 +174,7 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
             "machine": lambda r: r["where"],
             "model": lambda r: r["size"],
             "data": lambda r: r["data"],
-            "attention": lambda r: r["feature_map"] if r["backend"] != "chunked" else f"{r['feature_map']}, PyTorch",
+            "attention": _attention,
             "rule": update_rule,
             "d_dot": d_dot,
             "threads": lambda r: r["threads"] if r["device"] == "cpu" else NONE,
@@ -179,27 +187,34 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
 
 
 def _name(record: dict) -> str:
+    """The name of a line in a plot."""
+    if record["attention"] == "hybrid":
+        return "hybrid (delta rule, softmax cross-attention)"
     if record["feature_map"] == "softmax":
-        return "softmax attention (fairseq)"
+        return "softmax (fairseq)" if record["backend"] is None else f"softmax ({record['backend']})"
     return f"{record['feature_map']}, {record['update_rule']} rule" + (
         "" if record["d_dot"] is None else f", d_dot {record['d_dot']}"
     )
 
 
 def _over_length(rows: list[dict]) -> Plot:
-    """Plots speed and, beside it, memory of the machine that was measured last."""
-    shown = [row for row in rows if row["where"] == max(rows, key=lambda row: row["environment"]["date"])["where"]]
+    """Plots speed and, beside it, memory of the base models on the machine that was measured last."""
+    where = max(rows, key=lambda row: row["environment"]["date"])["where"]
+    shown = [row for row in rows if (row["where"], row["size"]) == (where, "base")]
 
-    def series(value: Callable[[dict], float]) -> list[Series]:
-        names = dict.fromkeys(map(_name, shown))
-        points = {name: {int(r["data"]): (value(r), None) for r in shown if _name(r) == name} for name in names}
+    def series(value: Callable[[dict], float | None]) -> list[Series]:
+        points: dict[str, dict] = {}
+        for row in shown:
+            if (y := value(row)) is not None:  # the memory of other engines is not measured
+                points.setdefault(_name(row), {})[int(row["data"])] = (y, None)
         return [Series(name, name, found) for name, found in points.items()]
 
     x = "tokens in each translation"
-    memory = Plot(x, "peak memory of the process, MiB", series(lambda row: row["peak_bytes"] / 2**20))
+    memory = series(lambda row: row["peak_bytes"] and row["peak_bytes"] / 2**20)
     return Plot(
-        x, "tokens per second, one CPU thread", series(lambda r: r["tokens_per_second"]), log_y=2, beside=[memory]
-    )
+        x, "tokens per second, one CPU thread", series(lambda row: row["tokens_per_second"]), log_y=2,
+        beside=[Plot(x, "peak memory of the process, MiB", memory)],
+    )  # fmt: skip
 
 
 def _profile(name: str) -> Table:

@@ -16,6 +16,7 @@ from benchmarks import (
     carried_precision,
     checkouts,
     corpus,
+    ctranslate2_engine,
     decode_step,
     decoding,
     gate,
@@ -169,6 +170,21 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert len(shown(tmp_path / "results", f"{module.WORK.name}-profile")) == 2
     rows = shown(tmp_path / "results", module.WORK.name)
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
+
+
+@pytest.mark.parametrize("row", models.ENGINES)
+def test_ctranslate2(row, data, monkeypatch):
+    """It is timed on the same number of tokens as fairseq's model, if it computes the same, and else refused."""
+    task = models.build_task(MINI)
+    decoding.check(task, MINI, row, "cpu")
+    (sample, _) = models.batches(task, MINI, "cpu")
+    assert decoding.prepare(task, MINI, row, "cpu")(sample) == decoding.prepare(task, MINI, "softmax", "cpu")(sample)
+    right = ctranslate2_engine._translator
+    monkeypatch.setattr(
+        ctranslate2_engine, "_translator", lambda *of: right(*of[:3], models.build_model(task, "mini", row, seed=2))
+    )
+    with pytest.raises(gate.Refused, match=f"{row}, mini-multi30k: error of a token's log probability"):
+        decoding.check(task, MINI, row, "cpu")
 
 
 def counting(seen: list, stops: str | None = None) -> whole_models.Work:
