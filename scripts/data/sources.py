@@ -1,14 +1,10 @@
-"""Where texts come from: the folder FWP_DATA or a download, checked against pinned checksums. Standard library only."""
+"""Where texts come from: the folder FWP_DATA or a download, checked against pinned checksums."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import os
-import time
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +15,6 @@ from scripts.common.folder import RecipeError
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_DATA = "../shared/data"
-BLOCK = 1 << 20
-ATTEMPTS, PAUSE = 4, 2.0
 
 
 class DataError(RecipeError):
@@ -59,27 +53,19 @@ def unpacked(packed: bytes, source: object) -> bytes:
         raise DataError(f"{source}: not a complete gzip file ({error}); remove it or fetch it again") from None
 
 
-def digest(path: Path, kind: str = "sha256") -> str:
-    found = hashlib.new(kind, usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
-
-
 def provide(source: Source, target: Path, say: Callable[[str], object]) -> bool:
     """Writes ``target`` from FWP_DATA, else from a download; returns False if it is there with the right checksum.
 
-    A download that was interrupted goes on where it stopped. Raises DataError.
+    Raises DataError.
     """
-    if target.is_file() and digest(target) == source.sha256:
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     local = folder(source.corpus) / source.name
     found = next((path for path in (local.with_name(f"{local.name}.gz"), local) if path.is_file()), None)
     part = target.with_name(f"{target.name}.part")
     if found is None:
-        download(source.url, part, say, _by_hand(source))
+        download(source.url, part, source.corpus, say)
     packed = found.suffix == ".gz" if found else source.url.endswith(".gz")
     where = found or source.url
     try:
@@ -92,51 +78,21 @@ def provide(source: Source, target: Path, say: Callable[[str], object]) -> bool:
             )
         write_atomically(target, content)
     finally:
-        part.unlink(missing_ok=True)  # a wrong one too, so that the next call begins anew
+        part.unlink(missing_ok=True)
     return True
 
 
-def _by_hand(source: Source) -> str:
-    return (
-        f"Put the file from there, or {source.name}.gz of it, into {folder(source.corpus)}, or into "
-        f"DIR/{source.corpus} for a folder DIR of your choice, and set FWP_DATA=DIR; then run the same command."
-    )
+def download(url: str, target: Path, corpus: str, say: Callable[[str], object]) -> None:
+    """Downloads a file. Raises DataError, which says where to put the file instead."""
+    from torch.hub import download_url_to_file  # torch takes seconds to import
 
-
-def download(url: str, part: Path, say: Callable[[str], object], by_hand: str) -> None:
-    """Downloads a file, or the rest of it; tries again if the network fails. In the end raises DataError."""
-    say(f"downloading {url}" + (f", continuing after {part.stat().st_size:,} bytes" if part.exists() else ""))
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return _go_on(url, part)
-        except urllib.error.HTTPError as error:
-            problem, final = error, error.code in (401, 403, 404, 410)
-        except (OSError, http.client.HTTPException) as error:
-            problem, final = error, False
-        if final or attempt == ATTEMPTS:
-            name = url.rpartition("/")[2]
-            raise DataError(f"{name} is not here and could not be downloaded.\n  {url}: {problem}\n{by_hand}")
-        say(f"  {problem}; trying again ({attempt} of {ATTEMPTS - 1})")
-        time.sleep(PAUSE * attempt)
-
-
-def _go_on(url: str, part: Path) -> None:
-    """Appends to ``part`` what it lacks, or begins anew where the server sends the whole."""
-    size = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={size}-"} if size else {})
-    received = 0
+    say(f"downloading {url}")
     try:
-        response = urllib.request.urlopen(request, timeout=30)
-    except urllib.error.HTTPError as error:
-        if error.code == 416:  # there are no bytes behind those that are here
-            return
-        raise
-    with response:
-        expected = response.headers.get("Content-Length")
-        mode = "ab" if size and response.status == 206 else "wb"
-        with open(part, mode) as file:
-            while block := response.read(BLOCK):
-                file.write(block)
-                received += len(block)
-    if expected is not None and received != int(expected):
-        raise http.client.IncompleteRead(b"", int(expected) - received)
+        download_url_to_file(url, str(target), progress=False)
+    except (OSError, EOFError) as error:
+        name = url.rpartition("/")[2]
+        raise DataError(
+            f"{name} is not here and could not be downloaded.\n  {url}: {error}\n"
+            f"Put the file from there into {folder(corpus)}, or into DIR/{corpus} for a folder DIR of your choice, and "
+            "set FWP_DATA=DIR; then run the same command."
+        ) from None

@@ -37,8 +37,6 @@ class Preset:
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
     - `test`: the test set among those of fairseq-preprocess.
     - `reference`: its raw text in the target language, a file in the folder of the data.
-    - `tokens`: a file of the reference's tokens, for tokenised BLEU too; None if only the raw text is scored.
-    - `lower_case`: whether the model translates into lower case, so that BLEU ignores case.
     - `precision`: fp32, fp16 or bf16; on a CPU it is always fp32.
     - `on_a_cpu`: how long a run would take on a CPU, if this is so long that it must be asked for.
     - `average`: the number of last epochs whose checkpoints are averaged; if None, the best checkpoint is used.
@@ -58,29 +56,12 @@ class Preset:
     source: str = "en"
     target: str = "de"
     d_key: int = 64
-    tokens: str | None = None
-    lower_case: bool = False
     precision: str = "fp32"
     on_a_cpu: str | None = None
     average: int | None = None
     distributed: bool = False
     compound_split: bool = False
     table: str = "bleu_vs_d_dot"
-
-
-def best_by_bleu(search: str, language: str) -> dict:
-    """Flags for validation by BLEU, detokenised in this language; the best checkpoint and the last one are kept."""
-    return {
-        "--eval-bleu": True,
-        "--eval-bleu-args": search,
-        "--eval-bleu-detok": "moses",
-        "--eval-bleu-detok-args": f'{{"target_lang": "{language}"}}',
-        "--eval-bleu-remove-bpe": "sentencepiece",
-        "--best-checkpoint-metric": "bleu",
-        "--maximize-best-checkpoint-metric": True,
-        "--keep-last-epochs": 1,
-        "--log-interval": 100,
-    }
 
 
 def multi30k(rows: tuple[Row, ...]) -> Preset:

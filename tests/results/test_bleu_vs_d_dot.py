@@ -100,29 +100,6 @@ def test_presets_have_tables_of_their_own():
     assert "compounds split: `split`" in grid(TABLES["bleu_vs_d_dot-wmt14"], "bleu_vs_d_dot-wmt14", [wmt14]).note
 
 
-def test_iwslt14_has_the_published_tokenised_bleu_and_sites():
-    own = {"preset": "iwslt14", "bleu_tokenised": 34.0, "tokenised_signature": "tok:none", "bleu": 33.0}
-    records = [
-        record("favor", 24, sites="decoder", **own),
-        record("favor", 24, sites="all", **own | {"bleu_tokenised": 30.0}),
-        record("softmax", sites="all", **own | {"bleu_tokenised": 34.5}),
-    ]
-    name = "bleu_vs_d_dot-iwslt14"
-    found = rows(*records, name=name)
-    keyed = {(row["attention"], row["d_dot"], row["sites"], row["update rule"]): row for row in found}
-    assert len(keyed) == len(found) == 15
-    published = {
-        key: (row["tokenised BLEU"], row["published"]) for key, row in keyed.items() if row["published"] != "–"
-    }
-    assert published == {
-        ("softmax", "–", "–", "–"): ("34.50", "34.7"),
-        ("favor", "24", "decoder", "sum"): ("34.00", "34.6"),
-    }
-    assert keyed["favor", "24", "all", "sum"]["tokenised BLEU"] == "30.00"
-    assert sum(row["tokenised BLEU"] == "not run" for row in found) == 12
-    assert "tokenised BLEU, signature: `tok:none`" in grid(TABLES[name], name, records).note
-
-
 def drawn(*records, name=NAME):
     return TABLES[name].plot(run_rows(TABLES[name], name, list(records)))
 

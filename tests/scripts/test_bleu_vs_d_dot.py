@@ -25,7 +25,7 @@ from scripts.experiments.bleu_vs_d_dot import presets, recipe, rows
 from scripts.experiments.by_site import recipe as by_site
 from scripts.experiments.by_site import rows as site_rows
 from scripts.translation import commands
-from scripts.translation.commands import Devices, Run
+from scripts.translation.commands import Run
 from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 
 ROOT = process.ROOT
@@ -75,9 +75,9 @@ def run_of(preset, row="dpfp-256", more=()):
 
 def test_rows_differ_in_attention_only():
     plain = {"--fwp-feature-map", "--fwp-d-dot", "--fwp-update-rule", "--fwp-normalizer"}
-    softmax = flags_of(commands.train(run_of(presets.WMT14, "softmax"), Devices((0,))))
+    softmax = flags_of(commands.train(run_of(presets.WMT14, "softmax"), (0,)))
     for row in rows.ROWS:
-        flags = flags_of(commands.train(run_of(presets.WMT14, row.name), Devices((0,))))
+        flags = flags_of(commands.train(run_of(presets.WMT14, row.name), (0,)))
         assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
 
 
@@ -98,81 +98,6 @@ def test_rows_by_site_have_their_kinds_where_they_say():
     assert len({row.name for row in by_site.SITES.rows}) == len(by_site.SITES.rows)
 
 
-def test_wmt14_is_the_recipe_of_the_paper():
-    flags = flags_of(commands.train(run_of(presets.WMT14), Devices((0, 1, 2))))
-    expected = {
-        "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
-        "--max-tokens": "3584",
-        "--update-freq": "16",
-        "--max-epoch": "45",
-        "--adam-betas": "(0.9, 0.98)",
-        "--lr-scheduler": "inverse_sqrt",
-        "--warmup-updates": "4000",
-        "--label-smoothing": "0.1",
-        "--dropout": "0.3",
-        "--best-checkpoint-metric": "bleu",
-    }
-    assert expected.items() <= flags.items()
-    assert {"--fp16", "--share-all-embeddings", "--maximize-best-checkpoint-metric", "--eval-bleu"} <= flags.keys()
-    decode = commands.generate(run_of(presets.WMT14), Devices((0,)))
-    assert {"--beam": "4", "--lenpen": "0.6", "--tokenizer": "moses"}.items() <= flags_of(decode).items()
-    assert flags_of(decode)["--path"].endswith("checkpoint_best.pt")
-
-
-@pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
-def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
-    run = run_of(presets.WMT14)
-    flags = flags_of(commands.train(run, Devices(tuple(range(world)))))
-    assert int(flags["--update-freq"]) == freq
-    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
-    assert flags["--distributed-world-size"] == str(world)
-    # A training can go on with another number of GPUs.
-    assert commands.configuration(run, Devices((0,))) == commands.configuration(run, Devices(tuple(range(world))))
-
-
-@pytest.mark.parametrize(
-    "launcher, world",
-    [
-        ("srun --nodes 2 --ntasks-per-node 8 --gpus-per-node 8", 16),
-        ("srun --nodes=6 --max-epoch 1 --gpus-per-node=8", 48),
-        ("/opt/slurm/bin/srun -N 1 --seed 7 --exclusive", 8),
-        ("/conda/bin/torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint FIRST:29400", 16),
-    ],
-)
-def test_a_training_can_go_on_with_another_launcher_or_none(launcher, world, tmp_path, monkeypatch):
-    run = run_of(presets.WMT14)
-    alone = commands.configuration(run, Devices((0,)))
-    devices = Devices((), world, tuple(launcher.split()))
-    assert commands.configuration(run, devices) == alone
-    # The command names Python's absolute path. In another checkout this path differs, but the training is the same.
-    monkeypatch.chdir(tmp_path)
-    assert commands.configuration(run, devices) == alone
-
-
-def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
-    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
-        commands.train(run_of(presets.WMT14), Devices(tuple(range(5))))
-    larger = run_of(presets.WMT14, more=["--max-tokens", "7168"])
-    assert flags_of(commands.train(larger, Devices((0, 1))))["--update-freq"] == "12"
-
-
-def test_slurm_gets_a_port_and_the_interpreter_and_torchrun_starts_its_own():
-    devices = Devices((), 16, ("srun", "--nodes", "2"))
-    command = commands.train(run_of(presets.WMT14), devices)
-    assert command[:6] == ["srun", "--nodes", "2", os.path.abspath(common.PYTHON), "-m", "fairseq_cli.train"]
-    flags = flags_of(command[3:])
-    assert flags["--distributed-world-size"] == "16" and flags["--distributed-port"] and flags["--update-freq"] == "3"
-    torchrun = commands.train(run_of(presets.WMT14), Devices((), 16, ("torchrun", "--nnodes=2")))
-    assert torchrun[:4] == ["torchrun", "--nnodes=2", "-m", "fairseq_cli.train"]
-    assert "--distributed-port" not in torchrun and "--cpu" not in torchrun
-
-
-def test_a_run_sees_its_gpus_only_and_a_launcher_all():
-    assert Devices((2, 3)).variables == {"CUDA_VISIBLE_DEVICES": "2,3"}
-    assert Devices((0,), 16, ("srun",)).variables == {}
-    assert Devices().variables == {}
-
-
 def test_gpus_are_shared_out():
     assert gpus.shares((), 2, True) == [(), ()]
     assert gpus.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
@@ -187,13 +112,13 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
 
     def do(run, devices):
         together.wait()
-        seen.append((run.name, devices.gpus))
+        seen.append((run.name, devices))
         if run.name == "b":
             raise RecipeError("pretended")
 
     said = []
     runs = [types.SimpleNamespace(name=name, cost=1.0) for name in "abcd"]
-    failures = parallel.carry_out(runs, [Devices((0,)), Devices((1,))], do, said.append, threading.Event())
+    failures = parallel.carry_out(runs, [(0,), (1,)], do, said.append, threading.Event())
     assert sorted(name for name, _ in seen) == list("abcd") and {gpus for _, gpus in seen} == {(0,), (1,)}
     assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
     assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
@@ -256,23 +181,6 @@ def test_more_rows_and_seeds_are_added_to_what_is_there(root):
     assert recipe.main([*SMOKE, "--seeds", "1", "2"]) == 0
     found = [(r["row"], r["seed"]) for r in records_in(root / OWN)]
     assert found == [("softmax", 1), ("dpfp-256", 1), ("softmax", 2), ("dpfp-256", 2)]
-
-
-def test_wmt14_reports_both_kinds_of_bleu_and_the_best_checkpoint(root, capsys):
-    line = ["--preset", "wmt14", "--gpus", "0,1,2", "--rows", "elu-64", "--data", "there"]
-    assert recipe.main(line) == 1
-    assert "bleu_vs_d_dot.prepare --preset wmt14" in capsys.readouterr().err
-    (root / "there/bin").mkdir(parents=True)
-    (root / "there/bin/dict.de.txt").touch()
-    assert recipe.main(line) == 0
-    assert calls(root) == ["fairseq-train", "fairseq-generate", "fwp"]
-    (record,) = records_in(root / "runs/bleu_vs_d_dot/wmt14" / FILE)
-    expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
-    assert expected.items() <= record.items()
-    assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
-    output = capsys.readouterr().out
-    assert "3 GPUs x 16 batches x 3584 tokens = 172,032" in output and "compounds split 32.10" in output
-    assert "validation BLEU 23.00" in output
 
 
 def test_finished_runs_are_recorded_later_without_running_again(root, checkout, capsys):
@@ -389,18 +297,6 @@ def test_list_shows_what_is_done_here_and_what_the_project_has(root, checkout, c
     assert listed() == listed("--record") == [f"- - not run{has}", "sum d_dot=64 not run"]
 
 
-def test_list_has_columns_for_names_of_any_length(root, capsys):
-    assert by_site.main(["--preset", "sites", "--cpu", "--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len({line.index("not run") for line in lines}) == 1 and all("-seed1  " in line for line in lines)
-
-
-def test_wmt14_without_a_gpu_is_refused(root, monkeypatch, capsys):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert recipe.main(["--preset", "wmt14"]) == 1
-    assert "no GPU is visible" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "line, problem",
     [
@@ -411,7 +307,6 @@ def test_wmt14_without_a_gpu_is_refused(root, monkeypatch, capsys):
         (["--preset", "smoke", "--record"], "--record"),
         (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
         (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
-        (["--preset", "wmt14", "--launcher", "srun"], "--launcher and --world-size"),
         (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),
         (["--preset", "multi30k", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
     ],

@@ -14,7 +14,7 @@ from scripts.common.runner import gpus
 from scripts.data import corpus, multi30k
 from scripts.experiments.quickstart import recipe, rows
 from scripts.translation import commands as translation
-from scripts.translation.commands import Devices, Run
+from scripts.translation.commands import Run
 from tests.scripts.recipe_runs import calls, ends, hanging, records_in
 
 SCRATCH = ["--from-scratch"]
@@ -26,7 +26,7 @@ def run_of(row=rows.BASELINE, preset=rows.QUICKSTART, more=()):
 
 
 def train(*words, **options):
-    return translation.train(run_of(*words, **options), Devices())
+    return translation.train(run_of(*words, **options), ())
 
 
 def test_printed_command_is_the_command():
@@ -62,7 +62,7 @@ def test_flags_of_the_user_replace_ours():
 
 def test_nothing_is_left_untranslated():
     # By default fairseq leaves out a last batch of fewer than 8 sentences.
-    for command in (train(), train(preset=rows.SMOKE), translation.generate(run_of(), Devices())):
+    for command in (train(), train(preset=rows.SMOKE), translation.generate(run_of(), ())):
         assert flags_of(command)["--required-batch-size-multiple"] == "1"
 
 

@@ -28,8 +28,9 @@ class Experiment(ABC):
     - `file`: the name of its file of records, in benchmarks/results and in the folder of the runs.
     - `steps`: those of a run, in order.
     - `saved`: what of an interrupted training is saved last.
+    - `run_type`: the class of its runs.
 
-    The devices of a run are of a type that the experiment chooses, by default the numbers of its GPUs.
+    The devices of a run are the numbers of its GPUs, none for the CPU.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Experiment(ABC):
     file: str
     steps: tuple[str, ...] = ("train",)
     saved = "epoch"
+    run_type: type[Run] = Run
 
     # Options
 
@@ -50,10 +52,6 @@ class Experiment(ABC):
         return
 
     # Runs
-
-    def make_run(self, given: argparse.Namespace, **common) -> Run:
-        """Returns a run; ``common`` are the fields of `Run`."""
-        return Run(**common)
 
     def devices(self, given: argparse.Namespace) -> list:
         """Returns the devices of each of the runs that go on at a time."""
@@ -164,8 +162,7 @@ class Experiment(ABC):
     def runs(self, given: argparse.Namespace) -> list[Run]:
         """Returns the runs that were asked for."""
         return [
-            self.make_run(
-                given,
+            self.run_type(
                 preset=given.preset,
                 row=row,
                 seed=seed,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, Preset, best_by_bleu, multi30k
+from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, Preset, multi30k
 
-from .rows import BY_NAME, ROWS, ROWS_OF_128
+from .rows import BY_NAME, ROWS
 
 # The recipe for the big model of Ott et al. 2018 (fairseq examples/scaling_nmt/README.md), as in Appendix E of
 # Schlag et al. 2021: 3 GPUs, at most 3584 tokens each, 16 batches accumulated, 45 epochs, and the best checkpoint by
@@ -14,7 +14,7 @@ from .rows import BY_NAME, ROWS, ROWS_OF_128
 WMT14 = Preset(
     name="wmt14",
     corpus="wmt14",
-    reference="raw/newstest2014.de",
+    reference="raw/test.de",
     model={
         "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
         "--share-all-embeddings": True,
@@ -34,50 +34,21 @@ WMT14 = Preset(
         "--max-tokens": 3584,
         "--max-epoch": 45,
         **ALL_SENTENCES,
-        **best_by_bleu('{"beam": 4, "lenpen": 0.6}', "de"),
+        "--eval-bleu": True,
+        "--eval-bleu-args": '{"beam": 4, "lenpen": 0.6}',
+        "--eval-bleu-remove-bpe": "sentencepiece",
+        "--best-checkpoint-metric": "bleu",
+        "--maximize-best-checkpoint-metric": True,
+        "--keep-last-epochs": 1,
+        "--log-interval": 100,
     },
     tokens_per_update=3584 * 16 * 3,
-    decoding={"--beam": 4, "--lenpen": 0.6, "--batch-size": 128, "--tokenizer": "moses", **ALL_SENTENCES},
+    decoding={"--beam": 4, "--lenpen": 0.6, "--batch-size": 128, **ALL_SENTENCES},
     distributed=True,
     compound_split=True,
     on_a_cpu="years",
     rows=ROWS,
     precision="fp16",
-)
-
-# fairseq's recipe for one GPU (examples/translation/README.md). It has no end: Luo et al. 2021 trained for 50,000
-# updates. It names neither a precision nor a length penalty, so both are fairseq's defaults.
-IWSLT14 = Preset(
-    name="iwslt14",
-    corpus="iwslt14",
-    reference="raw/test.en",
-    tokens="tok/test.en",
-    lower_case=True,
-    source="de",
-    target="en",
-    d_key=128,
-    model={
-        "--arch": "fwp_transformer_iwslt_de_en",
-        "--share-decoder-input-output-embed": True,
-        "--dropout": 0.3,
-    },
-    training={
-        **ADAM,
-        "--clip-norm": 0.0,
-        "--weight-decay": 1e-4,
-        "--lr": 5e-4,
-        "--lr-scheduler": "inverse_sqrt",
-        "--warmup-updates": 4000,
-        **LABEL_SMOOTHING,
-        "--max-tokens": 4096,
-        "--max-update": 50000,
-        **ALL_SENTENCES,
-        **best_by_bleu('{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}', "en"),
-    },
-    tokens_per_update=4096,
-    decoding={"--beam": 5, "--batch-size": 128, "--tokenizer": "moses", **ALL_SENTENCES},
-    on_a_cpu="weeks",
-    rows=ROWS_OF_128,
 )
 
 MULTI30K = multi30k(ROWS)
@@ -105,4 +76,4 @@ SMOKE = replace(
     rows=(BY_NAME["softmax"], BY_NAME["dpfp-256"]),
 )
 
-PRESETS = {preset.name: preset for preset in (WMT14, IWSLT14, MULTI30K, SMOKE)}
+PRESETS = {preset.name: preset for preset in (WMT14, MULTI30K, SMOKE)}

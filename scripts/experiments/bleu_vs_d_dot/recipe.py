@@ -6,6 +6,7 @@ import argparse
 
 from scripts.translation.experiment import Translation
 
+from . import wmt14
 from .presets import PRESETS
 
 
@@ -15,14 +16,18 @@ class BleuVsDDot(Translation):
 BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2021, Table 1, at one of several scales.
 
   --preset multi30k --jobs 2                 all rows, two at a time; each takes minutes
-  --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment; its corpus is prepared first, see README.md
-  --preset iwslt14 --gpus 0                  IWSLT14 German-English, likewise
+  --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment, not run here
   --preset multi30k --list                   what is done in --out, and what this project has recorded
 """
 
-    def preparation_of(self, given: argparse.Namespace) -> str:
-        corpus = given.preset.corpus
-        return f"run python -m scripts.experiments.bleu_vs_d_dot.prepare --preset {corpus} --out {given.data}"
+    def preparation(self, given: argparse.Namespace) -> list[list[str]]:
+        return [wmt14.preprocess(given.data)] if given.preset.corpus == wmt14.NAME else []
+
+    def prepare(self, given: argparse.Namespace) -> None:
+        if given.preset.corpus == wmt14.NAME:
+            wmt14.prepare(given.data)
+        else:
+            super().prepare(given)
 
 
 EXPERIMENT = BleuVsDDot()

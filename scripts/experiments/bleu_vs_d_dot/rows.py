@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Row:
-    """One attention function and its sites.
-
-    - `model`: its name in the paper, None if it is not there.
-    - `sites`: "all" three, or "decoder" for the decoder's two, with softmax in the encoder.
-    """
+    """One attention function, at all sites; `model` is its name in the paper, None if it is not there."""
 
     name: str
     model: str | None
@@ -19,24 +15,20 @@ class Row:
     d_dot: int | None = None
     update_rule: str | None = None
     normalizer: str | None = None
-    sites: str = "all"
+
+    @property
+    def recorded(self) -> dict:
+        return {}
 
     @property
     def flags(self) -> dict:
         """The flags of fairseq-train for this attention; none is left to its default."""
-        encoder = {"--fwp-encoder-feature-map": "softmax"} if self.sites == "decoder" else {}
         return {
             "--fwp-feature-map": self.feature_map,
             "--fwp-d-dot": self.d_dot,
             "--fwp-update-rule": self.update_rule,
             "--fwp-normalizer": self.normalizer,
-            **encoder,
         }
-
-    @property
-    def recorded(self) -> dict:
-        """What its records hold of it beside the attention."""
-        return {"sites": self.sites}
 
 
 def _sum(name: str, model: str, feature_map: str, d_dot: int) -> Row:
@@ -50,10 +42,6 @@ def _delta(name: str, feature_map: str, d_dot: int) -> Row:
     The paper has no translation results for this rule.
     """
     return Row(name, None, feature_map, d_dot, "delta", "sum")
-
-
-def _decoder(row: Row) -> Row:
-    return replace(row, sites="decoder", name=f"{row.name}-decoder")
 
 
 # For heads of 64, so that nu and m are those of the paper's Table 6.
@@ -71,26 +59,4 @@ ROWS = (
     _delta("delta-elu-64", "elu", 64),
     _delta("delta-dpfp-512", "dpfp", 512),
 )
-_BY_NAME = {row.name: row for row in ROWS}
-
-# For heads of 128: ELU+1 has this width only, and the widths of DPFP are multiples of 256. Random features of width 24
-# with softmax in the encoder have a published result.
-_FAVOR_24 = _sum("favor-24", "performer", "favor", 24)
-ROWS_OF_128 = (
-    _BY_NAME["softmax"],
-    _sum("elu-128", "linear", "elu", 128),
-    _BY_NAME["dpfp-256"],
-    _decoder(_FAVOR_24),
-    _BY_NAME["favor-256"],
-    _BY_NAME["delta-dpfp-256"],
-    _decoder(_BY_NAME["dpfp-256"]),
-    _decoder(_BY_NAME["delta-dpfp-256"]),
-    _BY_NAME["dpfp-512"],
-    _BY_NAME["favor-64"],
-    _BY_NAME["favor-512"],
-    _FAVOR_24,
-    _BY_NAME["favor-384"],
-    _delta("delta-elu-128", "elu", 128),
-    _BY_NAME["delta-dpfp-512"],
-)
-BY_NAME = {row.name: row for row in (*ROWS, *ROWS_OF_128)}
+BY_NAME = {row.name: row for row in ROWS}

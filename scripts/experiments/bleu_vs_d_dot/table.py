@@ -1,6 +1,5 @@
-"""The tables of BLEU over d_dot, beside published results: Table 1 of the paper, and on IWSLT14 Luo et al. 2021."""
+"""The tables of BLEU over d_dot, beside Table 1 of the paper."""
 
-from collections.abc import Iterable
 from itertools import product
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
@@ -8,7 +7,7 @@ from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, up
 from scripts.common.cells import d_dot, machine, signature_notes, spread_note, train_flags, training
 from scripts.common.published import tables
 
-from .rows import ROWS, ROWS_OF_128, Row
+from .rows import ROWS
 
 published = tables(__file__)
 
@@ -17,12 +16,12 @@ _MAPS = tuple(dict.fromkeys(row["feature_map"] for row in published("table_1")))
 _RULES = (None, "sum", "delta")
 
 
-def _expected(rows: Iterable[Row], *fields: str) -> list[dict]:
-    """Returns these rows in the order of the table, as partial records of an attention and the given fields."""
+def _expected() -> list[dict]:
+    """Returns the rows in the order of the table, as partial records."""
     ordered = sorted(
-        rows, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0)
+        ROWS, key=lambda row: (_RULES.index(row.update_rule), _MAPS.index(row.feature_map), row.d_dot or 0)
     )
-    names = ("feature_map", "update_rule", "d_dot", *fields)
+    names = ("feature_map", "update_rule", "d_dot")
     return [{name: value for name in names if (value := getattr(row, name)) is not None} for row in ordered]
 
 
@@ -120,57 +119,14 @@ def _table(preset: str, where: str, *, hours: bool, same_test_set: bool) -> Tabl
         columns=_columns(hours=hours),
         key=_key,
         combine=over_seeds(*_MEANS),
-        expected=_expected(ROWS),
+        expected=_expected(),
         note=_note,
         select={"table": "bleu_vs_d_dot", "preset": preset},
         plot=_plot(where, same_test_set),
     )
 
 
-def _sites(record: dict) -> str:
-    return NONE if record["feature_map"] == "softmax" else record["sites"]
-
-
-def _published(record: dict) -> object:
-    where = (record["feature_map"], record.get("d_dot"), _sites(record))
-    for row in published("luo_2021_table_3"):
-        if where == (row["feature_map"], row["d_dot"], _sites(row)):
-            return Number(row["test"], ".1f")
-    return NONE
-
-
-def _iwslt14_note(rows: list[dict]) -> str:
-    lines = []
-    for title, field in (("tokenised BLEU", "tokenised_signature"), ("sacreBLEU", "signature")):
-        lines += signature_notes(rows, f"{title}, signature", field)
-    lines += spread_note(rows)
-    lines.append(
-        "Sites `decoder`: softmax in the encoder. Published: Luo et al. 2021 (arXiv 2106.12566), Table 3, tokenised "
-        "BLEU; random features of width 24."
-    )
-    return "\n\n".join(lines)
-
-
 TABLES = {
     "bleu_vs_d_dot-multi30k": _table("multi30k", "Multi30k test_2016_flickr", hours=False, same_test_set=False),
     "bleu_vs_d_dot-wmt14": _table("wmt14", "WMT14 newstest2014", hours=True, same_test_set=True),
-    "bleu_vs_d_dot-iwslt14": Table(
-        columns={
-            "attention": lambda r: r["feature_map"],
-            "update rule": update_rule,
-            "d_dot": d_dot,
-            "sites": _sites,
-            "tokenised BLEU": number("bleu_tokenised", ".2f"),
-            "published": _published,
-            "sacreBLEU": number("bleu", ".2f"),
-            "valid BLEU": number("valid_bleu", ".2f"),
-            **training(hours=True),
-            "machine": machine,
-        },
-        key=lambda record: (*_key(record), record["sites"]),
-        combine=over_seeds(*(name for name in _MEANS if name != "bleu_compound_split"), "bleu_tokenised"),
-        expected=_expected(ROWS_OF_128, "sites"),
-        note=_iwslt14_note,
-        select={"table": "bleu_vs_d_dot", "preset": "iwslt14"},
-    ),
 }

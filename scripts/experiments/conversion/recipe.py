@@ -32,6 +32,7 @@ _TIME = re.compile(r"translation time: ([\d.]+)")
 
 class Conversion(Experiment):
     name, file, presets = "conversion", "finetune.jsonl", PRESETS
+    run_type = Run
     steps = ("convert", "transfer", "train", "control")
     description = """\
 Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
@@ -68,9 +69,6 @@ decoding before and after, on the test set and with long outputs.
         given.more = ()
         if given.checkpoint is not None:
             given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
-
-    def make_run(self, given: argparse.Namespace, **common) -> Run:
-        return Run(**common)
 
     def describe(self, run: Run) -> list[str]:
         return [f"{run.row.transfer} updates of the maps, {run.updates} of everything"]

@@ -23,6 +23,7 @@ Gpus = tuple[int, ...]
 
 class LanguageModels(Experiment):
     name, file, presets = "language_models", "language_models.jsonl", PRESETS
+    run_type = Run
     steps = ("train", *EVALUATED)
     saved = "checkpoint"
     description = """\
@@ -33,9 +34,6 @@ Schlag et al. 2021, at one of three scales.
   --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days
   --preset tinyshakespeare --list      what is done in --out, and what this project has recorded
 """
-
-    def make_run(self, given: argparse.Namespace, **common) -> Run:
-        return Run(**common)
 
     def describe(self, run: Run) -> list[str]:
         row = run.row

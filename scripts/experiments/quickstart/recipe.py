@@ -89,7 +89,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given.convert = base is None and not more
     given.rows = [replace(row, name=f"smoke-{row.name}") if given.smoke else row]
     given.preset, given.seeds, given.more = (SMOKE if given.smoke else QUICKSTART), [given.seed], tuple(more)
-    given.jobs, given.gpus, given.launcher = 1, None, None
+    given.jobs, given.gpus = 1, None
     given.list = given.prepare = given.dry_run = False
     return given
 
@@ -134,7 +134,7 @@ class Quickstart(Translation):
             table, file, of = CONVERTED["quickstart-conversions"], CONVERSION.file, "quickstart-converted"
         print("", *lines_of(replace(table, expected=[], select={}), of, records.read_file(given.out / file)), sep="\n")
         if not given.smoke:
-            line = commands.interactive(run, checkpoint, bool(self.devices(given)[0].gpus))
+            line = commands.interactive(run, checkpoint, bool(self.devices(given)[0]))
             print(f"\nNext, translate sentences of your own:\n  {line}")
 
 

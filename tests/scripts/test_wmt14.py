@@ -1,0 +1,160 @@
+"""Tests the preset wmt14: its recipe, and what is made of archives that this test makes up."""
+
+import io
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from scripts.common import process
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
+from scripts.data.sources import DataError
+from scripts.experiments.bleu_vs_d_dot import presets, recipe, wmt14
+from scripts.translation import commands
+from tests.scripts.recipe_runs import calls, records_in
+from tests.scripts.test_bleu_vs_d_dot import FILE, run_of
+
+PAIRS = {
+    "europarl": [("The house is old – isn't it?", "Das Haus ist alt, nicht wahr?")] * 40,
+    "commoncrawl": [("One\u2028line", "Eine\u2028Zeile"), ("", "Leer"), ("so", "viel " * 30), ("w " * 300,) * 2] * 10,
+    "nc-v12": [("“Quoted” & so on", "„Zitiert“ & so weiter")] * 20,
+    "news": [("What’s up?", "Was ist los?")] * 3,
+}
+KEPT = 40 + 10 + 20
+
+
+def packed(member, pairs, more=("", "")):
+    """A .tgz with both sides of a text."""
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w:gz") as tar:
+        for column, language in enumerate(wmt14.LANGUAGES):
+            content = ("".join(f"{pair[column]}\n" for pair in pairs) + more[column]).encode()
+            entry = tarfile.TarInfo(f"{member}.{language}")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return memory.getvalue()
+
+
+@pytest.fixture
+def archives(tmp_path, monkeypatch):
+    """Archives in FWP_DATA, whose lengths are the published ones, and sacreBLEU's sets."""
+    dataset = pytest.importorskip("sacrebleu.dataset")
+    pytest.importorskip("sentencepiece")
+    folder, moved = tmp_path / "own/wmt14", []
+    folder.mkdir(parents=True)
+    for archive, pairs in zip(wmt14.ARCHIVES, PAIRS.values(), strict=False):
+        (folder / archive.file).write_bytes(packed(archive.member, pairs))
+        moved.append(replace(archive, pairs=archive.pairs and len(pairs)))
+    for column, language in enumerate(wmt14.LANGUAGES):
+        (tmp_path / language).write_text("".join(f"{pair[column]}\n" for pair in PAIRS["news"]))
+    for news in wmt14.NEWS.values():
+        files = [str(tmp_path / language) for language in wmt14.LANGUAGES]
+        monkeypatch.setattr(dataset.DATASETS[news], "get_files", lambda pair, files=files: files)
+    monkeypatch.setattr(wmt14, "ARCHIVES", tuple(moved))
+    monkeypatch.setattr(wmt14, "VOCABULARY", 80)
+    monkeypatch.setenv("FWP_DATA", str(folder.parent))
+    return folder
+
+
+@pytest.mark.slow
+def test_prepared_from_archives_to_binarised_corpus(archives, real_root, tmp_path, capsys):
+    out = tmp_path / "data"
+    wmt14.prepare(out)
+    # One dictionary for both languages, whose pieces are those of the raw text.
+    assert (out / "bin/dict.de.txt").read_bytes() == (out / "bin/dict.en.txt").read_bytes()
+    assert all((out / f"bin/{name}.en-de.de.bin").stat().st_size for name in ("train", "valid", "test"))
+    assert (out / "raw/test.de").read_text() == "Was ist los?\n" * 3
+    # Pairs with an empty side, with sides of too different lengths, or with too long sides are gone; the others are
+    # there, in order.
+    assert f"train: {KEPT} of 100 pairs kept" in capsys.readouterr().out
+    for column, language in enumerate(wmt14.LANGUAGES):
+        encoded = (out / f"bpe/train.{language}").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        lines = ["".join(line.split(" ")).replace("▁", " ").strip() for line in encoded]
+        assert len(lines) == KEPT and lines[40] == PAIRS["commoncrawl"][0][column].replace("\u2028", " ")
+    # Nothing is done twice.
+    for archive in archives.iterdir():
+        archive.unlink()
+    wmt14.prepare(out)
+    assert capsys.readouterr().out.count("already done") == len(wmt14.STEPS)
+
+
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        (lambda good: good[:-9], "not a whole archive"),
+        (lambda good: good[:-8] + bytes(8), "not a whole archive"),
+        (lambda good: b"<html>", "not a whole archive"),
+        (lambda good: packed("training/other", PAIRS["europarl"]), "not a whole archive"),
+        (lambda good: packed(wmt14.ARCHIVES[0].member, PAIRS["europarl"], ("", "Mehr\n")), "40 and 41"),
+        (lambda good: packed(wmt14.ARCHIVES[0].member, PAIRS["europarl"][1:]), "the published 40 lines"),
+    ],
+)
+def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, problem):
+    file = archives / wmt14.ARCHIVES[0].file
+    file.write_bytes(content(file.read_bytes()))
+    with pytest.raises(DataError, match=f"europarl.*{problem}"):
+        wmt14.prepare(tmp_path / "data")
+    assert not (tmp_path / "data/raw/train.en").exists()
+
+
+def test_it_is_the_recipe_of_the_paper():
+    flags = flags_of(commands.train(run_of(presets.WMT14), (0, 1, 2)))
+    expected = {
+        "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
+        "--max-tokens": "3584",
+        "--update-freq": "16",
+        "--max-epoch": "45",
+        "--adam-betas": "(0.9, 0.98)",
+        "--lr-scheduler": "inverse_sqrt",
+        "--warmup-updates": "4000",
+        "--label-smoothing": "0.1",
+        "--dropout": "0.3",
+        "--best-checkpoint-metric": "bleu",
+    }
+    assert expected.items() <= flags.items()
+    assert {"--fp16", "--share-all-embeddings", "--maximize-best-checkpoint-metric", "--eval-bleu"} <= flags.keys()
+    decode = flags_of(commands.generate(run_of(presets.WMT14), (0,)))
+    assert {"--beam": "4", "--lenpen": "0.6", "--bpe": "sentencepiece"}.items() <= decode.items()
+    assert decode["--path"].endswith("checkpoint_best.pt")
+
+
+@pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
+def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
+    run, gpus = run_of(presets.WMT14), tuple(range(world))
+    flags = flags_of(commands.train(run, gpus))
+    assert int(flags["--update-freq"]) == freq
+    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
+    assert flags["--distributed-world-size"] == str(world)
+    # A training can go on with another number of GPUs.
+    assert commands.configuration(run, (0,)) == commands.configuration(run, gpus)
+
+
+def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
+    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
+        commands.train(run_of(presets.WMT14), tuple(range(5)))
+    larger = run_of(presets.WMT14, more=["--max-tokens", "7168"])
+    assert flags_of(commands.train(larger, (0, 1)))["--update-freq"] == "12"
+
+
+def test_both_kinds_of_bleu_and_the_best_checkpoint_are_reported(fake_root, monkeypatch, capsys):
+    monkeypatch.setattr(wmt14, "prepare", lambda data: None)
+    assert recipe.main(["--preset", "wmt14", "--gpus", "0,1,2", "--rows", "elu-64", "--data", "there"]) == 0
+    assert calls(fake_root) == ["fairseq-train", "fairseq-generate", "fwp"]
+    (record,) = records_in(fake_root / "runs/bleu_vs_d_dot/wmt14" / FILE)
+    expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
+    assert expected.items() <= record.items()
+    assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
+    output = capsys.readouterr().out
+    assert "3 GPUs x 16 batches x 3584 tokens = 172,032" in output and "compounds split 32.10" in output
+
+
+def test_documented_dry_run_names_the_preparation_and_no_gpu_is_refused(fake_root, monkeypatch, capsys):
+    world = ",".join(map(str, range(16)))
+    assert recipe.main(["--preset", "wmt14", "--rows", "dpfp-256", "--gpus", world, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "--trainpref" in output and "--distributed-world-size 16" in output and "--update-freq 3" in output
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert recipe.main(["--preset", "wmt14"]) == 1
+    assert "no GPU is visible" in capsys.readouterr().err
+    assert fake_root == process.ROOT and not (fake_root / "runs").exists()
