@@ -1,4 +1,4 @@
-"""Extracts English-German documents: from packages of Debian 12, or from WMT's sets.
+"""Extracts English-German documents from packages of Debian 12.
 
   apt-get download libreoffice-help-en-us libreoffice-help-de
   apt-get -o Acquire::Languages=en,de update
@@ -19,17 +19,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
-from itertools import groupby
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common import program
 from scripts.common.arguments import Parser
-from scripts.data.sources import DataError, digest, download, unpacked
+from scripts.data.sources import DataError
 
 from .corpus import Paragraph
 
-INSTALLED = Path("/usr/share/libreoffice/help")
 LISTS = Path("/var/lib/apt/lists")
 # Of version 4:7.4.7-1+deb12u14 of libreoffice-help-en-us and libreoffice-help-de; `apt-get download` fetches them.
 DEBS = {
@@ -40,7 +38,6 @@ DEBS = {
         "00490b63c509ac96f7f212d6a6e40452d3e0d1f97ccf4b824dd5ec4c01e8277f"
     ),
 }
-NEWS = "https://data.statmt.org/news-commentary/v18.1/training/news-commentary-v18.de-en.tsv.gz"
 _LONG = 8  # A paragraph of so many words that stands in valid or test is left out of train.
 _ELEMENTS = {"p", *(f"h{level}" for level in range(1, 7))}
 
@@ -88,10 +85,10 @@ def unpacked_help(debs: Path) -> Iterator[Paragraph]:
     """Yields what :func:`help_pages` does of the two packages in a folder. Raises DataError for other versions."""
     with tempfile.TemporaryDirectory() as folder:
         for name, expected in DEBS.items():
-            if (actual := digest(debs / name)) != expected:
+            if (actual := hashlib.sha256((debs / name).read_bytes()).hexdigest()) != expected:
                 raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
             subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)
-        yield from help_pages(Path(folder) / INSTALLED.relative_to("/"))
+        yield from help_pages(Path(folder) / "usr/share/libreoffice/help")
 
 
 def package_lists(lists: Path) -> tuple[str, str]:
@@ -159,26 +156,6 @@ def _long(text: str) -> bool:
     return len(text.split()) >= _LONG
 
 
-def wmt(part: Path) -> dict[str, list[Paragraph]]:
-    """Returns News Commentary v18 as train, and the test sets of WMT22 and WMT23 as valid and test.
-
-    ``part`` holds the download meanwhile.
-    """
-    from sacrebleu.utils import get_files, smart_open
-
-    download(NEWS, part, print, f"Run the same command where {NEWS} can be reached.")
-    lines = [line.split("\t") for line in unpacked(part.read_bytes(), NEWS).decode().split("\n")]
-    part.unlink()
-    documents = [list(few) for whole, few in groupby(lines, lambda cells: all(map(str.strip, cells))) if whole]
-    parts = {"train": [Paragraph(f"news/{n}", en, de) for n, few in enumerate(documents) for de, en in few]}
-    for name, year in (("valid", "wmt22"), ("test", "wmt23")):
-        files = {Path(path).name.rpartition(".")[2]: path for path in get_files(year, "en-de")}
-        chosen = [files["docid"], files["src"], files.get("ref") or files["refA"]]
-        columns = [[line.rstrip("\n") for line in smart_open(path)] for path in chosen]
-        parts[name] = [Paragraph(f"{year}/{document}", en, de) for document, en, de in zip(*columns, strict=True)]
-    return parts
-
-
 def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part, paragraphs in parts.items():
@@ -188,22 +165,16 @@ def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("python -m scripts.experiments.documents.extract", __doc__, "", "--to DIR [OPTIONS]")
+    parser = Parser("python -m scripts.experiments.documents.extract", __doc__, "", "--debs DIR --to DIR [OPTIONS]")
     add = parser.add_argument
+    add("--debs", type=Path, required=True, metavar="DIR", help="folder of the two .deb files")
     add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
-    add("--source", choices=["debian", "wmt"], default="debian", help="(default: debian)")
-    add("--debs", type=Path, metavar="DIR", help="folder of the two .deb files (default: installed files)")
     add("--lists", type=Path, default=LISTS, metavar="DIR", help="apt's lists (default: %(default)s)")
     given = parser.parse_args(argv)
     given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
 
     def work() -> None:
-        if given.source == "wmt":
-            given.to.mkdir(parents=True, exist_ok=True)
-            parts = wmt(given.to / "news.part")
-        else:
-            pages = unpacked_help(given.debs) if given.debs else help_pages(INSTALLED)
-            parts = split([*pages, *descriptions(*package_lists(given.lists))])
+        parts = split([*unpacked_help(given.debs), *descriptions(*package_lists(given.lists))])
         write(parts, given.to)
         for part, paragraphs in parts.items():
             print(f"{part}: {len({p.document for p in paragraphs}):,} documents, {len(paragraphs):,} paragraphs")
