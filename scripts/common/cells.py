@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.table import NONE, Table, grid, number
 
-from .columns import in_columns
+from .text import in_columns
 
 # Feature maps of records that are in the code no more (docs/results.md, What was tried). Tables do not show them.
 REMOVED_MAPS = ("slots", "poly", "exp", "softmax_pair")

@@ -1,18 +1,21 @@
-"""A recipe's folder, which stores the configuration it was made with and which steps are finished."""
+"""The folder of a run or of a corpus: what it was made with, and which of its steps are finished."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 
-
-class RecipeError(Exception):
-    """Ends a recipe; the message is for the user."""
+from . import process
+from .commands import printed
+from .process import RecipeError
+from .text import duration, say
 
 
 def refuse_path(path: Path) -> None:
@@ -41,11 +44,14 @@ def _damaged(marker: Path, problem: str) -> RecipeError:
 
 
 class Folder:
-    """A folder with marker files. A step is finished if its marker has the same inputs and its outputs exist."""
+    """A folder with marker files. A step is finished if its marker has the same inputs and its outputs exist.
 
-    def __init__(self, path: Path, steps: tuple[str, ...]):
+    ``say`` is told of every step; ``check`` is called before one begins.
+    """
+
+    def __init__(self, path: Path, steps: tuple[str, ...], say: Callable = say, check: Callable = lambda: None):
         refuse_path(path)
-        self.path, self.steps = path, steps
+        self.path, self.steps, self.say, self.check = path, steps, say, check
         path.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
@@ -97,15 +103,38 @@ class Folder:
             return None
         return _Report(marker["result"], file)
 
-    def begin(self, step: str) -> None:
-        """Removes the markers of this step and of all later ones."""
+    def run(
+        self, step: str, title: str, inputs, outputs: list[Path], work: Callable[[], dict | None], command=None
+    ) -> dict:
+        """Calls ``work`` unless the step's result for these inputs is here already; returns the result.
+
+        Later steps have to be done again then. ``command`` is only printed, so that it can be copied.
+        """
+        head = f"[{self.steps.index(step) + 1}/{len(self.steps)}] {title}"
+        result = self.result(step, inputs, outputs)
+        if result is not None:
+            self.say(f"{head}: already done")
+            return result
+        self.check()
+        self.say(head)
+        if command:
+            self.say(f"  {printed(command)}")
         for later in self.steps[self.steps.index(step) :]:
             self._marker(later).unlink(missing_ok=True)
-
-    def finish(self, step: str, inputs: object, result: dict) -> dict:
-        """Marks the step as finished and returns its result."""
+        begin = time.monotonic()
+        result = work() or {}
         write_atomically(self._marker(step), json.dumps({"inputs": inputs, "result": result}, indent=2) + "\n")
+        self.say(f"  done in {duration(time.monotonic() - begin)}")
         return result
+
+    def binarise(self, command: list[str], inputs: list[str], dictionary: str) -> None:
+        """Runs fairseq-preprocess, ``command``, as the step "preprocess": it makes a new folder `bin`."""
+
+        def work() -> None:
+            shutil.rmtree(self.path / "bin", ignore_errors=True)
+            process.run(command, self.path / "preprocess.log")
+
+        self.run("preprocess", "binarise", inputs, [self.path / "bin" / dictionary], work, command)
 
     def _marker(self, step: str) -> Path:
         return self.path / f"done-{step}.json"

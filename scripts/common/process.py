@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .commands import ROOT, as_run, printed
-from .folder import RecipeError
-from .interruption import delayed
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TAIL, WIDTH = 30, 300  # lines and columns shown on failure; fairseq prints its whole configuration as one line
+
+
+class RecipeError(Exception):
+    """Ends an experiment; the message is for the user."""
 
 
 def cores() -> int:
@@ -70,8 +72,8 @@ def run(
 ) -> Usage:
     """Runs `command` in the repository root and appends its output to `log`.
 
-    `on_start` is called with the id of the process, `on_line` with every line, `on_tick` about twice a second when
-    there is no output; an exception in them ends the command. `variables` replaces `environment()`. Raises RecipeError
+    `on_start` is called with the id of the process, `on_line` with every line, `on_tick` as often and at least
+    twice a second; an exception in them ends the command. `variables` replaces `environment()`. Raises RecipeError
     if the command fails, and KeyboardInterrupt if SIGINT ended it, because Ctrl-C reaches both processes and the
     command may end first. On Linux, call this function from a thread that outlives the command.
     """
@@ -122,20 +124,19 @@ def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) 
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        with delayed():  # signals come through between two lines
-            try:
-                line = lines.get(timeout=0.5)
-            except queue.Empty:
-                if on_tick:
-                    on_tick()
-                continue
-            if line is None:
-                return
-            out.write(line)
-            text = line.decode(errors="replace").rstrip("\n")
-            tail.append(text[:WIDTH])
-            if on_line:
-                on_line(text)
+        if on_tick:
+            on_tick()
+        try:
+            line = lines.get(timeout=0.5)
+        except queue.Empty:
+            continue
+        if line is None:
+            return
+        out.write(line)
+        text = line.decode(errors="replace").rstrip("\n")
+        tail.append(text[:WIDTH])
+        if on_line:
+            on_line(text)
 
 
 def _wait(process: subprocess.Popen):

@@ -1,14 +1,32 @@
-"""Code that the programs of all recipes share: paths of the command line, the working folder and the exit status."""
+"""Code that the programs of all experiments share: paths of the command line, signals and the exit status."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import interruption, process
-from .folder import RecipeError
+from . import process
+from .process import RecipeError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """SIGTERM or SIGHUP was received. Unlike Ctrl-C on a terminal, it did not reach the running tool as well."""
+
+
+def stop_on_signals() -> None:
+    """Makes SIGTERM and SIGHUP raise Stopped, and SIGINT raise KeyboardInterrupt unless it is ignored (nohup)."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt if number == signal.SIGINT else Stopped(signal.Signals(number).name)
+
+    for number in _SIGNALS:
+        if number != signal.SIGINT or signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, stop)
 
 
 def from_root(path: Path | None) -> Path | None:
@@ -31,11 +49,14 @@ def run(work: Callable[[], int | None], how_to_go_on: str) -> int:
     ``how_to_go_on``.
     """
     os.chdir(process.ROOT)
-    interruption.stop_on_signals()
+    stop_on_signals()
     try:
         return work() or 0
     except (RecipeError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except interruption.INTERRUPTIONS as stop:
-        return interruption.status(stop, how_to_go_on)
+    except (KeyboardInterrupt, Stopped) as stop:
+        for number in _SIGNALS:  # it is ending already
+            signal.signal(number, signal.SIG_IGN)
+        print(f"\nstopped; the same command {how_to_go_on}", file=sys.stderr)
+        return 128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)

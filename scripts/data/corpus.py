@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
-from scripts.common.steps import Steps
+from scripts.common.folder import Folder
 
 from . import multi30k, pieces
 
@@ -24,19 +24,18 @@ def outputs(data: Path) -> list[Path]:
     return [*(data / folder / name for folder in ("raw", "bpe") for name in names), data / SENTENCEPIECE]
 
 
-def prepare(steps: Steps) -> None:
-    """Makes text, pieces and binarised corpus in the folder of ``steps``; waits if another process is making them.
+def prepare(data: Path) -> None:
+    """Makes text, pieces and binarised corpus in a folder; waits if another process is making them.
 
     Raises RecipeError or DataError.
     """
-    folder = steps.folder
-    data = folder.path
+    folder = Folder(data, STEPS)
     with folder.locked(wait=True):
         folder.claim(configuration())
         title, made = f"corpus and joint BPE ({VOCABULARY} pieces)", outputs(data)
-        steps.run("text", title, {}, made, lambda: make(data, lambda text: steps.say(f"  {text}")))
+        folder.run("text", title, {}, made, lambda: make(data, lambda text: folder.say(f"  {text}")))
         command = preprocess(data)
-        steps.binarise(command, command, "dict.de.txt")
+        folder.binarise(command, command, "dict.de.txt")
 
 
 def preprocess(data: Path) -> list[str]:

@@ -7,11 +7,9 @@ import shutil
 
 from scripts.common import score
 from scripts.common.commands import flags_of
-from scripts.common.folder import Folder
-from scripts.common.progress import duration
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Work
-from scripts.common.steps import Steps
+from scripts.common.text import duration
 from scripts.data import corpus
 
 from . import commands
@@ -25,15 +23,6 @@ class Translation(Experiment):
     steps = ("train", "average", "generate", "bleu")
     diverging_is_a_result = True  # a loss that does not fall is recorded like any other
 
-    def describe(self, run: Run) -> list[str]:
-        from fwp_fairseq.feature_maps import parameter_for
-
-        row = run.row
-        if not row.d_dot:
-            return [row.update_rule or "-", "-"]
-        parameters = parameter_for(row.feature_map, run.preset.d_key, row.d_dot)
-        return [row.update_rule or "-", " ".join([f"d_dot={row.d_dot}", *(f"{k}={v}" for k, v in parameters.items())])]
-
     def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
         """Says how an update's tokens are shared among devices and batches."""
         flags, world = flags_of(commands.train(run, devices)), max(1, len(devices))
@@ -46,13 +35,13 @@ class Translation(Experiment):
         return commands.all_commands(run, devices)
 
     def prepare(self, given: argparse.Namespace) -> None:
-        corpus.prepare(Steps(Folder(given.data, corpus.STEPS)))
+        corpus.prepare(given.data)
 
     def configuration(self, run: Run, devices: Gpus) -> dict:
         return commands.configuration(run, devices)
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
-        decode, bleu, steps = commands.generate(run, devices), commands.bleu(run), work.steps
+        decode, bleu, steps = commands.generate(run, devices), commands.bleu(run), work.folder
 
         def generate() -> dict:
             shutil.rmtree(run.generated.parent, ignore_errors=True)

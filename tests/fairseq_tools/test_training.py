@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from scripts.common import commands, training
-from scripts.common.progress import TrainingDisplay
 
 
 def assert_same_state(found: dict, expected: dict) -> None:
@@ -103,7 +102,7 @@ def test_finished_training_is_left_alone(tools, tmp_path, monkeypatch):
     ]
     command = [str(argument) for argument in command]
     monkeypatch.setitem(commands.TOOLS, "fairseq-train", [str(tools.forked.bin / "fairseq-train")])
-    found = training.train(tmp_path, command, TrainingDisplay(training.progress(command), print), print)
+    found = training.train(tmp_path, command, print)
     assert found["updates"] == 4
     assert "before its first update due to num_updates: 4 >= max_update: 4" in log.read_text("utf-8")
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == saved

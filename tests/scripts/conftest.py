@@ -94,11 +94,11 @@ def fake_tools(tmp_path):
 @pytest.fixture
 def fake_root(fake_tools, tmp_path, monkeypatch):
     """Makes a temporary folder the repository root of recipes, which then run the fake tools; returns the folder."""
-    from scripts.common import commands, interruption, process
+    from scripts.common import commands, process, program
 
     monkeypatch.setattr(commands, "TOOLS", fake_tools)
     monkeypatch.setattr(process, "ROOT", tmp_path)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(program, "stop_on_signals", lambda: None)
     monkeypatch.chdir(tmp_path)
     for name in ("FAKE", "FAKE_IN", "FWP_CALLER_FOLDER"):
         monkeypatch.delenv(name, raising=False)
@@ -108,11 +108,11 @@ def fake_root(fake_tools, tmp_path, monkeypatch):
 @pytest.fixture
 def real_root(forked_python, monkeypatch):
     """Recipes run the real tools in this repository, in processes that are forked, with one thread."""
-    from scripts.common import commands, interruption
+    from scripts.common import commands, program
 
     tools = {name: [str(forked_python.program), *words] for name, (_, *words) in commands.TOOLS.items()}
     monkeypatch.setattr(commands, "TOOLS", tools)
-    monkeypatch.setattr(interruption, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(program, "stop_on_signals", lambda: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(ROOT)
 

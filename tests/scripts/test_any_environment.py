@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common.packages import NEEDED
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,11 +17,6 @@ def make(folder: Path) -> Path:
     """Makes a virtual environment without packages and returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin/python"
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("empty") / "env")
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +72,3 @@ process.run([*tool, "--destdir", {str(tmp_path / "bin")!r}], Path({str(tmp_path 
     assert "dogs 2" in (tmp_path / "bin/dict.en.txt").read_text()
     assert f"+ {other} -m fairseq_cli.preprocess" in (tmp_path / "log").read_text()
     assert done.seen == {str(other.parents[1])}
-
-
-def test_what_an_environment_lacks_is_named(empty, call):
-    done = call(empty, "python", *RUN, "--preset", "smoke", "--cpu", "--dry-run")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {empty} lacks {', '.join(NEEDED)}. ")

@@ -5,8 +5,6 @@ import threading
 import pytest
 
 from scripts.common import process
-from scripts.common.folder import Folder
-from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
 pytest.importorskip("sentencepiece")
@@ -50,7 +48,7 @@ def test_two_at_a_time_make_it_once(made_up, tmp_path, monkeypatch, capsys):
         (tmp_path / "bin/dict.de.txt").touch()
 
     monkeypatch.setattr(process, "run", preprocess)
-    both = [threading.Thread(target=corpus.prepare, args=(Steps(Folder(tmp_path, corpus.STEPS)),)) for _ in range(2)]
+    both = [threading.Thread(target=corpus.prepare, args=(tmp_path,)) for _ in range(2)]
     both[0].start()
     assert begun.wait(30)
     both[1].start()

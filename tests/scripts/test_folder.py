@@ -29,22 +29,38 @@ def test_other_configuration_is_refused_and_the_folder_stays(folder):
     assert json.loads((folder.path / "config.json").read_text()) == {"--lr": "0.003", "--seed": "1"}
 
 
-def test_finished_step_is_known_until_inputs_or_outputs_change(folder):
-    output = folder.path / "model"
-    output.touch()
-    assert folder.result("train", ["a"], [output]) is None
-    folder.finish("train", ["a"], {"seconds": 3})
-    assert folder.result("train", ["a"], [output]) == {"seconds": 3}
-    assert folder.result("train", ["b"], [output]) is None
+def test_a_finished_step_is_kept_until_its_inputs_or_outputs_change(folder):
+    done, output = [], folder.path / "model"
+
+    def run(inputs):
+        def work():
+            output.touch()
+            done.append(inputs)
+            return {"seconds": 3}
+
+        assert folder.run("train", "train", inputs, [output], work) == {"seconds": 3}
+
+    for inputs in (["a"], ["a"], ["b"], ["b"]):
+        run(inputs)
     output.unlink()
-    assert folder.result("train", ["a"], [output]) is None
+    run(["b"])
+    assert done == [["a"], ["b"], ["b"]]
 
 
-def test_beginning_a_step_forgets_the_later_ones_only(folder):
+def test_a_step_that_is_done_again_forgets_the_later_ones_only(folder):
     for step in folder.steps:
-        folder.finish(step, [], {})
-    folder.begin("generate")
+        folder.run(step, step, [], [], dict)
+    folder.run("generate", "again", ["other"], [], dict)
     assert [folder.result(step, [], []) for step in folder.steps] == [{}, None, None]
+
+
+def test_a_step_that_failed_or_was_stopped_is_not_finished(folder):
+    def work():
+        raise RecipeError("pretended")
+
+    with pytest.raises(RecipeError):
+        folder.run("train", "train", [], [], work)
+    assert folder.result("train", [], []) is None
 
 
 def test_folder_in_use_is_refused(folder):
@@ -62,7 +78,7 @@ def test_damaged_marker_is_named(folder, text):
 
 
 def test_result_that_lacks_what_is_asked_of_it_is_named(folder):
-    folder.finish("train", [], {"updates": 3})
+    folder.run("train", "train", [], [], lambda: {"updates": 3})
     found = folder.result("train", [], [])
     assert found["updates"] == 3
     with pytest.raises(RecipeError, match=r"done-train\.json: its result lacks seconds; remove this file"):

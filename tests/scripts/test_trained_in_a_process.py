@@ -58,7 +58,7 @@ def test_a_stopped_command_goes_on_and_doubles_no_record(tmp_path):
 
 
 def test_a_record_that_is_no_point_stops_the_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("scripts.common.interruption.stop_on_signals", lambda: None)
+    monkeypatch.setattr("scripts.common.program.stop_on_signals", lambda: None)
     monkeypatch.chdir(ROOT)
     (tmp_path / "synthetic.jsonl").write_text('{"table": "synthetic"}\n')
     assert synthetic.main(["--preset", "capacity", "--out", str(tmp_path), "--cpu"]) == 1

@@ -9,13 +9,12 @@ import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from .. import interruption, packages, process, program, records
-from ..columns import in_columns
+from .. import process, program, records
 from ..commands import printed
 from ..folder import Folder, refuse_path
-from ..progress import say
+from ..text import in_columns, say
 from . import gpus, options
-from .parallel import Shared, carry_out
+from .parallel import carry_out
 from .run import Run, Work
 
 
@@ -62,10 +61,6 @@ class Experiment(ABC):
     def variables(self, devices) -> dict[str, str]:
         """Returns the environment variables of a run's tools."""
         return gpus.visible(devices)
-
-    def describe(self, run: Run) -> list[str]:
-        """Returns what --list says about a run's model."""
-        return []
 
     def explain(self, given: argparse.Namespace, run: Run, devices) -> str:
         """Returns a line about what all runs have in common, or nothing."""
@@ -126,7 +121,6 @@ class Experiment(ABC):
         return Path("runs") / self.name / given.preset.name
 
     def reproduce(self, given: argparse.Namespace) -> int:
-        packages.require()
         runs = self.runs(given)
         if given.list:
             self._list(given, runs)
@@ -194,7 +188,7 @@ class Experiment(ABC):
             state = "recorded" if key in own else "begun" if run.path.exists() else "not run"
             if key in project:
                 state += f"; {self.records.parent} has it"
-            lines.append([run.name, *self.describe(run), state])
+            lines.append([run.name, state])
         print("\n".join(in_columns(lines)))
 
     def _carry_out(self, runs: list[Run], devices: list, files: tuple[Path, ...], command: tuple[str, ...]) -> int:
@@ -203,10 +197,14 @@ class Experiment(ABC):
 
         def check() -> None:
             if stop.is_set():
-                raise interruption.Stopped("all runs")
+                raise program.Stopped("all runs")
 
-        shared = Shared(len(devices), say, check, files, command)
-        failures = carry_out(runs, devices, lambda run, where: self._one(run, where, shared), say, stop)
+        def one(run: Run, where) -> None:
+            folder = Folder(run.path, self.steps, lambda text: say(f"{run.name}: {text}"), check)
+            variables = process.environment(len(devices)) | self.variables(where)
+            self._one(Work(run, folder, self.configuration(run, where), variables, command), where, files)
+
+        failures = carry_out(runs, devices, one, say, stop)
         for name, error in failures.items():
             print(f"\n{name} failed: {error}", file=sys.stderr)
         if failures:
@@ -214,16 +212,12 @@ class Experiment(ABC):
             print(f"\nerror: {len(failures)} of {len(runs)} runs failed: {names}", file=sys.stderr)
         return 1 if failures else 0
 
-    def _one(self, run: Run, devices, shared: Shared) -> None:
+    def _one(self, work: Work, devices, files: tuple[Path, ...]) -> None:
         """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
-        folder = Folder(run.path, self.steps)
-        with folder.locked():
-            configuration = self.configuration(run, devices)
-            folder.claim(configuration)
-            variables = process.environment(shared.jobs) | self.variables(devices)
-            work = Work(run, folder, configuration, shared, variables)
-            found = self.results(run, devices, work)
-            for path in shared.records:
+        with work.folder.locked():
+            work.folder.claim(work.configuration)
+            found = self.results(work.run, devices, work)
+            for path in files:
                 records.append_new(path, found, self.key)
-        for line in self.summary(run, found):
+        for line in self.summary(work.run, found):
             work.say(line)

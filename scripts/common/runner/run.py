@@ -7,16 +7,13 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .. import process, records, training
 from ..commands import PYTHON, as_run, flags_of, words_of
 from ..folder import Folder, RecipeError
-from ..progress import SAY_EVERY_SECONDS, loss_problem
-from ..steps import Steps
-from .parallel import RunDisplay, Shared
+from ..training import SAY_EVERY_SECONDS, loss_problem
 
 
 @dataclass(frozen=True)
@@ -61,34 +58,34 @@ def settings(flags: dict, distribution: Iterable[str]) -> dict:
 
 @dataclass(frozen=True)
 class Work:
-    """A run that is being carried out in its folder: keeps finished steps, and continues an interrupted training."""
+    """A run that is being carried out in its folder: keeps finished steps, and continues an interrupted training.
+
+    - `variables`: the environment variables of its tools.
+    - `command`: the command that the user called.
+    """
 
     run: Run
     folder: Folder
     configuration: dict
-    shared: Shared
     variables: dict[str, str]
+    command: tuple[str, ...]
+
+    def say(self, text: str) -> None:
+        self.folder.say(text)
 
     @property
     def options(self) -> dict:
         """The options of `process.run` for the run's tools."""
-        return {"variables": self.variables, "on_tick": self.shared.check}
+        return {"variables": self.variables, "on_tick": self.folder.check}
 
     @property
     def conditions(self) -> dict:
         """The threads and the environment of what is measured now."""
         return {"threads": int(self.variables["OMP_NUM_THREADS"]), "environment": records.environment()}
 
-    def say(self, text: str) -> None:
-        self.shared.say(f"{self.run.name}: {text}")
-
-    @cached_property
-    def steps(self) -> Steps:
-        return self.steps_of(self.folder)
-
-    def steps_of(self, folder: Folder) -> Steps:
-        """The steps of a folder inside that of the run."""
-        return Steps(folder, self.say, self.shared.check)
+    def part(self, path: Path, steps: tuple[str, ...]) -> Folder:
+        """A folder inside that of the run, with steps of its own."""
+        return Folder(path, steps, self.folder.say, self.folder.check)
 
     def tool(self, command: list[str], log: Path, **more) -> process.Usage:
         """Runs a tool with a new log."""
@@ -97,7 +94,7 @@ class Work:
 
     def run_tool(self, step: str, title: str, command: list[str], outputs: list[Path], log: Path) -> None:
         """Runs a tool as a step."""
-        self.steps.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
+        self.folder.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
 
     def train(
         self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False
@@ -111,11 +108,10 @@ class Work:
 
         def work() -> dict:
             conditions = self.conditions
-            display = RunDisplay(training.progress(command), self.shared, self.run.name)
-            trained = training.train(folder, command, display, self.say, **self.options)
+            trained = training.train(folder, command, self.say, **self.options)
             return trained | {"command": as_run(command)} | conditions
 
-        trained = self.steps.run(step, title, self.configuration, [output], work, command)
+        trained = self.folder.run(step, title, self.configuration, [output], work, command)
         if problem := loss_problem(trained):
             if strict:
                 raise RecipeError(f"{problem}; see {folder}/train.log")
@@ -143,7 +139,7 @@ class Work:
             self.tool(command, self.run.path / "train.log", on_line=line)
             return json.loads(output.read_text(encoding="utf-8")) | conditions
 
-        return self.steps.run("train", "train", arguments, [output], work)
+        return self.folder.run("train", "train", arguments, [output], work)
 
     def record(self, table: str, trained: dict, **own) -> dict:
         """Returns the record of a run for this table, with the experiment's own fields."""
@@ -163,7 +159,7 @@ class Work:
             "threads": trained["threads"],
             "train_seconds": round(trained["seconds"], 1),
             "train_command": trained["command"],
-            "command": shlex.join(self.shared.command),
+            "command": shlex.join(self.command),
             "environment": trained["environment"],
             **own,
         }

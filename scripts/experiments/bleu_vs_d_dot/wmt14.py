@@ -17,7 +17,6 @@ from pathlib import Path
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common import process
 from scripts.common.folder import Folder
-from scripts.common.steps import Steps
 from scripts.data import pieces, sources
 from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import DataError
@@ -60,16 +59,16 @@ ARCHIVES = (
 def prepare(data: Path) -> None:
     """Fills the folder, except for finished steps; waits if another process is filling it. Raises DataError."""
     folder = Folder(data, STEPS)
-    steps, sets = Steps(folder), ("train", *NEWS)
+    sets = ("train", *NEWS)
     raw, encoded = ([data / kind / f"{name}.{lang}" for name in sets for lang in LANGUAGES] for kind in ("raw", "bpe"))
     command = preprocess(data)
     with folder.locked(wait=True):
         folder.claim({"corpus": NAME, "vocabulary": VOCABULARY})
-        steps.run("text", "download and unpack (1.8 GB)", {}, raw, lambda: _texts(data, steps.say))
-        steps.run("pieces", f"learn {VOCABULARY:,} pieces", {}, [data / SENTENCEPIECE], lambda: _learn(data))
-        steps.run("encode", "split into pieces, clean", {}, encoded, lambda: _encode(data))
+        folder.run("text", "download and unpack (1.8 GB)", {}, raw, lambda: _texts(data, folder.say))
+        folder.run("pieces", f"learn {VOCABULARY:,} pieces", {}, [data / SENTENCEPIECE], lambda: _learn(data))
+        folder.run("encode", "split into pieces, clean", {}, encoded, lambda: _encode(data))
         # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
-        steps.binarise(command, command[:-1], "dict.de.txt")
+        folder.binarise(command, command[:-1], "dict.de.txt")
 
 
 def preprocess(data: Path) -> list[str]:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common import score
-from scripts.common.folder import Folder, RecipeError, refuse_path
+from scripts.common.folder import RecipeError, refuse_path
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Work
-from scripts.common.steps import Steps
 from scripts.data import corpus, multi30k
 
 from . import commands
@@ -70,9 +69,6 @@ decoding before and after, on the test set and with long outputs.
         if given.checkpoint is not None:
             given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
 
-    def describe(self, run: Run) -> list[str]:
-        return [f"{run.row.transfer} updates of the maps, {run.updates} of everything"]
-
     def prepare(self, given: argparse.Namespace) -> None:
         for seed in given.seeds:
             checkpoint = Path(given.preset.softmax.replace("{seed}", str(seed)))
@@ -80,7 +76,7 @@ decoding before and after, on the test set and with long outputs.
             if not checkpoint.is_file():
                 command = given.preset.made_by.replace("{seed}", str(seed))
                 raise RecipeError(f"{checkpoint}: no such file; {command} makes it")
-        corpus.prepare(Steps(Folder(given.data, corpus.STEPS)))
+        corpus.prepare(given.data)
 
     def configuration(self, run: Run, devices: Gpus) -> dict:
         return {
@@ -152,7 +148,7 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "lr": run.row.lr,
         "seed": run.seed,
         "long_length": run.preset.long,
-        "command": shlex.join(work.shared.command),
+        "command": shlex.join(work.command),
     }
 
 
@@ -164,19 +160,18 @@ def _content(checkpoint: Path) -> str:
 
 def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
     """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
-    folder = Folder(run.folder(stage), MEASUREMENTS)
-    steps, model = work.steps_of(folder), _content(run.checkpoint(stage))
+    steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
     expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
     output = run.generated(stage)
 
     def decode() -> dict:
-        return _decode(work, generate, folder.path / "generate.log", output, expected) | work.conditions
+        return _decode(work, generate, steps.path / "generate.log", output, expected) | work.conditions
 
     def scored() -> dict:
-        return score.bleu(bleu, folder.path / "bleu.log", **work.options)[0]
+        return score.bleu(bleu, steps.path / "bleu.log", **work.options)[0]
 
     def decode_long() -> dict:
-        return _decode_long(work, long, folder.path / "long.log", length)
+        return _decode_long(work, long, steps.path / "long.log", length)
 
     generate, bleu = commands.generate(run, gpus, stage), commands.bleu(run, stage)
     long, length = commands.generate_long(run, gpus, stage), run.preset.long

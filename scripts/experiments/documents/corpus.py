@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import Folder
-from scripts.common.steps import Steps
 from scripts.data import pieces
 from scripts.data.sources import DataError, folder, unpacked
 
@@ -150,17 +149,16 @@ def prepare(corpus: Corpus, data: Path) -> None:
     Raises RecipeError or DataError. Takes half a minute.
     """
     parts, sums = read()
-    folder = Folder(data, STEPS)
-    steps = Steps(folder)
+    target = Folder(data, STEPS)
     if sums != SHA256:
-        steps.say("these are other documents than those of this project's results")
+        target.say("these are other documents than those of this project's results")
     made = [data / kind / f"{name}.{lang}" for kind in ("windows", "bpe") for name in corpus.sets for lang in LANGUAGES]
-    with folder.locked(wait=True):
-        folder.claim({"corpus": sums, **_claimed(corpus)})
+    with target.locked(wait=True):
+        target.claim({"corpus": sums, **_claimed(corpus)})
         title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
-        steps.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, parts, data))
+        target.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, parts, data))
         command = preprocess(corpus, data)
-        steps.binarise(command, command, "dict.de.txt")
+        target.binarise(command, command, "dict.de.txt")
 
 
 def _claimed(corpus: Corpus) -> dict:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from scripts.common import program, records
 from scripts.common.arguments import Parser
-from scripts.common.progress import say
 from scripts.common.runner.run import Run
+from scripts.common.text import say
 
 from . import evaluation
 from .recipe import EXPERIMENT

@@ -18,7 +18,6 @@ from scripts.common import process, records
 from scripts.common.commands import USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.run import Run
-from scripts.common.steps import Steps
 
 from .corpus import SENTENCEPIECE, is_pinned
 from .training import DIRECTION, began, read_curve
@@ -85,7 +84,7 @@ def translate(
     run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict
 ) -> tuple[Translations, float]:
     """Translates one of so many windows of this length unless that is done; returns the seconds that it took too."""
-    folder = Folder(checkpoint.parent / f"test{words}-one-of-{one_of}", ("decode",))
+    folder = Folder(checkpoint.parent / f"test{words}-one-of-{one_of}", ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
     command = decode_command(run, checkpoint, source, device)
     windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
@@ -97,7 +96,7 @@ def translate(
 
     with folder.locked():
         title = f"translate windows of {words} words"
-        seconds = Steps(folder, say).run("decode", title, command, [log], work, command)["seconds"]
+        seconds = folder.run("decode", title, command, [log], work, command)["seconds"]
     return read(run, log, words, one_of), seconds
 
 

@@ -41,7 +41,7 @@ scores them by length of the source. evaluate.py scores a training that goes on.
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         training.train(run, work, training.train_command(run, device(devices)))
-        command = list(work.shared.command)
+        command = list(work.command)
         tests = evaluation.Tests(run.preset.corpus.test_words)
         return [evaluation.evaluate(run, "best", tests, command, device(devices), work.say, **work.options)]
 

@@ -10,8 +10,6 @@ from fwp_fairseq.files import write_atomically
 from scripts.common import records, training
 from scripts.common.commands import USER_DIR, as_run
 from scripts.common.folder import RecipeError
-from scripts.common.progress import parse
-from scripts.common.runner.parallel import RunDisplay
 from scripts.common.runner.run import Run, Work
 
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
@@ -47,31 +45,6 @@ def read_curve(run: Run) -> dict[int, dict]:
     return {point["updates"]: point for point in map(json.loads, lines)}
 
 
-class _Display(RunDisplay):
-    """The display of a training that also appends to its curve."""
-
-    def __init__(self, run: Run, *others):
-        super().__init__(*others)
-        self.run, self.pid = run, 0
-        self.before = max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
-
-    def start(self, pid: int) -> None:
-        self.pid = pid
-
-    def line(self, text: str) -> None:
-        super().line(text)
-        kind, numbers = parse(text) or ("", {})
-        if kind == "valid":
-            point = {
-                "updates": int(numbers["valid_num_updates"]),
-                "valid_loss": numbers["valid_loss"],
-                "valid_nll_loss": numbers["valid_nll_loss"],
-                "cpu_seconds": round(self.before + _cpu_seconds(self.pid), 1),
-            }
-            with open(self.run.path / "curve.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(point) + "\n")
-
-
 def _cpu_seconds(pid: int) -> float:
     """The CPU time of a process and of its ended children, as Linux's /proc has it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -84,12 +57,29 @@ def train(run: Run, work: Work, command: list[str]) -> dict:
     Returns the summary of the log. Raises RecipeError if the training fails.
     """
 
+    pid, before = 0, max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
+
+    def start(number: int) -> None:
+        nonlocal pid
+        pid = number
+
+    def line(text: str) -> None:
+        kind, numbers = training.parse(text) or ("", {})
+        if kind == "valid":
+            point = {
+                "updates": int(numbers["valid_num_updates"]),
+                "valid_loss": numbers["valid_loss"],
+                "valid_nll_loss": numbers["valid_nll_loss"],
+                "cpu_seconds": round(before + _cpu_seconds(pid), 1),
+            }
+            with open(run.path / "curve.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(point) + "\n")
+
     def one() -> dict:
         if not (run.path / "began.json").exists():
-            start = {"command": as_run(command), "environment": records.environment()}
-            write_atomically(run.path / "began.json", json.dumps(start, indent=2) + "\n")
-        display = _Display(run, training.progress(command), work.shared, run.name)
-        return training.train(run.path, command, display, work.say, on_start=display.start, **work.options)
+            begin = {"command": as_run(command), "environment": records.environment()}
+            write_atomically(run.path / "began.json", json.dumps(begin, indent=2) + "\n")
+        return training.train(run.path, command, work.say, line, on_start=start, **work.options)
 
     outputs = [run.path / "checkpoints/checkpoint_best.pt"]
-    return work.steps.run("train", "train", work.configuration, outputs, one, command)
+    return work.folder.run("train", "train", work.configuration, outputs, one, command)

@@ -12,7 +12,6 @@ from fwp_fairseq.files import replaced, write_atomically
 from scripts.common import process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
-from scripts.common.steps import Steps
 from scripts.data import texts
 
 SPLITS = ("train", "valid", "test")
@@ -106,22 +105,21 @@ def prepare(name: str, data: Path) -> None:
     """
     corpus, raw = CORPORA[name], data / "raw"
     folder = Folder(data, tuple(step for step in STEPS if step != "tokens" or corpus.tokenise is not None))
-    steps = Steps(folder)
     with folder.locked(wait=True):
         folder.claim({"corpus": name, "what": corpus.what} | {source.name: source.sha256 for source in corpus.sources})
 
         def fetch() -> None:
             for source in corpus.sources:
-                texts.provide(source, data / "fetched" / source.name, lambda text: steps.say(f"  {text}"))
+                texts.provide(source, data / "fetched" / source.name, lambda text: folder.say(f"  {text}"))
             try:
                 corpus.split(data / "fetched", raw)
             except (zipfile.BadZipFile, KeyError) as error:
                 raise RecipeError(f"{data}/fetched: {error}") from None
 
-        steps.run("text", f"text: {corpus.what}", {}, [raw / f"{split}.txt" for split in SPLITS], fetch)
+        folder.run("text", f"text: {corpus.what}", {}, [raw / f"{split}.txt" for split in SPLITS], fetch)
         if corpus.tokenise is not None:
             outputs = [data / "tokens" / split for split in SPLITS]
-            steps.run("tokens", "tokens", {}, outputs, lambda: corpus.tokenise(data))
+            folder.run("tokens", "tokens", {}, outputs, lambda: corpus.tokenise(data))
         command = preprocess(name, data)
         # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
-        steps.binarise(command, command[:-1], "dict.txt")
+        folder.binarise(command, command[:-1], "dict.txt")

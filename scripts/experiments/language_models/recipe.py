@@ -8,9 +8,9 @@ import math
 
 from scripts.common.commands import as_run
 from scripts.common.folder import RecipeError
-from scripts.common.progress import duration
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Work
+from scripts.common.text import duration
 
 from . import commands, data
 from .commands import EVALUATED, Run
@@ -34,10 +34,6 @@ Schlag et al. 2021, at one of three scales.
   --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days
   --preset tinyshakespeare --list      what is done in --out, and what this project has recorded
 """
-
-    def describe(self, run: Run) -> list[str]:
-        row = run.row
-        return [row.update_rule or "softmax", f"d_dot={row.d_dot}" if row.d_dot else "-", row.state]
 
     def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
         """Says what is read, and how the streams of an update are shared among GPUs."""
@@ -100,7 +96,7 @@ def _evaluated(run: Run, gpus: Gpus, work: Work, split: str, before: dict[str, d
     # A run that began without a GPU may continue with one.
     inputs = [word for word in command if word != "--cpu"]
     title = f"evaluate on {split}{_expected(before, run, split)}"
-    return work.steps.run(split, title, inputs, [log], evaluate, command) | {"command": as_run(command)}
+    return work.folder.run(split, title, inputs, [log], evaluate, command) | {"command": as_run(command)}
 
 
 def _expected(evaluated: dict[str, dict], run: Run, split: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from scripts.common.progress import duration
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Work
+from scripts.common.text import duration
 
 from .rows import QUICK, Point, points
 
@@ -37,6 +37,7 @@ PRESETS = {
 
 class Synthetic(Experiment):
     name, file, presets = "synthetic", "synthetic.jsonl", PRESETS
+    run_type = Run
     description = """\
 The synthetic retrieval task of Schlag et al. 2021: trains one model for each kind of attention and number of keys S,
 until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A row is named MODEL-S.
@@ -53,14 +54,8 @@ which the paper has no result.
 """
     saved = "point: one that was stopped begins again"
 
-    def make_run(self, given, **common) -> Run:
-        return Run(**common)
-
     def folder_of(self, given):
         return super().folder_of(given).with_name(given.preset.name.removesuffix("-quick"))
-
-    def describe(self, run: Run) -> list[str]:
-        return [f"about {duration(run.cost / 1000)}"]
 
     def variables(self, devices) -> dict[str, str]:
         return super().variables(devices) | {"OMP_NUM_THREADS": "1"}

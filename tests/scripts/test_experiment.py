@@ -1,0 +1,321 @@
+"""Tests how an experiment is carried out, by the example of BLEU over d_dot with fake tools."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from scripts.common import commands as common
+from scripts.common import process, records
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
+from scripts.common.runner import gpus, parallel
+from scripts.data import corpus
+from scripts.experiments.bleu_vs_d_dot import recipe
+from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
+
+ROOT = process.ROOT
+
+
+def test_gpus_are_shared_out():
+    assert gpus.shares((), 2, True) == [(), ()]
+    assert gpus.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]
+    assert gpus.shares((0, 1, 2, 3), 2, True) == [(0, 2), (1, 3)]
+    assert gpus.shares((0, 1), 4, True) == [(0,), (1,), (0,), (1,)]
+    # A run whose preset is not distributed gets one GPU only.
+    assert gpus.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
+
+
+def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
+    together, seen = threading.Barrier(2, timeout=30), []
+
+    def do(run, devices):
+        together.wait()
+        seen.append((run.name, devices))
+        if run.name == "b":
+            raise RecipeError("pretended")
+
+    said = []
+    runs = [types.SimpleNamespace(name=name, cost=1.0) for name in "abcd"]
+    failures = parallel.carry_out(runs, [(0,), (1,)], do, said.append, threading.Event())
+    assert sorted(name for name, _ in seen) == list("abcd") and {gpus for _, gpus in seen} == {(0,), (1,)}
+    assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]
+    assert any("b: FAILED" in line for line in said) and "4 of 4 runs ended" in said[-1]
+
+
+@pytest.fixture
+def root(fake_root, monkeypatch):
+    def prepare(data):
+        (data / "bin").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(corpus, "prepare", prepare)
+    return fake_root
+
+
+SMOKE = ["--preset", "smoke", "--cpu"]
+FILE = "bleu_vs_d_dot.jsonl"
+OWN = Path("runs/bleu_vs_d_dot/smoke") / FILE
+RECORDS = Path("benchmarks/results") / FILE
+ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
+
+
+def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL * 2
+    found = records_in(root / OWN)
+    assert [(r["row"], r["d_dot"], r["update_rule"], r["normalizer"]) for r in found] == [
+        ("softmax", None, None, None),
+        ("dpfp-256", 256, "sum", "attention"),
+    ]
+    expected = {
+        "table": "bleu_vs_d_dot",
+        "preset": "smoke",
+        "feature_map": "dpfp",
+        "seed": 1,
+        "updates": 30,
+        "parameters": 1234,
+        "valid_loss": 5.0,
+        "valid_bleu": None,
+        "bleu": 31.4,
+        "signature": "BLEU|nrefs:1|case:mixed",
+        "bleu_compound_split": None,
+        "compound_split_signature": None,
+        "train_seconds": 7,
+    }
+    assert expected.items() <= found[1].items()
+    assert found[1]["decode_peak_mib"] > 1 and found[1]["environment"]["commit"]
+    assert flags_of(found[1]["train_command"])["--fwp-d-dot"] == "256"
+    output = capsys.readouterr().out
+    assert "dpfp-256-seed1: epoch 2, 20 of" in output and "dpfp-256-seed1: BLEU 31.40" in output
+    assert "1 CPU process x 1 batches x 500 tokens = 500" in output
+    assert not (root / "benchmarks").exists()
+
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == [] and records_in(root / OWN) == found
+    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
+
+
+def test_more_rows_and_seeds_are_added_to_what_is_there(root):
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 0
+    assert recipe.main([*SMOKE, "--seeds", "1", "2"]) == 0
+    found = [(r["row"], r["seed"]) for r in records_in(root / OWN)]
+    assert found == [("softmax", 1), ("dpfp-256", 1), ("softmax", 2), ("dpfp-256", 2)]
+
+
+def test_finished_runs_are_recorded_later_without_running_again(root, checkout, capsys):
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert recipe.main(multi30k) == 0
+    (first,) = records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)
+    calls(root)
+    for dirty in (True, None):
+        checkout(dirty)
+        assert recipe.main([*multi30k, "--record"]) == 1
+        assert "--record: expected a clean git checkout" in capsys.readouterr().err
+    checkout(False, "another")
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    (second,) = records_in(root / RECORDS)
+    # The record has the commit that trained the model.
+    assert second["environment"] == first["environment"]
+    assert len(records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)) == 1
+
+
+def test_rows_that_the_project_has_are_not_repeated_in_a_fresh_clone(root, checkout):
+    checkout(False)
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert len(calls(root)) > 0
+    shutil.rmtree(root / "runs")
+    assert recipe.main([*multi30k, "--record"]) == 0
+    assert calls(root) == []
+    assert len(records_in(root / RECORDS)) == 1
+
+
+def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    monkeypatch.setenv("FAKE_IN", "softmax-seed1")
+    assert recipe.main(SMOKE) == 1
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256"]
+    captured = capsys.readouterr()
+    assert "softmax-seed1: FAILED, the other runs go on" in captured.out
+    end = captured.err
+    assert "RuntimeError: pretended" in end and "softmax-seed1/train.log" in end
+    assert end.rstrip().endswith("error: 1 of 2 runs failed: softmax-seed1")
+    calls(root)
+    monkeypatch.delenv("FAKE")
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL
+    assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
+
+
+def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
+    line = [*SMOKE, "--rows", "softmax"]
+    assert recipe.main(line) == 0
+    run = root / OWN.parent / "softmax-seed1"
+    log = (run / "train.log").read_text()
+    # This is what remains of a training that was started by hand, for instance with torchrun, and has logged elsewhere.
+    for path in (root / OWN, run / "train.log", *run.glob("done-*.json")):
+        path.unlink()
+    calls(root)
+    assert recipe.main(line) == 1
+    assert "softmax-seed1/train.log holds no update of the training" in capsys.readouterr().err
+    assert calls(root) == [] and not (root / OWN).exists()
+    (run / "train.log").write_text("tee: started too late\n")
+    assert recipe.main(line) == 1
+    assert calls(root) == [] and not (root / OWN).exists()
+    (run / "train.log").write_text(log)
+    assert recipe.main(line) == 0
+    assert [(r["updates"], r["valid_loss"]) for r in records_in(root / OWN)] == [(30, 5.0)]
+
+
+def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
+    assert recipe.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
+    (root / OWN).unlink()
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 1
+    assert "--lr: expected 0.004, actual 1" in capsys.readouterr().err
+
+
+def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys):
+    before = sorted(root.rglob("*"))
+    wmt14 = ["--preset", "wmt14", "--gpus", "0,1,2", "--data"]
+    for line in ([*SMOKE, "--out", "a:b"], [*SMOKE, "--out", "a${b}"], [*wmt14, "a,b"]):
+        assert recipe.main(line) == 1
+        assert capsys.readouterr().err.startswith(f"error: {line[-1]}")
+    assert sorted(root.rglob("*")) == before and calls(root) == []
+
+
+def test_list_and_dry_run_change_nothing(root, capsys):
+    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 0
+    calls(root)
+    before = sorted(root.rglob("*"))
+    capsys.readouterr()
+    assert recipe.main([*SMOKE, "--list"]) == 0
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["recorded", "run"]
+    assert recipe.main([*SMOKE, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "# dpfp-256-seed1" in output and "# softmax-seed1" not in output
+    for tool in ("fairseq-train", "average", "fairseq-generate", "bleu"):
+        assert tool in output
+    assert calls(root) == [] and sorted(root.rglob("*")) == before
+
+
+def test_list_shows_what_is_done_here_and_what_the_project_has(root, checkout, capsys):
+    checkout(False)
+    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax", "elu-64"]
+    assert recipe.main([*multi30k[:-1], "--record"]) == 0
+    assert recipe.main([*multi30k[:-2], "elu-64"]) == 0
+
+    def listed(*more):
+        capsys.readouterr()
+        assert recipe.main([*multi30k, "--list", *more]) == 0
+        return [" ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()]
+
+    has = "; benchmarks/results has it"
+    assert listed() == listed("--record") == [f"recorded{has}", "recorded"]
+    shutil.rmtree(root / "runs")
+    assert listed() == listed("--record") == [f"not run{has}", "not run"]
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        (["--preset", "big"], "--preset"),
+        (["--preset", "smoke", "--rows", "elu-64"], "--rows elu-64: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--seeds", "1", "1"], "--seeds 1 1"),
+        (["--preset", "smoke", "--rows", "favor-*"], "--rows favor-*: expected some of softmax, dpfp-256"),
+        (["--preset", "smoke", "--record"], "--record"),
+        (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
+        (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
+        (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),
+        (["--preset", "multi30k", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
+    ],
+)
+def test_wrong_arguments_are_refused(line, problem, capsys):
+    with pytest.raises(SystemExit) as stop:
+        recipe.main(line)
+    assert stop.value.code == 2 and problem in capsys.readouterr().err
+
+
+def as_a_process(root, **variables):
+    """Starts the experiment as a separate process, which a test can kill. It repeats the patches of the fixture.
+
+    It is told its environment, for which it would import torch, which takes longer than all else that it does.
+    """
+    program = f"""
+import signal, sys
+from pathlib import Path
+# A shell in the background starts its commands with SIGINT ignored; a terminal does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path.insert(0, {str(ROOT)!r})
+from scripts.common import commands, process
+from scripts.data import corpus
+from scripts.common import records
+from scripts.experiments.bleu_vs_d_dot import recipe
+records.environment = lambda: {records.environment()!r}
+commands.TOOLS, process.ROOT = {common.TOOLS!r}, Path({str(root)!r})
+corpus.prepare = lambda data: None
+sys.exit(recipe.main({SMOKE!r}))
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | variables,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
+def test_killed_in_the_middle_it_repeats_no_work_and_doubles_no_record(root):
+    log = root / "runs/bleu_vs_d_dot/smoke/dpfp-256-seed1/train.log"
+    with as_a_process(root, FAKE="hang after epoch 2", FAKE_IN="dpfp-256-seed1") as running:
+        tool, deadline = hanging(root), time.monotonic() + 60
+        while '"epoch": 2, "valid_loss"' not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the program copies what the tool has written
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait(timeout=30)
+    assert ends(tool), "the training goes on without its caller"
+    assert calls(root) == [*ALL, "fairseq-train"]
+    assert [r["row"] for r in records_in(root / OWN)] == ["softmax"]
+
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == ALL
+    assert [log.read_text().count(f'"epoch": {epoch}, "valid_loss"') for epoch in (1, 2, 3)] == [1, 1, 1]
+    found = records_in(root / OWN)
+    assert [r["row"] for r in found] == ["softmax", "dpfp-256"]
+    assert found[1]["updates"] == 30 and found[1]["train_seconds"] == 14
+    assert recipe.main(SMOKE) == 0 and calls(root) == []
+
+
+def test_killed_after_the_record_it_is_not_recorded_again(root):
+    assert recipe.main(SMOKE) == 0
+    for marker in root.rglob("done-*.json"):
+        marker.unlink()
+    calls(root)
+    assert recipe.main(SMOKE) == 0
+    assert calls(root) == [] and len(records_in(root / OWN)) == 2
+
+
+@pytest.mark.slow
+# Ctrl-C on a terminal reaches the whole process group, and perhaps a tool long before its caller; `kill` reaches one
+# process only. That is no failure, and no further run is started.
+@pytest.mark.parametrize("number, at", [(signal.SIGTERM, "caller"), (signal.SIGINT, "group"), (signal.SIGINT, "tool")])
+def test_stopped_from_outside_it_ends_its_tools(root, number, at):
+    with as_a_process(root, FAKE="hang after epoch 1") as running:
+        tool = hanging(root)
+        if at == "group":
+            os.killpg(running.pid, number)
+        else:
+            os.kill(tool if at == "tool" else running.pid, number)
+        error = running.communicate(timeout=30)[1]
+        assert running.returncode == 128 + number and "the same command continues" in error and "Traceback" not in error
+    assert not alive(tool) and not (root / OWN).exists()
+    assert calls(root).count("fairseq-train") == 1

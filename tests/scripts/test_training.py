@@ -1,0 +1,116 @@
+"""Tests how the log of fairseq-train is read, and what is said of its progress."""
+
+import json
+import math
+
+import pytest
+
+from scripts.common.training import Display, loss_problem, parse, summary
+
+
+def record(kind, **values):
+    return f"2026-01-01 10:00:00 | INFO | {kind} | {json.dumps(values)}"
+
+
+def inner(epoch, update, number, loss="5.5"):
+    return record("train_inner", epoch=epoch, update=update, loss=loss, num_updates=str(number), lr="0.001")
+
+
+LOG = [
+    "2026-01-01 09:59:58 | INFO | fairseq_cli.train | num. shared model params: 2,245,632 (num. trained: 2,245,632)",
+    "2026-01-01 09:59:58 | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)",
+    inner(1, 0.25, 10, "9.5"),
+    inner(1, 0.5, 20, "8.5"),
+    record("valid", epoch=1, valid_loss="7.25", valid_num_updates="40"),
+    record("train", epoch=1, train_loss="8.0", train_num_updates="40"),
+    inner(2, 1.5, 60, "6.0"),
+    record("valid", epoch=2, valid_loss="7.5", valid_num_updates="80"),
+    record("train", epoch=2, train_loss="6.5", train_num_updates="80"),
+]
+
+
+def test_parse_takes_records_only():
+    assert parse(LOG[2]) == ("train_inner", {"epoch": 1, "update": 0.25, "loss": 9.5, "num_updates": 10, "lr": 0.001})
+    for line in (LOG[0], "", "2026-01-01 10:00:00 | INFO | train_inner | {cut off}"):
+        assert parse(line) is None
+
+
+def test_summary_of_a_log_with_a_resumed_session():
+    assert summary([*LOG[:6], *LOG[:2], *LOG[6:]]) == {
+        "parameters": 2245632,
+        "updates": 80,
+        "first_loss": 9.5,
+        "last_loss": 6.0,
+        "valid_loss": 7.25,
+        "valid_bleu": None,
+        "seconds": 0.0,
+    }
+    assert {value for key, value in summary([]).items() if key != "seconds"} == {None}
+
+
+def test_seconds_are_those_of_every_session():
+    # The second session was killed between its records, and the third one ends later than the second.
+    walls = [(20, 55), (7,), (30, 60)]
+    log = [line for session in walls for line in (LOG[0], *(record("train_inner", wall=str(w)) for w in session))]
+    assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
+
+
+def test_updates_of_a_training_killed_behind_its_last_save():
+    log = [inner(2, 1.9, 70), record("valid", epoch=2, valid_loss="7.5", valid_num_updates="77"), LOG[0], LOG[1]]
+    assert summary(log)["updates"] == 77
+
+
+def test_best_validation_is_a_number_that_json_can_hold():
+    assert summary([record("valid", valid_loss="nan")])["valid_loss"] is None
+    log = [record("valid", valid_loss=x, valid_bleu=y) for x, y in (("nan", "9"), ("3.5", "11.5"), ("3.0", "10"))]
+    assert (summary(log)["valid_loss"], summary(log)["valid_bleu"]) == (3.0, 11.5)
+
+
+@pytest.mark.parametrize(
+    "losses, problem",
+    [
+        ((9.0, 8.0), None),
+        ((9.0, 9.0), "did not fall"),
+        ((9.0, math.nan), "not finite"),
+        ((math.inf, 8.0), "not finite"),
+        ((None, None), "no loss"),
+    ],
+)
+def test_loss_problem(losses, problem):
+    found = loss_problem({"first_loss": losses[0], "last_loss": losses[1]})
+    assert found is None if problem is None else problem in found
+
+
+def said(lines, command, seconds=25):
+    """What is said of lines that come every so many seconds."""
+    now, found = [0.0], []
+    display = Display(["fairseq-train", *command], found.append, clock=lambda: now[0])
+    for line in lines:
+        now[0] += seconds
+        display.line(line)
+    return found
+
+
+def test_a_line_an_epoch_and_one_a_minute_with_the_time_that_is_left():
+    first, second, last = said(LOG, ["--max-epoch", "2"])
+    assert first.startswith("epoch 1, 10 of 80 updates: training loss 9.500")  # after more than a minute
+    # 30 updates in 75 seconds since the first one
+    assert second == (
+        "epoch 1, 40 of 80 updates: training loss 8.000, validation loss 7.250, about 1.7 min of training left"
+    )
+    assert "epoch 2, 80 of 80 updates" in last and "left" not in last
+
+
+def test_a_resumed_session_counts_all_updates_but_only_its_own_speed():
+    lines = [inner(3, 2.25, 90), inner(3, 2.5, 100)]
+    assert "100 of 160 updates" in said(lines, ["--max-epoch", "4"], 70)[1]
+    assert said(lines, ["--max-epoch", "4"], 70)[1].endswith("about 7.0 min of training left")
+
+
+def test_the_limit_that_comes_first_counts_and_a_clock_may_go_backwards():
+    lines = [record("train", epoch=1, train_num_updates=str(n), train_loss="5", update=0.1) for n in (4, 5)]
+    assert said(lines, ["--max-epoch", "7", "--max-update", "20"], -9) == [
+        "epoch 1, 4 of 20 updates: training loss 5.000",
+        "epoch 1, 5 of 20 updates: training loss 5.000, about 0 s of training left",
+    ]
+    assert summary([record("train_inner", wall="-5"), record("train", train_wall="-7")])["seconds"] == 0
