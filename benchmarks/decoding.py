@@ -10,12 +10,15 @@ import sys
 
 import torch
 
+from fwp_fairseq.modules.int8 import quantize_
+
 from . import ctranslate2_engine, model_gate, models
-from .models import ENGINES, ModelCase
+from .models import ModelCase
 from .whole_models import Work
 from .whole_models import main as run_program
 
 BEAM = 4
+_INT8 = 2e-2  # permitted error of a score with linear layers in eight bits
 _FEW = ("dpfp256", "delta256")
 _DOCUMENTS = {"dpfp256": 2.0}
 CASES = {
@@ -44,6 +47,8 @@ def searching(task, case: ModelCase, row: str, model):
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
+    if row.endswith("-int8") and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
+        quantize_(model)
     generator = task.build_generator([model], cfg.generation)
 
     def search(sample: dict, length: int) -> list:
@@ -54,18 +59,20 @@ def searching(task, case: ModelCase, row: str, model):
 
 
 def check(task, case: ModelCase, row: str, device: str) -> None:
-    if row in ENGINES:
+    if row in ctranslate2_engine.TYPES:
         return ctranslate2_engine.check(task, case, row)
 
     def hypotheses(model, sample):
         return searching(task, case, row, model)(sample, 12)
 
-    model_gate.check_decoding(task, case, row, device, _dtype(device), hypotheses)
+    model_gate.check_decoding(
+        task, case, row, device, _dtype(device), hypotheses, _INT8 if row.endswith("-int8") else None
+    )
 
 
 def prepare(task, case: ModelCase, row: str, device: str):
     model = models.build_model(task, case.size, row).to(device, _dtype(device)).eval()
-    if row in ENGINES:
+    if row in ctranslate2_engine.TYPES:
         translate = ctranslate2_engine.prepare(task, case, row, model, BEAM)
     else:
         search = searching(task, case, row, model)

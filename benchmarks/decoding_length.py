@@ -1,14 +1,15 @@
 """Measures beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
 
-Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. Two
-rows are fairseq's Transformer in CTranslate2, in float32 and in int8. All else is as in :mod:`benchmarks.decoding`.
+Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. Beside
+our models in float32 stand the hybrid in int8, and in both types fairseq's Transformer in CTranslate2. All else is as
+in :mod:`benchmarks.decoding`.
 """
 
 import sys
 
 from .corpus import DOCUMENTS
 from .decoding import check, prepare
-from .models import ENGINES, ModelCase
+from .models import DECODERS, ModelCase
 from .whole_models import Work
 from .whole_models import main as run_program
 
@@ -27,7 +28,7 @@ def _cases(size: str, rows: tuple[str, ...]) -> list[ModelCase]:
 
 
 _CASES = {
-    "cpu": [case for size in ("tiny", "base") for case in _cases(size, (*_ROWS, *ENGINES))],
+    "cpu": [case for size in ("tiny", "base") for case in _cases(size, (*_ROWS, *DECODERS))],
     "cuda": _cases("big", _ROWS),
 }
 

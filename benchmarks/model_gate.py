@@ -87,10 +87,12 @@ def check_training(task, case: ModelCase, row: str, device: str, dtype: torch.dt
     check_update(f"{row}, {case.name}", criterion, model, exact, small_sample(task))
 
 
-def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate) -> None:
+def check_decoding(
+    task, case: ModelCase, row: str, device: str, dtype: torch.dtype, generate, limit: float | None = None
+) -> None:
     """Raises Refused unless the scores of all hypotheses of a small batch are right.
 
-    ``generate(model, sample)`` returns fairseq's hypotheses.
+    ``generate(model, sample)`` returns fairseq's hypotheses. ``limit`` is the permitted error, by default the type's.
     """
     model = build_model(task, case.size, row, *_LAYERS).to(device, dtype).eval()
     exact = reference(task, case, row, model).double()
@@ -101,4 +103,4 @@ def check_decoding(task, case: ModelCase, row: str, device: str, dtype: torch.dt
 
     found, expected = scores(model, move_to_cuda(sample) if device == "cuda" else sample), scores(exact, sample)
     error = (found - expected).abs().max().item()
-    _refuse_above(f"{row}, {case.name}: error of a hypothesis' score", error, _SCORE[dtype])
+    _refuse_above(f"{row}, {case.name}: error of a hypothesis' score", error, limit or _SCORE[dtype])

@@ -52,11 +52,14 @@ ATTENTION: dict[str, tuple] = {
     "hybrid": ("elu", "delta", None, "auto"),
     "gated-hybrid": ("elu", "gated_delta", None, "auto"),
 }
-# fairseq's transformer in another engine, by benchmarks/ctranslate2_engine.py; only for decoding.
-ENGINES: dict[str, tuple] = {
+# Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py), and the hybrid with
+# its large linear layers in eight bits.
+DECODERS: dict[str, tuple] = {
+    "hybrid-int8": ("elu", "delta", None, "auto"),
     "ctranslate2": ("softmax", None, None, "ctranslate2 float32"),
     "ctranslate2-int8": ("softmax", None, None, "ctranslate2 int8"),
 }
+ROWS = ATTENTION | DECODERS
 _HYBRID = [
     word
     for site, attention in HYBRID.items()
@@ -66,6 +69,7 @@ _HYBRID = [
 # Flags that a row has besides.
 _FURTHER = {
     "hybrid": _HYBRID,
+    "hybrid-int8": _HYBRID,
     "gated-hybrid": ["gated_delta" if word == "delta" else word for word in _HYBRID],
 }
 _COMMON = [
@@ -96,14 +100,14 @@ class ModelCase:
 
 def possible_d_dot(row: str, d_key: int) -> int | None:
     """The row's d_dot, or the next larger one if it is impossible with heads of this width."""
-    feature_map, _, wanted, _ = (ATTENTION | ENGINES)[row]
+    feature_map, _, wanted, _ = ROWS[row]
     step = 2 * d_key if feature_map == "dpfp" else 1
     return None if wanted is None else -(-wanted // step) * step
 
 
 def attention_flags(row: str, d_key: int) -> list[object]:
     """fairseq-train's flags for the row's attention with heads of this width; none for fairseq's own."""
-    feature_map, rule, _, backend = (ATTENTION | ENGINES)[row]
+    feature_map, rule, _, backend = ROWS[row]
     if rule is None:
         return []
     width = possible_d_dot(row, d_key)
@@ -161,7 +165,7 @@ def build_model(task: TranslationTask, size: str, row: str, *more: object, seed:
 
 def fields(case: ModelCase, row: str) -> dict:
     """The fields of a record that describe the row of a case."""
-    feature_map, rule, _, backend = (ATTENTION | ENGINES)[row]
+    feature_map, rule, _, backend = ROWS[row]
     return {
         "size": case.size, "data": case.data, "max_tokens": case.max_tokens, "batches": case.batches,
         "attention": row, "feature_map": feature_map, "update_rule": rule, "backend": backend,

@@ -16,8 +16,9 @@ import torch
 from tqdm import tqdm
 
 from . import models
+from .ctranslate2_engine import TYPES
 from .gate import Refused
-from .models import ATTENTION, ENGINES, ModelCase
+from .models import ROWS, ModelCase
 from .profile import shares
 from .program import Session, parser, resident_bytes
 
@@ -161,7 +162,7 @@ def _options(documentation: str) -> argparse.ArgumentParser:
     found.add_argument(
         "--threads", type=int, default=min(2, usable), help="threads on the CPU; with 1, CPU time counts (default: 2)"
     )
-    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}")
+    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ROWS)[1:])}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
     found.add_argument("--profile", action="store_true", help="also divide the time by kinds of operators (CPU)")
@@ -172,9 +173,8 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     options = _options(documentation)
     arguments = options.parse_args(argv)
     wanted = None if arguments.rows is None else arguments.rows.split(",")
-    known = list(ATTENTION | ENGINES)
-    if unknown := [row for row in wanted or () if row not in known]:
-        options.error(f"--rows: expected some of {', '.join(known[1:])}, found {', '.join(unknown)}")
+    if unknown := [row for row in wanted or () if row not in ROWS]:
+        options.error(f"--rows: expected some of {', '.join(list(ROWS)[1:])}, found {', '.join(unknown)}")
     if arguments.profile and arguments.device != "cpu":
         options.error("--profile: expected --device cpu, found cuda")
     logging.disable(logging.INFO)  # fairseq's
@@ -190,7 +190,7 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             print(f"--time-limit {arguments.time_limit:g}: left out of {case.name}: {', '.join(left)}", flush=True)
         peaks = {} if arguments.no_memory else found.peaks
         for row, used in seconds.items():
-            if device == "cpu" and not arguments.no_memory and row not in ENGINES:  # its process holds PyTorch in vain
+            if device == "cpu" and not arguments.no_memory and row not in TYPES:  # whose process needs no PyTorch
                 peaks[row] = peak_memory(work, case, row)
             speed, peak = counts[work.unit] / used, peaks.get(row)
             ratio = seconds["softmax"] / used if "softmax" in seconds else None

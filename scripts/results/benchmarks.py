@@ -155,15 +155,14 @@ def _model(r: dict) -> tuple | None:
         return None
     return (
         r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
-        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax", r["attention"] == "hybrid",
-        r["backend"] or "", r["feature_map"],
-        r["d_dot"] or 0,
+        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax",
+        r["attention"] * r["attention"].startswith("hybrid"), r["backend"] or "", r["feature_map"], r["d_dot"] or 0,
     )  # fmt: skip
 
 
 def _attention(record: dict) -> str:
-    if record["attention"] == "hybrid":
-        return "hybrid"
+    if record["attention"].startswith("hybrid"):
+        return record["attention"].replace("-", ", ")
     engine = {None: "", "auto": "", "chunked": ", PyTorch"}.get(record["backend"], f", {record['backend']}")
     return record["feature_map"] + engine
 
@@ -188,8 +187,8 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
 
 def _name(record: dict) -> str:
     """The name of a line in a plot."""
-    if record["attention"] == "hybrid":
-        return "hybrid (delta rule, softmax cross-attention)"
+    if record["attention"].startswith("hybrid"):
+        return f"{record['attention']} (delta rule, softmax cross-attention)"
     if record["feature_map"] == "softmax":
         return "softmax (fairseq)" if record["backend"] is None else f"softmax ({record['backend']})"
     return f"{record['feature_map']}, {record['update_rule']} rule" + (

@@ -172,8 +172,8 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
 
-@pytest.mark.parametrize("row", models.ENGINES)
-def test_ctranslate2(row, data, monkeypatch):
+@pytest.mark.parametrize("row", ctranslate2_engine.TYPES)
+def test_other_decoders(row, data, monkeypatch):
     """It is timed on the same number of tokens as fairseq's model, if it computes the same, and else refused."""
     task = models.build_task(MINI)
     decoding.check(task, MINI, row, "cpu")

@@ -1,0 +1,51 @@
+"""Linear layers in eight bits against the same in float64, alone and in a model that translates."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from fwp_fairseq.modules.int8 import SMALLEST, Int8Linear, quantize_
+
+
+@pytest.mark.parametrize("inputs, outputs, bias", [(512, 512, True), (64, 4096, False), (2048, 128, True)])
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (2, 0)])
+def test_the_product(inputs, outputs, bias, shape):
+    torch.manual_seed(1)
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    linear.weight.data *= torch.rand(outputs, 1) * 10  # each row has a scale of its own
+    x = torch.randn(*shape, inputs)
+    found, exact = Int8Linear(linear)(x).double(), copy.deepcopy(linear).double()(x.double())
+    assert found.shape == exact.shape
+    scale = linear.weight.double().square().mean(1).sqrt() * inputs**0.5
+    assert ((found - exact) / scale).abs().max() < 0.12 if exact.numel() else True
+
+
+def test_outliers_of_one_row_do_not_cost_the_others():
+    torch.manual_seed(1)
+    linear = nn.Linear(512, 512)
+    linear.weight.data[0, 0] = 100.0
+    x = torch.randn(4, 512)
+    error = (Int8Linear(linear)(x) - linear(x))[:, 1:].detach()
+    assert error.square().mean().sqrt() < 0.02 * linear(x)[:, 1:].std()
+
+
+def test_what_is_read_of_it_is_what_it_computes_with():
+    torch.manual_seed(1)
+    linear = nn.Linear(512, 512)
+    int8 = Int8Linear(linear)
+    step = linear.weight.abs().amax(1, keepdim=True) / 127
+    assert ((int8.weight - linear.weight).abs() <= step / 2 + 1e-7).all()
+    assert torch.equal(int8.bias, linear.bias)
+    x = torch.randn(3, 512)
+    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8))):
+        assert torch.equal(copied(x), int8(x))
+
+
+def test_only_large_layers_change_and_half_precision_is_refused():
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, SMALLEST // 512 - 1), nn.Sequential(nn.Linear(511, 513)))
+    assert quantize_(model) == ["0"] and isinstance(model[0], Int8Linear)
+    with pytest.raises(ValueError, match=r"is torch\.float16, expected torch\.float32"):
+        quantize_(nn.Sequential(nn.Linear(512, 512).half()))
