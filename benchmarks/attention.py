@@ -1,8 +1,8 @@
 """Times the operators against softmax attention and other implementations: `python -m benchmarks.attention`.
 
 On a CPU, all implementations take turns in one process with one thread, and the minimum of their CPU times counts. On a
-GPU, CUDA graphs over inputs larger than the cache are timed. The time of phi is included, except for idiap and fla,
-which are given features. An implementation is timed only after its values and gradients agree with the reference in
+GPU, CUDA graphs over inputs larger than the cache are timed. The time of phi is included, except for fla, which is
+given features. An implementation is timed only after its values and gradients agree with the reference in
 float64; the exit status is 1 if ours do not.
 """
 

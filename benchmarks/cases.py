@@ -21,7 +21,7 @@ _CPU_FLOAT32 = (
 # The permitted ratio of forward + backward is larger than that of the forward by this.
 _BACKWARD = 1.3
 # Against other implementations, up to 128 tokens.
-_CPU_PEERS = {"torch": 1 / 5, "naive": 1 / 20, "idiap": 1 / 6}
+_CPU_PEERS = {"torch": 1 / 5}
 # Decoding with B*H = 640: history, d_dot, largest permitted ratio to softmax.
 _CPU_DECODE = ((32, 64, 0.9), (32, 256, 1.5), (32, 512, 2.2), (128, 256, 1.4), (1024, 256, 0.1))
 _REORDER = 0.05  # of a step

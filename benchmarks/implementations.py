@@ -105,26 +105,6 @@ def _softmax_oracle(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.einsum("bhts,bshd->bthd", scores.masked_fill(future, -torch.inf).softmax(-1), v)
 
 
-def _idiap(case: Case, x: dict[str, Tensor]) -> Prepared:
-    """idiap's CausalLinearAttention after its feature map: sums of keys in torch, the rest in its kernel."""
-    from fast_transformers.causal_product import causal_dot_product
-
-    def run(q, k, v):
-        total = torch.einsum("nhli,nhli->nhl", q, k.cumsum(2)) + 1e-6
-        return causal_dot_product(q, k, v) / total[..., None]
-
-    tensors = {name: y.transpose(1, 2).contiguous() for name, y in _features(case, x).items()}
-    return Prepared(run, tensors, heads_first=True)
-
-
-def _idiap_obstacle(case: Case, device: str) -> str | None:
-    if case.rule != "sum":
-        return "pytorch-fast-transformers has no delta rule"
-    if case.dtype != "float32":
-        return "pytorch-fast-transformers computes in float32 only"
-    return _import_problem("fast_transformers.causal_product")
-
-
 def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
     """flash-linear-attention on our features, because its own DPFP map loses negative coordinates."""
     if case.rule == "sum":
@@ -142,12 +122,6 @@ def _fla_obstacle(case: Case, device: str) -> str | None:
     return _import_problem(f"fla.ops.{'linear_attn' if case.rule == 'sum' else 'delta_rule'}")
 
 
-def _naive_obstacle(case: Case, device: str) -> str | None:
-    if device == "cuda":
-        return "left out on a GPU: dozens of launches per position"
-    return "left out beyond 128 positions: minutes" if case.length > 128 else None
-
-
 def _import_problem(module: str) -> str | None:
     try:
         __import__(module)
@@ -160,7 +134,5 @@ IMPLEMENTATIONS = {
     "ours": _backend("native", ours=True),
     "softmax": Implementation(_softmax, _softmax_oracle),
     "torch": _backend("chunked"),
-    "naive": _backend("reference", obstacle=_naive_obstacle),
-    "idiap": Implementation(_idiap, _from_features, _idiap_obstacle),
     "fla": Implementation(_fla, _from_features, _fla_obstacle),
 }

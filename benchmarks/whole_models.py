@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from . import models
 from .ctranslate2_engine import TYPES
 from .gate import Refused
 from .models import ROWS, ModelCase
-from .profile import shares
 from .program import Session, parser, resident_bytes
 
 
@@ -59,13 +57,12 @@ def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float
 class Measured(NamedTuple):
     """The results, each by row except ``counts``.
 
-    These are the smallest seconds, summed over the batches; the share of each kind of operator in their time; on a GPU
+    These are the smallest seconds, summed over the batches; on a GPU
     the peak of memory on the largest batch, in bytes; and the reasons why rows were not timed.
     """
 
     seconds: dict[str, float]
     counts: dict[str, int]
-    profiles: dict[str, dict[str, float]]
     peaks: dict[str, int]
     refused: dict[str, str]
 
@@ -103,7 +100,7 @@ def _turns(samples: list[dict], rounds: int, late: Callable[[], bool]) -> Iterat
 
 
 def measure(
-    work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, profiled: bool, late=lambda share=1.0: False
+    work: Work, case: ModelCase, rows: list[str], device: str, rounds: int, late=lambda share=1.0: False
 ) -> Measured:
     """Measures the rows in turn on the same batches.
 
@@ -138,8 +135,7 @@ def measure(
                 best[row][number] = min(best[row][number], used)
                 progress.update()
     counts = {"sentences": sum(sample["nsentences"] for sample in samples), work.unit: sum(counted)}
-    profiles = {row: shares(partial(run, samples[0])) for row, run in runs.items() if profiled}
-    return Measured({row: sum(best[row]) for row in runs}, counts, profiles, peaks, refused)
+    return Measured({row: sum(best[row]) for row in runs}, counts, peaks, refused)
 
 
 def _alone(work: Work, case: ModelCase, row: str, threads: int) -> int:
@@ -165,7 +161,6 @@ def _options(documentation: str) -> argparse.ArgumentParser:
     found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ROWS)[1:])}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
-    found.add_argument("--profile", action="store_true", help="also divide the time by kinds of operators (CPU)")
     return found
 
 
@@ -175,15 +170,13 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     wanted = None if arguments.rows is None else arguments.rows.split(",")
     if unknown := [row for row in wanted or () if row not in ROWS]:
         options.error(f"--rows: expected some of {', '.join(list(ROWS)[1:])}, found {', '.join(unknown)}")
-    if arguments.profile and arguments.device != "cpu":
-        options.error("--profile: expected --device cpu, found cuda")
     logging.disable(logging.INFO)  # fairseq's
     torch.set_num_threads(arguments.threads)
     session = Session(work.name, arguments)
     device = arguments.device
     for case in session.until_deadline(session.chosen(work.cases[device])):
         rows = list(dict.fromkeys(["softmax", *(wanted or case.rows)]))
-        found = measure(work, case, rows, device, arguments.rounds or case.rounds, arguments.profile, session.late)
+        found = measure(work, case, rows, device, arguments.rounds or case.rounds, session.late)
         seconds, counts = found.seconds, found.counts
         session.failed += found.refused.values()
         if left := [row for row in rows if row not in seconds and row not in found.refused]:
@@ -201,12 +194,10 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             cells += [] if ratio is None else [f"{ratio:.3f} of stock" + ("" if limit is None else f" [{limit:g}]")]
             cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
             cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]
-            profile = found.profiles.get(row)
-            cells += [] if profile is None else [", ".join(f"{kind} {share:.0%}" for kind, share in profile.items())]
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
-                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio, profile=profile,
+                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio,
                 **counts,
                 **{f"{unit}_per_second": count / used for unit, count in counts.items()},
             )  # fmt: skip

@@ -117,11 +117,6 @@ def _steps(device: str, scale: float, unit: str) -> Table:
 
 
 _SPEEDS = {"words/s": "words_per_second", "tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}
-_KINDS = ("attention", "moving caches", "linear layers", "optimizer", "output and search", "rest")
-
-
-def _share(kind: str) -> Callable[[dict], object]:
-    return lambda record: Number(record["profile"][kind], ".0%")
 
 
 def _stock(heading: str) -> Callable[[dict], object]:
@@ -216,12 +211,6 @@ def _over_length(rows: list[dict]) -> Plot:
     )  # fmt: skip
 
 
-def _profile(name: str) -> Table:
-    """Returns a table of the runs that were profiled: the share of each kind of work in the time."""
-    shares = {"the operator" if kind == "attention" else kind: _share(kind) for kind in _KINDS}
-    return _models(name, shares, key=lambda r: None if r["profile"] is None else _model(r))
-
-
 TABLES = {
     "attention": _operator(
         "cpu",
@@ -234,14 +223,6 @@ TABLES = {
             "its ratio": _of("both", _ratio("softmax")),
             "its target": _of("both", _limit("softmax")),
             "against its target": _of("both", _verdict("softmax")),
-        },
-    ),
-    "attention-peers": _operator(
-        "cpu",
-        {
-            f"{name}{'' if part == 'forward' else ', forward + backward'}": _of(part, _slower(name))
-            for part in ("forward", "both")
-            for name in ("torch", "naive", "idiap")
         },
     ),
     "attention-gpu": _operator(
@@ -307,6 +288,4 @@ TABLES = {
         ),
         plot=_over_length,
     ),
-    "training-profile": _profile("training"),
-    "decoding-profile": _profile("decoding"),
 }

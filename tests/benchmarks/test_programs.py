@@ -1,6 +1,5 @@
 """A tiny run of each program gives a record that its table shows."""
 
-import argparse
 import gzip
 import random
 import re
@@ -78,7 +77,7 @@ def shown(folder, name: str) -> list[dict]:
 @pytest.mark.needs("native")
 def test_attention(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
-    arguments = ["--record", str(tmp_path), "--seconds", "0.01", "--against", "softmax,torch,idiap"]
+    arguments = ["--record", str(tmp_path), "--seconds", "0.01", "--against", "softmax,torch"]
     assert attention.main(arguments) == 0
     first, second = records.read(tmp_path)
     assert (first["part"], second["part"], first["where"]) == ("forward", "both", first["environment"]["cpu"])
@@ -86,9 +85,6 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert first["over"]["softmax"] > 1 > first["over"]["torch"] and len(first["load"]) == 3
     (row,) = shown(tmp_path, "attention")
     assert row["ratio"] == f"{first['ratios']['softmax']:.2f}" and "missed by" in row["against target"]
-    assert float(shown(tmp_path, "attention-peers")[0]["torch"]) == pytest.approx(
-        1 / first["ratios"]["torch"], abs=0.06
-    )
     assert "forward-float32-sum-16x9-64" in capsys.readouterr().out
 
 
@@ -97,11 +93,8 @@ def test_decode_step(tmp_path, monkeypatch):
     monkeypatch.setitem(attention.CASES, "cpu", [STEP, REORDER])
     assert attention.main(["--record", str(tmp_path), "--seconds", "0.01"]) == 0
     step, reorder = records.read(tmp_path)
-    assert set(step["seconds"]) == {"ours", "softmax", "state"} and set(reorder["ratios"]) == {
-        "softmax",
-        "state",
-        "step",
-    }
+    assert set(step["seconds"]) == {"ours", "softmax", "state"}
+    assert set(reorder["ratios"]) == {"softmax", "state", "step"}
     (row,) = shown(tmp_path, "decode-step")
     assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
 
@@ -142,12 +135,6 @@ def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_gpu(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit, match="--device cuda: torch sees no CUDA device"):
-        attention.main(["--device", "cuda"])
-
-
 def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
     """Of a whole-model program on the mini model; status and records."""
     monkeypatch.setattr(f"benchmarks.{work.name}.WORK", replace(work, cases={"cpu": [MINI]}))
@@ -158,7 +145,7 @@ def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
 
 @pytest.mark.parametrize("module, row", [(training, "dpfp256-torch"), (decoding, "delta256")])
 def test_whole_models(module, row, data, monkeypatch, tmp_path):
-    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--profile", "--rows", row)
+    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", row)
     assert status == 0
     stock, ours = found
     assert [record["attention"] for record in found] == ["softmax", row]
@@ -166,8 +153,6 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert (ours["limit"], ours["d_dot"], ours["clock"]) == (MINI.limits.get(row), 256, "cpu")
     unit = module.WORK.unit
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
-    assert sum(ours["profile"].values()) == pytest.approx(1) and ours["profile"]["linear layers"] > 0
-    assert len(shown(tmp_path / "results", f"{module.WORK.name}-profile")) == 2
     rows = shown(tmp_path / "results", module.WORK.name)
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
@@ -205,31 +190,21 @@ def counting(seen: list, stops: str | None = None) -> whole_models.Work:
 @pytest.mark.parametrize("late, rounds", [(True, 1), (False, 3)])
 def test_time_that_is_up_ends_a_case_after_a_round(data, late, rounds):
     seen = []
-    found = whole_models.measure(counting(seen), MINI, ["softmax"], "cpu", 3, False, lambda share=1.0: late)
+    found = whole_models.measure(counting(seen), MINI, ["softmax"], "cpu", 3, lambda share=1.0: late)
     assert len(seen) == rounds * MINI.batches and found.counts["words"] == 7 * MINI.batches
 
 
 def test_rows_without_half_of_the_time_are_left_out(data):
     """The first one is not, and what was prepared is timed in every round."""
     seen = []
-    found = whole_models.measure(
-        counting(seen), MINI, ["softmax", "elu"], "cpu", 2, False, lambda share=1.0: share <= 0.5
-    )
+    found = whole_models.measure(counting(seen), MINI, ["softmax", "elu"], "cpu", 2, lambda share=1.0: share <= 0.5)
     assert seen == ["softmax"] * 2 * MINI.batches
     assert (list(found.seconds), found.refused) == (["softmax"], {})
 
 
-def test_rows_that_are_left_out_are_named(data, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(program.Session, "late", lambda self, share=1.0: share == 0.5)
-    arguments = ("--no-memory", "--rows", "elu,dpfp256", "--time-limit", "60")
-    status, found = run(training.main, training.WORK, monkeypatch, tmp_path, *arguments)
-    assert status == 0 and [record["attention"] for record in found] == ["softmax"]
-    assert "--time-limit 60: left out of mini-multi30k: elu, dpfp256\n" in capsys.readouterr().out
-
-
 def test_a_model_that_stops_costs_its_own_row_only(data):
     seen = []
-    found = whole_models.measure(counting(seen, "elu"), MINI, ["softmax", "elu", "dpfp256"], "cpu", 1, False)
+    found = whole_models.measure(counting(seen, "elu"), MINI, ["softmax", "elu", "dpfp256"], "cpu", 1)
     assert found.refused == {"elu": "elu stopped"} and list(found.seconds) == ["softmax", "dpfp256"]
     assert seen == ["softmax", "dpfp256"] * MINI.batches
 
@@ -246,31 +221,6 @@ def test_peak_on_a_gpu_is_beside_what_was_there(monkeypatch):
     assert peak == 250 and len(seen) == work.repeats and all(sample is samples[1] for sample in seen)
     run("timed")
     assert seen[-1] == "timed"
-
-
-def test_shares_of_the_time_limit():
-    now = [100.0]
-    arguments = argparse.Namespace(time_limit=60.0, device="cpu", list=False, record=None)
-    session = program.Session("none", arguments, clock=lambda: now[0])
-    assert not session.late(0.5)
-    now[0] += 31
-    assert session.late(0.5) and not session.late()
-    now[0] += 30
-    assert session.late()
-    arguments.time_limit = None
-    assert not session.late()
-
-
-def test_a_run_on_a_gpu_that_is_cut_has_measured_the_targets():
-    cases = CASES["cuda"]
-    plain = [case for case in cases if case.dtype == "bfloat16" and case.part != "reorder"]
-    with_target = [case for case in plain if case.limits]
-    assert cases[: len(with_target)] == with_target
-    kinds = [case.part if "seconds" in case.limits else "beside fla" for case in with_target]
-    assert list(dict.fromkeys(kinds)) == ["forward", "both", "decode", "beside fla"] and len(kinds) == 14 + 12 + 10 + 2
-    assert kinds == sorted(kinds, key=list(dict.fromkeys(kinds)).index)
-    assert {(case.rows, case.length, case.d_dot) for case in with_target if case.length > 128} == {(64, 4096, 256)}
-    assert list(training.CASES["cuda"][0].rows)[:4] == ["softmax", "dpfp256", "dpfp512", "dpfp256-torch"]
 
 
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
@@ -300,12 +250,6 @@ def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
         corpus.load("multi30k")
 
 
-def test_targets_are_of_the_machines_they_were_set_for():
-    case = replace(FORWARD, dtype="bfloat16", limits={"softmax": 0.8, "seconds": 8e-6})
-    assert attention.applicable(case, "NVIDIA H200") == case.limits
-    assert attention.applicable(case, "NVIDIA H100") == {"softmax": 0.8}
-
-
 @pytest.mark.needs("native")
 def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python):
     root = Path(checkouts.__file__).resolve().parents[1]
@@ -327,15 +271,8 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python)
 
 @pytest.mark.needs("native")
 def test_long_runs(tmp_path, data, capsys, forked_spawn):
-    arguments = [
-        "--record",
-        str(tmp_path),
-        "--count",
-        "12",
-        "--only",
-        "calls|document-dpfp256|continued-softmax|updates-delta",
-    ]
-    assert long_runs.main(arguments) == 0
+    only = "calls|document-dpfp256|continued-softmax|updates-delta"
+    assert long_runs.main(["--record", str(tmp_path), "--count", "12", "--only", only]) == 0
     rows = shown(tmp_path, "long-runs")
     assert [row["what"] for row in rows] == [
         "12 calls of beam search", "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
