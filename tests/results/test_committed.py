@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.models.attention_flags import text_of
 from fwp_fairseq.records import read
 from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
 from scripts.experiments.__main__ import NAMES
-from scripts.experiments.conversion.rows import WINDOW
-from scripts.experiments.conversion.table import QUICKSTART
 from scripts.results.pages import regenerate
 from scripts.results.tables import TABLES
-from tests.models.helpers import build
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -54,12 +50,6 @@ def test_the_command_finds_nothing_to_change():
     command = [sys.executable, "-m", "scripts.results", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_readme_shows_what_the_quick_start_converts_to():
-    flags = dict(zip(WINDOW.flags[::2], WINDOW.flags[1::2], strict=True))
-    numbers = {name[2:].replace("-", "_"): int(x) if x.isdigit() else x for name, x in flags.items()}
-    assert text_of(build(encoder_embed_dim=128, **numbers).attention_flags) == QUICKSTART
 
 
 @pytest.mark.parametrize("name", NAMES)

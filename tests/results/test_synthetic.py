@@ -5,7 +5,7 @@ import pytest
 from fwp_fairseq.tables.plot import draw
 from fwp_fairseq.tables.table import NOT_RUN, grid, run_rows
 from scripts.experiments.synthetic.figures import LEAST_LOSS
-from scripts.experiments.synthetic.published import PUBLISHED, Published, published
+from scripts.experiments.synthetic.outcomes import Outcome, published
 from scripts.experiments.synthetic.rows import SIZES, Variant
 from scripts.results.tables import TABLES
 
@@ -24,11 +24,10 @@ def rows(name, *records):
 
 
 def test_published_losses():
-    assert published(1, "dpfp3-sum", 380) == Published(0.0045, 9100, False)
-    assert published(2, "dpfp1-delta", 20) == Published(0.0008, 700, True)
-    assert published(2, "favor64-delta", 140) == Published(None, 0, False)
-    assert published(2, "dpfp2-delta", 100) is None and published(2, "dpfp1-gated", 20) is None
-    assert len(PUBLISHED[1]) == 8 * 30 and len(PUBLISHED[2]) == 8 * 10 - 1
+    first, second = published(1), published(2)
+    assert first["dpfp3-sum", 380] == Outcome(0.0045, False) and second["dpfp1-delta", 20] == Outcome(0.0008, True)
+    assert second["favor64-delta", 140] == Outcome(None, False) and ("dpfp2-delta", 100) not in second
+    assert (len(first), len(second)) == (8 * 30, 8 * 10 - 1)
 
 
 def test_the_authors_losses_bear_out_every_claim():

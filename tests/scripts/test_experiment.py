@@ -43,7 +43,7 @@ def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
             raise RecipeError("pretended")
 
     said = []
-    runs = [types.SimpleNamespace(name=name, cost=1.0) for name in "abcd"]
+    runs = [types.SimpleNamespace(name=name) for name in "abcd"]
     failures = parallel.carry_out(runs, [(0,), (1,)], do, said.append, threading.Event())
     assert sorted(name for name, _ in seen) == list("abcd") and {gpus for _, gpus in seen} == {(0,), (1,)}
     assert [(name, str(error)) for name, error in failures.items()] == [("b", "pretended")]

@@ -37,19 +37,17 @@ def carry_out(
         finally:
             free.put(where)
 
-    failures, done = {}, 0.0
-    begin, whole = time.monotonic(), sum(run.cost for run in runs)
+    failures, begin = {}, time.monotonic()
 
     def ended(future: Future, run) -> None:
-        nonlocal done
         try:
             future.result()
         except Exception as error:
             failures[run.name] = error
             say(f"{run.name}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
-        done += run.cost
-        left = f", about {duration((time.monotonic() - begin) * (whole / done - 1))} left" if futures else ""
-        say(f"{len(runs) - len(futures)} of {len(runs)} runs ended{left}")
+        done = len(runs) - len(futures)
+        left = f", about {duration((time.monotonic() - begin) * len(futures) / done)} left" if futures else ""
+        say(f"{done} of {len(runs)} runs ended{left}")
 
     with ThreadPoolExecutor(len(devices)) as pool:
         futures = {pool.submit(work, run): run for run in runs}

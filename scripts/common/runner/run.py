@@ -32,11 +32,6 @@ class Run:
         return f"{self.row.name}-seed{self.seed}"
 
     @property
-    def cost(self) -> float:
-        """The time that the run takes, in units of its experiment, by which the remaining time is estimated."""
-        return 1.0
-
-    @property
     def given(self) -> dict[str, str]:
         """The user's flags of fairseq-train."""
         return flags_of(list(self.more))

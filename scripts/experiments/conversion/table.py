@@ -17,8 +17,6 @@ _TITLES = {
 
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
-# What scripts/quickstart.sh converts to.
-QUICKSTART = "decoder: feature-map=hedgehog d-dot=128 update-rule=sum normalizer=attention window=8"
 
 
 def _attention(record: dict) -> str:
@@ -89,7 +87,7 @@ def _conversion(record: dict) -> str:
 
 
 TABLES = {
-    name: Table(
+    "quickstart-conversions": Table(
         columns={
             "model": _title,
             "attention": _attention,
@@ -105,14 +103,8 @@ TABLES = {
         key=lambda r: (*key, [*_TITLES].index(r["stage"])) if (key := _key(r)) else None,
         combine=over_seeds(*_MEANS),
         note=_note,
-        select=select,
-    )
-    for name, select in {
-        "finetune": {"table": "finetune"},  # of other checkpoints than the quickstart's
-        "quickstart-converted": {"table": "quickstart-converted", "conversion": QUICKSTART},
-        "quickstart-conversions": {"table": "quickstart-converted"},
-    }.items()
-} | {
+        select={"table": "quickstart-converted"},
+    ),
     # A row for each conversion of other checkpoints.
     "finetune-by-site": Table(
         columns={

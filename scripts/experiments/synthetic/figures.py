@@ -6,7 +6,7 @@ from dataclasses import replace
 from fwp_fairseq.feature_maps import Favor
 from fwp_fairseq.tables.plot import Line, Plot, Series
 
-from .published import PUBLISHED
+from .outcomes import published
 from .rows import EVALUATE_EVERY, MODELS, SOLVED, Variant
 
 LEAST_LOSS = 1e-4  # lower losses, including zero, are drawn at this value
@@ -28,7 +28,7 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
     for number, model in enumerate(models):
         found = {row["S"]: losses for row in rows if (losses := row["losses"].get(model))}
         theirs = {
-            S: cell.loss for (name, S), cell in PUBLISHED[setting].items() if name == model and cell.loss is not None
+            S: cell.loss for (name, S), cell in published(setting).items() if name == model and cell.loss is not None
         }
         medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in found.items()}
         series = [Series("authors", "authors", _drawn(theirs), hollow=True), Series("here", "here", _drawn(medians))]

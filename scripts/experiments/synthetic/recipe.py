@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
-from scripts.common.runner.run import Work
+from scripts.common.runner.run import Run, Work
 from scripts.common.text import duration
 
 from .rows import QUICK, Point, points
@@ -20,14 +19,6 @@ class Preset:
     on_a_cpu = None
 
 
-class Run(runner.Run):
-    """One point with one seed."""
-
-    @property
-    def cost(self) -> float:
-        return self.row.cost
-
-
 PRESETS = {
     f"{name}{suffix}": Preset(f"{name}{suffix}", points(setting, sizes))
     for setting, name in ((1, "capacity"), (2, "update-rules"))
@@ -37,7 +28,6 @@ PRESETS = {
 
 class Synthetic(Experiment):
     name, file, presets = "synthetic", "synthetic.jsonl", PRESETS
-    run_type = Run
     description = """\
 The synthetic retrieval task of Schlag et al. 2021: trains one model for each kind of attention and number of keys S,
 until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A row is named MODEL-S.

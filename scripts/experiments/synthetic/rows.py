@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
 
-from .published import published
-
 # The models of each setting, in the order of tables and figures.
 MODELS = {
     1: (
@@ -45,7 +43,6 @@ D_KEY = 64
 # A model is evaluated every so many steps, and has solved the task with a loss of at most SOLVED. Its training ends
 # after so many evaluations in a row without a new best loss.
 EVALUATE_EVERY, SOLVED, PATIENCE = 100, 0.001, 11
-_UNKNOWN_STEPS = 3000  # of points that the authors did not run
 
 
 class Variant(NamedTuple):
@@ -109,27 +106,9 @@ class Point:
     def lr(self) -> float:
         return 1e-4 if self.model == "tanh-fwm" else 1e-3
 
-    @property
-    def cost(self) -> float:
-        """The milliseconds of CPU time that it takes if it trains as long as the authors' did, estimated.
-
-        They order the points, the quickest first, and predict the remaining time.
-        """
-        theirs = published(self.setting, self.model, self.S)
-        steps = _UNKNOWN_STEPS
-        if theirs is not None:
-            steps = theirs.step + (0 if theirs.solved else PATIENCE * EVALUATE_EVERY)
-        variant, L, rows = Variant.of(self.model), 2 * self.S if self.replace else self.S, self.batch / 32
-        phi = variant.build_feature_map()
-        d_dot = D_KEY if phi is None else phi.d_dot
-        step = 1.5 + rows * L * (3e-4 * d_dot * (2 if variant.rule == "delta" else 1) + 2e-4 * self.S)
-        if variant.rule == "fwm":
-            step += L * (1 + rows * 1e-4 * d_dot * self.S)
-        return steps * step
-
 
 def points(setting: int, sizes: dict[str, tuple[int, ...]] | None = None) -> tuple[Point, ...]:
-    """Returns the points of a setting, or those of these models and sizes, the quickest first."""
+    """Returns the points of a setting, or those of these models and sizes, the ones with few keys first."""
     sizes = sizes or {model: SIZES[setting] for model in MODELS[setting]}
     found = [Point(setting, model, S) for model, several in sizes.items() for S in several]
-    return tuple(sorted(found, key=lambda point: point.cost))
+    return tuple(sorted(found, key=lambda point: point.S))

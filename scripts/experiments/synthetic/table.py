@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Table
 
 from .figures import end_losses, learning_curves
-from .published import PUBLISHED, Published, published
+from .outcomes import Outcome, of_record, published
 from .rows import MODELS, SOLVED
 
 GRID_STEP = 20
@@ -15,33 +15,12 @@ GRID_STEP = 20
 NEAR = 60
 
 
-class Outcome(NamedTuple):
-    """The result of a run, ours or the authors'. ``loss`` is the best evaluation loss, None if all were NaN."""
-
-    loss: float | None
-    solved: bool
-
-    def __str__(self) -> str:
-        if self.loss is None:
-            return "NaN"
-        return f"{self.loss:.4f}{'*' if self.solved else ''}" if self.loss < 1 else f"{self.loss:.2f}"
-
-
-def _ours(record: dict) -> Outcome:
-    return Outcome(record["best_loss"], record["stop"] == "solved")
-
-
-def _authors(setting: int, model: str, S: int) -> Outcome | None:
-    found: Published | None = published(setting, model, S)
-    return None if found is None else Outcome(found.loss, found.solved)
-
-
 def _by_size(records: list[dict], model: str) -> dict[int, Outcome]:
-    return {record["S"]: _ours(record) for record in records if record["model"] == model}
+    return {record["S"]: of_record(record) for record in records if record["model"] == model}
 
 
 def _published_by_size(setting: int, model: str) -> dict[int, Outcome]:
-    return {S: Outcome(cell.loss, cell.solved) for (name, S), cell in PUBLISHED[setting].items() if name == model}
+    return {S: outcome for (name, S), outcome in published(setting).items() if name == model}
 
 
 # Tables of losses, with a row for each number of keys and a column for each model
@@ -51,7 +30,7 @@ def _losses(setting: int) -> Table:
     """Returns the table of a setting, with a row for each number of keys that the authors or we ran."""
 
     def cell(model: str, row: dict) -> str:
-        theirs = _authors(setting, model, row["S"])
+        theirs = published(setting).get((model, row["S"]))
         return f"{row.get('outcomes', {}).get(model, NONE)} / {NONE if theirs is None else theirs}"
 
     def combine(records: list[dict]) -> dict:
@@ -59,14 +38,14 @@ def _losses(setting: int) -> Table:
         for record in records:
             if record["best_loss"] is not None:
                 losses.setdefault(record["model"], []).append(record["best_loss"])
-        outcomes = {record["model"]: _ours(record) for record in records if record["seed"] == 1}
+        outcomes = {record["model"]: of_record(record) for record in records if record["seed"] == 1}
         return {**records[-1], "outcomes": outcomes, "losses": losses}
 
     return Table(
         columns={"S": lambda row: row["S"]} | {model: partial(cell, model) for model in MODELS[setting]},
         key=lambda record: (record["S"],),
         combine=combine,
-        expected=[{"S": S} for S in sorted({S for _, S in PUBLISHED[setting]})],
+        expected=[{"S": S} for S in sorted({S for _, S in published(setting)})],
         select={"table": "synthetic", "setting": setting},
         note=lambda rows: (
             f"Each cell: best evaluation loss, ours / the authors'. * solved (at most {SOLVED}); {NONE} not run."
@@ -82,7 +61,7 @@ def _curves(setting: int) -> Table:
             "S": lambda record: record["S"],
             "seed": lambda record: record["seed"],
             "steps": lambda record: record["steps"],
-            "best loss": _ours,
+            "best loss": of_record,
             "ended": lambda record: record["stop"],
         },
         key=lambda record: (MODELS[setting].index(record["model"]), record["S"], record["seed"]),
