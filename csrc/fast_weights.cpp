@@ -42,7 +42,7 @@ TORCH_LIBRARY(fwp, m) {
       "recur_backward(Tensor grad_out, Tensor? grad_R, Tensor? grad_y, Tensor found, Tensor last_R, Tensor written, "
       "Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? y) "
       "-> (Tensor grad_z, Tensor grad_k, Tensor grad_v, Tensor grad_beta, Tensor grad_R, Tensor grad_y)");
-  // The recurrence of the Delta LSTM, see fwp_fairseq/ops/lstm_recurrence.py. cells, gates, `written` and the last R
+  // The recurrence of the Delta LSTM, see fwp_fairseq/ops/recurrence.py. cells, gates, `written` and the last R
   // are what the backward goes back from; it returns the gradients of z, k, v, beta, R, h and c.
   m.def(
       "recur_lstm(Tensor z, Tensor k, Tensor v, Tensor beta, Tensor? key_padding_mask, Tensor? R, Tensor? h, Tensor? "

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from . import _extension, _transforms
+from . import _extension
 from ._constant import constant
 
 logger = logging.getLogger(__name__)
@@ -111,15 +112,11 @@ class Kernel:
         if differentiate is None:
             return
 
-        def gradients(ctx, *given):
-            _transforms.refuse_tangents(f"fwp::{name}_backward", *given)
-            return differentiate(ctx, *given)
-
         def refuse(ctx, *given):
             raise NotImplementedError(f"fwp::{name} has no second derivative; {others} every one")
 
         torch.library.register_fake(f"fwp::{name}_backward", fake_backward)
-        torch.library.register_autograd(f"fwp::{name}", gradients, setup_context=save)
+        torch.library.register_autograd(f"fwp::{name}", differentiate, setup_context=save)
         if others is not None:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
 
@@ -128,12 +125,25 @@ class Kernel:
         dtype = dtype or like.dtype
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
-        reasons, device = _transforms.unsupported_reasons(), like.device.type
+        reasons, device = _transforms(), like.device.type
         if device not in self.devices:
             reasons.append(f"the compiled library has no kernel of {self.name} for {device} tensors")
         if dtype not in self.types:
             reasons.append(f"the compiled library has no kernel of {self.name} for {dtype}")
         return reasons
+
+
+def _transforms() -> list[str]:
+    """Why no compiled operator can serve a call under the transforms that are active now; it would lose a tangent.
+
+    An open level of forward mode is reason enough, whether or not a tensor carries a tangent, because a graph compiled
+    under it may be called with either. Cost: two look-ups, and nothing in a compiled graph.
+    """
+    if torch._C._are_functorch_transforms_active():
+        return ["the compiled library supports no transform of torch.func (grad, jvp, vmap and those built on them)"]
+    if forward_ad._current_level >= 0:
+        return ["the compiled library has no forward-mode derivative (a level of torch.autograd.forward_ad is open)"]
+    return []
 
 
 def new_rows(x: Tensor, width: int) -> Tensor:

@@ -17,25 +17,30 @@ def _field(name: str, option: Option, default, help_text: str):
     return name, kind if default is not None else Optional[kind], field(default=default, metadata=metadata)
 
 
-def _flags():
-    for option in OPTIONS.values():
+def _flags(sites: tuple[str, ...]):
+    options = [option for option in OPTIONS.values() if set(option.sites) & set(sites)]
+    for option in options:
         what = "; ".join(f"{value}: {what}" for value, what in (option.values or {}).items())
         help_text = f"{option.help}{f' ({what})' if what else ''}"
         if option.is_common:
             yield _field(f"fwp_{option.name}", option, option.default, help_text)
         else:
             yield _field(f"fwp_{option.sites[0]}_{option.name}", option, option.default, help_text)
-    for option in OPTIONS.values():
+    for option in options if len(sites) > 1 else ():
         if option.is_common and option.per_site:
             for site in option.sites:
                 help_text = f"{option.title} of {SITES[site]} only (default: the common one)"
                 yield _field(f"fwp_{site}_{option.name}", option, None, help_text)
 
 
-# Every attention flag: those for all sites, and those of each site.
-FastWeightConfig = make_dataclass(
-    "FastWeightConfig", _flags(), bases=(FairseqDataclass,), namespace={"__module__": __name__}
-)
+def _config(name: str, sites: tuple[str, ...]) -> type:
+    return make_dataclass(name, _flags(sites), bases=(FairseqDataclass,), namespace={"__module__": __name__})
+
+
+# The attention flags of translation models: those for all sites, and those of each site.
+FastWeightConfig = _config("FastWeightConfig", ("encoder", "decoder", "cross"))
+# Those of language models, whose one site needs no flags beside the common ones and its own.
+DecoderOnlyConfig = _config("DecoderOnlyConfig", ("decoder",))
 
 
 def _value(cfg, name: str):
@@ -65,6 +70,12 @@ def _flag(cfg, site: str, name: str) -> str:
     """The flag that determines an option of the site: the site's own if given, else the common one."""
     option = OPTIONS[name]
     return option.flag(site if _own(cfg, site, option) is not None or not option.is_common else None)
+
+
+def _narrowest_flag(cfg, site: str, name: str) -> str:
+    """The flag that changes an option at as few sites as can be: the site's own if the model has one."""
+    option = OPTIONS[name]
+    return option.flag(site if hasattr(cfg, f"fwp_{site}_{name}") or not option.is_common else None)
 
 
 def _softmax_conflict(flag: str, value, option: str, map_flags: str) -> ValueError:
@@ -126,10 +137,9 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
             ) from None
     if wrong := contradiction(found, site):
         flags = [f"{_flag(cfg, site, name)} {getattr(found, name)}" for name in wrong.options]
-        option = OPTIONS[wrong.options[0]]
         raise ValueError(
             f"{' contradicts '.join(flags)} at the {site} site: {wrong.why}; expected "
-            f"{option.flag(site if option.per_site else None)} {wrong.expected}"
+            f"{_narrowest_flag(cfg, site, wrong.options[0])} {wrong.expected}"
         )
     return found
 

@@ -6,7 +6,7 @@
 # scripts/sanitize.sh --fuzz 600 calls the operators for 600 seconds with random arguments instead.
 set -eu
 tests="tests/ops/test_native.py tests/ops/test_recurrence.py tests/ops/test_decoding.py"
-tests="$tests tests/ops/test_lstm_recurrence.py tests/ops/test_window.py"
+tests="$tests tests/ops/test_window.py"
 tests="$tests tests/feature_maps/test_softmax_pair.py tests/feature_maps/test_unit_rows.py tests/ops/test_boundary.py"
 if [ "${1:-}" = --fuzz ]; then
   export FWP_FUZZ_SECONDS="${2:?--fuzz: expected a number of seconds}"

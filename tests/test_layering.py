@@ -13,15 +13,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fwp_fairseq"
 
 # What every part that computes may import.
-_COMPILED = {"_constant", "_cuda_library", "_extension", "_operator", "_transforms"}
+_COMPILED = {"_constant", "_cuda_library", "_extension", "_operator"}
 _TORCH = {"layers", "memories", "contradictions", "options"}
 # What each part may import of the package; every part may also import itself.
 ALLOWED = {
     "_constant": set(),
     "_cuda_library": {"_constant"},
     "_extension": set(),
-    "_operator": {"_constant", "_extension", "_transforms"},
-    "_transforms": set(),
+    "_operator": {"_constant", "_extension"},
     "_user_dir": set(),
     "feature_maps": _COMPILED,
     "ops": {"feature_maps", *_COMPILED},
@@ -38,7 +37,6 @@ ALLOWED = {
     "files": set(),
     "records": set(),
     "tables": set(),
-    "info": {"ops", "feature_maps", *_COMPILED},
     "models": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
     "criterions": {"modules", "config", *_TORCH, "feature_maps", "ops", "mends", "compat", *_COMPILED},
     "tasks": {
@@ -68,7 +66,6 @@ FAIRSEQ = {
     "compat",
     "mends",
     "cli",
-    "info",
 }
 
 

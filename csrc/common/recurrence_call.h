@@ -1,5 +1,5 @@
 // One call of the recurrences as plain pointers, for every device. No torch header. Shapes as in
-// fwp_fairseq/ops/recurrence.py and lstm_recurrence.py.
+// fwp_fairseq/ops/recurrence.py.
 #pragma once
 
 #include <cstdint>

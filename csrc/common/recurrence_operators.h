@@ -1,5 +1,5 @@
 // recur, recur_lstm and their backwards for any device: inputs are checked and results are made here, a Device
-// computes them. fwp_fairseq/ops/recurrence.py and lstm_recurrence.py say what they compute. A Device has
+// computes them. fwp_fairseq/ops/recurrence.py says what they compute. A Device has
 //
 //     run(op, kernel, k, describe)       fails if it does not serve the type of k; makes a call and Fields(op, k), has
 //     run_lstm(op, kernel, k, describe)  describe(fields, call) fill in the call, and computes it if fields.ready()

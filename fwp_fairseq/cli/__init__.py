@@ -3,23 +3,22 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
 
 from .. import __version__
-from ..files import end_on_signals
 from ..text import printable
 from .errors import CommandError, UsageError
 
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
     "d-dot": "convert between d_dot and nu or m",
-    "info": "what is installed, built and served; how much a language model keeps of a text",
+    "info": "what is installed, built and served",
     "archs": "list the architectures, or every model flag of one",
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
     "bleu": "score translations with sacreBLEU",
-    "generate": "continue a text with a language model",
     "ppl": "perplexity by word of a model of subwords or characters",
     "table": "a table or a plot of your own trainings",
 }
@@ -58,7 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if argv is None:  # this is the process of the command, not a call from another program
-        end_on_signals("fwp")
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         status = _run(name, arguments)
         sys.stdout.flush()
@@ -66,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # as in `fwp archs | head`; no error, and Python must not report it again while exiting
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:  # also of another signal, so that unfinished files are removed
+        print("fwp: stopped", file=sys.stderr)
+        return 130
     except (UsageError, CommandError, OSError) as error:
         command = f"fwp {name}" if name in COMMANDS else "fwp"
         print(f"{command}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)

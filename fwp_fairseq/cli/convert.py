@@ -78,10 +78,12 @@ def add_arguments(parser) -> None:
     gen_parser_from_dataclass(ours, FastWeightConfig(), delete_default=True)
 
 
-def _attention_options() -> list[str]:
-    from ..config import FastWeightConfig
+def _default_flags(arch: str) -> dict:
+    """The attention flags of an architecture's model, with their defaults."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-    return [name for name in FastWeightConfig.__dataclass_fields__ if name.startswith("fwp_")]
+    fields = MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]].__dataclass_fields__
+    return {name: archs.plain(field.default) for name, field in fields.items() if name.startswith("fwp_")}
 
 
 def _plain(options) -> dict:
@@ -138,13 +140,7 @@ def _model_options(cfg: dict, old: str, new: str) -> dict:
     return found
 
 
-def _default_flags() -> dict:
-    from ..config import FastWeightConfig
-
-    return {name: archs.plain(FastWeightConfig.__dataclass_fields__[name].default) for name in _attention_options()}
-
-
-def _attention_flags(before: dict, args) -> dict:
+def _attention_flags(before: dict, defaults: dict, args) -> dict:
     """The converted model's attention flags: those given, else the checkpoint's, else the defaults.
 
     A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
@@ -153,13 +149,16 @@ def _attention_flags(before: dict, args) -> dict:
 
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     given = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - defaults.keys():
+        flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
+        raise UsageError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
     common = {name.removeprefix("fwp_") for name in given}
     of_sites = {
         name: name.removeprefix(f"fwp_{site}_") for site in SITES for name in before if name.startswith(f"fwp_{site}_")
     }
     replaced = {name for name, option in of_sites.items() if "feature_map" in common or option in common}
     kept = {} if args.reset else {n: v for n, v in before.items() if v is not None and n not in replaced}
-    return _default_flags() | kept | given
+    return defaults | kept | given
 
 
 def _attentions(parameters: dict, options: dict, seed: int) -> dict:
@@ -266,15 +265,16 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     _refuse_control_characters(args.input, _plain(cfg["model"]))
     old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
     options = _model_options(cfg, old_arch, same_sizes)
-    trained = {name: options[name] for name in _attention_options() if name in options}
-    before = _default_flags() | (trained or {"fwp_feature_map": "softmax"})
+    defaults = _default_flags(same_sizes)
+    trained = {name: options[name] for name in defaults if name in options}
+    before = defaults | (trained or {"fwp_feature_map": "softmax"})
 
     parameters = state["model"]
     if not any(map(_ATTENTION.fullmatch, parameters)):
         raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     refuse_not_finite(args.input, parameters)
     refuse_other_parameters(args.input, parameters, options | before)
-    after = _attention_flags(before, args)
+    after = _attention_flags(before, defaults, args)
     options |= after
     try:
         attentions = _attentions(parameters, options, args.seed)

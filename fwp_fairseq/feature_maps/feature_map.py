@@ -82,11 +82,6 @@ class FeatureMap(nn.Module):
         """
         return x
 
-    @property
-    def input_width(self) -> int:
-        """Width of what the map is called with."""
-        return self.d_key
-
     def rest(self) -> "FeatureMap":
         """The map that is left for the operator, of which compiled kernels know more than of the whole one."""
         return self
@@ -96,11 +91,9 @@ class FeatureMap(nn.Module):
         return KernelOptions()
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-1] != self.input_width:
-            name = "d_key" if self.input_width == self.d_key else "the rows of its matrix"
+        if x.shape[-1] != self.d_key:
             raise ValueError(
-                f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected {name} = "
-                f"{self.input_width}"
+                f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
         with torch.autocast(x.device.type, enabled=False):
             return self.features(widened(x))

@@ -33,8 +33,8 @@ class T2r(LearnedMap):
     def fresh_weight(n: int, d_key: int) -> Tensor:
         return nn.init.xavier_uniform_(torch.empty(n, d_key))
 
-    def biased(self, y: Tensor) -> Tensor:
-        return y + self.bias[:, None].to(y.dtype)
+    def prepare(self, x: Tensor) -> Tensor:
+        return super().prepare(x) + self.bias[:, None].to(x.dtype)
 
     def make_rest(self) -> Relu:
         return Relu(self.n)

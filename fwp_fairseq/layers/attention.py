@@ -1,7 +1,6 @@
 """Multi-head attention with fast weights: projections, norms and one memory."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from ..memories import Features, Memory, Sizes, State, build_memory
 from ..options import OPTIONS, SiteOptions
 from .head_norm import HeadNorm
 from .query_key_norm import QueryKeyNorm
-
-_QUERIES, _KEYS = 0, 1
 
 
 class FastWeightAttention(nn.Module):
@@ -177,16 +174,16 @@ class FastWeightAttention(nn.Module):
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor | None:
         """What projected queries read of each position, (B, H, T, S), in shares of 1; None if a fast net reads."""
-        q, k = (x if self.qk_norm is None else self.qk_norm(x) for x in (q, k))
-        return self.memory.weights(self.memory.queries(q), self.memory.keys(k), key_padding_mask)
+        q, k = self.memory.queries(self._normed(q)), self.memory.keys(self._normed(k))
+        return self.memory.weights(q, k, key_padding_mask)
 
     def queries(self, x: Tensor) -> Tensor:
         """What the memory takes of inputs that read."""
-        return self._addresses(self.q_proj, x, self.memory.queries, _QUERIES)
+        return self.memory.queries(self._normed(self._split(self.q_proj(x))))
 
     def writes(self, source: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """What the memory takes of inputs that write: keys, values, and further parts by name."""
-        k = self._addresses(self.k_proj, source, self.memory.keys, _KEYS)
+        k = self.memory.keys(self._normed(self._split(self.k_proj(source))))
         v = self._split(self.v_proj(source))
         return k, v, {name: self._batch_first(part) for name, part in self.memory.parts(source).items()}
 
@@ -197,31 +194,9 @@ class FastWeightAttention(nn.Module):
         out = self._batch_first(out).reshape(x.shape).to(x.dtype)  # features may be wider than what they are of
         return self.out_proj(self.dropout_module(out))
 
-    def _addresses(self, projection: nn.Module, x: Tensor, take: Callable[[Tensor], Tensor], side: int) -> Tensor:
-        """``take`` of what the projection makes of x; in training with a learned matrix in one product, if cheaper."""
-        maps = self.memory.foldable if self.training and self.qk_norm is None else None
-        if (
-            maps
-            and not self.memory.features.is_explicit
-            and maps[side].is_cheaper_folded(projection, x.shape[:-1].numel())
-        ):
-            y = self._split(maps[side].folded_product(projection, x))
-            return maps[side].biased(y.transpose(1, 2)).transpose(1, 2)
-        y = self._split(projection(x))
-        return take(y if self.qk_norm is None else self.qk_norm(y))
-
-    def fold_maps(self) -> None:
-        """Multiplies learned matrices into the projections of queries and keys, for decoding.
-
-        The function stays the same, but the projections have other shapes then, so neither can be trained or loaded
-        any more. Nothing is done where something else comes between a projection and the map, or reads what it gives.
-        """
-        maps = self.memory.foldable
-        if maps is None or self.qk_norm is not None:
-            return
-        self.q_proj, self.k_proj = maps[_QUERIES].folded_into(self.q_proj), maps[_KEYS].folded_into(self.k_proj)
-        for phi in maps:
-            phi.is_folded = True
+    def _normed(self, x: Tensor) -> Tensor:
+        """Projected queries or keys (B, L, H, d_key), of a learned length if the site has one."""
+        return x if self.qk_norm is None else self.qk_norm(x)
 
     def _split(self, x: Tensor) -> Tensor:
         """From the caller's layout, of width C, to (B, L, H, C / H), a view."""

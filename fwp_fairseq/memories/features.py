@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from ..feature_maps import FeatureMap, LearnedMap, build_feature_map
+from ..feature_maps import FeatureMap, build_feature_map
 from ..ops.call import divide
 from ..options import EPS, SiteOptions
 
@@ -73,10 +73,3 @@ class Features(nn.Module):
         """phi(q).phi(k) of all pairs of operator inputs (B, T or S, H, width), not divided: (B, H, T, S)."""
         phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
         return phi_q @ phi_k.mT
-
-    @property
-    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
-        """The maps of queries and keys, if a matrix is the first thing that happens to what is projected."""
-        if not isinstance(self.feature_map, LearnedMap) or self.feature_map.is_folded:
-            return None
-        return self.query_map or self.feature_map, self.feature_map

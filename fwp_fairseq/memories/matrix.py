@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..feature_maps import LearnedMap
 from ..ops.both_ways import meeting
 from ..ops.call import divide
 from ..options import EPS, SiteOptions
@@ -30,7 +29,6 @@ class Matrix(Memory):
     def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.has_both_ways = options.passes == "both-ways"
-        self.decodes_lazily = options.backend != "reference" and not self.has_both_ways
         known = None if features.operator_map.kernel is None else features.operator_map
         self.decoding = ops.Decoding(
             options.update_rule, known, *options.normalizes, eps=EPS, backend=options.backend
@@ -42,21 +40,15 @@ class Matrix(Memory):
     def keys(self, k: Tensor) -> Tensor:
         return self.features.keys(k)
 
-    @property
-    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
-        return self.features.foldable
-
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        # The sum rule does not take both_ways, nor has it an order that both ways could mean.
-        ways = {"both_ways": True} if self.has_both_ways else {}
         return _OPERATORS[self.options.update_rule](
             q,
             k,
             v,
             **parts,
-            **ways,
             feature_map=self.features.operator_map,
             causal=self.sizes.causal or self.has_both_ways,
+            both_ways=self.has_both_ways,
             key_padding_mask=key_padding_mask,
             normalize_features=self.features.normalize_features,
             normalize_output=self.features.normalize_output,
@@ -83,6 +75,9 @@ class Matrix(Memory):
         return ops.FastWeights(
             (heads, d_dot, self.sizes.d_key), (heads, d_dot) if self.features.normalize_output else None
         )
+
+    def decodes_lazily(self, k: Tensor) -> bool:
+        return not self.has_both_ways and self.decoding.serves(self._decoded(k))
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
         q, k = self._decoded(q), self._decoded(k)

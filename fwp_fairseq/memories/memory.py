@@ -5,7 +5,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..feature_maps import LearnedMap
 from ..ops import STRENGTHS, FastWeights
 from ..ops.call import state_type
 from ..options import BETA_RANGES, SiteOptions
@@ -47,11 +46,9 @@ class Memory(nn.Module):
 
     Attributes:
         slow: the projection of what a fast net is given besides; None in most memories.
-        decodes_lazily: whether decoding can keep recent positions in place of a state (:mod:`..ops.decoding`).
     """
 
     State: ClassVar[Any] = FastWeights
-    decodes_lazily: bool = False
 
     def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
         super().__init__()
@@ -88,11 +85,6 @@ class Memory(nn.Module):
     def keys(self, k: Tensor) -> Tensor:
         """Likewise from projected keys (B, S, H, d_key)."""
         return k
-
-    @property
-    def foldable(self) -> tuple[LearnedMap, LearnedMap] | None:
-        """The learned maps whose matrices directly follow the projections of queries and keys, if there are any."""
-        return None
 
     def attend(
         self,
@@ -153,6 +145,10 @@ class Memory(nn.Module):
                 raise ValueError(f"state.{name} is {given}, expected shape {(rows, *shape)} ({kind} of {rows} rows)")
         return self.State(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))
 
+    def decodes_lazily(self, k: Tensor) -> bool:
+        """Whether decoding keys like these keeps recent positions in place of a state (:mod:`..ops.decoding`)."""
+        return False
+
     def step(
         self, held: Any, q: Tensor, k: Tensor, v: Tensor, parts: Parts, key_padding_mask: Tensor | None = None
     ) -> tuple[Tensor, Any]:
@@ -161,29 +157,31 @@ class Memory(nn.Module):
         ``held`` is what the last step returned: None at first, a state, or the cache of lazy decoding, which the step
         writes into, so that it can be continued only once.
         """
-        if self._is_lazy(held):
+        if self._is_lazy(held, k):
             return self._step(held, q, k, v, parts, key_padding_mask)
         return self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, state=held, return_state=True)
 
     def write(self, k: Tensor, v: Tensor, parts: Parts, *, key_padding_mask: Tensor | None, rows: Tensor) -> Any:
         """Writes whole sources (N, S, ...) to :meth:`read` from; row r will read source ``rows[r]`` (R, int32)."""
-        if self._is_lazy(None):
+        if self._is_lazy(None, k):
             return self._write(k, v, parts, key_padding_mask, rows)
         q = k[:, :0]
         return select(self.attend(q, k, v, parts, key_padding_mask=key_padding_mask, return_state=True)[1], rows)
 
     def read(self, held: Any, q: Tensor) -> Tensor:
         """Reads with q (R, T, H, width) from what :meth:`write` returned, or from a state; nothing is written."""
-        if self._is_lazy(held):
+        if self._is_lazy(held, q):
             return self._read(held, q)
         k = q[:, :0]
         strengths = dict.fromkeys(STRENGTHS[self.options.update_rule], k[..., 0])
         return self.attend(q, k, q.new_empty(*k.shape[:3], self.sizes.d_key), strengths, state=held)[0]
 
-    def _is_lazy(self, held: Any) -> bool:
+    def _is_lazy(self, held: Any, k: Tensor) -> bool:
         """Whether to decode lazily, which cannot be differentiated, from what is held, None at first."""
-        if not self.decodes_lazily or isinstance(held, self.State):
+        if held is None:
+            return not torch.is_grad_enabled() and self.decodes_lazily(k)
+        if isinstance(held, self.State):
             return False
-        if held is not None and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             raise RuntimeError("decoding began under torch.no_grad() and cannot be differentiated from here on")
-        return not torch.is_grad_enabled()
+        return True

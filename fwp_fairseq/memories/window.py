@@ -78,7 +78,6 @@ class Window(Memory):
     def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.size = options.window
-        self.decodes_lazily = options.backend != "reference"
         self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))
         self.bias = nn.Parameter(torch.zeros(sizes.heads))
         known = None if features.operator_map.kernel is None else features.operator_map
@@ -201,6 +200,13 @@ class Window(Memory):
                 held = window_decoding.state_of(self, held)
             held = held or self.nothing_written(len(q), q)
         return super().step(held, q, k, v, parts, key_padding_mask)
+
+    def decodes_lazily(self, k: Tensor) -> bool:
+        return self.far.serves(self.far_input(self.features.keys(k)))
+
+    def far_input(self, x: Tensor) -> Tensor:
+        """What decoding takes of queries or keys: features of a map that the kernels do not know, else x."""
+        return self.features.phi(x) if self.far.feature_map is None else x
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
         return window_decoding.step(self, held, q, k, v)

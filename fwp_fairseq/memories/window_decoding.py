@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops.call import state_type
-from ..ops.decoding_chunked import fold
+from ..ops.decoding_native import fold
 
 if TYPE_CHECKING:
     from .window import Window, WindowState
@@ -80,10 +80,8 @@ def _step(window: "Window", cache: Cache, q: Tensor, k: Tensor, v: Tensor) -> Te
     sums = None
     if cache.count >= size:
         old_k, old_v = cache.stored().index_select(0, cache.places[:, entry]).unsqueeze(1).split(d_key, -1)
-        phi_q, phi_k = window.features.queries(q), window.features.keys(old_k)
-        if window.far.feature_map is None:  # a map that the kernels do not know
-            phi_q, phi_k = window.features.phi(phi_q), window.features.phi(phi_k)
-        sums, cache.far = window.far.step(cache.far, phi_q, phi_k, with_ones(old_v))
+        q_far, k_far = (window.far_input(x) for x in (window.features.queries(q), window.features.keys(old_k)))
+        sums, cache.far = window.far.step(cache.far, q_far, k_far, with_ones(old_v))
     cache.kv[entry, :rows, :, :d_key] = k[:, 0]
     cache.kv[entry, :rows, :, d_key:] = v[:, 0]
     first = entry * cache.kv.shape[1]

@@ -5,21 +5,20 @@ from dataclasses import dataclass
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models import transformer_lm as stock
 
-from ..config import FastWeightConfig, check_flags
+from ..config import DecoderOnlyConfig, check_flags
 from . import attention_flags
 from .architectures import fill_defaults
-from .fwp_transformer import NestedConfig
+from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
-from .retained_dropout import RetainsDropout
 
 
 @dataclass
-class FwpLanguageModelConfig(FastWeightConfig, stock.TransformerLanguageModelConfig):
+class FwpLanguageModelConfig(DecoderOnlyConfig, stock.TransformerLanguageModelConfig):
     """Every option of fairseq's transformer_lm, and the attention flags."""
 
 
 @register_model("fwp_lm", dataclass=FwpLanguageModelConfig)
-class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
+class FwpLanguageModel(stock.TransformerLanguageModel):
     """Decoder-only Transformer with fast weights; see ``fwp archs fwp_lm`` for every flag."""
 
     def __init__(self, decoder):
@@ -35,7 +34,7 @@ class FwpLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
         check_flags(args)
         # fairseq builds the embeddings and checks their flags; only the decoder around them is ours.
         theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
-        nested = NestedConfig.from_flat(args)
+        nested = NestedDecoderConfig.from_flat(args)
         decoder = FwpLanguageModelDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True)
         return cls(decoder)
 

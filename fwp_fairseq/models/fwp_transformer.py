@@ -23,10 +23,9 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from omegaconf import II, DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ..config import FastWeightConfig, check_flags, site_config
+from ..config import DecoderOnlyConfig, FastWeightConfig, check_flags, site_config
 from ..modules import CrossAttention, SiteAttention
 from . import attention_flags
-from .retained_dropout import RetainsDropout
 
 _SAME_AS_EMBEDDING = -1
 # The names of the arguments of a layer that are tensors of a state begin in this way.
@@ -75,11 +74,9 @@ FwpTransformerConfig = make_dataclass(
 
 
 @dataclass
-class NestedConfig(FastWeightConfig, TransformerConfig):
-    """fairseq's nested options and the attention flags, as the model reads them."""
-
+class _Nested(TransformerConfig):
     @classmethod
-    def from_flat(cls, cfg) -> "NestedConfig":
+    def from_flat(cls, cfg) -> "_Nested":
         """Converts the flat configuration, given as a DictConfig, a dataclass or a Namespace."""
         if isinstance(cfg, cls):
             return cfg
@@ -92,9 +89,17 @@ class NestedConfig(FastWeightConfig, TransformerConfig):
         return nested
 
 
-def _attention(
-    layer: nn.Module, embed_dim: int, heads: int, cfg: NestedConfig, site: str, source_dim: int | None = None
-):
+@dataclass
+class NestedConfig(FastWeightConfig, _Nested):
+    """fairseq's nested options and the attention flags, as translation models read them."""
+
+
+@dataclass
+class NestedDecoderConfig(DecoderOnlyConfig, _Nested):
+    """The same of language models, which fairseq builds from nested options, too."""
+
+
+def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site: str, source_dim: int | None = None):
     """Builds the attention of a site; None if its flags choose softmax."""
     options = site_config(cfg, site, embed_dim // heads)
     if options.is_softmax:
@@ -210,7 +215,7 @@ class FwpDecoder(TransformerDecoderBase):
 
 
 @register_model("fwp_transformer", dataclass=FwpTransformerConfig)
-class FwpTransformer(RetainsDropout, TransformerModelBase):
+class FwpTransformer(TransformerModelBase):
     """Encoder-decoder Transformer with fast weights; see ``fwp archs fwp_transformer`` for every flag."""
 
     def __init__(self, cfg, encoder, decoder):

@@ -11,9 +11,8 @@ from torch import Tensor
 from ..modules import RelativeAttention
 from ..modules.relative_attention import Memory
 from .fwp_language_model import fill_wikitext103
-from .fwp_transformer import NestedConfig
+from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
-from .retained_dropout import RetainsDropout
 
 
 # Fields without a help text make no flags.
@@ -31,7 +30,7 @@ class TransformerXlConfig(stock.TransformerLanguageModelConfig):
 
 
 @dataclass
-class _NestedConfig(NestedConfig):
+class _NestedConfig(NestedDecoderConfig):
     mem_len: int = 0
 
 
@@ -88,7 +87,7 @@ class TransformerXlDecoder(FwpLanguageModelDecoder):
 
 
 @register_model("transformer_xl_lm", dataclass=TransformerXlConfig)
-class TransformerXlLanguageModel(RetainsDropout, stock.TransformerLanguageModel):
+class TransformerXlLanguageModel(stock.TransformerLanguageModel):
     """Transformer-XL of Dai et al. 2019; see ``fwp archs transformer_xl_lm`` for every flag."""
 
     @classmethod

@@ -162,7 +162,6 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
         self.shows_weights_in_steps = need_attn
-        self.fold_maps()
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         return states.reorder(self, incremental_state, new_order)

@@ -3,8 +3,7 @@
 from .call import RULES, STRENGTHS, FastWeights
 from .decoding import Cache, Decoding
 from .fast_weights import delta_rule, gated_delta_rule, gated_rule, sum_rule
-from .lstm_recurrence import recur_lstm
-from .recurrence import recur
+from .recurrence import recur, recur_lstm
 from .window import read_window
 
 __all__ = [

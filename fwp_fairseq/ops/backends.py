@@ -3,22 +3,16 @@
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .._operator import Backend, Operator
 from . import chunked, native, reference
-from .call import CORRECTING, RULES, STRENGTHS, Call, FastWeights, Rule
+from .call import CORRECTING, RULES, STRENGTHS, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
 BACKENDS: dict[str, Backend] = {"native": native, "chunked": chunked, "reference": reference}
 CHOICES = ("auto", *sorted(BACKENDS))
 OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", **BACKENDS) for rule in RULES}
-
-
-def run(call: Call, backend: str) -> tuple[Tensor, FastWeights | None]:
-    """Runs the call on the named backend, or on the fastest that supports it for ``auto``."""
-    return OPERATORS[call.rule](backend, call.v, call)
 
 
 def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:

@@ -11,10 +11,10 @@ mask and, for the rules with decay, the decay between writing and reading:
     gated_delta the same with decay * (K W0) and stril(K K^T) * M, the weights with which reads at these keys find U
 
 The delta rule's triangular system is that of Yang et al. 2024, the gated delta rule's that of Yang, Kautz and
-Hatamizadeh 2025, but for the products of alpha in M, which are multiplied as they stand (:mod:`.products`). The rows of
-U are the vectors that the loop over time would write. Normalising by feature sums divides the small Gram matrices,
-never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value) over many. The states
-of single steps are never stored.
+Hatamizadeh 2025, but for the products of alpha in M, which are multiplied as they stand: alpha may be 0 or negative.
+The rows of U are the vectors that the loop over time would write. Normalising by feature sums divides the
+small Gram matrices, never the wide features. Cost per head: O(L^2 (d_dot + d_value)) in one chunk, O(L d_dot d_value)
+over many. The states of single steps are never stored.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from .both_ways import in_one_way
 from .call import CORRECTING, Call, FastWeights, divide
-from .products import products_between, running_products
 
 # Up to about this many positions a Gram matrix costs less than the state (d_dot 256, d_value 64). Longer inputs are cut
 # into chunks of CHUNK positions.
@@ -105,7 +104,9 @@ class _Chunk:
     def between(self) -> Tensor:
         """The share of what is written at s that is left at t >= s, (B, H, L, L)."""
         if self._between is None:
-            self._between = products_between(self.kept_share[..., 0])
+            length = self.kept_share.shape[2]
+            later = torch.ones(length, length, dtype=torch.bool, device=self.kept_share.device).tril(-1)
+            self._between = torch.where(later, self.kept_share, 1).cumprod(-2).tril()
         return self._between
 
     def old(self, W: Tensor, x: _Features) -> Tensor:
@@ -143,7 +144,7 @@ class _Chunk:
         if self.kept_share is None:
             return self.keep
         later = F.pad(self.kept_share[:, :, 1:], (0, 0, 0, 1), value=1)
-        left = running_products(later.flip(2), 2).flip(2)
+        left = later.flip(2).cumprod(2).flip(2)
         return left if self.new_share is None else left * self.new_share
 
     def causal_weights(self) -> Tensor | None:
@@ -154,7 +155,7 @@ class _Chunk:
 
     def decay(self) -> Tensor | None:
         """The share of the earlier state that is left after each position; None if all is left."""
-        return None if self.kept_share is None else running_products(self.kept_share, 2)
+        return None if self.kept_share is None else self.kept_share.cumprod(2)
 
     def next_state(self, u: Tensor, W: Tensor | None, z: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The state after the chunk, given the vectors u that it writes and the state before."""

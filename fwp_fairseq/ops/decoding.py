@@ -11,8 +11,8 @@ blocks. A query reads
 with q = phi(q_t), k_j = phi(k_j), and features divided by their sums if the site normalises them. w_j = g = 1, except
 for the rules with decay: under the gated rule w_j is beta_j times the product of all later 1 - beta, under the gated
 delta rule the product of all later alpha, and g is that product over the block.
-Results equal those of the operators of :mod:`.fast_weights` up to rounding. ``backend="reference"`` has no such form
-and decodes by the operator itself.
+Results equal those of the operators of :mod:`.fast_weights` up to rounding. Steps and folds are compiled; where the
+library cannot serve a site, attention decodes by the operators themselves, one state for each hypothesis.
 
 A full block is folded into the state, so memory stays bounded however long the output grows. :func:`longest_block`
 decides how long a block may be.
@@ -24,35 +24,18 @@ moves nothing else.
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .._operator import Operator
 from ..feature_maps import FeatureMap
-from . import decoding_chunked, decoding_native, fast_weights
+from . import decoding_native, fast_weights
 from .call import DECAYING, RULES, FastWeights, Rule, state_type
 
-
-class DecodingBackend(Protocol):
-    """The interface of a module that decodes; ``decoding`` is the :class:`Decoding` that calls it."""
-
-    def unsupported_reasons(self, decoding, x: Tensor) -> list[str]:
-        """Why the backend cannot serve this site with keys like x; empty when it can."""
-
-    def cached_type(self, x: Tensor) -> torch.dtype:
-        """The type of a cache for keys like x."""
-
-    def decode(self, decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
-        """Appends k, v and strengths to the block, if given, and reads with q after each; leaves ``cache.count``."""
-
-    def fold(self, decoding, cache) -> FastWeights | tuple[Tensor, Tensor | None]:
-        """The state (W, z) after the block, a row for every hypothesis."""
-
-
-BACKENDS: dict[str, DecodingBackend] = {"native": decoding_native, "chunked": decoding_chunked}
-OPERATORS: dict[Rule, Operator] = {rule: Operator(f"decoding with the {rule} rule", **BACKENDS) for rule in RULES}
+OPERATORS: dict[Rule, Operator] = {
+    rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES
+}
 
 # A block that follows a folded one is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
@@ -133,6 +116,12 @@ class Decoding:
     eps: float = 1e-6
     backend: str = "auto"
 
+    def serves(self, like: Tensor) -> bool:
+        """Whether keys like these, (R, T, H, width), are decoded here; with ``native`` a step raises if they cannot."""
+        if self.backend == "auto":
+            return not decoding_native.unsupported_reasons(self, like)
+        return self.backend == "native"
+
     def step(
         self,
         cache: Cache | None,
@@ -152,22 +141,22 @@ class Decoding:
         """
         dtype = v.dtype
         if cache is not None:
-            implementation, (q, k, v), (beta, alpha) = self._prepared(cache.keys.dtype, (q, k, v), (beta, alpha))
+            (q, k, v), (beta, alpha) = self._prepared(cache.keys.dtype, (q, k, v), (beta, alpha))
         else:
-            implementation, (q, k, v), (beta, alpha) = self._prepared(None, (q, k, v), (beta, alpha))
+            (q, k, v), (beta, alpha) = self._prepared(None, (q, k, v), (beta, alpha))
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]
         if length == 1 and cache.count < cache.keys.shape[0] and k.shape[0] <= cache.keys.shape[1]:
-            out = implementation.decode(self, cache, q, k, v, beta, alpha, key_padding_mask)
+            out = decoding_native.decode(self, cache, q, k, v, beta, alpha, key_padding_mask)
             cache.count += 1
         else:
             outputs, first = [], 0
             while first < length:
-                room = self._make_room(cache, length - first, k.shape[0], implementation)
+                room = self._make_room(cache, length - first, k.shape[0])
                 part = slice(first, first + room)
                 outputs.append(
-                    implementation.decode(
+                    decoding_native.decode(
                         self, cache, q[:, part], k[:, part], v[:, part],
                         *(None if x is None else x[:, part] for x in (beta, alpha, key_padding_mask)),
                     )
@@ -191,7 +180,7 @@ class Decoding:
 
         Sources of up to :func:`longest_block` positions are kept as a block; longer ones become a state.
         """
-        implementation, (k, v), (beta, alpha) = self._prepared(None, (k, v), (beta, alpha))
+        (k, v), (beta, alpha) = self._prepared(None, (k, v), (beta, alpha))
         sources = k.shape[1]
         if sources > longest_block(self.d_dot(k), self.d_cached(k), v.shape[-1]):
             cache = self._empty(k, v, 0)
@@ -200,15 +189,15 @@ class Decoding:
             cache = self._empty(k, v, sources)
             cache.ancestors = torch.empty(k.shape[0], sources, dtype=torch.int32, device=k.device)
             # Any queries will do: the written vectors do not depend on them.
-            implementation.decode(self, cache, k, k, v, beta, alpha, key_padding_mask)
+            decoding_native.decode(self, cache, k, k, v, beta, alpha, key_padding_mask)
             cache.ancestors, cache.count = None, sources
         cache.rows = rows
         return cache
 
     def read(self, cache: Cache, q: Tensor) -> Tensor:
         """Reads everything in the cache with q (R, T, H, d_key); returns out (R, T, H, d_value) in q's dtype."""
-        implementation, (x,), _ = self._prepared(cache.keys.dtype, (q,))
-        return implementation.decode(self, cache, x).to(q.dtype)
+        (x,), _ = self._prepared(cache.keys.dtype, (q,))
+        return decoding_native.decode(self, cache, x).to(q.dtype)
 
     def d_dot(self, k: Tensor) -> int:
         return k.shape[-1] if self.feature_map is None else self.feature_map.d_dot
@@ -222,24 +211,19 @@ class Decoding:
         phi = self.feature_map
         return phi is not None and phi.homogeneity is not None and phi.non_negative and phi.d_dot > phi.d_key
 
-    def features(self, x: Tensor) -> Tensor:
-        """phi of x (R, T, H, d_key), before any normalisation."""
-        phi = self.feature_map
-        return x if phi is None else phi(x.transpose(1, 2)).transpose(1, 2).to(x.dtype)
-
     def _prepared(
         self, dtype: torch.dtype | None, inputs: tuple[Tensor, ...], strengths: tuple[Tensor | None, ...] = ()
     ):
-        """Chooses the implementation, and converts the inputs to the cache's type and strengths to that of states.
+        """Converts the inputs to the cache's type and strengths to that of states, if the library serves the site.
 
         ``dtype`` is the cache's type, or None if there is no cache yet.
         """
         widest = dtype or reduce(torch.promote_types, [x.dtype for x in inputs])
         first = _to_dtype(inputs[0], widest)
-        implementation = BACKENDS[OPERATORS[self.rule].choose(self.backend, first, self, first)]
-        dtype = dtype or implementation.cached_type(first)
+        OPERATORS[self.rule].choose(self.backend, first, self, first)
+        dtype = dtype or decoding_native.cached_type(first)
         strengths = [None if x is None else _to_dtype(x, state_type(dtype)) for x in strengths]
-        return implementation, [_to_dtype(x, dtype) for x in inputs], strengths
+        return [_to_dtype(x, dtype) for x in inputs], strengths
 
     def _empty(self, k: Tensor, v: Tensor, capacity: int) -> Cache:
         count, _, heads, d_value = v.shape
@@ -253,7 +237,7 @@ class Decoding:
             projection=None if projection is None else projection.to(state_type(v.dtype)).T.contiguous(),
         )
 
-    def _make_room(self, cache: Cache, wanted: int, rows: int, implementation: DecodingBackend) -> int:
+    def _make_room(self, cache: Cache, wanted: int, rows: int) -> int:
         """Makes room in the block for ``rows`` rows; returns how many of the wanted positions fit before it is full.
 
         A block that is full already is folded into the state first.
@@ -266,7 +250,7 @@ class Decoding:
         else:
             longest = LATER_BLOCK
         if cache.count >= longest:
-            cache.W, cache.z = implementation.fold(self, cache)
+            cache.W, cache.z = decoding_native.fold(self, cache)
             cache.rows = torch.arange(cache.ancestors.shape[0], dtype=torch.int32, device=cache.rows.device)
             cache.count, longest = 0, LATER_BLOCK
             self._resize(cache, LATER_BLOCK, max(rows, stored))

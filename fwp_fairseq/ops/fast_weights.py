@@ -12,6 +12,27 @@ Shapes, the same for all (B batch rows, T targets, S sources, H heads):
 
 All dimensions but the last may have any stride, so fairseq's (T, B, C) tensors can be passed as views.
 
+Options, the same for all:
+
+    feature_map         phi, which is applied to q and k; None when they are features already
+    causal              True: position t reads after its own write, which needs T = S; False: everything is written
+                        first and every query reads the final weights
+    key_padding_mask    (B, S), bool, True at pads, on either side; a padded position writes nothing
+    normalize_features  whether phi(q) and phi(k) are divided by their sum + eps (Schlag et al. 2021, Sec. 4.2)
+    normalize_output    whether what is read is divided by the accumulated keys, z_t . phi(q_t) + eps
+    eps                 added to every denominator and nowhere else (1e-6)
+    initial_state       FastWeights, or a plain pair with None for an unused z; never modified
+    return_state        whether the final state is returned; None: only if an initial state is given. To make the state
+                        of a short call costs more than its outputs: up to 8 times the time at 32 positions
+    both_ways           lets the second half of the heads go from the last position to the first; with causal, without
+                        a state and for an even number of heads
+    backend             auto, reference, chunked or native
+
+Every rule returns ``(out, state)``; the state is None unless it is returned. It raises ValueError, which names the
+tensor, for a wrong shape, type or device, and for causal with T != S; and NotImplementedError, with every reason, if a
+backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to
+128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
+
 Zero denominators: ``eps`` is added to every denominator and nowhere else. A denominator can still be exactly zero
 (eps = 0.0, or sparse DPFP features that share nothing with what was written so far); the quotient is then defined as 0,
 with gradient 0.
@@ -29,6 +50,7 @@ products of ``chunked`` may also carry them to other positions of the same batch
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,15 +133,15 @@ def _call(
     v: Tensor,
     strengths: dict[str, Tensor],
     *,
-    feature_map: Callable[[Tensor], Tensor] | None,
-    causal: bool,
-    key_padding_mask: Tensor | None,
+    feature_map: Callable[[Tensor], Tensor] | None = None,
+    causal: bool = True,
+    key_padding_mask: Tensor | None = None,
     normalize_features: bool,
     normalize_output: bool,
-    eps: float,
-    initial_state: FastWeights | tuple | None,
-    backend: str,
-    return_state: bool | None,
+    eps: float = 1e-6,
+    initial_state: FastWeights | tuple | None = None,
+    backend: str = "auto",
+    return_state: bool | None = None,
     both_ways: bool = False,
 ) -> tuple[Tensor, FastWeights | None]:
     operator = f"{rule}_rule"
@@ -149,58 +171,22 @@ def _call(
         rule, q, k, v, strengths.get("beta"), strengths.get("alpha"), feature_map, causal, key_padding_mask,
         normalize_features, normalize_output, eps, initial_state, return_state, both_ways,
     )  # fmt: skip
-    return backends.run(call, backend)
+    return backends.OPERATORS[rule](backend, v, call)
 
 
 def sum_rule(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    feature_map: Callable[[Tensor], Tensor] | None = None,
-    causal: bool = True,
-    key_padding_mask: Tensor | None = None,
-    normalize_features: bool = False,
-    normalize_output: bool = True,
-    eps: float = 1e-6,
-    initial_state: FastWeights | tuple | None = None,
-    backend: str = "auto",
-    return_state: bool | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *, normalize_features: bool = False, normalize_output: bool = True, **options: Any
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes linear attention: every association of a key and a value is added to the fast weights.
 
     W_s = W_{s-1} + v_s phi(k_s)^T and z_s = z_{s-1} + phi(k_s); y_t = W_t phi(q_t) / (z_t . phi(q_t) + eps)
     (Schlag et al. 2021, Eq. 17-19; Katharopoulos et al. 2020).
 
-    Args:
-        q, k, v: queries, keys and values; the head of this module gives their shapes.
-        feature_map: phi, which is applied to q and k; None when they are features already.
-        causal: if True, position t reads after its own write, which needs T = S; if False, everything is written first
-            and every query reads the final weights.
-        key_padding_mask: (B, S), bool, True at pads, on either side; a padded position writes nothing.
-        normalize_features: whether phi(q) and phi(k) are divided by their sum + eps (Sec. 4.2).
-        normalize_output: whether outputs are divided by the accumulated keys as above; if False, y_t = W_t phi(q_t).
-        eps: added to every denominator and nowhere else.
-        initial_state: FastWeights, or a plain pair with None for an unused z; never modified.
-        backend: auto, reference, chunked or native.
-        return_state: whether the final state is returned; None means only if an initial state is given. Building the
-            state of a short call costs more than its outputs: d_dot d_value numbers per head, and at 32 positions up to
-            8 times the time.
-
-    Returns:
-        ``(out, state)``; the state is None unless it is returned.
-
-    Raises:
-        ValueError: a tensor has the wrong shape, type or device, or causal with T != S; the message names it.
-        NotImplementedError: a backend other than auto cannot serve these inputs; the message lists every reason.
-
-    Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to 128 positions, O(L d_dot d_value) beyond.
+    Options and returns are those of all rules; the head of this module describes them.
     """
     return _call(
-        "sum", q, k, v, {}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
-        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
-        backend=backend, return_state=return_state,
-    )  # fmt: skip
+        "sum", q, k, v, {}, normalize_features=normalize_features, normalize_output=normalize_output, **options
+    )
 
 
 def delta_rule(
@@ -209,16 +195,9 @@ def delta_rule(
     v: Tensor,
     beta: Tensor,
     *,
-    feature_map: Callable[[Tensor], Tensor] | None = None,
-    causal: bool = True,
-    key_padding_mask: Tensor | None = None,
     normalize_features: bool = True,
     normalize_output: bool = False,
-    eps: float = 1e-6,
-    initial_state: FastWeights | tuple | None = None,
-    backend: str = "auto",
-    return_state: bool | None = None,
-    both_ways: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the delta rule: each write moves the value stored for its key towards the new one, by the share beta.
 
@@ -233,16 +212,12 @@ def delta_rule(
         beta: (B, S, H), write strength after the sigmoid; 0 writes nothing, 1 replaces what the key held. Above 1 the
             write overshoots, and what is left of the old value has the opposite sign. With features of length 1 or
             less, which normalised features have, the old value is amplified only if beta is above 2 or below 0.
-        both_ways: lets the second half of the heads go from the last position to the first; with causal, without a
-            state and for an even number of heads.
-        others: as for :func:`sum_rule`, which also describes returns, errors and cost; the delta rule adds one
-            triangular system of the chunk's length per head.
+        options: those of all rules; the head of this module describes them.
     """
+    given = {"beta": beta}
     return _call(
-        "delta", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
-        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
-        backend=backend, return_state=return_state, both_ways=both_ways,
-    )  # fmt: skip
+        "delta", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output, **options
+    )
 
 
 def gated_rule(
@@ -251,16 +226,9 @@ def gated_rule(
     v: Tensor,
     beta: Tensor,
     *,
-    feature_map: Callable[[Tensor], Tensor] | None = None,
-    causal: bool = True,
-    key_padding_mask: Tensor | None = None,
     normalize_features: bool = False,
     normalize_output: bool = True,
-    eps: float = 1e-6,
-    initial_state: FastWeights | tuple | None = None,
-    backend: str = "auto",
-    return_state: bool | None = None,
-    both_ways: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the gated rule of Peng et al. 2021: each write makes all earlier content decay, whatever its key.
 
@@ -271,14 +239,12 @@ def gated_rule(
         beta: (B, S, H), the share that is written, after the sigmoid (1 - g of Peng et al.); 1 forgets everything
             before. Between 1 and 2 the old weights shrink and change their sign with every write; outside of [0, 2]
             they grow. Outside of [0, 1] the output is no longer a mean of values.
-        both_ways: as for :func:`delta_rule`.
-        others: as for :func:`sum_rule`, which also describes returns, errors and cost.
+        options: those of all rules; the head of this module describes them.
     """
+    given = {"beta": beta}
     return _call(
-        "gated", q, k, v, {"beta": beta}, feature_map=feature_map, causal=causal, key_padding_mask=key_padding_mask,
-        normalize_features=normalize_features, normalize_output=normalize_output, eps=eps, initial_state=initial_state,
-        backend=backend, return_state=return_state, both_ways=both_ways,
-    )  # fmt: skip
+        "gated", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output, **options
+    )
 
 
 def gated_delta_rule(
@@ -288,16 +254,9 @@ def gated_delta_rule(
     beta: Tensor,
     alpha: Tensor,
     *,
-    feature_map: Callable[[Tensor], Tensor] | None = None,
-    causal: bool = True,
-    key_padding_mask: Tensor | None = None,
     normalize_features: bool = True,
     normalize_output: bool = False,
-    eps: float = 1e-6,
-    initial_state: FastWeights | tuple | None = None,
-    backend: str = "auto",
-    return_state: bool | None = None,
-    both_ways: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, FastWeights | None]:
     """Computes the gated delta rule: all earlier content decays, then the delta rule writes.
 
@@ -306,18 +265,16 @@ def gated_delta_rule(
     under the delta rule, by z = alpha_s z_{s-1} before the write and z_s = alpha_s z_{s-1} + phi(k_s) after it.
 
     With alpha = 1 this is :func:`delta_rule`, whatever the normaliser. Without ``normalize_output``, and with keys
-    whose features are orthogonal to all that was written before, the old value is 0: then alpha = 1 - beta gives
-    :func:`gated_rule`, and alpha = beta = 1 gives :func:`sum_rule`. For other keys these two are limits only, of short
-    features and large values: phi(k) -> c phi(k) and v -> v / c with c -> 0 leave v phi(k)^T and take the correction
-    away.
+    whose features are orthogonal to all that was written before, alpha = 1 - beta gives :func:`gated_rule`, and
+    alpha = beta = 1 gives :func:`sum_rule`.
 
     Args:
-        beta, both_ways: as for :func:`delta_rule`.
+        beta: as for :func:`delta_rule`.
         alpha: (B, S, H), the share of W that is left before the write; 1 keeps everything, 0 forgets everything.
-        others: as for :func:`delta_rule`.
+        options: those of all rules; the head of this module describes them.
     """
+    given = {"beta": beta, "alpha": alpha}
     return _call(
-        "gated_delta", q, k, v, {"beta": beta, "alpha": alpha}, feature_map=feature_map, causal=causal,
-        key_padding_mask=key_padding_mask, normalize_features=normalize_features, normalize_output=normalize_output,
-        eps=eps, initial_state=initial_state, backend=backend, return_state=return_state, both_ways=both_ways,
+        "gated_delta", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output,
+        **options,
     )  # fmt: skip

@@ -1,22 +1,27 @@
-"""The recurrence of the Delta RNN of Irie et al. 2021, a fast weight matrix that reads the net's own previous output.
+"""The recurrences of the Delta RNN and the Delta LSTM of Irie et al. 2021, whose matrices read the net's last output.
 
-Per head, at each position t, write then read (Sec. 3.1):
+Per head, at each position t, write then read (Sec. 3.1). Delta RNN:
 
     R_t = R_{t-1} + beta_t (v_t - R_{t-1} k_t) k_t^T
     y_t = z_t + R_t softmax(y_{t-1})
 
-A pad writes nothing and is not fed back: R and the y that the next position sees stay as they are; what is read there
-is z_t + R softmax(y).
+Delta LSTM, for each gate g = u, i, o a matrix R^g, written as R above, and
+
+    x^g_t = z^g_t + R^g_t softmax(h_{t-1})
+    c_t = sigmoid(x^i_t) * x^u_t + (1 - sigmoid(x^i_t)) * c_{t-1}
+    h_t = sigmoid(x^o_t) * c_t
+
+A pad writes nothing and is not fed back: R, y, h and c stay as they are for the next position. What is read at a pad is
+y or h of these equations with R as it was.
 
 There are two implementations. ``reference`` is the loop over time in PyTorch, in any type and on any device, whose
-gradients by autograd keep one R for each position. ``native`` is the compiled loop, for CPUs and, in float32 and for d
-up to 128, for CUDA: it keeps what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), and the last R, from which the
-backward goes back by R_{t-1} = R_t - u_t k_t^T, so that one R is enough. Neither can be computed for several positions
-at a time.
+gradients by autograd keep the matrices of every position. ``native`` is the compiled loop, for CPUs and, in float32 and
+for d up to 128, for CUDA: it keeps what each position wrote, u_t = beta_t (v_t - R_{t-1} k_t), the LSTM also x^u, both
+gates and c, and the last R, from which the backward goes back by R_{t-1} = R_t - u_t k_t^T. Neither can be computed for
+several positions at a time.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -25,17 +30,7 @@ from .._operator import Kernel, Operator, new_rows
 from . import native_cuda
 from .call import state_type
 
-
-class Recurrence(NamedTuple):
-    """The checked arguments of one call; shapes as for :func:`recur`."""
-
-    z: Tensor
-    k: Tensor
-    v: Tensor
-    beta: Tensor
-    key_padding_mask: Tensor | None
-    R: Tensor | None
-    y: Tensor | None
+GATES = 3  # u, i and o
 
 
 def recur(
@@ -49,7 +44,7 @@ def recur(
     y: Tensor | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes the recurrence above.
+    """Computes the recurrence of the Delta RNN.
 
     Args:
         z: (B, L, H, d), what is added to each read.
@@ -70,31 +65,67 @@ def recur(
 
     Cost: 6 d^2 multiplications per position and head, one position after the other.
     """
-    dtype = state_type(z.dtype)
-    z, k, v, beta = (x.to(dtype) for x in (z, k, v, beta))
-    R, y = (None if x is None else x.to(dtype) for x in (R, y))
-    return OPERATOR(backend, z, Recurrence(z, k, v, beta, key_padding_mask, R, y))
+    return _run(_RNN, backend, z, k, v, beta, key_padding_mask, R, y)
 
 
-class _Reference:
-    @staticmethod
-    def unsupported_reasons(call: Recurrence) -> list[str]:
-        return []
+def recur_lstm(
+    z: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    R: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Computes the recurrence of the Delta LSTM.
 
-    @staticmethod
-    def run(call: Recurrence) -> tuple[Tensor, Tensor, Tensor]:
-        z, k, v, beta, pads, R, y = call
-        batch, _, heads, d = z.shape
-        R = z.new_zeros(batch, heads, d, d) if R is None else R
-        y = z.new_zeros(batch, heads, d) if y is None else y
-        outputs = []
-        for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
-            after = delta(R, *written)
-            R = after if pads is None else torch.where(pads[:, t, None, None, None], R, after)
-            out = z_t + read(R, y.softmax(-1))
-            y = keep(pads, t, y, out)
-            outputs.append(out)
-        return torch.stack(outputs, 1) if outputs else z, R, y
+    The arguments are those of :func:`recur`, but there are 3 H heads in z, k, v, beta and R: first those of gate u,
+    then those of i and o. h and c are (B, H, d), the output and the cell before the first position; None for 0.
+
+    Returns:
+        ``(out, R, h, c)``: out (B, L, H, d), and R, h and c after the last position; all float32 for half precision.
+
+    Cost: 18 d^2 multiplications per position and head, one position after the other. The backward of ``native`` keeps
+    three matrices a head and, beside its inputs, 8 d numbers per position and head.
+    """
+    return _run(_LSTM, backend, z, k, v, beta, key_padding_mask, R, h, c)
+
+
+def _run(operator: Operator, backend: str, *call: Tensor | None) -> tuple[Tensor, ...]:
+    dtype = state_type(call[0].dtype)
+    return operator(backend, call[0], [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in call])
+
+
+def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
+    batch, _, heads, d = z.shape
+    R = z.new_zeros(batch, heads, d, d) if R is None else R
+    y = z.new_zeros(batch, heads, d) if y is None else y
+    outputs = []
+    for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
+        R = keep(pads, t, R, delta(R, *written))
+        out = z_t + read(R, y.softmax(-1))
+        y = keep(pads, t, y, out)
+        outputs.append(out)
+    return torch.stack(outputs, 1) if outputs else z, R, y
+
+
+def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
+    batch, _, heads, d = z.shape
+    R = z.new_zeros(batch, heads, d, d) if R is None else R
+    h, c = (z.new_zeros(batch, heads // GATES, d) if x is None else x for x in (h, c))
+    outputs = []
+    for t, (z_t, *written) in enumerate(positions(z, k, v, beta)):
+        R = keep(pads, t, R, delta(R, *written))
+        u, i, o = (z_t + read(R, h.softmax(-1).repeat(1, GATES, 1))).chunk(GATES, 1)
+        i = i.sigmoid()
+        cell = i * u + (1 - i) * c
+        out = o.sigmoid() * cell
+        h, c = keep(pads, t, h, out), keep(pads, t, c, cell)
+        outputs.append(out)
+    return torch.stack(outputs, 1) if outputs else z[:, :, : heads // GATES], R, h, c
 
 
 def positions(*rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -118,59 +149,71 @@ def read(R: Tensor, x: Tensor) -> Tensor:
 
 
 def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
-    """``before`` in the rows whose position t is a pad, else ``after``; both (B, H, d)."""
-    return after if pads is None else torch.where(pads[:, t, None, None], before, after)
+    """``before`` in the rows (B, ...) whose position t is a pad, else ``after``."""
+    return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 
 
-def compiled_reasons(kernel: Kernel, x: Tensor) -> list[str]:
-    """Why a compiled recurrence cannot serve rows like x, (B, L, H, d); empty when it can."""
-    reasons = kernel.unsupported_reasons(x)
-    return native_cuda.recurrence_unsupported_reasons(x) if x.device.type == "cuda" and not reasons else reasons
+class _Loop:
+    """The backend ``reference``."""
+
+    def __init__(self, run: Callable):
+        self._function = run
+
+    def unsupported_reasons(self, call: list) -> list[str]:
+        return []
+
+    def run(self, call: list) -> tuple[Tensor, ...]:
+        return self._function(*call)
 
 
-class _Native:
-    @staticmethod
-    def unsupported_reasons(call: Recurrence) -> list[str]:
-        return compiled_reasons(KERNEL, call.z)
+class _Compiled(Kernel):
+    """The backend ``native``; ``vectors`` are the states beside R, ``kept`` what the backward needs beside R and out.
 
-    @staticmethod
-    def run(call: Recurrence) -> tuple[Tensor, Tensor, Tensor]:
-        out, R, y, _ = torch.ops.fwp.recur(*call)
-        return out, R, y
+    The operator returns out, the states, and what it keeps: for each entry of ``kept`` rows of the net's heads, or
+    (True) of those of every gate.
+    """
+
+    def __init__(self, name: str, gates: int, vectors: int, kept: tuple[bool, ...]):
+        self.vectors = vectors
+
+        def states(k: Tensor) -> list[Tensor]:
+            batch, _, heads, d = k.shape
+            return [k.new_empty(batch, heads, d, d), *(k.new_empty(batch, heads // gates, d) for _ in range(vectors))]
+
+        def fake(z, k, *others):
+            of_net, d = k[:, :, : k.shape[2] // gates], k.shape[3]
+            return new_rows(of_net, d), *states(k), *(new_rows(k if every else of_net, d) for every in kept)
+
+        def fake_backward(*given):
+            k, _, beta, *_ = given[-4 - vectors :]
+            return *(new_rows(k, k.shape[3]) for _ in range(3)), new_rows(beta, 1).squeeze(3), *states(k)
+
+        def save(ctx, inputs, output) -> None:
+            out, last_R, *more, written = output[:2] + output[2 + vectors :]
+            ctx.given = [x is not None for x in inputs[5:]]
+            ctx.save_for_backward(out, *more, last_R, written, *inputs[1:5], *inputs[6:])
+            ctx.mark_non_differentiable(*more, written)
+
+        def differentiate(ctx, *gradients):
+            backward = getattr(torch.ops.fwp, f"{name}_backward")
+            found = backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
+            return *found[:4], None, *(x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
+
+        super().__init__(name, fake, fake_backward, save, differentiate)
+
+    def unsupported_reasons(self, call: list) -> list[str]:
+        reasons = super().unsupported_reasons(call[0])
+        on_cuda = call[0].device.type == "cuda" and not reasons
+        return native_cuda.recurrence_unsupported_reasons(call[0]) if on_cuda else reasons
+
+    def run(self, call: list) -> tuple[Tensor, ...]:
+        return getattr(torch.ops.fwp, self.name)(*call)[: 2 + self.vectors]
 
 
-OPERATOR = Operator("the recurrence", native=_Native, reference=_Reference)
-
-
-def _rows_like(x: Tensor) -> Tensor:
-    return new_rows(x, x.shape[3])
-
-
-def _states(z: Tensor) -> tuple[Tensor, Tensor]:
-    batch, _, heads, d = z.shape
-    return z.new_empty(batch, heads, d, d), z.new_empty(batch, heads, d)
-
-
-def _fake(z, k, v, beta, key_padding_mask, R, y):
-    return _rows_like(k), *_states(k), _rows_like(k)
-
-
-def _fake_backward(grad_out, grad_R, grad_y, found, last_R, written, k, v, beta, key_padding_mask, y):
-    return _rows_like(k), _rows_like(k), _rows_like(k), new_rows(beta, 1).squeeze(3), *_states(k)
-
-
-def _save(ctx, inputs, output):
-    _, k, v, beta, pads, R, y = inputs
-    out, last_R, _, written = output
-    ctx.given = R is not None, y is not None
-    ctx.save_for_backward(out, last_R, written, k, v, beta, pads, y)
-    ctx.mark_non_differentiable(written)
-
-
-def _differentiate(ctx, grad_out, grad_R, grad_y, _):
-    found, last_R, written, *others = ctx.saved_tensors
-    *gradients, R, y = torch.ops.fwp.recur_backward(grad_out, grad_R, grad_y, found, last_R, written, *others)
-    return *gradients, None, R if ctx.given[0] else None, y if ctx.given[1] else None
-
-
-KERNEL = Kernel("recur", _fake, _fake_backward, _save, _differentiate)
+_RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=_Loop(_rnn_loop))
+# Kept are the cells of the net, and of every gate what it let through and what was written.
+_LSTM = Operator(
+    "the recurrence of the Delta LSTM",
+    native=_Compiled("recur_lstm", GATES, 2, (False, True, True)),
+    reference=_Loop(_lstm_loop),
+)

@@ -118,7 +118,7 @@ def environment() -> dict:
     # These take seconds, for which those that only read records need not wait.
     import torch
 
-    from fwp_fairseq.info import distribution_version
+    from fwp_fairseq.cli.info import distribution_version
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {

@@ -50,14 +50,6 @@ def test_layers_left_out_of_a_trained_model(tools):
     assert len(pruned.translations()) == 40 and pruned.lines("P") != whole.lines("P")
 
 
-def test_dropout_of_one_module_while_decoding(tools, mixed):
-    plain, retained = (
-        tools.generate("mixed/checkpoint_best.pt", "--beam", 1, "--seed", 3, *more).ok()
-        for more in ((), ("--retain-dropout", "--retain-dropout-modules", "TransformerEncoder"))
-    )
-    assert retained.lines("P") != plain.lines("P")
-
-
 @pytest.fixture(scope="module")
 def monolingual(tools):
     tools.run(

@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-from torch.nn.modules import module as global_hooks
 
 from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.memories import State
@@ -142,50 +141,6 @@ def test_compiles_as_one_graph(kind):
         out, _ = layer(x, key_padding_mask=pads)
         real = slice(None) if pads is None else ~pads
         assert_close(compiled(x, key_padding_mask=pads)[0][real], out[real], "model")
-
-
-HOOKS = {
-    "forward": lambda module, hook: module.register_forward_hook(hook),
-    "forward pre": lambda module, hook: module.register_forward_pre_hook(hook),
-    "backward": lambda module, hook: module.register_full_backward_hook(hook),
-    "backward pre": lambda module, hook: module.register_full_backward_pre_hook(hook),
-    "every forward": lambda module, hook: global_hooks.register_module_forward_hook(hook),
-    "every forward pre": lambda module, hook: global_hooks.register_module_forward_pre_hook(hook),
-    "every backward": lambda module, hook: global_hooks.register_module_full_backward_hook(hook),
-}
-
-
-@every_kind
-@pytest.mark.parametrize("hook", HOOKS)
-def test_hooks_on_projections_are_called(kind, hook):
-    """Also where enough positions are read to multiply a learned matrix with the projection first."""
-    layer, x = build(kind).train(), inputs(2 * EMBED).requires_grad_()
-    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-        projection, called = getattr(layer, name), []
-        handle = HOOKS[hook](projection, lambda module, *_, called=called: called.append(module))
-        try:
-            layer(x)[0].sum().backward()
-        finally:
-            handle.remove()
-        assert any(module is projection for module in called), name
-
-
-@every_kind
-def test_a_projection_without_bias(kind):
-    layer, x = build(kind), inputs(2 * EMBED)
-    for name in ("q_proj", "k_proj"):
-        with torch.no_grad():
-            getattr(layer, name).bias.zero_()
-    wanted = layer.train()(x)[0]
-    for name in ("q_proj", "k_proj"):
-        bare = torch.nn.Linear(EMBED, EMBED, bias=False).double()
-        bare.weight.data.copy_(getattr(layer, name).weight)
-        setattr(layer, name, bare)
-    assert_close(layer(x)[0], wanted, "model")
-    layer.eval()
-    wanted = layer(x)[0]
-    layer.fold_maps()
-    assert_close(layer(x)[0], wanted, "model")
 
 
 @every_kind

@@ -8,6 +8,7 @@ import torch
 
 from fwp_fairseq.config import FastWeightConfig
 from fwp_fairseq.models.attention_flags import BUFFER
+from fwp_fairseq.models.fwp_language_model import FwpLanguageModelConfig
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.options import OPTIONS
 from tests.models.helpers import build, loss
@@ -128,6 +129,12 @@ def test_there_is_no_flag_that_can_only_be_refused():
         own = {f"fwp_{site}_{name}" for site in option.sites} if option.per_site else set()
         assert {flag for flag in flags if re.fullmatch(f"fwp_((encoder|decoder|cross)_)?{name}", flag)} == common | own
     assert len(flags) == 9 + 8 * 3 + 5
+    language_models = {option.name for option in fields(FwpLanguageModelConfig) if option.name.startswith("fwp_")}
+    assert language_models == {
+        f"fwp_{name}" if len(option.sites) > 1 else f"fwp_decoder_{name}"
+        for name, option in OPTIONS.items()
+        if "decoder" in option.sites
+    }
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)

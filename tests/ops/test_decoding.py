@@ -1,13 +1,10 @@
 """Lazy decoding against the reference operator: every step, whatever the order, the blocks and the sources."""
 
-from collections import Counter
-from functools import partial
-
 import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import FEATURE_MAPS, FeatureMap, build_feature_map
+from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 from fwp_fairseq.ops import RULES, STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING, DECAYING
@@ -15,9 +12,9 @@ from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
 from tests.ops.cases import OPCHECKS
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.pairs import covering
-from tests.requirements import missing
-from tests.served import served
 from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.needs("native")
 
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 # d_key, d_value: within a vector; with a rest; whole vectors.
@@ -30,33 +27,19 @@ MAPS = {
     "favor": lambda d_key: build_feature_map("favor", d_key, m=5).eval(),
     "softmax_pair": SoftmaxPair,
 }
-IMPLEMENTATIONS = [
-    "chunked",
-    pytest.param("native", marks=pytest.mark.needs("native")),
-]
-ON_EACH_INSTRUCTION_SET = [
-    "chunked",
-    *(pytest.param(name, marks=[pytest.mark.needs("native"), pytest.mark.slow]) for name in ("default", "avx2")),
-    pytest.param("avx512", marks=pytest.mark.needs("native")),
-]
 HEADS = 2
 
 
-@pytest.fixture
-def implementation(request):
-    """A backend; for the name of an instruction set the compiled one, which uses it."""
-    if request.param == "chunked":
-        yield "chunked"
-        return
-    if request.param not in usable():
-        pytest.skip(f"this processor has no {request.param}")
+@pytest.fixture(params=usable())
+def instructions(request):
+    """Each instruction set of this processor."""
     with chosen(request.param):
-        yield "native"
+        yield request.param
 
 
-def make(rule, map_name="dpfp-3", normalizer="both", backend="chunked", d_key=3, eps=1e-6):
+def make(rule, map_name="dpfp-3", normalizer="both", d_key=3, eps=1e-6):
     torch.manual_seed(1)
-    return ops.Decoding(rule, MAPS[map_name](d_key), *NORMALIZERS[normalizer], eps=eps, backend=backend)
+    return ops.Decoding(rule, MAPS[map_name](d_key), *NORMALIZERS[normalizer], eps=eps, backend="native")
 
 
 class Stream:
@@ -112,10 +95,8 @@ def decode(decoding, stream, rows, mask=None, together=1):
 
 
 def decodes(decoding, *arguments, **options):
-    """:func:`decode` by every instruction set, where the kernels are compiled ones."""
-    if decoding.backend == "native":
-        return list(on_each(lambda: decode(decoding, *arguments, **options)).values())
-    return [decode(decoding, *arguments, **options)]
+    """:func:`decode` by every instruction set."""
+    return list(on_each(lambda: decode(decoding, *arguments, **options)).values())
 
 
 def assert_decodes(decoding, stream, rows, mask=None, together=1):
@@ -127,10 +108,9 @@ def assert_decodes(decoding, stream, rows, mask=None, together=1):
     return found[-1][1]
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule, map_name, normalizer", covering(RULES, MAPS, NORMALIZERS))
-def test_every_step_through_two_folds(rule, map_name, normalizer, implementation):
-    decoding = make(rule, map_name, normalizer, implementation)
+def test_every_step_through_two_folds(rule, map_name, normalizer):
+    decoding = make(rule, map_name, normalizer)
     stream, rows = Stream(decoding, 3 * 75), torch.arange(3 * 75).view(3, 75)
     cache = assert_decodes(decoding, stream, rows)
     assert (
@@ -139,40 +119,36 @@ def test_every_step_through_two_folds(rule, map_name, normalizer, implementation
     )
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-def test_strengths_outside_of_0_to_1(rule, implementation):
-    decoding = make(rule, normalizer="sum", backend=implementation)
+def test_strengths_outside_of_0_to_1(rule):
+    decoding = make(rule, normalizer="sum")
     stream, rows = Stream(decoding, 2 * 50), torch.arange(100).view(2, 50)
     stream.beta[::3], stream.beta[1::5] = 1.5, -0.5
     assert_decodes(decoding, stream, rows)
 
 
-@pytest.mark.needs("native")
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
 @pytest.mark.parametrize("rule", RULES)
 def test_widths_of_the_kernel(rule, map_name, d_key, d_value):
-    decoding = make(rule, map_name, "both", "native", d_key)
+    decoding = make(rule, map_name, "both", d_key)
     stream, rows = Stream(decoding, 2 * 40, d_key, d_value), torch.arange(80).view(2, 40)
     assert_decodes(decoding, stream, rows)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [3, 50, 150])
 @pytest.mark.parametrize("rule", RULES)
-def test_several_tokens_at_once(rule, together, implementation):
-    decoding = make(rule, backend=implementation)
+def test_several_tokens_at_once(rule, together):
+    decoding = make(rule)
     stream, rows = Stream(decoding, 2 * 150), torch.arange(300).view(2, 150)
     assert_decodes(decoding, stream, rows, together=together)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("together", [1, 4])
 @pytest.mark.parametrize("normalizer", ["attention", "both"])
 @pytest.mark.parametrize("rule", RULES)
-def test_pads_write_nothing(rule, normalizer, together, implementation):
-    decoding = make(rule, normalizer=normalizer, backend=implementation)
+def test_pads_write_nothing(rule, normalizer, together):
+    decoding = make(rule, normalizer=normalizer)
     stream, rows = Stream(decoding, 3 * 40), torch.arange(120).view(3, 40)
     mask = torch.rand(3, 40) < 0.4
     mask[0, :3] = True
@@ -181,11 +157,10 @@ def test_pads_write_nothing(rule, normalizer, together, implementation):
     assert_decodes(decoding, stream, rows, mask, together)
 
 
-@pytest.mark.parametrize("implementation", ON_EACH_INSTRUCTION_SET, indirect=True)
 @pytest.mark.parametrize("rule", RULES)
-def test_any_reordering(rule, implementation):
+def test_any_reordering(rule, instructions):
     """Rows swap, multiply, leave and come back, within blocks and across folds; each keeps the history it was given."""
-    decoding = make(rule, backend=implementation)
+    decoding = make(rule)
     stream = Stream(decoding, 1000)
     generator = torch.Generator().manual_seed(5)
     rows, cache, fresh = torch.empty(4, 0, dtype=torch.long), None, 0
@@ -203,14 +178,13 @@ def test_any_reordering(rule, implementation):
             assert_close(out, stream.expected(rows)[:, -1:], "operator")
 
 
-@pytest.mark.parametrize("implementation", ON_EACH_INSTRUCTION_SET, indirect=True)
 @pytest.mark.parametrize(
     "rule, map_name, sizes", covering(RULES, MAPS, [(0, 3, 5), (20, 3, 5), (20, 32, 64), (50, 3, 5)]), ids=str
 )
-def test_sources_are_shared(rule, map_name, sizes, implementation):
+def test_sources_are_shared(rule, map_name, sizes, instructions):
     """Rows 0, 0, 0, 0, 0, 1, 0, 0, 1 of two sources with pads, 1 and 3 queries; then another order of them."""
     sources, d_key, d_value = sizes
-    decoding = make(rule, map_name, backend=implementation, d_key=d_key)
+    decoding = make(rule, map_name, d_key=d_key)
     stream, written = Stream(decoding, 200, d_key, d_value), torch.arange(2 * sources).view(2, sources)
     mask = torch.rand(2, sources) < 0.3
     shared = torch.tensor([0, 0, 0, 0, 0, 1, 0, 0, 1])
@@ -226,15 +200,6 @@ def test_sources_are_shared(rule, map_name, sizes, implementation):
             assert_close(decoding.read(cache, queries), expected, "operator")
 
 
-def test_a_long_source_is_a_state_and_a_short_one_is_not():
-    decoding = make("delta")
-    stream = Stream(decoding, 100)
-    for sources, is_state in ((32, False), (33, True)):
-        _, *given = stream.inputs(torch.arange(sources)[None])
-        cache = decoding.write(*given, key_padding_mask=None, rows=torch.zeros(4, dtype=torch.int32))
-        assert (cache.W is not None, cache.keys.shape[0] == 0) == (is_state, is_state)
-
-
 def test_the_longest_block():
     """Raw keys of 64 numbers meet the state at d_dot / 2, cached features of FAVOR+ earlier; never beyond 32..128."""
     found = {d_dot: longest_block(d_dot, 64, 64) for d_dot in (64, 128, 256, 512)}
@@ -243,10 +208,9 @@ def test_the_longest_block():
     assert longest_block(8, 8, 8) == 32
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
-def test_memory_is_bounded(rule, implementation):
-    decoding = make(rule, backend=implementation)
+def test_memory_is_bounded(rule):
+    decoding = make(rule)
     stream, rows = Stream(decoding, 600), torch.arange(600).view(2, 300)
     size_of_state = 2 * HEADS * 18 * (5 + 1)
     size_of_block = LATER_BLOCK * 2 * (HEADS * (3 + 5 + 1) + 1) + 2
@@ -255,18 +219,9 @@ def test_memory_is_bounded(rule, implementation):
         assert cache.size <= size_of_state + size_of_block
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_storage_grows_with_the_positions(implementation):
-    decoding = make("sum", "dpfp-3", backend=implementation, d_key=64)
-    stream, rows = Stream(decoding, 64, 64, 64), torch.arange(64).view(1, 64)
-    for length, capacity in ((1, 16), (16, 16), (17, 32), (64, 64)):
-        assert decode(decoding, stream, rows[:, :length])[1].keys.shape[0] == capacity
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("map_name, rule, d_key", covering(["elu", "dpfp-3", "favor"], RULES, [16, 64]))
-def test_precision_of_float32(map_name, d_key, rule, implementation):
-    decoding = make(rule, map_name, backend=implementation, d_key=d_key)
+def test_precision_of_float32(map_name, d_key, rule):
+    decoding = make(rule, map_name, d_key=d_key)
     stream, rows = Stream(decoding, 2 * 70, d_key, 16), torch.arange(140).view(2, 70)
     expected = stream.expected(rows)
     for name in ("q", "k", "v", "beta", "alpha"):
@@ -276,10 +231,9 @@ def test_precision_of_float32(map_name, d_key, rule, implementation):
         assert_close(out, expected, "float32")
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_is_summed_in_float32(dtype, implementation):
-    decoding = make("delta", backend=implementation, d_key=16)
+def test_half_precision_is_summed_in_float32(dtype):
+    decoding = make("delta", d_key=16)
     stream, rows = Stream(decoding, 2 * 60, 16, 16), torch.arange(120).view(2, 60)
     for name in ("q", "k", "v", "beta"):
         setattr(stream, name, getattr(stream, name).to(dtype))
@@ -290,119 +244,31 @@ def test_half_precision_is_summed_in_float32(dtype, implementation):
     assert_close(out.double(), stream.expected(rows), str(dtype).removeprefix("torch."))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("rule", RULES)
-def test_nothing_written_reads_as_zero(rule, implementation):
+def test_nothing_written_reads_as_zero(rule):
     """eps = 0 and keys that hold nothing: the quotient 0 / 0 is 0."""
-    decoding = make(rule, "dpfp-1", "both", implementation, eps=0.0)
+    decoding = make(rule, "dpfp-1", "both", eps=0.0)
     stream, rows = Stream(decoding, 2 * 5), torch.arange(10).view(2, 5)
     stream.k.zero_()
     out, _ = decode(decoding, stream, rows)
     assert torch.equal(out, torch.zeros_like(out))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_no_rows(implementation):
-    decoding = make("delta", backend=implementation)
+def test_no_rows():
+    decoding = make("delta")
     out, cache = decoding.step(None, *Stream(decoding, 4).inputs(torch.empty(0, 1, dtype=torch.long)))
     assert out.shape == (0, 1, HEADS, 5) and cache.count == 1
 
 
-def test_the_named_implementation_serves():
-    counts = Counter(served)
-    for backend in ("chunked", *(() if missing("native") else ("native", "auto"))):
-        decoding = make("gated", backend=backend)
-        decode(decoding, Stream(decoding, 4), torch.arange(4).view(2, 2))
-    assert dict(served - counts) == {("chunked", "cpu"): 2} | ({} if missing("native") else {("native", "cpu"): 4})
-
-
-class _Shifted(FEATURE_MAPS["dpfp"]):
-    """Not homogeneous, which its base is."""
-
-    def features(self, x):
-        return super().features(x) + 0.3
-
-
-class _Doubled(FEATURE_MAPS["dpfp"]):
-    """As homogeneous as its base, and saying so."""
-
-    homogeneity = 2
-    non_negative = True
-
-    def features(self, x):
-        return 2 * super().features(x)
-
-
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("cls", [_Shifted, _Doubled])
-@pytest.mark.parametrize("rule", RULES)
-def test_maps_that_derive_from_dpfp(rule, cls, normalizer):
-    """Keys are cached in place of features only where the map itself promises what that needs."""
-    decoding = ops.Decoding(rule, cls(3, nu=2), *NORMALIZERS[normalizer])
-    stream, rows = Stream(decoding, 2 * 40), torch.arange(80).view(2, 40)
-    stream.beta = None if stream.beta is None else 0.1 * stream.beta
-    out, cache = decode(decoding, stream, rows)
-    assert_close(out, stream.expected(rows), "operator")
-    assert cache.keys.shape[-1] == (3 if cls is _Doubled else 12)
-
-
-class _PerHead(FeatureMap):
-    """A learned matrix for every head."""
-
-    name, per_head, learned, non_negative = "per-head", True, True, True
-
-    def __init__(self, d_key, heads):
-        super().__init__(d_key, d_key)
-        self.matrix = torch.nn.Parameter(torch.randn(heads, d_key, d_key, dtype=torch.float64))
-
-    def features(self, x):
-        return (x @ self.matrix.to(x.dtype)).relu()
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_map_with_parameters_for_every_head(rule, monkeypatch):
-    """The operator head by head, each with its own map, is the operator of all; so is decoding, and a source."""
-    monkeypatch.setitem(FEATURE_MAPS, "per-head", _PerHead)
-    phi = build_feature_map("per-head", 3, heads=HEADS)
-    decoding = ops.Decoding(rule, phi, True, True)
-    stream, rows = Stream(decoding, 2 * 40), torch.arange(80).view(2, 40)
-    given = stream.inputs(rows)
-    q = given[0]
-    options = dict(normalize_features=True, normalize_output=True)
-    for causal in (True, False):
-        found = []
-        for backend in ("reference", "chunked"):
-            function = partial(getattr(ops, f"{rule}_rule"), causal=causal, backend=backend, **options)
-            together = function(*given, feature_map=phi)[0]
-            alone = [
-                function(*(x[:, :, [h]] for x in given), feature_map=lambda x, h=h: (x @ phi.matrix[h]).relu())[0]
-                for h in range(HEADS)
-            ]
-            assert_close(together, torch.cat(alone, 2), "operator")
-            found.append(together)
-        assert_close(*found, "operator")
-    with torch.no_grad():
-        assert_decodes(decoding, stream, rows)
-        _, *written = stream.inputs(rows[:, :20])
-        source = decoding.write(*written, key_padding_mask=None, rows=torch.arange(2, dtype=torch.int32))
-        expected = stream.expected(rows[:, :20], causal=False, queries=q[:, :1])
-        assert_close(decoding.read(source, q[:, :1]), expected, "operator")
-    with pytest.raises(ValueError, match="per-head feature map: heads is missing"):
-        build_feature_map("per-head", 3)
-
-
-@pytest.mark.needs("native")
-def test_what_the_kernel_does_not_know_falls_back_or_is_refused():
+def test_a_map_that_the_kernels_do_not_know_is_refused():
     class Square(type(build_feature_map("elu", 3))):
         def features(self, x):
             return x.square()
 
-    auto = ops.Decoding("sum", Square(3), False, True)
-    stream, rows = Stream(auto, 6), torch.arange(6).view(2, 3)
-    assert_close(decode(auto, stream, rows)[0], stream.expected(rows), "operator")
     native = ops.Decoding("sum", Square(3), False, True, backend="native")
     with pytest.raises(NotImplementedError, match="does not know the feature map Square"):
-        decode(native, stream, rows)
+        native.step(None, *torch.rand(3, 2, 1, HEADS, 3).unbind())
+    assert not ops.Decoding("sum", Square(3), False, True).serves(torch.rand(2, 1, HEADS, 3))
 
 
 def raw_arguments(rule="gated", writes=True, state=True, **changes):
@@ -425,7 +291,6 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
 
 
 @pytest.mark.slow
-@pytest.mark.needs("native")
 @pytest.mark.parametrize("rule, writes, check", covering(RULES, [True, False], OPCHECKS))
 def test_opcheck(rule, writes, check):
     arguments = raw_arguments(rule, writes, state=writes)
@@ -438,7 +303,6 @@ def test_opcheck(rule, writes, check):
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
 
 
-@pytest.mark.needs("native")
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -464,20 +328,18 @@ def test_the_operator_names_what_is_wrong(changes, message):
         torch.ops.fwp.decode(*raw_arguments(**changes).values())
 
 
-@pytest.mark.needs("native")
 @pytest.mark.parametrize("name, table", [("ancestors", torch.full((2, 5), 2)), ("rows", torch.tensor([0, -1]))])
 def test_a_table_that_leaves_the_storage_is_refused(name, table):
     with pytest.raises(IndexError, match=f"{name} names a row outside of 0 .. 1"):
         torch.ops.fwp.decode(*raw_arguments(**{name: table.int()}).values())
 
 
-@pytest.mark.needs("native")
 def test_threads_change_nothing():
     def run(threads):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            decoding = make("delta", backend="native", d_key=16)
+            decoding = make("delta", d_key=16)
             stream, rows = Stream(decoding, 8 * 60, 16, 16), torch.arange(480).view(8, 60)
             return decode(decoding, stream, rows)[0]
         finally:

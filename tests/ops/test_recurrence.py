@@ -1,104 +1,148 @@
-"""The recurrence of the Delta RNN: the compiled loop against the loop in PyTorch, what it keeps, what it refuses."""
+"""The recurrences of the Delta RNN and LSTM: compiled against the loop in PyTorch, what is kept, what is refused."""
 
 import pytest
 import torch
+from torch import Tensor
 
-from fwp_fairseq.ops import recurrence
-from fwp_fairseq.ops.recurrence import recur
+from fwp_fairseq.layers import FastWeightAttention
+from fwp_fairseq.ops import recur, recur_lstm
 from tests.ops import instruction_sets
+from tests.served import served
 from tests.tolerances import assert_close
 
+OPERATORS = {"recur": recur, "recur_lstm": recur_lstm}
+STATES = {"recur": ("R", "y"), "recur_lstm": ("R", "h", "c")}
+PADS = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
+ROWS = ("z", "k", "v", "beta")
+each = pytest.mark.parametrize("name", OPERATORS)
 needs_native = pytest.mark.needs("native")
 
 
-def inputs(batch=2, length=7, heads=3, d=5, dtype=torch.float64, states=True, time_major=False) -> dict:
+def inputs(name, batch=2, length=7, heads=3, d=5, dtype=torch.float64, states=True, time_major=False):
     def random(*shape):
         return torch.randn(*shape, dtype=dtype).requires_grad_()
 
-    rows = (length, batch) if time_major else (batch, length)
-    z, k, v = (random(*rows, heads, d) for _ in range(3))
-    beta = torch.rand(*rows, heads, dtype=dtype).requires_grad_()
+    rows, gates = (length, batch) if time_major else (batch, length), 3 * heads if name == "recur_lstm" else heads
+    z, k, v = (random(*rows, gates, d) for _ in range(3))
+    beta = torch.rand(*rows, gates, dtype=dtype).requires_grad_()
     found = {"z": z, "k": k.softmax(-1).detach().requires_grad_(), "v": v, "beta": beta}
     if states:
-        found |= {"R": random(batch, heads, d, d), "y": random(batch, heads, d)}
+        found |= {"R": random(batch, gates, d, d)} | {x: random(batch, heads, d) for x in STATES[name][1:]}
     return found
 
 
-def results(x: dict, backend: str, pads=None, time_major=False) -> dict:
+def results(name, x: dict, backend: str, pads=None, time_major=False) -> dict[str, Tensor]:
     """Values, and gradients of a product of them with fixed numbers."""
-    given = {name: y.transpose(0, 1) if time_major and name in ("z", "k", "v", "beta") else y for name, y in x.items()}
-    values = recur(**given, key_padding_mask=pads, backend=backend)
+    given = {part: y.transpose(0, 1) if time_major and part in ROWS else y for part, y in x.items()}
+    values = OPERATORS[name](**given, key_padding_mask=pads, backend=backend)
     generator = torch.Generator().manual_seed(1)
     weights = [torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y.dtype) for y in values]
     total = sum((y * w).sum() for y, w in zip(values, weights, strict=True))
     gradients = torch.autograd.grad(total, list(x.values()))
-    names = ("out", "last R", "last y")
-    return dict(zip(names, values, strict=True)) | {f"d{n}": g for n, g in zip(x, gradients, strict=True)}
+    found = dict(zip(("out", *STATES[name]), values, strict=True))
+    return found | {f"d{part}": g for part, g in zip(x, gradients, strict=True)}
 
 
-def assert_agree(x: dict, tolerance="operator", **options) -> None:
-    expected, found = results(x, "reference", **options), results(x, "native", **options)
-    for name, y in expected.items():
-        assert found[name].shape == y.shape, name
-        assert_close(found[name], y, tolerance)
+def assert_agree(name, x: dict, **options) -> None:
+    expected, found = results(name, x, "reference", **options), results(name, x, "native", **options)
+    for part, y in expected.items():
+        assert found[part].shape == y.shape, part
+        assert_close(found[part], y, "operator")
 
 
+def test_the_loop_of_the_lstm_is_the_equations():
+    """Gate by gate, head by head, in the order that the heads have."""
+    x = {name: y.detach() for name, y in inputs("recur_lstm").items()}
+    out, *last = recur_lstm(**x, backend="reference")
+    for b in range(2):
+        for head in range(3):
+            R, h, c = [x["R"][b, 3 * g + head].T for g in range(3)], x["h"][b, head], x["c"][b, head]
+            for t in range(7):
+                z, k, v = ([x[name][b, t, 3 * g + head] for g in range(3)] for name in "zkv")
+                beta = [x["beta"][b, t, 3 * g + head] for g in range(3)]
+                f = h.softmax(-1)
+                R = [R[g] + beta[g] * torch.outer(v[g] - R[g] @ k[g], k[g]) for g in range(3)]
+                u, i, o = (z[g] + R[g] @ f for g in range(3))
+                c = i.sigmoid() * u + (1 - i.sigmoid()) * c
+                h = o.sigmoid() * c
+                assert_close(out[b, t, head], h, "rounding")
+            for mine, theirs in zip(last, (R[0].T, h, c), strict=True):
+                assert_close(mine[b, head], theirs, "rounding")
+
+
+@each
 @needs_native
 @pytest.mark.parametrize("instruction_set", instruction_sets.usable())
-def test_values_and_gradients(instruction_set):
+def test_values_and_gradients(name, instruction_set):
     """Widths below, at and beyond whole vectors and groups of vectors; lengths of 0 and more."""
     with instruction_sets.chosen(instruction_set):
         for d in (1, 3, 8, 16, 17, 40, 64, 80):
-            assert_agree(inputs(length=9, heads=2, d=d))
+            assert_agree(name, inputs(name, length=9, heads=2, d=d))
         for length in (1, 2):
-            assert_agree(inputs(length=length))
-        nothing = inputs(length=0)
-        for mine, theirs in zip(recur(**nothing, backend="native"), recur(**nothing, backend="reference"), strict=True):
+            assert_agree(name, inputs(name, length=length))
+        nothing = inputs(name, length=0)
+        expected = OPERATORS[name](**nothing, backend="reference")
+        for mine, theirs in zip(OPERATORS[name](**nothing, backend="native"), expected, strict=True):
             assert torch.equal(mine, theirs)
-        assert_agree(inputs(states=False))
-        assert_agree(inputs(time_major=True), time_major=True)
-        pads = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
-        assert_agree(inputs(), pads=pads)
-        assert_agree(inputs(d=20), pads=torch.ones(2, 7, dtype=torch.bool))
+        assert_agree(name, inputs(name, states=False))
+        assert_agree(name, inputs(name, time_major=True), time_major=True)
+        assert_agree(name, inputs(name), pads=PADS)
+        assert_agree(name, inputs(name, d=20), pads=torch.ones(2, 7, dtype=torch.bool))
 
 
+@needs_native
+def test_gates_at_their_ends():
+    """Logits of hundreds, where exp of them is beyond any number, and gates that are 0 or 1."""
+    x = inputs("recur_lstm", length=12, d=9)
+    with torch.no_grad():
+        x["z"][:, :, 3:] *= torch.logspace(-3, 3, 6, dtype=torch.float64)[:, None]
+    assert x["z"].abs().max() > 800
+    assert_agree("recur_lstm", x)
+    single = {name: y.detach().float() for name, y in x.items()}
+    for mine, theirs in zip(recur_lstm(**single, backend="native"), recur_lstm(**x), strict=True):
+        assert_close(mine.double(), theirs, "float32")
+
+
+@each
 @needs_native
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, "operator"), (torch.float32, "float32")], ids=str)
-def test_going_back_over_a_thousand_positions(dtype, tolerance):
-    x = inputs(1, 1000, 1, 16, dtype, states=False)
-    expected = results({name: y.detach().double().requires_grad_() for name, y in x.items()}, "reference")
-    found = results(x, "native")
-    for name, y in expected.items():
-        assert_close(found[name].double(), y, tolerance)
+def test_going_back_over_a_thousand_positions(name, dtype, tolerance):
+    x = inputs(name, 1, 1000, 1, 16, dtype, states=False)
+    expected = results(name, {part: y.detach().double().requires_grad_() for part, y in x.items()}, "reference")
+    found = results(name, x, "native")
+    for part, y in expected.items():
+        assert_close(found[part].double(), y, tolerance)
 
 
+@each
 @needs_native
-def test_one_matrix_is_kept_for_the_backward():
-    sizes, x = [], inputs(2, 50, 3, 8, states=False)
+def test_one_matrix_a_head_is_kept_for_the_backward(name):
+    sizes, x = [], inputs(name, 2, 50, 3, 8, states=False)
 
     def measure(y):
         sizes.append(y.numel())
         return y
 
     with torch.autograd.graph.saved_tensors_hooks(measure, lambda y: y):
-        recur(**x, backend="native")
-    matrix, rows = 2 * 3 * 8 * 8, 2 * 50 * 3 * 8
-    assert sum(size == matrix for size in sizes) == 1 and sum(sizes) <= matrix + 4 * rows + 2 * 50 * 3
+        OPERATORS[name](**x, backend="native")
+    gates, rows = x["z"].shape[2], 2 * 50 * 3 * 8
+    most = {"recur": 4, "recur_lstm": 14}[name] * rows + 2 * 50 * gates
+    assert sum(size == 2 * gates * 8 * 8 for size in sizes) == 1 and sum(sizes) <= 2 * gates * 8 * 8 + most
 
 
+@each
 @needs_native
-def test_opcheck_and_gradcheck():
-    x = inputs(d=6)
-    pads = torch.tensor([[False] * 7, [True, True] + [False] * 5])
-    arguments = [x["z"], x["k"], x["v"], x["beta"], pads, x["R"], x["y"]]
-    torch.library.opcheck(torch.ops.fwp.recur.default, arguments)
-    arguments[5] = arguments[6] = None
-    torch.library.opcheck(torch.ops.fwp.recur.default, arguments)
-    small = inputs(1, 3, 1, 3)
+def test_opcheck_and_gradcheck(name):
+    x = inputs(name, d=6)
+    arguments, operator = [*(x[row] for row in ROWS), PADS, *(x[state] for state in STATES[name])], OPERATORS[name]
+    torch.library.opcheck(getattr(torch.ops.fwp, name).default, arguments)
+    arguments[5:] = [None] * len(STATES[name])
+    torch.library.opcheck(getattr(torch.ops.fwp, name).default, arguments)
+    small = inputs(name, 1, 3, 1, 3)
     assert torch.autograd.gradcheck(
-        lambda *given: recur(*given[:4], R=given[4], y=given[5], backend="native"), [*small.values()]
+        lambda *given: operator(**dict(zip(small, given, strict=True)), backend="native"), [*small.values()]
     )
-    out, *_ = recur(**x, backend="native")
+    out, *_ = operator(**x, backend="native")
     (gradient,) = torch.autograd.grad(out.sum(), x["z"], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         gradient.sum().backward()
@@ -106,26 +150,52 @@ def test_opcheck_and_gradcheck():
 
 @needs_native
 def test_refused():
-    x = {name: y.detach() for name, y in inputs().items()}
-    arguments = {"z": x["z"], "k": x["k"], "v": x["v"], "beta": x["beta"], "pads": None, "R": x["R"], "y": x["y"]}
+    x = {name: y.detach() for name, y in inputs("recur_lstm").items()}
+    arguments = {**{name: x[name] for name in ROWS}, "pads": None, **{name: x[name] for name in ("R", "h", "c")}}
     for changes, message in (
-        ({"z": x["z"][:, :3]}, r"fwp::recur: z is of shape \[2, 3, 3, 5\], expected \[2, 7, 3, 5\]"),
-        ({"v": x["v"].float()}, "fwp::recur: v is of type Float"),
-        ({"k": x["k"].half()}, "fwp::recur: k is of type Half, expected Float or Double"),
-        ({"beta": x["beta"][..., :2]}, r"fwp::recur: beta is of shape \[2, 7, 2\]"),
-        ({"R": x["R"][0]}, "fwp::recur: R is of shape"),
-        ({"y": x["y"][..., :4]}, "fwp::recur: y is of shape"),
-        ({"pads": torch.zeros(2, 6, dtype=torch.bool)}, "fwp::recur: key_padding_mask is of shape"),
-        ({"k": x["k"][..., :1].expand(2, 7, 3, 2**40), "y": None}, "fwp::recur: z is of shape"),  # k is not copied
+        ({"z": x["z"][:, :3]}, r"fwp::recur_lstm: z is of shape \[2, 3, 9, 5\], expected \[2, 7, 9, 5\]"),
+        ({"v": x["v"].float()}, "fwp::recur_lstm: v is of type Float"),
+        ({"beta": x["beta"][..., :2]}, r"fwp::recur_lstm: beta is of shape \[2, 7, 2\]"),
+        ({name: x[name][:, :, :8] for name in ROWS}, "fwp::recur_lstm: k has 8 heads, expected those of three gates"),
+        ({"R": x["R"][:, :3]}, r"fwp::recur_lstm: R is of shape \[2, 3, 5, 5\], expected \[2, 9, 5, 5\]"),
+        ({"c": x["c"].repeat(1, 3, 1)}, r"fwp::recur_lstm: c is of shape \[2, 9, 5\], expected \[2, 3, 5\]"),
+        ({"pads": PADS[:, :6]}, "fwp::recur_lstm: key_padding_mask is of shape"),
     ):
         with pytest.raises((ValueError, RuntimeError), match=message):
-            torch.ops.fwp.recur(*(arguments | changes).values())
+            torch.ops.fwp.recur_lstm(*(arguments | changes).values())
+    x = inputs("recur")
+    with pytest.raises((ValueError, RuntimeError), match=r"fwp::recur: y is of shape \[2, 1, 5\]"):
+        recur(**x | {"y": x["y"][:, :1]}, backend="native")
     with pytest.raises(NotImplementedError, match=r"backend='native' cannot serve the recurrence: .* meta tensors"):
         recur(**{name: y.to("meta") for name, y in x.items()}, backend="native")
 
 
-def test_without_the_library_the_loop_in_pytorch_serves(monkeypatch):
-    monkeypatch.setattr(recurrence._Native, "unsupported_reasons", lambda call: ["none here"])
-    x = inputs()
-    for mine, theirs in zip(recur(**x), recur(**x, backend="chunked"), strict=True):
-        assert torch.equal(mine, theirs)
+def of_a_layer(layer, x, pads, state) -> list[Tensor]:
+    """Values and gradients, of two calls with a state between them."""
+    first, between = layer(x[:, :3], key_padding_mask=pads[:, :3], state=state)
+    then, after = layer(x[:, 3:], key_padding_mask=pads[:, 3:], state=between)
+    out = torch.cat([first, then], 1).masked_fill(pads[..., None], 0)
+    found = [out, *(y for y in after if y is not None)]
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in found]
+    total = sum((y * weight).sum() for y, weight in zip(found, weights, strict=True))
+    given = [y for y in state if y is not None]
+    return [*found, *torch.autograd.grad(total, [x, *layer.parameters(), *given])]
+
+
+@needs_native
+@pytest.mark.parametrize("fast_net", ["rnn", "lstm"])
+def test_a_layer_with_carried_states(fast_net):
+    options = {"update_rule": "delta", "feature_map": "elu", "fast_net": fast_net, "recurrent": "tanh"}
+    layer, loop = (FastWeightAttention(8, 2, **options, **more).double() for more in ({}, {"backend": "reference"}))
+    loop.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 7, 8, dtype=torch.float64, requires_grad=True)
+    state = layer.nothing_written(2, x)
+    state = state._replace(
+        **{name: torch.randn_like(y).requires_grad_() for name, y in state._asdict().items() if y is not None}
+    )
+    counted = served.get(("reference", "cpu"), 0)
+    found = of_a_layer(layer, x, PADS, state)
+    assert served.get(("reference", "cpu"), 0) == counted
+    for mine, theirs in zip(found, of_a_layer(loop, x, PADS, state), strict=True):
+        assert_close(mine, theirs, "operator")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common import commands as common
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.data import texts
@@ -41,19 +40,6 @@ def test_heads_of_a_little_model_are_as_wide_as_the_papers():
     for name, size in presets.TINY_SHAKESPEARE.sizes.items():
         assert size.model["--decoder-embed-dim"] == size.width == D_KEY[name] * size.model["--decoder-attention-heads"]
         assert size.model["--decoder-layers"] == size.layers
-
-
-@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
-def test_state_is_counted_as_by_fwp_info(preset):
-    from fwp_fairseq.cli.state_size import collect
-
-    for row in preset.rows:
-        run = run_of(preset, row.name)
-        flags = {**run.size.model, **row.flags, "--fwp-state": None}
-        if row.feature_map == "softmax":
-            flags["--tokens-per-sample"] = run.length
-        arch = flags_of(commands.train(run))["--arch"]
-        assert collect([arch, *common.words_of(flags)])["numbers"] == run.state_numbers
 
 
 def test_state_of_the_carried_rows_is_the_papers():
