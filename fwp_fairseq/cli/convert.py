@@ -151,7 +151,7 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     given = {name: value for name, value in given.items() if value is not None}
     for name in given.keys() - defaults.keys():
         flags = ", ".join(f"--{known.replace('_', '-')}" for known in defaults)
-        raise UsageError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
+        raise CommandError(f"--{name.replace('_', '-')}: this model has no such site, expected some of {flags}")
     common = {name.removeprefix("fwp_") for name in given}
     of_sites = {
         name: name.removeprefix(f"fwp_{site}_") for site in SITES for name in before if name.startswith(f"fwp_{site}_")
