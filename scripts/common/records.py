@@ -13,32 +13,21 @@ from pathlib import Path
 import fwp_fairseq
 from fwp_fairseq.records import read, read_file
 
-__all__ = ["append", "append_new", "environment", "read", "read_file", "require_commit"]
+__all__ = ["append", "environment", "read", "read_file", "require_commit"]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"
 PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
 
 
-def append(path: str | os.PathLike, record: dict) -> None:
-    """Appends ``record`` to a .jsonl file as one line, and returns when the line is on the disk.
+def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] | None = None) -> int:
+    """Appends records to a .jsonl file, a line each, in one write; returns how many when they are on the disk.
 
-    Parallel runs wait for each other. Raises OSError if the line cannot be written (a partly written line is removed),
-    and TypeError or ValueError for values that JSON cannot represent, including NaN and infinity.
+    With ``key``, those whose key the file has already are left out. The file is locked meanwhile, so that parallel runs
+    wait for each other, and of several with the same records one alone appends them. Raises OSError if they cannot be
+    written (what was written is removed), and TypeError or ValueError for values that JSON cannot represent, including
+    NaN and infinity.
     """
-    _append(path, [record], None)
-
-
-def append_new(path: str | os.PathLike, found: list[dict], key: Callable[[dict], object] = dict) -> int:
-    """Appends those of the records whose key the file does not have yet, in one write; returns how many they were.
-
-    The file is locked meanwhile, so that of several processes with the same records one alone appends them. Raises as
-    :func:`append` does.
-    """
-    return _append(path, found, key)
-
-
-def _append(path: str | os.PathLike, found: list[dict], key: Callable[[dict], object] | None) -> int:
     lines = [_line(record) for record in found]  # what JSON cannot represent is refused before the file is made
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b", buffering=0) as file:

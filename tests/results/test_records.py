@@ -1,11 +1,9 @@
-import fcntl
 import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_append_then_read(tmp_path):
     path = tmp_path / "new" / "runs.jsonl"
-    records.append(path, {"bleu": 36.9, "text": "größer\nzwei Zeilen"})
+    records.append(path, {"bleu": 36.9, "text": "größer\nzwei\u2028Zeilen\x85"})
     records.append(path, {"bleu": 37.0})
     assert path.read_bytes().count(b"\n") == 2
-    assert records.read(path.parent) == [{"bleu": 36.9, "text": "größer\nzwei Zeilen"}, {"bleu": 37.0}]
+    assert records.read(path.parent) == [{"bleu": 36.9, "text": "größer\nzwei\u2028Zeilen\x85"}, {"bleu": 37.0}]
 
 
 def test_read_orders_by_date_over_files(tmp_path):
@@ -29,11 +27,6 @@ def test_read_orders_by_date_over_files(tmp_path):
         records.append(tmp_path / f"{name}.jsonl", {"environment": {"date": date}})
     dates = [record["environment"]["date"] for record in records.read(tmp_path)]
     assert dates == ["2026-01-01", "2026-02-01", "2026-03-01"]
-
-
-def test_line_separators_inside_a_text_do_not_split_a_record(tmp_path):
-    records.append(tmp_path / "a.jsonl", {"text": "a\u2028b\x85c"})
-    assert records.read(tmp_path) == [{"text": "a\u2028b\x85c"}]
 
 
 @pytest.mark.parametrize("line", ['{"bleu": 3', "[1]", "null"])
@@ -85,38 +78,25 @@ def test_full_disk_leaves_earlier_records(tmp_path):
 
 
 @pytest.mark.slow
-def test_parallel_runs_do_not_interleave(tmp_path, forked_python):
+@pytest.mark.parametrize("key, times", [("None", 4), ("dict", 1)])
+def test_parallel_runs_do_not_interleave_and_append_what_is_new(tmp_path, forked_python, key, times):
     path = tmp_path / "a.jsonl"
     code = (
         "import sys; from scripts.common.records import append\n"
-        "for i in range(50): append(sys.argv[1], {'run': sys.argv[2], 'i': i, 'text': 'x' * 5000})"
-    )
-    runs = [subprocess.Popen([forked_python.program, "-c", code, str(path), name], cwd=ROOT) for name in "ab"]
-    assert [run.wait() for run in runs] == [0, 0]
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    for name in "ab":
-        assert [record["i"] for record in found if record["run"] == name] == list(range(50))
-
-
-@pytest.mark.slow
-def test_of_processes_with_the_same_records_one_appends_them(tmp_path, forked_python):
-    path = tmp_path / "a.jsonl"
-    code = (
-        "import sys; from scripts.common.records import append_new\n"
-        "append_new(sys.argv[1], [{'i': i, 'text': 'ä' * 500} for i in range(60)])"
+        f"append(sys.argv[1], *({{'i': i, 'text': 'ä' * 5000}} for i in range(60)), key={key})"
     )
     runs = [subprocess.Popen([forked_python.program, "-c", code, str(path)], cwd=ROOT) for _ in range(4)]
     assert [run.wait() for run in runs] == [0] * 4
-    assert [record["i"] for record in records.read_file(path)] == list(range(60))
+    assert [record["i"] for record in records.read_file(path)] == list(range(60)) * times
 
 
 def test_known_records_are_not_appended_again(tmp_path):
     path = tmp_path / "a.jsonl"
     first, second, other = ({"row": row, "bleu": bleu} for row, bleu in (("a", 1), ("b", 2), ("a", 3)))
-    assert records.append_new(path, [first]) == 1
-    assert records.append_new(path, [first, second]) == 1
-    assert records.append_new(path, [other], key=lambda record: record["row"]) == 0
-    assert records.append_new(path, [other]) == 1
+    assert records.append(path, first, key=dict) == 1
+    assert records.append(path, first, second, key=dict) == 1
+    assert records.append(path, other, key=lambda record: record["row"]) == 0
+    assert records.append(path, other, key=dict) == 1
     assert records.read_file(path) == [first, second, other]
 
 
@@ -129,18 +109,6 @@ def test_records_are_utf_8_whatever_the_locale(tmp_path):
     command = [sys.executable, "-c", code, tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == (ascii(["größer"] * 2), "")
-
-
-def test_append_waits_for_a_run_that_is_writing(tmp_path):
-    path = tmp_path / "a.jsonl"
-    with open(path, "a+b") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        waiting = threading.Thread(target=records.append, args=(path, {}))
-        waiting.start()
-        waiting.join(0.3)
-        assert waiting.is_alive() and path.read_bytes() == b""
-    waiting.join(10)
-    assert path.read_bytes() == b"{}\n"
 
 
 def test_environment():

@@ -39,8 +39,8 @@ def test_a_worse_system_is_found(tmp_path):
     done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "softmax-window-softmax")
     assert done.returncode == 0, done.stderr
     worse, same = done.stdout.splitlines()
-    assert worse.startswith("dpfp-dpfp-dpfp seed 1: BLEU ") and float(worse.rsplit("= ")[-1]) < 0.01
-    assert same.startswith("softmax-window-softmax seed 1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
+    assert worse.startswith("dpfp-dpfp-dpfp-seed1: BLEU ") and float(worse.rsplit("= ")[-1]) < 0.01
+    assert same.startswith("softmax-window-softmax-seed1: BLEU ") and float(same.rsplit("= ")[-1]) > 0.1
     done = compare(tmp_path, "--rows", "dpfp-dpfp-dpfp", "--seeds", 2)
     assert done.returncode == 1 and "--rows softmax-softmax-softmax --seeds 2 makes it" in done.stderr
     assert compare(tmp_path, "--rows", "absent").returncode == 2

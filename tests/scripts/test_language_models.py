@@ -1,6 +1,7 @@
 """Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
 
 import math
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -111,27 +112,29 @@ def test_an_update_reads_the_same_streams_on_any_number_of_gpus():
         commands.train(run_of(), tuple(range(5)))
 
 
-@pytest.mark.parametrize("name", data.CORPORA)
-def test_three_parts_are_binarised(name):
-    flags = flags_of(data.preprocess(name, Path("d")))
-    folder = "raw/{}.txt" if name == "wikitext103" else "tokens/{}"
-    assert [flags[f"--{split}pref"] for split in data.SPLITS] == [f"d/{folder.format(split)}" for split in data.SPLITS]
-
-
 TEXT = "".join(f"Line {n}: to be, or not to be.\n\n" for n in range(400))
 
 
 def test_characters_are_the_text(tmp_path):
     (tmp_path / "input.txt").write_text(TEXT)
-    data.CORPORA["tinyshakespeare"].split(tmp_path, tmp_path / "raw")
-    data._characters(tmp_path)
-    raw = [(tmp_path / f"raw/{split}.txt").read_text() for split in data.SPLITS]
-    tokens = [(tmp_path / f"tokens/{split}").read_text() for split in data.SPLITS]
-    assert "".join(raw) == TEXT and [round(len(part) / len(TEXT), 2) for part in raw] == [0.9, 0.05, 0.05]
-    for text, encoded in zip(raw, tokens, strict=True):
+    parts = list(data._parts("tinyshakespeare", tmp_path / "input.txt").values())
+    assert "".join(parts) == TEXT and [round(len(part) / len(TEXT), 2) for part in parts] == [0.9, 0.05, 0.05]
+    for text in parts:
+        encoded = data._characters(text)
         assert encoded.replace(" ", "").replace(data.SPACE, " ") == text
         # Each is one token; the line's end is fairseq's own.
         assert sum(len(line.split()) + 1 for line in encoded.split("\n")[:-1]) == len(text)
+
+
+def test_the_words_of_wikitext103_are_read_from_its_archive(tmp_path):
+    file = tmp_path / "wikitext.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        for split in data.SPLITS:
+            archive.writestr(f"wikitext-103/wiki.{split}.tokens", f" = {split} = \n")
+    assert data._parts("wikitext103", file) == {split: f" = {split} = \n" for split in data.SPLITS}
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(RecipeError, match=r"wikitext\.zip: File is not a zip"):
+        data._parts("wikitext103", file)
 
 
 @pytest.fixture

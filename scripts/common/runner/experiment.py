@@ -218,6 +218,6 @@ class Experiment(ABC):
             work.folder.claim(work.configuration)
             found = self.results(work.run, devices, work)
             for path in files:
-                records.append_new(path, found, self.key)
+                records.append(path, *found, key=self.key)
         for line in self.summary(work.run, found):
             work.say(line)

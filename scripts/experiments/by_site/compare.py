@@ -1,4 +1,4 @@
-"""Compares rows that are finished with a baseline, seed by seed, by sacreBLEU's paired bootstrap.
+"""Compares rows that are finished with softmax attention, seed by seed, by sacreBLEU's paired bootstrap.
 
   python -m scripts.experiments.by_site.compare --preset sites --rows dpfp-dpfp-dpfp --seeds 1 2 3
 
@@ -9,12 +9,13 @@ difference at least as large if both systems were equally good.
 from __future__ import annotations
 
 import sys
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 
 from scripts.common import program, records, score
 from scripts.common.arguments import Parser
 from scripts.common.folder import RecipeError
+from scripts.common.runner.options import finished
 from scripts.translation.commands import Run
 
 from .recipe import EXPERIMENT
@@ -48,31 +49,17 @@ def paired(baseline: Run, run: Run) -> dict:
 
 def main(argv: list[str]) -> int:
     parser = Parser("python -m scripts.experiments.by_site.compare", __doc__, "", "--rows ROW [ROW ...] [OPTIONS]")
-    add = parser.add_argument
-    add("--preset", default="sites", choices=list(EXPERIMENT.presets), help="of the experiment (default: sites)")
-    add("--rows", required=True, nargs="+", metavar="ROW", help="rows to compare with the baseline")
-    add("--baseline", default="softmax-softmax-softmax", metavar="ROW", help="(default: %(default)s)")
-    add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="default: 1")
-    add("--out", type=Path, metavar="DIR", help="folder of the runs (default: runs/by_site/PRESET)")
-    add("--record", action="store_true", help=f"also append to {RECORDS}; needs a checkout without local changes")
-    given = parser.parse_args(argv)
-    preset = EXPERIMENT.presets[given.preset]
-    rows = {row.name: row for row in preset.rows}
-    for name in (given.baseline, *given.rows):
-        if name not in rows:
-            parser.error(f"{name}: expected one of {', '.join(rows)}")
-    out = program.from_root(given.out) or Path("runs/by_site") / preset.name
+    given = finished(parser, argv, EXPERIMENT)
 
     def compare() -> None:
         if given.record:
             records.require_commit()
-        for name, seed in product(given.rows, given.seeds):
-            baseline, run = (
-                Run(preset, rows[row], seed, out / f"{row}-seed{seed}", out / "data") for row in (given.baseline, name)
-            )
+        for run in given.runs:
+            softmax = given.preset.rows[0]  # softmax attention at all sites
+            baseline = replace(run, row=softmax, path=run.path.with_name(f"{softmax.name}-seed{run.seed}"))
             found = paired(baseline, run)
-            theirs = f"{given.baseline} {found['baseline_bleu']:.2f}"
-            print(f"{name} seed {seed}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}", flush=True)
+            theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
+            print(f"{run.name}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}", flush=True)
             if given.record:
                 records.append(RECORDS, {**found, "environment": records.environment()})
 

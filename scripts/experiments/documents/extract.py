@@ -1,7 +1,6 @@
-"""Extracts English-German documents from packages of Debian 12.
+"""Extracts English-German documents from LibreOffice's help, as Debian 12 packages it.
 
   apt-get download libreoffice-help-en-us libreoffice-help-de
-  apt-get -o Acquire::Languages=en,de update
   python -m scripts.experiments.documents.extract --debs . --to data/documents
 
 Writes train, valid and test with the endings .en.gz, .de.gz and .doc.gz: a paragraph a line, and the name of its
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +26,6 @@ from scripts.data.sources import DataError
 
 from .corpus import Paragraph
 
-LISTS = Path("/var/lib/apt/lists")
 # Of version 4:7.4.7-1+deb12u14 of libreoffice-help-en-us and libreoffice-help-de; `apt-get download` fetches them.
 DEBS = {
     "libreoffice-help-en-us_4%3a7.4.7-1+deb12u14_all.deb": (
@@ -91,56 +88,6 @@ def unpacked_help(debs: Path) -> Iterator[Paragraph]:
         yield from help_pages(Path(folder) / "usr/share/libreoffice/help")
 
 
-def package_lists(lists: Path) -> tuple[str, str]:
-    """Returns apt's lists of English and German descriptions of bookworm main. Raises DataError if there are none."""
-    found = []
-    for language in ("en", "de"):
-        paths = sorted(lists.glob(f"*_debian_dists_bookworm_main_i18n_Translation-{language}*"))
-        if not paths:
-            raise DataError(
-                f"{lists} has no Translation-{language} of bookworm main: apt-get -o Acquire::Languages=en,de update"
-            )
-        command = ["/usr/lib/apt/apt-helper", "cat-file", paths[0]]  # whatever apt packs its lists with
-        found.append(subprocess.run(command, check=True, capture_output=True).stdout.decode())
-    return found[0], found[1]
-
-
-def descriptions(english: str, german: str) -> Iterator[Paragraph]:
-    """Yields the descriptions of packages that both lists have, in paragraphs if these are as many in both."""
-    others = {hashed: text for _, hashed, text in _entries(german)}
-    seen: set[str] = set()
-    for name, hashed, text in _entries(english):
-        if hashed in others and hashed not in seen:
-            seen.add(hashed)
-            en, de = _paragraphs(text), _paragraphs(others[hashed])
-            if len(en) != len(de):
-                en, de = [" ".join(en)], [" ".join(de)]
-            yield from (Paragraph(f"package/{name}", *texts) for texts in zip(en, de, strict=True))
-
-
-def _entries(text: str) -> Iterator[tuple[str, str, str]]:
-    layout = re.compile(r"Package: (\S+)\nDescription-md5: (\S+)\nDescription-\w+: (.*)", re.DOTALL)
-    yield from (match.groups() for entry in text.split("\n\n") if (match := layout.fullmatch(entry.rstrip("\n"))))
-
-
-def _paragraphs(text: str) -> list[str]:
-    """The summary and the paragraphs of a description; indented lines and those of a list stand for themselves."""
-    summary, *lines = text.split("\n")
-    found, open_ = [summary], False
-    for line in lines:
-        if line.strip() == ".":
-            open_ = False
-        elif line.startswith("  ") or re.match(r" [*+-] ", line):
-            found.append(line)
-            open_ = False
-        elif open_:
-            found[-1] += line
-        else:
-            found.append(line)
-            open_ = True
-    return [" ".join(paragraph.split()) for paragraph in found if paragraph.strip()]
-
-
 def split(paragraphs: Iterable[Paragraph]) -> dict[str, list[Paragraph]]:
     """Draws documents for valid (2 %) and test (3 %) by a hash of their names; train loses what stands in these."""
     parts: dict[str, list[Paragraph]] = {"train": [], "valid": [], "test": []}
@@ -169,12 +116,11 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("--debs", type=Path, required=True, metavar="DIR", help="folder of the two .deb files")
     add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
-    add("--lists", type=Path, default=LISTS, metavar="DIR", help="apt's lists (default: %(default)s)")
     given = parser.parse_args(argv)
     given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
 
     def work() -> None:
-        parts = split([*unpacked_help(given.debs), *descriptions(*package_lists(given.lists))])
+        parts = split(unpacked_help(given.debs))
         write(parts, given.to)
         for part, paragraphs in parts.items():
             print(f"{part}: {len({p.document for p in paragraphs}):,} documents, {len(paragraphs):,} paragraphs")

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from fwp_fairseq.files import replaced, write_atomically
+from fwp_fairseq.files import write_atomically
 from scripts.common import process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.data import texts
 
 SPLITS = ("train", "valid", "test")
-STEPS = ("text", "tokens", "preprocess")
+STEPS = ("text", "preprocess")
 # As in fwp ppl, this stands for a space.
 SPACE = "\u2581"
 SMOKE_CHARACTERS = 6000
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A text and its tokens.
-
-    Args:
-        sources: the files to fetch.
-        split: writes raw/SPLIT.txt from the fetched files.
-        tokenise: writes tokens/SPLIT from raw/SPLIT.txt; None if the raw text consists of tokens already.
-        what: describes the text and its parts to the user.
-    """
-
-    sources: tuple[texts.Source, ...]
-    split: Callable[[Path, Path], None]
-    tokenise: Callable[[Path], None] | None
-    what: str
-
-
-def _write(raw: Path, parts: dict[str, str]) -> None:
-    raw.mkdir(parents=True, exist_ok=True)
-    for split, text in parts.items():
-        write_atomically(raw / f"{split}.txt", text)
+# Name of each corpus to what it is, for the user.
+CORPORA = {
+    "wikitext103": "WikiText-103 in words",
+    "tinyshakespeare": "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters",
+    "smoke": f"the first {SMOKE_CHARACTERS:,} characters of Tiny Shakespeare",
+}
 
 
 def _lines_up_to(text: str, characters: int) -> int:
@@ -49,52 +29,28 @@ def _lines_up_to(text: str, characters: int) -> int:
     return text.index("\n", characters) + 1
 
 
-def _cut_shakespeare(fetched: Path, raw: Path, limit: int | None = None) -> None:
-    text = (fetched / texts.TINY_SHAKESPEARE.name).read_text(encoding="utf-8")
-    if limit:
-        text = text[: _lines_up_to(text, limit)]
+def _parts(name: str, fetched: Path) -> dict[str, str]:
+    """Returns the three parts of the text. Raises RecipeError for another file."""
+    if name == "wikitext103":
+        try:
+            with zipfile.ZipFile(fetched) as archive:
+                return {split: archive.read(f"wikitext-103/wiki.{split}.tokens").decode() for split in SPLITS}
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise RecipeError(f"{fetched}: {error}") from None
+    text = fetched.read_text(encoding="utf-8")
+    if name == "smoke":
+        text = text[: _lines_up_to(text, SMOKE_CHARACTERS)]
     first, second = (_lines_up_to(text, len(text) * part // 20) for part in (18, 19))
-    _write(raw, {"train": text[:first], "valid": text[first:second], "test": text[second:]})
+    return {"train": text[:first], "valid": text[first:second], "test": text[second:]}
 
 
-def _unpack_wikitext103(fetched: Path, raw: Path) -> None:
-    raw.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(fetched / texts.WIKITEXT103.name) as archive:
-        for split in SPLITS:
-            with archive.open(f"wikitext-103/wiki.{split}.tokens") as packed, replaced(raw / f"{split}.txt") as file:
-                shutil.copyfileobj(packed, file)
-
-
-def _tokenise(data: Path, tokens: Callable[[list[str]], Iterable[Iterable[str]]]) -> None:
-    """Writes tokens/SPLIT; ``tokens`` returns those of each line."""
-    (data / "tokens").mkdir(exist_ok=True)
-    for split in SPLITS:
-        lines = (data / f"raw/{split}.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        write_atomically(data / f"tokens/{split}", "".join(f"{' '.join(line)}\n" for line in tokens(lines)))
-
-
-def _characters(data: Path) -> None:
-    _tokenise(data, lambda lines: (line.replace(" ", SPACE) for line in lines))
-
-
-_SHAKESPEARE = "the first 90 %, next 5 % and last 5 % of Tiny Shakespeare, in characters"
-CORPORA = {
-    "wikitext103": Corpus((texts.WIKITEXT103,), _unpack_wikitext103, None, "WikiText-103 in words"),
-    "tinyshakespeare": Corpus((texts.TINY_SHAKESPEARE,), _cut_shakespeare, _characters, _SHAKESPEARE),
-    "smoke": Corpus(
-        (texts.TINY_SHAKESPEARE,),
-        lambda fetched, raw: _cut_shakespeare(fetched, raw, SMOKE_CHARACTERS),
-        _characters,
-        f"the first {SMOKE_CHARACTERS:,} characters of Tiny Shakespeare",
-    ),
-}
+def _characters(text: str) -> str:
+    return "".join(f"{' '.join(line.replace(' ', SPACE))}\n" for line in text.split("\n")[:-1])
 
 
 def preprocess(name: str, data: Path) -> list[str]:
-    corpus = CORPORA[name]
-    folder = "raw/{}.txt" if corpus.tokenise is None else "tokens/{}"
-    flags = {f"--{split}pref": data / folder.format(split) for split in SPLITS}
-    flags |= {"--destdir": f"{data}/bin", "--workers": process.cores() if corpus.tokenise is None else 1}
+    flags = {f"--{split}pref": data / "tokens" / split for split in SPLITS}
+    flags |= {"--destdir": f"{data}/bin", "--workers": process.cores() if name == "wikitext103" else 1}
     return ["fairseq-preprocess", "--only-source", *words_of(flags)]
 
 
@@ -103,23 +59,23 @@ def prepare(name: str, data: Path) -> None:
 
     Raises RecipeError if a file cannot be fetched, is damaged, or the folder holds another text.
     """
-    corpus, raw = CORPORA[name], data / "raw"
-    folder = Folder(data, tuple(step for step in STEPS if step != "tokens" or corpus.tokenise is not None))
+    folder = Folder(data, STEPS)
+    source = texts.WIKITEXT103 if name == "wikitext103" else texts.TINY_SHAKESPEARE
+    outputs = [data / path for split in SPLITS for path in (f"raw/{split}.txt", f"tokens/{split}")]
+
+    def text() -> None:
+        fetched = data / "fetched" / source.name
+        texts.provide(source, fetched, lambda line: folder.say(f"  {line}"))
+        for kind in ("raw", "tokens"):
+            (data / kind).mkdir(exist_ok=True)
+        for split, part in _parts(name, fetched).items():
+            write_atomically(data / f"raw/{split}.txt", part)
+            # The words of WikiText-103 stand apart already.
+            write_atomically(data / f"tokens/{split}", part if name == "wikitext103" else _characters(part))
+
     with folder.locked(wait=True):
-        folder.claim({"corpus": name, "what": corpus.what} | {source.name: source.sha256 for source in corpus.sources})
-
-        def fetch() -> None:
-            for source in corpus.sources:
-                texts.provide(source, data / "fetched" / source.name, lambda text: folder.say(f"  {text}"))
-            try:
-                corpus.split(data / "fetched", raw)
-            except (zipfile.BadZipFile, KeyError) as error:
-                raise RecipeError(f"{data}/fetched: {error}") from None
-
-        folder.run("text", f"text: {corpus.what}", {}, [raw / f"{split}.txt" for split in SPLITS], fetch)
-        if corpus.tokenise is not None:
-            outputs = [data / "tokens" / split for split in SPLITS]
-            folder.run("tokens", "tokens", {}, outputs, lambda: corpus.tokenise(data))
+        folder.claim({"corpus": name, "what": CORPORA[name], source.name: source.sha256})
+        folder.run("text", f"text: {CORPORA[name]}", {}, outputs, text)
         command = preprocess(name, data)
         # The number of workers is left out. It changes nothing, and the folder may be used on another machine.
         folder.binarise(command, command[:-1], "dict.txt")

@@ -40,7 +40,7 @@ Schlag et al. 2021, at one of three scales.
         world, batch = max(1, len(devices)), commands.streams_of_a_process(run.size, devices)
         workers = f"{world} {'GPU' if devices else 'CPU process'}{'s' * (world > 1)}"
         return (
-            f"text: {data.CORPORA[run.preset.corpus].what}; an update: {workers} x {batch} streams x "
+            f"text: {data.CORPORA[run.preset.corpus]}; an update: {workers} x {batch} streams x "
             f"{run.size.length} tokens"
         )
 
@@ -58,9 +58,7 @@ Schlag et al. 2021, at one of three scales.
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
         trained = work.train(commands.train(run, devices), run.checkpoint)
-        evaluated: dict[str, dict] = {}
-        for split in EVALUATED:
-            evaluated[split] = _evaluated(run, devices, work, split, evaluated)
+        evaluated = {split: _evaluated(run, devices, work, split) for split in EVALUATED}
         peaks = [found["peak_mib"] for found in evaluated.values()]
         record = work.record(
             "language_models",
@@ -84,8 +82,8 @@ Schlag et al. 2021, at one of three scales.
         return [f"{measure}: {values} ({seconds})"]
 
 
-def _evaluated(run: Run, gpus: Gpus, work: Work, split: str, before: dict[str, dict]) -> dict:
-    """Evaluates one part of the text unless that is done; ``before`` are the results of earlier parts."""
+def _evaluated(run: Run, gpus: Gpus, work: Work, split: str) -> dict:
+    """Evaluates one part of the text unless that is done."""
     command, log = commands.evaluate(run, split, gpus), run.log(split)
 
     def evaluate() -> dict:
@@ -95,20 +93,8 @@ def _evaluated(run: Run, gpus: Gpus, work: Work, split: str, before: dict[str, d
 
     # A run that began without a GPU may continue with one.
     inputs = [word for word in command if word != "--cpu"]
-    title = f"evaluate on {split}{_expected(before, run, split)}"
-    return work.folder.run(split, title, inputs, [log], evaluate, command) | {"command": as_run(command)}
-
-
-def _expected(evaluated: dict[str, dict], run: Run, split: str) -> str:
-    """Returns how long the evaluation will take, estimated from the first part, or "" for that one.
-
-    In a log file, fairseq-eval-lm itself shows no progress.
-    """
-    if not evaluated:
-        return ""
-    before, found = next(iter(evaluated.items()))
-    seconds = found["seconds"] * run.text(split).stat().st_size / max(1, run.text(before).stat().st_size)
-    return f", about {duration(seconds)}"
+    found = work.folder.run(split, f"evaluate on {split}", inputs, [log], evaluate, command)
+    return found | {"command": as_run(command)}
 
 
 def _score(run: Run, split: str, work: Work) -> dict:
