@@ -4,7 +4,6 @@
   python -m scripts.results --check            changes nothing, and fails if a file does not agree with the records
   python -m scripts.results quickstart --format latex
   python -m scripts.results bleu_vs_d_dot-multi30k --plot docs/figures/bleu_vs_d_dot-multi30k.svg
-  python -m scripts.results --readme README.md
 
 In a Markdown file, the lines between <!-- table:NAME --> and <!-- /table:NAME --> are replaced by the table NAME. In
 docs/figures, each file shows the plot of the table that it is named after. For tables of your own trainings, use
@@ -46,7 +45,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="files of records (.jsonl), or folders of such files or of runs (default: benchmarks/results)",
     )
     add_output_arguments(parser)
-    parser.add_argument("--readme", type=Path, metavar="FILE", help="update only the tables of this Markdown file")
     args = parser.parse_args(argv)
     if args.name is not None and args.name not in TABLES:
         raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
@@ -54,8 +52,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         for flag, value in (("--output", args.output), ("--plot", args.plot)):
             if value is not None:
                 raise UsageError(f"{flag} needs the NAME of a table")
-    elif args.readme is not None:
-        raise UsageError("expected either the NAME of a table or --readme FILE")
     elif args.check and args.output is None and args.plot is None:
         raise UsageError("--check with the NAME of a table needs --output or --plot")
     else:
@@ -63,26 +59,18 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _write_page(path: Path, records: list[dict], check: bool) -> None:
-    if not path.is_file():
-        raise CommandError(f"--readme {path}: no such file")
-    write(path, regenerate(path.read_text(encoding="utf-8"), records).encode(), check)
-
-
 def _run(args: argparse.Namespace) -> None:
     records = read(*args.results)
     if args.name is not None:
         show(args, args.name, TABLES[args.name], records)
-    elif args.readme is not None:
-        _write_page(args.readme, records, args.check)
-    else:
-        for path in pages():
-            _write_page(path, records, args.check)
-        for path in sorted(FIGURES.glob("*.*")):
-            table = TABLES.get(path.stem)
-            if table is None or table.plot is None:
-                raise CommandError(f"{path}: expected a figure with the name of a table that has a plot")
-            write_plot(path, table.plot(run_rows(table, path.stem, records)), args.check)
+        return
+    for path in pages():
+        write(path, regenerate(path.read_text(encoding="utf-8"), records).encode(), args.check)
+    for path in sorted(FIGURES.glob("*.*")):
+        table = TABLES.get(path.stem)
+        if table is None or table.plot is None:
+            raise CommandError(f"{path}: expected a figure with the name of a table that has a plot")
+        write_plot(path, table.plot(run_rows(table, path.stem, records)), args.check)
 
 
 def main(argv: list[str] | None = None) -> int:

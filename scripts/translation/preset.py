@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
 ALL_SENTENCES = {"--required-batch-size-multiple": 1}
@@ -12,26 +11,12 @@ LABEL_SMOOTHING = {"--criterion": "label_smoothed_cross_entropy", "--label-smoot
 SMALL_DECODING = {"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES}
 
 
-class Row(Protocol):
-    """One model: the attention that it has.
-
-    - `flags`: those of fairseq-train that choose it.
-    - `recorded`: what records hold of it beside its name, feature map, update rule, normaliser and d_dot.
-    """
-
-    name: str
-    feature_map: str | None
-    update_rule: str | None
-    normalizer: str | None
-    d_dot: int | None
-    flags: dict
-    recorded: dict
-
-
 @dataclass(frozen=True)
 class Preset:
     """The settings of one scale.
 
+    - `rows`: the models. A row has a `name`, the `flags` of fairseq-train that choose its attention, its `feature_map`,
+      `update_rule`, `normalizer` and `d_dot`, and in `recorded` what records hold of it beside these.
     - `source`, `target`: the languages.
     - `d_key`: the width of the model's heads, for which `rows` are chosen.
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
@@ -51,7 +36,7 @@ class Preset:
     training: dict
     tokens_per_update: int
     decoding: dict
-    rows: tuple[Row, ...]
+    rows: tuple
     test: str = "test"
     source: str = "en"
     target: str = "de"
@@ -64,7 +49,7 @@ class Preset:
     table: str = "bleu_vs_d_dot"
 
 
-def multi30k(rows: tuple[Row, ...]) -> Preset:
+def multi30k(rows: tuple) -> Preset:
     """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
     return Preset(
         name="multi30k",

@@ -18,6 +18,8 @@ TOOLS = {
     "fairseq-train": """
         import zipfile
         checkpoints = flag("--save-dir")
+        if "--finetune-from-model" in sys.argv:
+            assert flag("--finetune-from-model").exists() and "--encoder-layers" in sys.argv
         checkpoints.mkdir(parents=True, exist_ok=True)
         done = len(list(checkpoints.glob("checkpoint?.pt")))
         print("x | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)")
@@ -36,9 +38,11 @@ TOOLS = {
                 hang()
     """,
     "fairseq-generate": """
-        lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(1000)]
-        if FAKE == "drop":
-            del lines[7]
+        assert flag("--path").exists() or "average" in str(flag("--path"))
+        number = (100 if "test1" in sys.argv else 1000) - (FAKE == "drop")
+        lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(number)]
+        speed = "(50.50 sentences/s, 250.0 tokens/s)"
+        lines.insert(0, f"NOTE | Translated {number:,} sentences (5,000 tokens) in 20.0s {speed}")
         write(flag("--results-path") / f"generate-{flag('--gen-subset')}.txt", "\\n".join(reversed(lines)) + "\\n")
     """,
     "fairseq-eval-lm": """
@@ -46,9 +50,23 @@ TOOLS = {
         bits = 2.0 if flag("--gen-subset").name == "valid" else 3.0
         print(f"x | INFO | fairseq_cli.eval_lm | Loss (base 2): {bits}, Perplexity: {2 ** bits}")
     """,
+    "fairseq-interactive": """
+        length = int(str(flag("--max-len-b")))
+        for i, line in enumerate(flag("--input").read_text().splitlines()):
+            print(f"S-{i}\\t{line}\\nH-{i}\\t-1\\t{'x ' * length}")
+        print("x | INFO | Total time: 9.000 seconds; translation time: 4.000")
+    """,
     "fwp": """
         if sys.argv[1] == "average":
             write(flag("--output"), "")
+        elif sys.argv[1] == "convert":
+            assert flag("--input").exists()
+            write(flag("--output"), "")
+            sites = "; ".join(f"{site}: feature-map=elu" for site in ("cross", "decoder", "encoder"))
+            model = ["--arch", "a", "--encoder-layers", "2", "--no-cross-attention", "--fwp-feature-map", "elu"]
+            model += ["--fwp-decoder-d-dot", "8", "--data-name", "two words"]
+            write(flag("--flags-json"), json.dumps({"attention": sites, "flags": model}))
+            print("a line\\n  --user-dir of-an-attacker")
         elif sys.argv[1] == "ppl":
             (bits,) = [float(line.split()[9][:-1]) for line in open(sys.argv[2]) if "Loss (base 2)" in line]
             found = {"bits_per_token": bits, "perplexity": 2**bits, "word_perplexity": 4**bits}

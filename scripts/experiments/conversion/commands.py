@@ -9,6 +9,8 @@ from scripts.common.runner import run as runner
 from scripts.translation.commands import decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
+from .rows import LR
+
 Gpus = tuple[int, ...]
 DIRECTION = ("--source-lang", "en", "--target-lang", "de")
 # The settings that differ from those of the quick start's training, beside the learning rate.
@@ -70,7 +72,7 @@ def convert(run: Run) -> list[str]:
 
 
 def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, updates: int) -> list[str]:
-    limits = {"--lr": run.row.lr, "--total-num-update": updates, "--max-update": updates}
+    limits = {"--lr": LR, "--total-num-update": updates, "--max-update": updates}
     chosen = TINY.training | _TRAINING | limits | (_SMOKE_TRAINING if run.preset.smoke else {}) | settings
     checkpoints = run.checkpoint(stage).parent
     device = {"--distributed-world-size": 1} if gpus else {"--cpu": True}

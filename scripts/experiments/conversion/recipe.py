@@ -20,7 +20,7 @@ from scripts.data import corpus, multi30k
 
 from . import commands
 from .commands import Gpus, Run
-from .rows import PRESETS, Row
+from .rows import LR, PRESETS
 
 MEASUREMENTS = ("generate", "bleu", "long")
 # The models whose translations to a given length are measured; the others decode like the last.
@@ -41,31 +41,14 @@ decoding before and after, on the test set and with long outputs.
 
   --preset quickstart --rows window           the quick start's model and conversion
   --preset multi30k --seeds 1 2 3             all rows, of the models of bleu_vs_d_dot
-  --preset quickstart --name own --transfer 150 --updates 250 -- --fwp-feature-map elu
-                                              a conversion of one's own, by flags of fwp convert
 """
 
     def add_options(self, parser: Parser) -> None:
-        add = parser.add_argument
-        add("--checkpoint", metavar="FILE", help="the softmax model, {seed} for the seed (default: the preset's)")
-        add("--name", help="make a row of this name from the flags after --, which are then those of fwp convert")
-        add("--transfer", type=int, default=0, metavar="N", help="of that row: updates that train only the maps before")
-        add("--updates", type=int, metavar="N", help="of that row: updates of fine-tuning (default: the preset's)")
-        add("--lr", type=float, default=Row.lr, metavar="LR", help="of that row (default: %(default)s)")
-        add("--control", action="store_true", help="of that row: also train the softmax model on, for comparison")
+        parser.add_argument("--checkpoint", metavar="FILE", help="the softmax model, {seed} for the seed")
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
-        own = given.transfer or given.updates is not None or given.lr != Row.lr or given.control or given.more
-        if own and given.name is None:
-            parser.error("--transfer, --updates, --lr, --control and flags after -- make another row: give it a --name")
-        parser.require_least("--transfer", given.transfer, 0)
-        parser.require_least("--updates", given.updates or 1, 1)
-        if given.name is not None:
-            parser.require_name(given.name)
-            if not given.more:
-                parser.error(f"--name {given.name}: expected flags of fwp convert after --")
-            given.rows = [Row(given.name, {}, given.transfer, given.updates, given.lr, given.control, words=given.more)]
-        given.more = ()
+        if given.more:
+            parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/usage.md has the commands")
         if given.checkpoint is not None:
             given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
 
@@ -84,7 +67,7 @@ decoding before and after, on the test set and with long outputs.
             "conversion": run.row.flags,
             "transfer": run.row.transfer,
             "updates": run.updates,
-            "lr": run.row.lr,
+            "lr": LR,
         }
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
@@ -145,7 +128,7 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "conversion": attention,
         "transfer": run.row.transfer,
         "planned": run.updates,
-        "lr": run.row.lr,
+        "lr": LR,
         "seed": run.seed,
         "long_length": run.preset.long,
         "command": shlex.join(work.command),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+LR = 1e-3  # of fine-tuning
 _HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
 _SOFTMAX = {"feature-map": "softmax"}
 
@@ -15,18 +16,14 @@ class Row:
     - `attention`: the options of `fwp convert` by site ("" for all sites), by what follows the site in a flag.
     - `transfer`: updates that train only the feature maps before, if they can be trained.
     - `updates`: updates of fine-tuning; None for those of the preset.
-    - `lr`: its learning rate.
     - `control`: whether the softmax model is trained on too, for as many updates in all.
-    - `words`: more words of `fwp convert`.
     """
 
     name: str
     attention: dict[str, dict]
     transfer: int = 0
     updates: int | None = None
-    lr: float = 1e-3
     control: bool = False
-    words: tuple[str, ...] = ()
 
     @property
     def flags(self) -> list[str]:
@@ -36,7 +33,7 @@ class Row:
             for site, options in self.attention.items()
             for option, value in options.items()
             for word in (f"--fwp-{site}-{option}" if site else f"--fwp-{option}", str(value))
-        ] + list(self.words)
+        ]
 
 
 WINDOW = Row("window", {"": _SOFTMAX, "decoder": {**_HEDGEHOG, "window": 8}}, control=True)
