@@ -50,7 +50,8 @@ class Operator:
         """
         if backend != "auto":
             name = "reference" if backend == "chunked" and backend not in self.backends else backend
-            if reasons := self.backends[name].unsupported_reasons(*call):
+            missing = f"it is computed by {' and '.join(self.backends)} alone"
+            if reasons := self.backends[name].unsupported_reasons(*call) if name in self.backends else [missing]:
                 raise NotImplementedError(f"backend={backend!r} cannot serve {self.what}: {'; '.join(reasons)}")
             return name
         skipped = {}

@@ -1,4 +1,4 @@
-"""Which options of a site cannot be had together, and which have no meaning there."""
+"""Which options of a site contradict each other, and which have no meaning there."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from .options import OPTIONS, SITES, SiteOptions
 
 
 class Contradiction(NamedTuple):
-    """An option that cannot be had together with the others.
+    """An option that contradicts another one, or the site.
 
     Attributes:
-        options: its name, and that of the option that it contradicts if there is one.
+        options: its name, and that of the option that it contradicts, if there is one.
         why: the reason.
         expected: what the first option can be instead.
     """

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from .feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, build_feature_map, width_for
 
-# Where a Transformer has attention, and what help texts call it.
+# The sites of attention in a Transformer, and their names in help texts.
 SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 # Added to every denominator.
 EPS = 1e-6

@@ -7,7 +7,7 @@
 set -eu
 tests="tests/ops/test_native.py tests/ops/test_recurrence.py tests/ops/test_decoding.py"
 tests="$tests tests/ops/test_window.py"
-tests="$tests tests/feature_maps/test_softmax_pair.py tests/feature_maps/test_unit_rows.py tests/ops/test_boundary.py"
+tests="$tests tests/feature_maps/test_row_functions.py tests/ops/test_boundary.py"
 if [ "${1:-}" = --fuzz ]; then
   export FWP_FUZZ_SECONDS="${2:?--fuzz: expected a number of seconds}"
   tests="tests/ops/test_boundary.py"

@@ -96,23 +96,23 @@ def _quotient(numerator, denominator):
     return np.zeros_like(numerator) if denominator == 0 else numerator / denominator
 
 
+def _write(rule, W, z, key, value, beta, alpha, read):
+    """W and z after one write."""
+    if rule == "sum":
+        return W + np.outer(value, key), z + key
+    if rule == "delta":
+        return W + beta * np.outer(value - read(W, z, key), key), z + key
+    if rule == "gated":
+        return (1 - beta) * W + beta * np.outer(value, key), (1 - beta) * z + beta * key
+    assert rule == "gated_delta"  # Yang, Kautz and Hatamizadeh 2025, Eq. 10, where nothing is normalised
+    W, z = alpha * W, alpha * z
+    return W - beta * np.outer(read(W, z, key), key) + beta * np.outer(value, key), z + key
+
+
 def attend(
-    rule,
-    q,
-    k,
-    v,
-    beta=None,
-    alpha=None,
-    *,
-    phi=identity,
-    causal=True,
-    padded=None,
-    normalize_features=False,
-    normalize_output=False,
-    eps=1e-6,
-    W=None,
-    z=None,
-):
+    rule, q, k, v, beta=None, alpha=None, *, phi=identity, causal=True, padded=None, normalize_features=False,
+    normalize_output=False, eps=1e-6, W=None, z=None,
+):  # fmt: skip
     """Returns (out, W, z): (B, T, H, d_value), (B, H, d_dot, d_value), (B, H, d_dot)."""
     batch, targets, heads, d_key = q.shape
     sources, d_value = k.shape[1], v.shape[3]
@@ -128,39 +128,17 @@ def attend(
 
     out = np.full((batch, targets, heads, d_value), np.nan)
     last_W, last_z = np.zeros((batch, heads, d_dot, d_value)), np.zeros((batch, heads, d_dot))
-    for b in range(batch):
-        for h in range(heads):
-            weights = np.zeros((d_value, d_dot)) if W is None else W[b, h].T.copy()
-            seen = np.zeros(d_dot) if z is None else z[b, h].copy()
-            for s in range(sources):
-                if padded is None or not padded[b, s]:
-                    key, value = features(k[b, s, h]), v[b, s, h]
-                    if rule == "sum":
-                        weights = weights + np.outer(value, key)
-                        seen = seen + key
-                    elif rule == "delta":
-                        old = read(weights, seen, key)
-                        weights = weights + beta[b, s, h] * np.outer(value - old, key)
-                        seen = seen + key
-                    elif rule == "gated":
-                        share = beta[b, s, h]
-                        weights = (1 - share) * weights + share * np.outer(value, key)
-                        seen = (1 - share) * seen + share * key
-                    elif rule == "gated_delta":  # Yang, Kautz and Hatamizadeh 2025, Eq. 10
-                        weights, seen, rate = alpha[b, s, h] * weights, alpha[b, s, h] * seen, beta[b, s, h]
-                        if normalize_output:
-                            weights = weights + rate * np.outer(value - read(weights, seen, key), key)
-                        else:
-                            weights = weights @ (np.eye(d_dot) - rate * np.outer(key, key)) + rate * np.outer(
-                                value, key
-                            )
-                        seen = seen + key
-                    else:
-                        raise AssertionError(rule)
-                if causal:
-                    out[b, s, h] = read(weights, seen, features(q[b, s, h]))
-            if not causal:
-                for t in range(targets):
-                    out[b, t, h] = read(weights, seen, features(q[b, t, h]))
-            last_W[b, h], last_z[b, h] = weights.T, seen
+    for b, h in np.ndindex(batch, heads):
+        weights = np.zeros((d_value, d_dot)) if W is None else W[b, h].T.copy()
+        seen = np.zeros(d_dot) if z is None else z[b, h].copy()
+        for s in range(sources):
+            if padded is None or not padded[b, s]:
+                strengths = (None if x is None else x[b, s, h] for x in (beta, alpha))
+                weights, seen = _write(rule, weights, seen, features(k[b, s, h]), v[b, s, h], *strengths, read)
+            if causal:
+                out[b, s, h] = read(weights, seen, features(q[b, s, h]))
+        if not causal:
+            for t in range(targets):
+                out[b, t, h] = read(weights, seen, features(q[b, t, h]))
+        last_W[b, h], last_z[b, h] = weights.T, seen
     return out, last_W, last_z

@@ -102,11 +102,6 @@ def test_explicit_target_fails_loudly(project):
     assert f"FWP_BUILD=cuda: cannot build the cpu kernels: {NO_KERNELS}" in output
 
 
-def test_unknown_target(project):
-    status, output, _ = build(project, "fast")
-    assert status != 0 and "FWP_BUILD=fast: expected one of auto, none, cpu, cuda" in output
-
-
 def test_two_builds_in_one_folder_take_turns(project):
     with open(project / "setup.py") as other, ThreadPoolExecutor(1) as pool:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -127,23 +122,6 @@ def test_no_torch_while_building(project):
     assert status == 0, output
     assert "no torch here" in record["reasons"]["cpu"] and "--no-build-isolation" in record["reasons"]["cpu"]
     assert build(project, "cpu", PYTHONPATH=str(project))[0] != 0
-
-
-def test_cuda_home_is_where_nvcc_says_that_it_lies(project, monkeypatch):
-    """On PATH there may be a wrapper, which torch would take for the toolkit's own."""
-    add_kernels(project)
-    (project / "torch.py").write_text("import os\nraise ImportError(f'CUDA_HOME={os.environ.get(\"CUDA_HOME\")}')")
-    folder, toolkit = project / "bin", project / "toolkit"
-    folder.mkdir()
-    (folder / "nvcc").write_text(f"#!/bin/sh\necho '#$ TOP={toolkit}/bin/..' >&2\n")
-    (folder / "nvcc").chmod(0o755)
-    given = dict(PYTHONPATH=str(project), PATH=f"{folder}:{os.environ['PATH']}")
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    _, _, record = build(project, "auto", **given)
-    assert f"CUDA_HOME={toolkit}" in record["reasons"]["cuda"] + record["reasons"]["cpu"]
-    _, _, record = build(project, "auto", CUDA_HOME="/chosen", **given)
-    assert "CUDA_HOME=/chosen" in record["reasons"]["cuda"] + record["reasons"]["cpu"]
 
 
 def install_editable(project, target, **environment):
@@ -193,12 +171,6 @@ def test_kernels_outlive_a_failed_build_and_go_when_the_target_is_without_them(i
     assert status == 0 and libraries == EARLIER and record["kept"]["cpu"] == "1.0"
     status, libraries, record = install_editable(installed, "none")
     assert status == 0 and libraries == {} and record["kept"] == {}
-
-
-def test_no_compiler(project):
-    add_kernels(project)
-    _, _, record = build(project, "auto", CXX="no-such-compiler")
-    assert "no-such-compiler is not on PATH" in record["reasons"]["cpu"]
 
 
 def test_failing_compiler_is_recorded_by_auto_and_stops_cpu(project):

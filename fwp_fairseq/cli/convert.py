@@ -257,17 +257,16 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
 
     from ..models import attention_flags
 
+    if not (state.get("cfg") or state.get("args")):
+        raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
     if not state.get("cfg"):
-        if not state.get("args"):
-            raise CommandError(f"--input {args.input}: expected a configuration in it, cfg or args")
         state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
     cfg = _plain(state["cfg"])
     _refuse_control_characters(args.input, _plain(cfg["model"]))
     old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
     options = _model_options(cfg, old_arch, same_sizes)
     defaults = _default_flags(same_sizes)
-    trained = {name: options[name] for name in defaults if name in options}
-    before = defaults | (trained or {"fwp_feature_map": "softmax"})
+    before = defaults | ({n: options[n] for n in defaults if n in options} or {"fwp_feature_map": "softmax"})
 
     parameters = state["model"]
     if not any(map(_ATTENTION.fullmatch, parameters)):

@@ -1,48 +1,31 @@
 """The criterion of attention transfer: trains the feature maps of a converted model, and nothing else."""
 
 import logging
-from dataclasses import dataclass, field
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from ..config import SITES
-from ..modules.attention_transfer import LOSSES, AttentionTransfer
+from ..modules.attention_transfer import AttentionTransfer
 
 logger = logging.getLogger(__name__)
-TransferLossChoice = ChoiceEnum(list(LOSSES))
 
 
-@dataclass
-class AttentionTransferConfig(FairseqDataclass):
-    transfer_loss: TransferLossChoice = field(
-        default="weights",
-        metadata={
-            "help": "what the feature maps imitate: the attention weights of softmax (their cross-entropy, less the "
-            "entropy of softmax's), or the outputs of each layer's attention (squared distance)"
-        },
-    )
-
-
-@register_criterion("attention_transfer", dataclass=AttentionTransferConfig)
+@register_criterion("attention_transfer", dataclass=FairseqDataclass)
 class AttentionTransferCriterion(FairseqCriterion):
     """Trains the feature maps of a model so that its fast weights attend as softmax with the same projections does.
 
     The model is one that ``fwp convert`` made of a softmax model; :class:`AttentionTransfer` says what is compared. The
-    loss is the mean distance over all queries of all layers, in nats for attention weights; those of each site are
-    logged too. There is no dropout, because the softmax model translates without.
+    loss is the mean distance over all queries of all layers, in nats; those of each site are logged too. There is no
+    dropout, because the softmax model translates without.
     """
-
-    def __init__(self, task, transfer_loss: str = "weights"):
-        super().__init__(task)
-        self.transfer_loss = transfer_loss
 
     def prepare_model(self, model: nn.Module) -> None:
         """Freezes everything but the feature maps; ``mends/prepared_models.py`` calls it before training."""
-        learned = list(AttentionTransfer(model, self.transfer_loss).parameters())
+        learned = list(AttentionTransfer(model).parameters())
         model.requires_grad_(False)
         for parameter in learned:
             parameter.requires_grad_(True)
@@ -54,7 +37,7 @@ class AttentionTransferCriterion(FairseqCriterion):
         inputs = sample["net_input"]
         encoder, decoder = inputs["src_tokens"], inputs.get("prev_output_tokens", inputs["src_tokens"])
         pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in SITES}
-        with AttentionTransfer(model, self.transfer_loss).compared(pads) as found:
+        with AttentionTransfer(model).compared(pads) as found:
             model(**inputs, features_only=True)
         sums = {site: torch.stack([distance.sum() for distance in layers]).sum() for site, layers in found.items()}
         queries = {site: len(layers) * int(pads[site].logical_not().sum()) for site, layers in found.items()}

@@ -77,7 +77,7 @@ def parameter_for(name: str, d_key: int, d_dot: int) -> dict[str, int]:
 
 
 def build_feature_map(
-    name: str, d_key: int, d_dot: int | None = None, *, heads: int | None = None, **options
+    name: str, d_key: int, d_dot: int | None = None, *, heads: int | None = None, **parameters: int | None
 ) -> FeatureMap:
     """Builds a feature map from its width or its parameter, or with its natural width when neither is given.
 
@@ -86,16 +86,15 @@ def build_feature_map(
         d_key: width of the queries and keys that it will map, per head.
         d_dot: number of features wanted.
         heads: number of heads; needed only by a map that holds parameters per head.
-        options: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+ and RFA: ``m``, d_dot = 2m; learned maps:
-            ``n``), and its further options (FAVOR+: ``scale``, ``orthogonal``).
+        parameters: the map's parameter (DPFP: ``nu``, d_dot = 2 nu d_key; FAVOR+ and RFA: ``m``, d_dot = 2m; learned
+            maps: ``n``).
 
     Raises:
         ValueError: the map is unknown, the width is impossible (the message names the nearest possible ones), the map
             does not have the parameter, width and parameter contradict each other, or ``heads`` is missing.
     """
     cls = _find(name, d_key)
-    known = PARAMETERS | cls.parameters_help
-    parameters = _given(cls, **{key: options.pop(key) for key in known.keys() & options.keys()})
+    parameters = _given(cls, **parameters)
     if d_dot is not None:
         derived = parameter_for(name, d_key, d_dot)
         for key, value in parameters.items():
@@ -104,8 +103,7 @@ def build_feature_map(
                     f"{name} feature map: d_dot = {d_dot} means {key} = {derived[key]}, got {key} = {value}"
                 )
         parameters = derived
-    if cls.per_head:
-        if heads is None:
-            raise ValueError(f"{name} feature map: heads is missing, expected their number")
-        options["heads"] = heads
-    return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **options)
+    if cls.per_head and heads is None:
+        raise ValueError(f"{name} feature map: heads is missing, expected their number")
+    of_heads = {"heads": heads} if cls.per_head else {}
+    return cls(d_key, **(parameters or cls.natural_parameters(d_key)), **of_heads)

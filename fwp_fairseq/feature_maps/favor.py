@@ -12,25 +12,23 @@ from .random_features import RandomFeatures
 LARGEST_EXPONENT = 30.0
 
 
-def _gaussian(m: int, d_key: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(m, d_key, generator=generator, dtype=torch.float64)
-
-
-def draw_projection(m: int, d_key: int, generator: torch.Generator, orthogonal: bool = True) -> Tensor:
+def draw_projection(m: int, d_key: int, generator: torch.Generator) -> Tensor:
     """Draws an (m, d_key) matrix, float32, on the CPU; each row by itself is distributed as N(0, I).
 
-    ``orthogonal`` makes the rows of each block of d_key orthogonal to each other (Choromanski et al. 2021, Sec. 2.4),
-    which lowers the variance of the estimated kernel; each row keeps the length of an independent Gaussian row.
+    The rows of each block of d_key are orthogonal to each other (Choromanski et al. 2021, Sec. 2.4), which lowers the
+    variance of the estimated kernel; each row keeps the length of an independent Gaussian row.
     """
-    if not orthogonal:
-        return _gaussian(m, d_key, generator).float()
+
+    def gaussian(rows: int) -> Tensor:
+        return torch.randn(rows, d_key, generator=generator, dtype=torch.float64)
+
     blocks = []
     for first in range(0, m, d_key):
         rows = min(d_key, m - first)
-        directions, triangle = torch.linalg.qr(_gaussian(d_key, d_key, generator))
+        directions, triangle = torch.linalg.qr(gaussian(d_key))
         # QR is unique up to signs only; with a positive diagonal the directions are uniform and reproducible.
         directions = directions * triangle.diagonal().sign()
-        lengths = _gaussian(rows, d_key, generator).norm(dim=1, keepdim=True)
+        lengths = gaussian(rows).norm(dim=1, keepdim=True)
         blocks.append(lengths * directions.T[:rows])
     return torch.cat(blocks).float()
 
@@ -40,9 +38,9 @@ class Favor(RandomFeatures):
 
     Schlag et al. 2021, Eq. 31-32, with Choromanski's temperature: scale = d_key^-1/4 makes phi(q).phi(k) an unbiased
     estimate of exp(q.k / sqrt(d_key)), the kernel of softmax attention. The paper and its official code leave the
-    temperature out (``scale=1.0``), which underflows for keys of ordinary size; this is the one deliberate difference.
-    The paper draws the rows of R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al.
-    and in the official code (``orthogonal=False`` for independent rows).
+    temperature out, which underflows for keys of ordinary size; this is the one deliberate difference. The paper draws
+    the rows of R from N(0, I); here they are also orthogonal within blocks, as in Choromanski et al. and in the
+    official code.
 
     Features are computed in log space in float32 or wider. No maximum is subtracted before exp: a maximum over the keys
     of a sequence would leak the future into the past, and a sentence would decode differently step by step.
@@ -56,10 +54,9 @@ class Favor(RandomFeatures):
     non_negative = True
     kernel = "favor"
 
-    def __init__(self, d_key: int, m: int, scale: float | None = None, orthogonal: bool = True):
+    def __init__(self, d_key: int, m: int):
         super().__init__(d_key, m)
-        self.scale = d_key**-0.25 if scale is None else scale
-        self.orthogonal = orthogonal
+        self.scale = d_key**-0.25
         self.keep_directions()
 
     @property
@@ -67,7 +64,7 @@ class Favor(RandomFeatures):
         return self.m, self.d_key
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        return draw_projection(self.m, self.d_key, generator, self.orthogonal)
+        return draw_projection(self.m, self.d_key, generator)
 
     def kernel_options(self) -> KernelOptions:
         return KernelOptions(self.current_projection(), self.scale)

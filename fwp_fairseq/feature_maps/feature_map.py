@@ -76,14 +76,14 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What the attention modules do before the operator, which is given :meth:`rest`: phi = rest(prepare(x)).
+        """The part of the map that is computed before the operator: phi = rest(prepare(x)), see :meth:`rest`.
 
         x and the result are (..., H, L, width); in the type of x, or float32 where half precision is not enough.
         """
         return x
 
     def rest(self) -> "FeatureMap":
-        """The map that is left for the operator, of which compiled kernels know more than of the whole one."""
+        """The part of the map that the operator computes; kernels may know it where they do not know the whole."""
         return self
 
     def kernel_options(self) -> KernelOptions:

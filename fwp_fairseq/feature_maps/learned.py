@@ -1,4 +1,4 @@
-"""What learned maps have in common: a matrix for every head, before a map without parameters."""
+"""The base class of learned maps: a matrix for every head, before a map without parameters."""
 
 from typing import ClassVar
 

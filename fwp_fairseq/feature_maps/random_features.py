@@ -1,4 +1,4 @@
-"""What maps of random features have in common: their widths, and when their directions are drawn, kept and redrawn."""
+"""The base class of maps with random features: their widths, and when directions are drawn, kept and redrawn."""
 
 from typing import ClassVar
 

@@ -1,15 +1,15 @@
 """What attention remembers: one file for each memory, and the one place that chooses among them.
 
 ``matrix`` is one fast weight matrix per head, ``window`` the latest positions in front of a matrix, ``fast_nets`` are
-nets of which every position writes the weights. :mod:`.memory` says what they have in common.
+nets whose weights are written at every position. :mod:`.memory` has their base class.
 """
 
+from ..ops.state import State, changed, detach, select
 from ..options import SiteOptions
 from .fast_nets import FAST_NETS
 from .features import Features
 from .matrix import Matrix
 from .memory import Memory, Sizes
-from .state import State, changed, detach, select
 from .window import Window
 
 __all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", "changed", "detach", "select"]

@@ -1,4 +1,4 @@
-"""phi of queries and keys at one site, with what divides it."""
+"""phi of queries and keys at one site, and how its features are normalised."""
 
 from torch import Tensor, nn
 
@@ -51,7 +51,7 @@ class Features(nn.Module):
         return self._operator_input(self.query_map or self.feature_map, q)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Likewise from projected keys."""
+        """From projected keys (B, L, H, d_key) to what the operator takes."""
         return self._operator_input(self.feature_map, k)
 
     def _operator_input(self, phi: FeatureMap, x: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class Features(nn.Module):
         return of_heads(self.operator_map, x)
 
     def divided(self, x: Tensor) -> Tensor:
-        """The same, divided by their sum if the normaliser says so."""
+        """The features of :meth:`phi`, divided by their sum if the normaliser says so."""
         phi = self.phi(x)
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..ops.both_ways import meeting
+from ..ops.both_ways import visible
 from ..ops.call import divide
 from ..options import EPS, SiteOptions
 from .features import Features
@@ -65,7 +65,7 @@ class Matrix(Memory):
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[:, None, None], 0)
             if self.has_both_ways:
-                gram = meeting(gram.transpose(0, 1)).transpose(0, 1)
+                gram = visible(gram.transpose(0, 1)).transpose(0, 1)
             elif self.sizes.causal:
                 gram = gram.tril()
             return divide(gram, gram.sum(-1, keepdim=True))

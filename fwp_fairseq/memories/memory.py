@@ -1,4 +1,4 @@
-"""What all memories have in common."""
+"""The base class of memories."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from ..ops import STRENGTHS, FastWeights
 from ..ops.call import state_type
+from ..ops.state import select
 from ..options import BETA_RANGES, SiteOptions
 from .decay import Decay
 from .features import Features
-from .state import select
 
-# What a memory takes of each position beside q, k and v, by name; (B, L, H) or (B, L, H, width).
+# What each position gives a memory beside q, k and v, by name; (B, L, H) or (B, L, H, width).
 Parts = dict[str, Tensor]
 
 
@@ -45,7 +45,7 @@ class Memory(nn.Module):
     of the keys; ``decay`` gives the gated delta rule its alpha. ``features`` has those of learned maps.
 
     Attributes:
-        slow: the projection of what a fast net is given besides; None in most memories.
+        slow: the projection that gives a fast net its further parts; None in other memories.
     """
 
     State: ClassVar[Any] = FastWeights
@@ -83,7 +83,7 @@ class Memory(nn.Module):
         return q
 
     def keys(self, k: Tensor) -> Tensor:
-        """Likewise from projected keys (B, S, H, d_key)."""
+        """From projected keys (B, S, H, d_key) to what the methods below take as k."""
         return k
 
     def attend(

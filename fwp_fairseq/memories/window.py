@@ -19,21 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
+from ..ops import state as states
 from ..ops import window as operator
-from ..ops.call import FastWeights
-from ..ops.call import state_type as float_type
+from ..ops.call import FastWeights, state_type
 from ..options import EPS, SiteOptions
 from . import window_decoding
 from .features import Features
 from .memory import Memory, Parts, Sizes
-from .state import state_type
 from .window_decoding import with_ones
 
-# Up to so many positions the weights of all pairs are computed in training, as the operator does without a window.
-_ALL_PAIRS = 128
 
-
-@state_type
+@states.registered
 class WindowState(NamedTuple):
     """What causal attention with a window carries.
 
@@ -91,9 +87,6 @@ class Window(Memory):
         return f"size={self.size}"
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        if state is None and not return_state and self._takes_pairs(q):
-            weights = self.weights(q, k, key_padding_mask)
-            return (weights @ v.transpose(1, 2).to(weights.dtype)).transpose(1, 2).to(v.dtype), None
         if not q.shape[1]:
             return v, (state or self.nothing_written(len(q), q)) if return_state else None
         with torch.autocast(q.device.type, enabled=False):
@@ -148,7 +141,7 @@ class Window(Memory):
 
     def _state_of(self, positions: _Positions, W: Tensor | None) -> WindowState:
         k, v, absent, last = positions
-        kind, missing = float_type(k.dtype), max(self.size - k.shape[1], 0)
+        kind, missing = state_type(k.dtype), max(self.size - k.shape[1], 0)
         present = k.new_ones(k.shape[:2], dtype=kind) if absent is None else absent.logical_not().to(kind)
         if last is None:
             k, v = (F.pad(x[:, -self.size :], (0, 0, 0, 0, missing, 0)) for x in (k, v))
@@ -163,20 +156,14 @@ class Window(Memory):
 
     def read_window(self, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, **options: Tensor | None) -> Tensor:
         """y as :func:`fwp_fairseq.ops.window.read_window` computes it, in float32 or wider."""
-        kind = float_type(q.dtype)
+        kind = state_type(q.dtype)
         given = (None if x is None else x.to(kind) for x in (q, k, v, sums, self.weight, self.bias))
         return operator.read_window(*given, size=self.size, backend=self.options.backend, **options)
-
-    def _takes_pairs(self, q: Tensor) -> bool:
-        """Whether computing all T x S weights is cheaper than a state."""
-        if q.shape[1] > _ALL_PAIRS or self.options.backend not in ("auto", "chunked"):
-            return False
-        return self.options.backend == "chunked" or bool(operator.KERNEL.unsupported_reasons(q, float_type(q.dtype)))
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             gram = self.features.products(self.features.queries(q), self.features.keys(k))
-            kind, places = float_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
+            kind, places = state_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
             hidden = torch.ones(gram.shape[-2:], dtype=torch.bool, device=q.device).triu(1)[None]
             q = q.to(kind)
             scores = (q / math.sqrt(q.shape[-1])).transpose(1, 2) @ k.permute(0, 2, 3, 1).to(kind)

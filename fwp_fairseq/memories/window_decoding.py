@@ -1,4 +1,4 @@
-"""Decodes step by step with a window, from a ring of recent positions and a lazy form of all earlier ones."""
+"""Decodes step by step with a window: a ring of the latest positions, and ``ops.Decoding`` for all earlier ones."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ def _step(window: "Window", cache: Cache, q: Tensor, k: Tensor, v: Tensor) -> Te
 
 
 def state_of(window: "Window", cache: Cache) -> "WindowState":
-    """The state of what hypotheses have written, from which rows of different lengths can go on."""
+    """The state after what hypotheses have written; its rows can be continued with different lengths."""
     count, size = min(cache.count, window.size), window.size
     found = window.nothing_written(len(cache.places), cache.kv)
     entries = [t % size for t in range(cache.count - count, cache.count)]  # the oldest first

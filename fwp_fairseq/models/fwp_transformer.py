@@ -96,7 +96,7 @@ class NestedConfig(FastWeightConfig, _Nested):
 
 @dataclass
 class NestedDecoderConfig(DecoderOnlyConfig, _Nested):
-    """The same of language models, which fairseq builds from nested options, too."""
+    """fairseq's nested options and the attention flags, as language models read them."""
 
 
 def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site: str, source_dim: int | None = None):

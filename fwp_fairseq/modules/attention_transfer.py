@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from ..ops.call import state_type
 from .site_attention import SiteAttention
 
-LOSSES = ("weights", "outputs")
-
 
 def softmax_weights(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
     """softmax_j(q_i . k_j / sqrt(d_key)) as fairseq's attention computes it, in float32 or wider.
@@ -42,30 +40,21 @@ class AttentionTransfer:
     so a converted model computes what the softmax model did that it was converted from, and every layer is given that
     model's inputs. The feature maps play no part in this; they are compared, with the queries and keys at hand. For a
     query i and a head, with a the weights of softmax attention and b_j = phi(q_i).phi(k_j) / sum_j' phi(q_i).phi(k_j'),
-    its distance is one of
-
-        weights: sum_j a_j log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine")
-            less the entropy of a, which has the same gradient and is 0 when all weights agree
-        outputs: |y_b - y_a|^2, y the outputs of the whole site, after Zhang et al. 2025 ("LoLCATs")
-
-    A query's distance is the mean over heads of the former, or the latter.
+    its distance is sum_j a_j log(a_j / b_j), the cross-entropy of Zhang et al. 2024 ("The Hedgehog & the Porcupine")
+    less the entropy of a, which has the same gradient and is 0 when all weights agree. A query has the mean over heads.
 
     Cost: all T x S weights of every head are computed and kept, twice and with gradients, as training with softmax
     attention would do without a fused kernel. Nothing flows back from one layer to another.
 
     Args:
         model: a model; its sites with softmax attention are left alone.
-        loss: ``weights`` or ``outputs``.
 
     Raises:
         ValueError: no site has fast weights, or one of them cannot imitate softmax: it has no learned non-negative
             feature map, or reads something else than values weighted by b.
     """
 
-    def __init__(self, model: nn.Module, loss: str = "weights"):
-        if loss not in LOSSES:
-            raise ValueError(f"loss = {loss!r}, expected one of {', '.join(LOSSES)}")
-        self.loss = loss
+    def __init__(self, model: nn.Module):
         self.attentions = [module for module in model.modules() if isinstance(module, SiteAttention)]
         if not self.attentions:
             raise ValueError(
@@ -112,17 +101,10 @@ class AttentionTransfer:
         a = softmax_weights(q, k, key_padding_mask, attention.causal)
         b = attention.weights(q, k, key_padding_mask).transpose(0, 1)
 
-        def output(weights: Tensor) -> Tensor:
-            return attention.output(torch.einsum("hbts,bshd->bthd", weights.to(v.dtype), v), query)
-
-        out = output(a)
-        if self.loss == "outputs":
-            difference = (output(b) - out).to(state_type(out.dtype))
-            return out, difference.square().sum(-1).transpose(0, 1)
+        out = attention.output(torch.einsum("hbts,bshd->bthd", a.to(v.dtype), v), query)
         # Where a is 0 nothing is added, and b may be 0, too.
-        return out, nn.functional.kl_div(b.clamp(min=torch.finfo(b.dtype).tiny).log(), a, reduction="none").sum(
-            -1
-        ).mean(0)
+        log_b = b.clamp(min=torch.finfo(b.dtype).tiny).log()
+        return out, nn.functional.kl_div(log_b, a, reduction="none").sum(-1).mean(0)
 
 
 def _refuse(attention: SiteAttention) -> None:

@@ -27,7 +27,7 @@ class CarriedState:
     Decoders that read the same streams (an ensemble) have states of their own.
 
     Args:
-        restored: the states that the first decoder to ask goes on from.
+        restored: states, of a checkpoint, from which the first decoder that asks continues.
     """
 
     def __init__(self, restored: States | None = None):

@@ -44,7 +44,7 @@ def _reordered(x: Any, order: Tensor) -> Any:
 
 @dataclass
 class Source:
-    """From what cross-attention computes its weights.
+    """What cross-attention needs to compute its weights.
 
     Attributes:
         k: (N, S, H, width), the keys of N sources.

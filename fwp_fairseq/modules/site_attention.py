@@ -82,44 +82,32 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
+        """Attends, with fairseq's arguments and shapes: time is the first dimension. Returns (out, weights).
 
         Args:
-            query: (T, B, embed_dim).
+            query: (T, B, embed_dim), as out is.
             key: (S, B, source_dim), the input of keys and values; ignored by cross-attention once it is written.
-            value: ignored; fairseq always passes the same tensor as key.
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
                 phi(q).phi(k), or with a window what values are weighed with. A decoder that decodes step by step keeps
                 no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
-            static_kv: ignored; the keys of cross-attention never change.
-            attn_mask: a decoder's mask of the future; ignored, because this module is causal by itself.
             need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).
-
-        Returns:
-            ``(out, weights)``, out (T, B, embed_dim).
+            value, static_kv, attn_mask: ignored. Values have the input of keys, and a decoder is causal by itself.
         """
-        if before_softmax:
-            raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
-        if attn_mask is not None and self.site != "decoder":
-            raise NotImplementedError(f"attn_mask: the {self.site} site of fast-weight attention reads everything")
-        if incremental_state is not None and (self.substitute is not None or self.site == "encoder"):
-            who = "the encoder site" if self.substitute is None else "attention transfer"
-            raise NotImplementedError(f"{who} takes whole sequences: expected no incremental state")
+        self._refuse(before_softmax, attn_mask, incremental_state)
         saved = states.load(self, incremental_state)
         if key is None and not (self.site == "cross" and saved):
             raise ValueError("key is None, expected (S, B, source_dim): nothing has been written yet")
-        if key_padding_mask is not None:
-            key_padding_mask = key_padding_mask.bool()
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.bool()
         if self.substitute is not None:
             return self.substitute(self, query, key, key_padding_mask), None
         wanted = (need_weights or need_head_weights) and self._shows_weights(incremental_state)
         weights, q = None, self.queries(query)
         if incremental_state is None:
             self._check_mask(key_padding_mask, key)
-            k, v, parts = self.writes(key)
-            out, _ = self.memory.attend(q, k, v, parts, key_padding_mask=key_padding_mask)
+            k, *written = self.writes(key)
+            out, _ = self.memory.attend(q, k, *written, key_padding_mask=key_padding_mask)
             weights = self.memory.weights(q, k, key_padding_mask) if wanted else None
         elif self.site == "decoder":
             out = self._step(q, key, key_padding_mask, saved, incremental_state)
@@ -130,6 +118,16 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             out = self.memory.read(saved["held"], q)
             weights = saved["source"].weights(self.memory, q) if wanted and "source" in saved else None
         return self.output(out, query), self._of_heads(weights, need_head_weights)
+
+    def _refuse(self, before_softmax: bool, attn_mask: Tensor | None, incremental_state: dict | None) -> None:
+        """Raises NotImplementedError for what fairseq's attention can do and this cannot."""
+        if before_softmax:
+            raise NotImplementedError("before_softmax: fast-weight attention has no softmax")
+        if attn_mask is not None and self.site != "decoder":
+            raise NotImplementedError(f"attn_mask: the {self.site} site of fast-weight attention reads everything")
+        if incremental_state is not None and (self.substitute is not None or self.site == "encoder"):
+            who = "the encoder site" if self.substitute is None else "attention transfer"
+            raise NotImplementedError(f"{who} takes whole sequences: expected no incremental state")
 
     def _step(self, q, key, key_padding_mask, saved: dict, incremental_state: dict) -> Tensor:
         if key_padding_mask is not None:

@@ -40,7 +40,7 @@ def _folded(x: Tensor | None) -> Tensor | None:
     return torch.cat([ahead, back.flip(1)])
 
 
-def meeting(products: Tensor) -> Tensor:
-    """What is left of products of all pairs (H, B, T, T): each position meets those that its head has been through."""
+def visible(products: Tensor) -> Tensor:
+    """Of products of all pairs (H, B, i, j) those with j <= i in heads that go forwards, with j >= i in the others."""
     ahead, back = products.chunk(2)
     return torch.cat([ahead.tril(), back.triu()])

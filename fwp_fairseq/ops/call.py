@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from . import state
+
 Rule = Literal["sum", "delta", "gated", "gated_delta"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 # What a rule takes beside q, k and v, one number per head and position, in the order of the operators' arguments.
@@ -21,6 +23,7 @@ CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
 DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")
 
 
+@state.registered
 class FastWeights(NamedTuple):
     """The state that one call of an operator hands to the next.
 
@@ -31,18 +34,6 @@ class FastWeights(NamedTuple):
 
     W: Tensor
     z: Tensor | None
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "FastWeights":
-        """``change`` of W, and of z if there is one."""
-        return FastWeights(*(None if x is None else change(x) for x in self))
-
-    def detach(self) -> "FastWeights":
-        """The same state, through which no gradient flows back."""
-        return self.map(Tensor.detach)
-
-    def select(self, rows: Tensor) -> "FastWeights":
-        """The state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
-        return self.map(lambda x: x.index_select(0, rows))
 
 
 def state_type(dtype: torch.dtype) -> torch.dtype:

@@ -29,7 +29,7 @@ def _known() -> tuple[list[str], list[str]]:
 
 
 def unknown(rule: Rule, feature_map) -> list[str]:
-    """Says, as a reason, which of the two the compiled library does not implement."""
+    """Why the compiled library does not serve this rule or this map, whatever the inputs; empty if it does."""
     if not LIBRARY:
         return []
     rules, maps = _known()

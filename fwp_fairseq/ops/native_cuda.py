@@ -48,7 +48,7 @@ def unsupported_reasons(call: Call) -> list[str]:
 
 
 def decoding_unsupported_reasons(x: Tensor, d_dot: int) -> list[str]:
-    """The same of decoding with keys like x."""
+    """Why the CUDA kernels cannot decode with keys like x; empty if they can."""
     if missing := _missing():
         return missing
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -57,7 +57,7 @@ def decoding_unsupported_reasons(x: Tensor, d_dot: int) -> list[str]:
 
 
 def recurrence_unsupported_reasons(x: Tensor) -> list[str]:
-    """The same of the recurrences with rows like x, (B, L, H, d)."""
+    """Why they cannot compute a recurrence of rows like x, (B, L, H, d); empty if they can."""
     if missing := _missing():
         return missing
     if x.dtype != torch.float32:  # half precision has become float32

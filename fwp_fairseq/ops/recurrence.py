@@ -211,7 +211,7 @@ class _Compiled(Kernel):
 
 
 _RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=_Loop(_rnn_loop))
-# Kept are the cells of the net, and of every gate what it let through and what was written.
+# The backward needs the cells of the net, the values of every gate, and what every gate's matrix was written.
 _LSTM = Operator(
     "the recurrence of the Delta LSTM",
     native=_Compiled("recur_lstm", GATES, 2, (False, True, True)),

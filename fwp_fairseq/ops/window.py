@@ -1,4 +1,4 @@
-"""What a query reads of the latest positions by a softmax, beside sums over all earlier ones.
+"""Reads the latest positions by a softmax, and all earlier ones through sums.
 
 With a window of w positions, the query at position p of a head reads, with e_j = exp(q_p . k_j / sqrt(d_key) - c) of
 the positions p - w < j <= p, c the largest such exponent,

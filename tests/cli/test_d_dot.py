@@ -28,21 +28,6 @@ def test_both_ways_agree_for_any_d_key(fwp):
         assert there == back == {"feature_map": "dpfp", "d_key": d_key, "d_dot": 2 * d_key, "nu": 1}
 
 
-def test_table_6_of_the_paper(fwp):
-    result = fwp("d-dot", "--table")
-    rows = {line.rsplit(maxsplit=3)[0]: line.split()[-3:] for line in result.out.splitlines()}
-    assert rows == {
-        "d_dot": ["256", "384", "512"],
-        "Performer m": ["128", "192", "256"],
-        "DPFP nu": ["2", "3", "4"],
-    }
-
-
-def test_table_as_json(fwp):
-    found = json.loads(fwp("d-dot", "--table", "--json").out)
-    assert found["rows"][1] == {"d_dot": 384, "favor_m": 192, "dpfp_nu": 3}
-
-
 @pytest.mark.parametrize(
     "arguments, named",
     [
@@ -57,18 +42,12 @@ def test_table_as_json(fwp):
         ("--feature-map cosine --d-dot 64", ["cosine", "dpfp"]),
         ("--d-dot 64", ["--feature-map"]),
         ("--nu 2 --m 3", ["--nu", "--m"]),
-        ("--table --d-key 32", ["--table", "64"]),
         ("--nu two", ["--nu", "two"]),
     ],
 )
 def test_impossible(refused, arguments, named):
     message = refused(2, "d-dot", *arguments.split())
     assert all(name in message for name in named), message
-
-
-def test_impossible_exits_with_2(fwp):
-    result = fwp("d-dot", "--feature-map", "dpfp", "--d-dot", "200")
-    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
 
 
 def test_every_map_and_its_parameters_are_known_by_themselves(fwp):

@@ -79,25 +79,6 @@ def test_both_ways_give_what_fairseqs_encoder_gives():
 
 @pytest.mark.parametrize("case", OPTIONS)
 @torch.no_grad()
-def test_steps_and_pieces_equal_the_whole(case):
-    layer, x = build(case), random()
-    whole, last = layer(x)
-    first, state = layer(x[:, :4])
-    second, end = layer(x[:, 4:], state=state)
-    assert_close(torch.cat([first, second], 1), whole, "model")
-    assert_close(end.W, last.W, "model")
-    assert (end.z is None) == (last.z is None) == (layer.memory.state_shapes().z is None)
-    state = None
-    for t in range(LENGTH):
-        out, state = layer.step(x[:, t], state)
-        assert_close(out, whole[:, t], "model")
-        if t == 4:  # as a beam search does: rows change places, and one is dropped
-            rows = torch.tensor([2, 0])
-            x, whole, state = x[rows], whole[rows], state.select(rows)
-
-
-@pytest.mark.parametrize("case", OPTIONS)
-@torch.no_grad()
 def test_a_source_is_written_once_or_in_pieces_and_only_read(case):
     layer, x, source, mask = build(case, False, source_dim=10), random(4), random(7, 10), pads(7)
     whole, state = layer(x, source, key_padding_mask=mask)

@@ -9,7 +9,6 @@ from fairseq.modules import MultiheadAttention
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import assert_as_documented, build, random
-from tests.tolerances import assert_close
 
 L2 = {"qk_norm": "l2"}
 
@@ -60,19 +59,6 @@ def test_starts_as_sharp_as_softmax_attention(source_dim):
     wanted = exponents(softmax, torch.nn.Identity()).std()
     assert abs(exponents(module, module.qk_norm).std() / wanted - 1) < 0.05
     assert abs(wanted / module.qk_norm.length**2 * 64 - 1) < 0.1
-
-
-def test_decoding_keeps_the_learned_lengths():
-    for site in ("decoder", "cross"):
-        module, query, source, state = build(site, "favor", "delta", **L2), random(6), random(7), {}
-        key = source if site == "cross" else query
-        whole, _ = module(query, key, key, static_kv=site == "cross")
-        with torch.no_grad():
-            for t in range(6):
-                step = query[t : t + 1]
-                key = source if site == "cross" else step
-                out, _ = module(step, key, key, incremental_state=state, static_kv=site == "cross")
-                assert_close(out, whole[t : t + 1], "operator")
 
 
 def test_half_precision_lengths():

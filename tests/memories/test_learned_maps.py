@@ -61,16 +61,3 @@ def test_whose_the_parameters_are():
         "hedgehog": {f"memory.features.{side}_map.weight": (HEADS, 5, D_KEY) for side in ("feature", "query")},
         "rfa": {"memory.features.feature_map.sigma": (HEADS, D_KEY)},
     }
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("feature_map", ["hedgehog", "t2r"])
-def test_half_precision(feature_map, dtype):
-    wide = build("decoder", feature_map, d_dot=WIDTHS[feature_map])
-    query = random(12)
-    wanted = wide(query, query, query)[0]
-    out = wide.to(dtype)(*[query.to(dtype)] * 3)[0]
-    assert out.dtype == dtype and (out.double() - wanted).abs().max() < 0.05 * wanted.abs().max()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = wide.float()(*[query.float()] * 3)[0]
-    assert (mixed.double() - wanted).abs().max() < 0.05 * wanted.abs().max()

@@ -159,24 +159,6 @@ def test_padded_targets_do_not_reach_real_ones(rule):
     assert_close(model(src, lengths, prefix)[0][:, :4], short, "model")
 
 
-def _size(state) -> int:
-    return sum(buffer["held"].size for buffer in state.values())
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("rule", RULES)
-def test_the_state_does_not_grow(rule):
-    """Its size is constant once the first block has been added to it."""
-    model = build(fwp_update_rule=rule)
-    src, lengths = sources([5, 3])
-    encoded, state, sizes = model.encoder(src, lengths), {}, []
-    prefix = prefixes(2, 80)
-    for step in range(1, 81):
-        model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
-        sizes.append(_size(state))
-    assert len(set(sizes[40:])) == 1
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("rule", RULES)
 def test_folded_blocks_and_long_sources(rule):
@@ -190,45 +172,3 @@ def test_folded_blocks_and_long_sources(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_every_backend_decodes(rule, backend):
     check_decoding(build(fwp_update_rule=rule, fwp_backend=backend), True)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("rule", RULES)
-def test_the_encoder_output_is_read_once(rule):
-    model = build(fwp_update_rule=rule)
-    src, lengths = sources([5, 3])
-    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(2, 6)
-    whole, _ = model.decoder(prefix, encoder_out=encoded)
-    for step in range(1, 7):
-        now, _ = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
-        assert_close(now[:, 0], whole[:, step - 1], "model")
-        encoded["encoder_out"] = [torch.full_like(encoded["encoder_out"][0], float("nan"))]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("rule", RULES)
-def test_a_source_of_1000_tokens(rule):
-    model = build(fwp_update_rule=rule)
-    src, lengths = sources([1000, 600], left=True)
-    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(2, 3)
-    whole, _ = model.decoder(prefix, encoder_out=encoded)
-    assert whole.isfinite().all()
-    for step in range(1, 4):
-        now, _ = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
-        assert_close(now[:, 0], whole[:, step - 1], "model")
-
-
-@torch.no_grad()
-def test_alignments():
-    """The weights for --print-alignment have shape (B, T, S), are never negative, and are zero on pads."""
-    model = build(fwp_feature_map="elu")
-    src, lengths = sources(LENGTHS, left=True)
-    encoded, state, prefix = model.encoder(src, lengths), {}, prefixes(3, 4)
-    _, extra = model.decoder(prefix, encoder_out=encoded)
-    whole = extra["attn"][0]
-    assert whole.shape == (3, 4, 7) and (whole >= 0).all()
-    assert_close(whole.sum(-1), torch.ones(3, 4), "float32")
-    assert not whole[src.eq(WORDS.pad())[:, None].expand(3, 4, 7)].any()
-    for step in range(1, 5):
-        _, extra = model.decoder(prefix[:, :step], encoder_out=encoded, incremental_state=state)
-        assert_close(extra["attn"][0][:, 0], whole[:, step - 1], "float32")

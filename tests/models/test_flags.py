@@ -18,21 +18,9 @@ CONTRADICTIONS = {
         {"fwp_feature_map": "softmax", "fwp_update_rule": "delta"},
         ("--fwp-update-rule delta", "--fwp-feature-map softmax"),
     ),
-    "width-everywhere-softmax": (
-        {"fwp_feature_map": "softmax", "fwp_d_dot": 24},
-        ("--fwp-d-dot 24", "--fwp-feature-map softmax", "no d_dot"),
-    ),
-    "normalizer-everywhere-softmax": (
-        {"fwp_feature_map": "softmax", "fwp_normalizer": "both"},
-        ("--fwp-normalizer both", "--fwp-feature-map softmax"),
-    ),
     "delta-at-a-softmax-site": (
         {"fwp_cross_feature_map": "softmax", "fwp_cross_update_rule": "delta"},
         ("--fwp-cross-update-rule delta", "--fwp-cross-feature-map softmax"),
-    ),
-    "width-at-a-softmax-site": (
-        {"fwp_decoder_feature_map": "softmax", "fwp_decoder_d_dot": 12},
-        ("--fwp-decoder-d-dot 12", "--fwp-decoder-feature-map softmax"),
     ),
     "normalizer-at-a-site-of-common-softmax": (
         {"fwp_feature_map": "softmax", "fwp_decoder_feature_map": "dpfp", "fwp_encoder_normalizer": "sum"},
@@ -42,26 +30,14 @@ CONTRADICTIONS = {
         {"fwp_feature_map": "dpfp", "fwp_d_dot": 25},
         ("--fwp-d-dot 25", "--fwp-feature-map dpfp", "nearest possible: 24 and 36"),
     ),
-    "width-of-elu": (
-        {"fwp_feature_map": "elu", "fwp_d_dot": 24},
-        ("--fwp-d-dot 24", "--fwp-feature-map elu", "nearest possible: 6"),
-    ),
     "common-width-does-not-fit-one-site": (
         {"fwp_feature_map": "dpfp", "fwp_d_dot": 24, "fwp_cross_feature_map": "elu"},
         ("--fwp-d-dot 24", "--fwp-cross-feature-map elu", "cross site"),
-    ),
-    "backend-everywhere-softmax": (
-        {"fwp_feature_map": "softmax", "fwp_backend": "chunked"},
-        ("--fwp-backend chunked", "--fwp-feature-map softmax", "no backend"),
     ),
     "rule-where-every-site-is-softmax-by-itself": (
         {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}
         | {"fwp_update_rule": "delta"},
         ("--fwp-update-rule delta", "--fwp-encoder-feature-map, --fwp-decoder-feature-map, --fwp-cross-feature-map"),
-    ),
-    "rule-where-every-site-that-exists-is-softmax": (
-        {"fwp_encoder_feature_map": "softmax", "fwp_update_rule": "delta", "decoder_layers": 0},
-        ("--fwp-update-rule delta", "--fwp-encoder-feature-map softmax"),
     ),
     "width-of-an-absent-cross-attention": (
         {"no_cross_attention": True, "fwp_cross_d_dot": 96},
@@ -71,10 +47,6 @@ CONTRADICTIONS = {
         {"encoder_layers": 0, "fwp_encoder_d_dot": 7},
         ("--fwp-encoder-d-dot 7", "--encoder-layers 0", "no encoder attention"),
     ),
-    "rule-of-an-absent-decoder": (
-        {"decoder_layers": 0, "fwp_cross_update_rule": "delta"},
-        ("--fwp-cross-update-rule delta", "--decoder-layers 0", "no cross attention"),
-    ),
     "no-width": (
         {"fwp_encoder_d_dot": 0},
         ("--fwp-encoder-d-dot 0", "--fwp-feature-map dpfp"),
@@ -82,10 +54,6 @@ CONTRADICTIONS = {
     "norm-where-it-is-idle": (
         {"fwp_qk_norm": "l2", "fwp_feature_map": "favor", "fwp_cross_feature_map": "dpfp"},
         ("--fwp-qk-norm l2", "--fwp-cross-feature-map dpfp", "cross site", "--fwp-cross-qk-norm none"),
-    ),
-    "norm-of-a-softmax-site": (
-        {"fwp_encoder_feature_map": "softmax", "fwp_encoder_qk_norm": "l2"},
-        ("--fwp-encoder-qk-norm l2", "--fwp-encoder-feature-map softmax"),
     ),
     "denominator-under-a-norm": (
         {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
@@ -98,10 +66,6 @@ CONTRADICTIONS = {
     "depth-without-blocks": (
         {"fwp_decoder_fast_net_depth": 2},
         ("--fwp-decoder-fast-net-depth 2 contradicts --fwp-decoder-fast-net linear", "the net mlp"),
-    ),
-    "feedback-of-a-softmax-site": (
-        {"fwp_decoder_feature_map": "softmax", "fwp_decoder_recurrent": "tanh"},
-        ("--fwp-decoder-recurrent tanh", "--fwp-decoder-feature-map softmax"),
     ),
     "range-of-beta-without-a-correction": (
         {"fwp_beta_range": "0-2", "fwp_update_rule": "delta", "fwp_cross_update_rule": "gated"},
@@ -224,16 +188,6 @@ def test_random_features_of_another_width_do_not_hide_other_flags(flags):
     source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32} | flags)
     with pytest.raises(ValueError, match="trained with other attention flags"):
         target.load_state_dict(source.state_dict())
-
-
-def test_a_range_of_beta_is_remembered():
-    flags = {"fwp_update_rule": "gated_delta", "fwp_encoder_beta_range": "0-2"}
-    model, without = build(**flags), build(fwp_update_rule="gated_delta")
-    text, old = (bytes(m.attention_flags.tolist()).decode() for m in (model, without))
-    assert "encoder: feature-map=dpfp d-dot=12 update-rule=gated_delta normalizer=l2 beta-range=0-2" in text
-    assert "beta" not in old and text.count("beta") == 1
-    with pytest.raises(ValueError, match="beta-range=0-2"):
-        without.load_state_dict(model.state_dict())
 
 
 def test_norms_are_remembered_and_their_absence_is_not():

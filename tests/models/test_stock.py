@@ -55,24 +55,6 @@ def test_every_architecture_builds(arch):
 
 
 @pytest.mark.parametrize(
-    "arch, map_name, d_dot, rule",
-    [
-        ("linear", "elu", 64, "sum"),
-        ("performer", "favor", 256, "sum"),
-        ("dpfp", "dpfp", 256, "sum"),
-        ("delta", "dpfp", 256, "delta"),
-    ],
-)
-def test_rows_of_table_1(arch, map_name, d_dot, rule):
-    args = arguments(f"{arch}_transformer_wmt_en_de_big")
-    assert (args.encoder_layers, args.decoder_layers, args.dropout) == (6, 6, 0.3)
-    assert args.fwp_feature_map == map_name
-    assert getattr(args, "fwp_update_rule", "sum") == rule
-    assert getattr(args, "fwp_d_dot", None) in (d_dot, None if map_name == "elu" else d_dot)
-    assert arguments(f"{arch}_transformer_wmt_en_de_big", fwp_d_dot=512).fwp_d_dot == 512
-
-
-@pytest.mark.parametrize(
     "rule, extra_per_site", [("sum", 0), ("delta", 16384), ("gated", 16384 + 16), ("gated_delta", 2 * 16384 + 32)]
 )
 @pytest.mark.parametrize("feature_map", ["dpfp", "elu"])
@@ -130,14 +112,6 @@ def test_a_stock_checkpoint_loads_into_softmax_and_nothing_else():
     assert torch.equal(mine(src, lengths, prefixes(2, 3))[0], theirs(src, lengths, prefixes(2, 3))[0])
     with pytest.raises(ValueError, match=r"checkpoint has \[softmax\], this model has \[.*dpfp"):
         build().load_state_dict(stock_model().state_dict())
-
-
-def test_shared_embeddings():
-    shared = build(share_all_embeddings=True)
-    assert shared.encoder.embed_tokens.weight is shared.decoder.embed_tokens.weight
-    assert shared.decoder.output_projection.weight is shared.decoder.embed_tokens.weight
-    apart = build(share_all_embeddings=False, share_decoder_input_output_embed=False)
-    assert count(apart) == count(shared) + 2 * len(WORDS) * 12
 
 
 class TestFusedInference:

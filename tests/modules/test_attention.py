@@ -5,9 +5,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.memories.decay import Decay
-from fwp_fairseq.modules import SiteAttention
-from fwp_fairseq.ops import RULES, FastWeights
-from fwp_fairseq.options import SiteOptions
+from fwp_fairseq.ops import RULES
 from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
 from tests.tolerances import TOLERANCES, assert_close
 
@@ -21,11 +19,6 @@ def form(request):
     """The form of decoding: with autograd, each hypothesis has a state; without, blocks are kept and added lazily."""
     with torch.set_grad_enabled(request.param == "state"):
         yield request.param
-
-
-def size(buffer) -> int:
-    held = buffer["held"]
-    return sum(x.numel() for x in held if x is not None) if isinstance(held, tuple) else held.size
 
 
 def call(module, query, key=None, mask=None, **options):
@@ -55,18 +48,6 @@ def test_source_of_another_width():
     module = build("cross", rule="delta", source_dim=20)
     query, key = random(4), random(6, width=20)
     assert_close(call(module, query, key)[0], expected(module, query, key), "operator")
-
-
-@pytest.mark.parametrize("site", SITES)
-def test_attributes_that_fairseq_reads(site):
-    module = build(site)
-    assert module.embed_dim == EMBED and module.num_heads == HEADS and module.head_dim == EMBED // HEADS
-    names = {f"{part}.{kind}" for part in ("q_proj", "k_proj", "v_proj", "out_proj") for kind in ("weight", "bias")}
-    assert set(module.state_dict()) == names
-    assert set(build(site, rule="delta").state_dict()) == names | {"memory.beta_proj.weight"}
-    assert set(build(site, rule="gated").state_dict()) == names | {"memory.beta_proj.weight", "memory.beta_proj.bias"}
-    decay = {"memory.decay.proj.weight", "memory.decay.proj.bias", "memory.decay.log_rate"}
-    assert set(build(site, rule="gated_delta").state_dict()) == names | {"memory.beta_proj.weight"} | decay
 
 
 def test_the_same_seed_initialises_like_softmax_attention():
@@ -130,21 +111,6 @@ def test_future_mask_is_accepted_by_a_decoder_and_refused_elsewhere():
     for site in ("encoder", "cross"):
         with pytest.raises(NotImplementedError, match=f"attn_mask: the {site} site"):
             call(build(site), query, attn_mask=future)
-
-
-def test_before_softmax_is_refused():
-    with pytest.raises(NotImplementedError, match="before_softmax"):
-        call(build(), random(3), before_softmax=True)
-
-
-def test_key_is_needed_until_something_is_written():
-    with pytest.raises(ValueError, match="key is None"):
-        build("cross")(random(1), None, None, incremental_state={}, static_kv=True)
-
-
-def test_heads_must_divide():
-    with pytest.raises(ValueError, match="embed_dim = 12 is not divisible by num_heads = 5"):
-        SiteAttention(12, 5, site="encoder", options=SiteOptions(feature_map="elu"))
 
 
 def test_masks_of_other_types():
@@ -223,18 +189,6 @@ def test_cross_attention_writes_once(rule, form):
     assert calls == {"k_proj": 1, "v_proj": 1, "beta_proj": int(rule != "sum"), "decay": int(rule == "gated_delta")}
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("site", ["decoder", "cross"])
-def test_the_state_does_not_grow(site, rule, form):
-    module = build(site, rule=rule)
-    state, sizes = {}, []
-    for _ in range(80):
-        call(module, random(1), random(1) if site == "decoder" else random(7), incremental_state=state)
-        sizes.append(size(module._get_input_buffer(state)))
-    # In the lazy form, the first block fills before it is added to a state.
-    assert len(set(sizes[40 if form == "lazy" and site == "decoder" else 0 :])) == 1
-
-
 def test_hypotheses_of_a_sentence_share_its_source(form):
     """Two sentences with different padding have five and three hypotheses, then fewer. Bitwise copies are shared."""
     module = build("cross", rule="delta")
@@ -264,32 +218,6 @@ def test_decoding_that_began_lazily_is_not_differentiated():
         call(module, random(1), incremental_state=state)
     with pytest.raises(RuntimeError, match=r"decoding began under torch\.no_grad\(\)"):
         call(module, random(1), incremental_state=state)
-
-
-def test_the_backend_reference_decodes_by_the_state():
-    module, state = build("decoder", backend="reference"), {}
-    with torch.no_grad():
-        call(module, random(1), incremental_state=state)
-    assert isinstance(module.load_state(state), FastWeights)
-
-
-def test_the_buffer_is_never_none(form):
-    module = build("decoder")
-    assert module._get_input_buffer(None) == {}
-    assert module._get_input_buffer({}) == {}
-    state = {}
-    call(module, random(1), incremental_state=state)
-    assert set(module._get_input_buffer(state)) == {"held"}
-    module._set_input_buffer(state, {})
-    assert module._get_input_buffer(state) == {}
-    assert module.reorder_incremental_state({}, torch.tensor([0])) == {}
-
-
-def test_states_of_two_modules_do_not_mix(form):
-    first, second = build("decoder"), build("decoder")
-    state = {}
-    call(first, random(1), incremental_state=state)
-    assert second._get_input_buffer(state) == {} and first._get_input_buffer(state)
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -379,8 +307,3 @@ def test_memory_is_long_at_the_start():
         assert ((alpha**100 - wanted).abs() < (1e-4 if dtype == torch.float32 else 0.02)).all()
         alpha = decay(torch.randn(1000, 32).to(dtype))
         assert (alpha > 0).all() and (alpha < 1).all()
-
-
-def test_printed_form_names_every_choice():
-    text = str(build("cross", "favor", "delta", d_dot=24))
-    assert "site=cross" in text and "feature-map=favor d-dot=24 update-rule=delta normalizer=sum" in text

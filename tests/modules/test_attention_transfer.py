@@ -39,44 +39,35 @@ def stock(module):
 
 
 @torch.no_grad()
-def distances(module, query, key, mask, pads, loss):
+def distances(module, query, key, mask, pads):
     """What every query's distance has to be, one head, query and key after the other; (B, T)."""
-    q, k, v = (
+    q, k = (
         projection(x).unflatten(-1, (HEADS, D_KEY)).numpy()
-        for projection, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key))
+        for projection, x in ((module.q_proj, query), (module.k_proj, key))
     )
     found = np.zeros(pads.shape)
     for row, i in np.argwhere(~pads.numpy()):
-        read = np.zeros((2, HEADS, D_KEY))
         for h in range(HEADS):
             phi_q = naive_map(module.memory.features.query_map or module.feature_map, h)(q[i, row, h])
             seen = [j for j in range(len(key)) if not mask[row, j] and (module.site != "decoder" or j <= i)]
             a = naive._softmax([float(np.dot(q[i, row, h], k[j, row, h])) / math.sqrt(D_KEY) for j in seen])
             b = [float(np.dot(phi_q, naive_map(module.feature_map, h)(k[j, row, h]))) for j in seen]
             b = [value / sum(b) for value in b]
-            for weight, share, j in zip(a, b, seen, strict=True):
-                read[0, h] += weight * v[j, row, h]
-                read[1, h] += share * v[j, row, h]
-                if loss == "weights":
-                    found[row, i] += weight * math.log(weight / share) / HEADS
-        if loss == "outputs":
-            difference = module.out_proj.weight.numpy() @ (read[1] - read[0]).flatten()
-            found[row, i] = difference @ difference
+            for weight, share in zip(a, b, strict=True):
+                found[row, i] += weight * math.log(weight / share) / HEADS
     return torch.tensor(found)
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("loss", ["weights", "outputs"])
 @pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
-def test_softmax_is_returned_and_compared(site, feature_map, loss, left):
+def test_softmax_is_returned_and_compared(site, feature_map, left):
     module = build(site, feature_map, d_dot=MAPS[feature_map])
     query, key, mask, pads = inputs(site, left)
-    transfer = AttentionTransfer(module, loss)
-    with transfer.compared({site: pads}) as found:
+    with AttentionTransfer(module).compared({site: pads}) as found:
         out = call(module, query, key, mask)
     assert set(found) == {site}
-    torch.testing.assert_close(found[site][0], distances(module, query, key, mask, pads, loss))
+    torch.testing.assert_close(found[site][0], distances(module, query, key, mask, pads))
     future = torch.full((6, 6), -math.inf, dtype=torch.float64).triu(1) if site == "decoder" else None
     wanted = stock(module)(query, key, key, key_padding_mask=mask, attn_mask=future)[0]
     real = ~pads.T
@@ -86,10 +77,9 @@ def test_softmax_is_returned_and_compared(site, feature_map, loss, left):
     assert (after - out)[real].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("loss", ["weights", "outputs"])
-def test_only_the_maps_learn_and_come_to_imitate_softmax(loss):
+def test_only_the_maps_learn_and_come_to_imitate_softmax():
     module = build("cross", "hedgehog", d_dot=24, qk_norm="l2")
-    transfer = AttentionTransfer(module, loss)
+    transfer = AttentionTransfer(module)
     learned = list(transfer.parameters())
     assert {id(x) for x in learned} == {
         id(x) for name, x in module.named_parameters() if "_map." in name or "qk_norm" in name
@@ -161,8 +151,3 @@ def test_what_cannot_imitate_softmax_is_refused(options, message):
 def test_a_model_of_softmax_alone_is_refused():
     with pytest.raises(ValueError, match="all attention of this model is softmax"):
         AttentionTransfer(MultiheadAttention(EMBED, HEADS))
-
-
-def test_an_unknown_loss_is_refused():
-    with pytest.raises(ValueError, match="loss = 'heads', expected one of weights, outputs"):
-        AttentionTransfer(build("encoder", "hedgehog"), "heads")

@@ -303,31 +303,6 @@ def test_opcheck(rule, writes, check):
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"rule": "gate"}, "rule is gate, expected sum, delta, gated or gated_delta"),
-        ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
-        ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
-        ({"beta": None}, "with them beta, but for sum"),
-        ({"rule": "gated_delta", "alpha": None}, "alpha for gated_delta"),
-        ({"ancestors": None}, "ancestors are missing"),
-        ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
-        ({"strengths": None}, "strengths are missing for the rule gated"),
-        ({"z": None}, "z is missing"),
-        ({"projection": torch.zeros(3, 2)}, "projection is given"),
-        ({"k": torch.zeros(2, 1, HEADS, 3)}, "k is of type Float"),
-        ({"rows": torch.zeros(2, dtype=torch.long)}, "rows is of type Long, expected a contiguous Int"),
-        ({"written": torch.zeros(5, HEADS, 2, 3, dtype=torch.float64).transpose(1, 2)}, "written is not contiguous"),
-        ({"key_padding_mask": torch.zeros(2, 1)}, "key_padding_mask is of type Float, expected Bool"),
-    ],
-    ids=str,
-)
-def test_the_operator_names_what_is_wrong(changes, message):
-    with pytest.raises(ValueError, match=f"fwp::decode: .*{message}"):
-        torch.ops.fwp.decode(*raw_arguments(**changes).values())
-
-
 @pytest.mark.parametrize("name, table", [("ancestors", torch.full((2, 5), 2)), ("rows", torch.tensor([0, -1]))])
 def test_a_table_that_leaves_the_storage_is_refused(name, table):
     with pytest.raises(IndexError, match=f"{name} names a row outside of 0 .. 1"):

@@ -1,12 +1,10 @@
 """Gradients of everything that can have one: q, k, v, beta, W0 and z0, through the output and through the state."""
 
-import numpy as np
 import pytest
 import torch
 
 from fwp_fairseq.ops import STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING
-from tests import naive
 from tests.ops.cases import NORMALIZERS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
@@ -73,31 +71,6 @@ def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length)
                 found = _gradients(case, backend)
                 for name in expected:
                     assert error(found[name], expected[name]) <= TOLERANCES["operator"], (backend, name)
-
-
-@pytest.mark.parametrize("rule, normalizer, causal", covering(RULES, NORMALIZERS, [True, False]))
-@pytest.mark.parametrize("backend", TESTED)
-def test_slope_of_the_naive_implementation(backend, rule, normalizer, causal):
-    """Independent of any autograd: central differences of tests/naive.py along a random direction."""
-    case = make(rule, "elu", normalizer, causal=causal, length=9, mask="left", state=True, batch=2, heads=1)
-    rng = np.random.default_rng(0)
-    gradients = _gradients(case, backend)
-    inputs = {name: leaf.detach().numpy() for name, leaf in _leaves(case).items()}
-    direction = {name: rng.standard_normal(x.shape) for name, x in inputs.items()}
-    generator = torch.Generator().manual_seed(1)
-    weights = [
-        torch.randn(x.shape, generator=generator, dtype=x.dtype).numpy() for x in case.run(backend) if x is not None
-    ]
-
-    def loss(step):
-        moved = {name: x + step * direction[name] for name, x in inputs.items()}
-        W, z = moved.pop("W0"), moved.pop("z0", None)
-        outputs = naive.attend(rule, *moved.values(), phi=naive.elu, padded=case.mask.numpy(), W=W, z=z, **case.options)
-        return sum((w * x).sum() for w, x in zip(weights, outputs, strict=False))
-
-    slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
-    along = sum(float((gradients[name].numpy() * direction[name]).sum()) for name in inputs)
-    assert error(np.array(along), np.array(slope)) <= TOLERANCES["finite_difference"]
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
-from fwp_fairseq.ops import RULES, STRENGTHS, native
+from fwp_fairseq.ops import RULES, STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING
 from tests.maps import MAPS, build_map
 from tests.ops.cases import OPCHECKS
@@ -155,13 +155,6 @@ def test_lengths(rule, length, causal):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_a_thousand_positions(rule):
-    x = make_inputs(rule, 1000, 1000, B=1, H=1)
-    compare(rule, x, feature_map=build(("dpfp", {"nu": 2}), 7))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_strengths_at_their_ends(rule, causal):
@@ -186,16 +179,6 @@ def test_widths(name, sizes):
     for rule in RULES:
         x = make_inputs(rule, 18, 18, d_key=d_key, d_value=d_value, feature_map=feature_map, state=True)
         compare(rule, x, state=True, feature_map=build(feature_map, d_key), normalize_features=True)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("causal", [True, False])
-def test_values_that_fill_whole_vectors(rule, causal):
-    """The sum of the keys is then alone in a vector of the state, and written and read by itself."""
-    feature_map = ("dpfp", {"nu": 1})
-    x = make_inputs(rule, 150, 150, B=1, d_key=9, d_value=16, feature_map=feature_map, state=True)
-    options = dict(causal=causal, normalize_features=True, normalize_output=True)
-    compare(rule, x, state=True, feature_map=build(feature_map, 9), **options)
 
 
 @pytest.mark.parametrize("length", [10, 32, 128, 300])
@@ -246,12 +229,6 @@ def test_strides_are_free_but_for_the_last():
     assert torch.equal(found[0], expected[0])
     repeated = {n: y[:, :1].expand(*y.shape) for n, y in x.items()}
     compare("delta", repeated, feature_map=phi)
-
-
-def test_time_major_inputs_give_time_major_outputs():
-    x = make_inputs("sum", 6, 6)
-    out, _ = call("sum", x, state=False, backend="native", normalize_output=False)
-    assert out.transpose(0, 1).is_contiguous()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -309,16 +286,6 @@ def test_scratch_is_written_before_it_is_read():
             compare(rule, x, feature_map=phi, **options)
 
 
-def test_unsupported_calls_say_why(monkeypatch):
-    x = make_inputs("delta", 4, 4)
-    monkeypatch.setattr(native, "_known", lambda: (["sum"], ["identity"]))
-    with pytest.raises(NotImplementedError, match=r"know the delta rule; .* feature map function"):
-        call("delta", x, state=False, feature_map=lambda y: y.exp(), backend="native")
-    for feature_map in (None, lambda y: y.exp()):
-        found = call("delta", x, state=False, feature_map=feature_map, backend="auto")
-        assert found[0].isfinite().all()
-
-
 def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
     state = changes.pop("state", False)
     x = make_inputs(rule, 5, 5, state=state)
@@ -341,47 +308,6 @@ def test_opcheck(rule, state, check):
     gradient = torch.ones_like(inputs[2])
     arguments = (gradient, None, None, *inputs)
     torch.library.opcheck(torch.ops.fwp.fast_weights_backward.default, arguments, test_utils=check)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"rule": "gate"}, f"rule is gate, expected {', '.join(RULES[:-1])} or {RULES[-1]}"),
-        ({"map": "tanh"}, "feature_map is tanh, expected"),
-        (
-            {"causal": False, "both_ways": True},
-            "both_ways is true, expected it with causal and an even number of heads",
-        ),
-        ({"d_dot": 27}, "d_dot = 27 is impossible for the feature map dpfp"),
-        ({"beta": None}, "beta is missing"),
-        ({"alpha": torch.zeros(2, 5, 2, dtype=torch.float64)}, "alpha is given for the rule delta"),
-        ({"rule": "gated_delta", "alpha": None}, "alpha is missing for the rule gated_delta"),
-        ({"v": torch.zeros(2, 4, 2, 5, dtype=torch.float64)}, r"v is of shape \[2, 4, 2, 5\], expected \[2, 5, 2, 5\]"),
-        ({"k": torch.zeros(2, 5, 2, 7)}, "k is of type Float, expected Double"),
-        ({"mask": torch.zeros(2, 5)}, "key_padding_mask is of type Float, expected Bool"),
-        ({"projection": torch.zeros(2, 7)}, "projection is given"),
-        ({"W": torch.zeros(2, 2, 3, 5, dtype=torch.float64)}, r"initial_W is of shape"),
-    ],
-    ids=str,
-)
-def test_the_operator_names_what_is_wrong(changes, message):
-    with pytest.raises(ValueError, match=f"fwp::fast_weights: .*{message}"):
-        torch.ops.fwp.fast_weights(*raw_arguments(**changes))
-
-
-@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-def test_gradcheck(rule):
-    x = {n: y.requires_grad_() for n, y in make_inputs(rule, 4, 4, B=1, H=1, d_key=3, d_value=2, state=True).items()}
-    phi = build(("dpfp", {"nu": 2}), 3)
-    x["W"] = x["W"].detach()[:, :, :12].requires_grad_()
-    x["z"] = x["z"].detach()[:, :, :12].requires_grad_()
-
-    def run(*tensors):
-        y = dict(zip(x, tensors, strict=True))
-        out, final = call(rule, y, state=True, feature_map=phi, normalize_output=True, backend="native")
-        return out, final.W, final.z
-
-    assert torch.autograd.gradcheck(run, tuple(x.values()), eps=1e-7, atol=1e-5)
 
 
 def test_second_derivatives_are_refused():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
+from fwp_fairseq.feature_maps import build_feature_map
 from tests.requirements import TESTED, serves
 from tests.tolerances import assert_close
 
@@ -107,12 +107,3 @@ def test_listing_1(backend):
         out, _ = ops.sum_rule(q, k, v, feature_map=phi, backend=backend)
         given, _ = ops.sum_rule(listing(q, nu), listing(k, nu), v, backend=backend)
         assert_close(out, given, "rounding")
-
-
-def test_table_6(backend):
-    """d_dot of the translation experiments, d_key = 64."""
-    for d_dot, m, nu in ((256, 128, 2), (384, 192, 3), (512, 256, 4)):
-        assert parameter_for("favor", 64, d_dot) == {"m": m} and width_for("favor", 64, m=m) == d_dot
-        assert parameter_for("dpfp", 64, d_dot) == {"nu": nu} and width_for("dpfp", 64, nu=nu) == d_dot
-        assert build_feature_map("dpfp", 64, d_dot)(torch.randn(2, 64)).shape == (2, d_dot)
-        assert build_feature_map("favor", 64, d_dot)(torch.randn(2, 64)).shape == (2, d_dot)

@@ -9,7 +9,6 @@ from fwp_fairseq.ops import STRENGTHS
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
-from tests.served import served
 from tests.tolerances import TOLERANCES, assert_close, error
 
 LENGTHS = (0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129)
@@ -62,20 +61,6 @@ def test_300_positions(backend, rule, normalizer):
         check(case, backend)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (2, 3, 1, 1, 7), (1, 2, 5, 7, 1), (2, 1, 8, 16, 3)], ids=str)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_odd_sizes(backend, rule, sizes):
-    batch, heads, length, d_key, d_value = sizes
-    for causal in (True, False):
-        check(
-            make(
-                rule, "dpfp-1", causal=causal, batch=batch, heads=heads, length=length, d_key=d_key, d_value=d_value
-            ),
-            backend,
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize("rule, sources, targets", covering(RULES, [0, 1, 150], [0, 1, 5]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_read_only_and_write_only(backend, rule, sources, targets):
@@ -110,15 +95,6 @@ def test_values_of_no_width(rule):
                 case.run("native")
 
 
-@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_eps(backend, rule, eps):
-    for causal in (True, False):
-        check(make(rule, "elu", "both", causal=causal, mask="holes", state=True, eps=eps), backend)
-        check(make(rule, "dpfp-1", "both", causal=causal, mask="left", eps=eps), backend)
-
-
 @pytest.mark.parametrize("strength", [-0.5, 0.0, 1.0, 1.5])
 @pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 @pytest.mark.parametrize("backend", TESTED)
@@ -144,17 +120,6 @@ def test_return_state_changes_nothing_but_the_state(backend, rule, normalizer, c
             assert (case.run(backend, return_state=None)[1] is not None) == state
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_strides_do_not_matter(backend, rule):
-    case = make(rule, mask="holes", state=True)
-    assert not case.tensors["q"].is_contiguous()
-    expected = case.run(backend)
-    case.tensors = {name: tensor.contiguous() for name, tensor in case.tensors.items()}
-    for actual, wanted in zip(case.run(backend), expected, strict=True):
-        assert_close(actual, wanted, "rounding")
-
-
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", TESTED)
@@ -169,33 +134,6 @@ def test_inputs_stay_as_they_are(backend, rule, causal):
     assert versions == [tensor._version for tensor in given]
     for tensor, old in zip(given, before, strict=True):
         assert torch.equal(tensor, old)
-
-
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_state_carried_over_pieces_is_one_pass(backend, rule, normalizer):
-    case = make(rule, "elu", normalizer, length=140, mask="holes", state=True, batch=2)
-    expected = case.run(backend)
-    for pieces in ([1] * 140, [3, 130, 7], [70, 0, 70]) if backend != "reference" else ([3, 130, 7],):
-        start, outputs, state = 0, [], case.state
-        for size in pieces:
-            part = slice(start, start + size)
-            tensors = {name: tensor[:, part] for name, tensor in case.tensors.items()}
-            piece = type(case)(rule, tensors, case.phi, None, case.mask[:, part], state, case.options)
-            out, *state = piece.run(backend)
-            outputs.append(out)
-            start += size
-        for actual, wanted in zip((torch.cat(outputs, 1), *state), expected, strict=True):
-            assert wanted is None or error(actual, wanted) <= TOLERANCES["operator"]
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_auto_serves_and_is_counted(rule):
-    before = dict(served)
-    check(make(rule), "auto")
-    assert sum(served.values()) == sum(before.values()) + 1
-    assert served.get(("reference", "cpu"), 0) == before.get(("reference", "cpu"), 0)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")])

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...ops import state
 from ..features import Features
 from ..memory import Parts
-from ..state import state_type
 from .fast_net import FastNet, Run
 
 
-@state_type
+@state.registered
 class DeltaDeltaState(NamedTuple):
     """first (B, H, d_dot, 3 d_key + 1), the matrix that programs; second (B, H, d_dot, d_key); fed (B, H, d_key)."""
 

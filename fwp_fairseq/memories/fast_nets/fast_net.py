@@ -1,4 +1,4 @@
-"""What fast nets have in common: what the slow net gives them, and how they go from one position to the next."""
+"""The base class of fast nets: the parts that the slow net gives them, states, and the loop over positions."""
 
 import math
 from typing import ClassVar, NamedTuple
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from ... import ops
 from ...ops.call import STRENGTHS, state_type
 from ...ops.recurrence import keep
+from ...ops.state import State
 from ...options import EPS, SiteOptions
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
-from ..state import State
 from .feedback import Feedback
 
 
 class Run(NamedTuple):
-    """How some positions are gone through.
+    """Options of one pass over some positions.
 
     Attributes:
         pads: (B, L), True at positions that leave the state as it is; None if there are none.
@@ -115,7 +115,7 @@ class FastNet(Memory):
         return out.to(dtype), state if return_state else None
 
     def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
-        """The same, position by position."""
+        """Like :meth:`advance` for one position after the other, each with the output of the one before."""
         if not parts["v"].shape[1]:
             return torch.empty_like(parts["v"]), state
         fed, outputs = state.fed, []

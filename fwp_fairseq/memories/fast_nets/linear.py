@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ...ops import state
 from ..memory import Parts
-from ..state import state_type
 from .fast_net import FastNet, Run
 
 
-@state_type
+@state.registered
 class LinearState(NamedTuple):
     """W (B, H, d_dot, d_key); fed (B, H, d_key), the previous output."""
 

@@ -5,15 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...ops import recur_lstm
+from ...ops import recur_lstm, state
 from ..memory import Parts
-from ..state import state_type
 from .fast_net import FastNet, Run
 
 GATES = ("u", "i", "o")
 
 
-@state_type
+@state.registered
 class LstmState(NamedTuple):
     """The matrices of the gates, W (B, H, d_dot, d_key) and R (B, H, d_key, d_key); h and c (B, H, d_key); fed."""
 

@@ -6,16 +6,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...ops import state
 from ..features import Features
 from ..memory import Parts
-from ..state import state_type
 from .fast_net import FastNet, Run
 
 # Of the hidden layer, in widths of a head.
 HIDDEN = 4
 
 
-@state_type
+@state.registered
 class MlpState(NamedTuple):
     """W1 (B, H, depth, d_dot, 4 d_key); W2 (B, H, depth, d_dot of the hidden units, d_key); fed (B, H, d_key)."""
 

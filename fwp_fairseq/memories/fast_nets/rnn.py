@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...ops import recur
+from ...ops import recur, state
 from ..memory import Parts
-from ..state import state_type
 from .fast_net import FastNet, Run
 
 
-@state_type
+@state.registered
 class RnnState(NamedTuple):
     """W (B, H, d_dot, d_key); R (B, H, d_key, d_key); y (B, H, d_key), the net's output; fed, the same if fed back."""
 

@@ -1,4 +1,4 @@
-"""States of memories: named tuples of tensors, the rows of a batch first.
+"""States: named tuples of tensors that one call hands to the next, the rows of a batch first.
 
 Every one of them can be detached, reordered, saved with ``torch.save``, and loaded with ``weights_only``.
 """
@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-
-from ..ops import FastWeights
 
 # A named tuple of tensors, of which some may be None.
 State = tuple
@@ -27,15 +25,12 @@ def detach(state: S) -> S:
 
 
 def select(state: S, rows: Tensor) -> S:
-    """The state of these rows of the batch, (B',), in this order; rows can be left out and repeated."""
+    """The state of these rows of the batch, (B',) int64, in this order; rows can be left out and repeated."""
     return changed(state, lambda x: x.index_select(0, rows))
 
 
-def state_type(cls: Any) -> Any:
+def registered(cls: Any) -> Any:
     """Declares a named tuple to be a state: adds ``detach`` and ``select``, and lets ``torch.load`` open it."""
     cls.detach, cls.select = detach, select
     torch.serialization.add_safe_globals([cls])
     return cls
-
-
-torch.serialization.add_safe_globals([FastWeights])
