@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 PARTS = ("cpu", "cuda")
+OPERATORS = ("rules", "feature_maps", "fast_weights", "decode", "fold", "read_window", "recur", "recur_lstm")
 
 
 class ExtensionStatus(NamedTuple):
@@ -49,11 +50,14 @@ def build_record(folder: Path = Path(__file__).parent) -> dict | None:
         record = json.loads((folder / "_build.json").read_text())
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    kinds = {"torch": str, "target": str, "sha256": dict, "kept": dict, "reasons": dict}
+    return {name: value for name, value in record.items() if isinstance(value, kinds.get(name, object))}
 
 
 def _version(text: str) -> str:
-    return text.partition("+")[0]
+    return str(text).partition("+")[0]
 
 
 def digest(library: Path) -> str:
@@ -98,6 +102,9 @@ def load(folder: Path) -> ExtensionStatus:
         else:
             try:
                 torch.ops.load_library(str(path))
+                if missing := [name for name in OPERATORS if not hasattr(torch.ops.fwp, name)]:
+                    reasons[part] = f"not used: built from older sources, without {', '.join(missing)}; install again"
+                    continue
                 libraries[part] = path
             except (OSError, RuntimeError) as error:
                 reasons[part] = f"not loaded: {' '.join(str(error).split())}"
