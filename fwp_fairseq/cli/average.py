@@ -41,7 +41,10 @@ def _newest(folder: Path, count: int) -> list[Path]:
         if found:
             break
     if len(found) < count:
-        raise CommandError(f"--last {count}: {folder} holds {len(found)} numbered checkpoints")
+        raise CommandError(
+            f"--last {count}: {folder} holds {len(found)} numbered checkpoints; a training keeps them without "
+            "--no-epoch-checkpoints and --keep-last-epochs, or with --save-interval-updates"
+        )
     return [found[number] for number in sorted(found)[-count:]]
 
 

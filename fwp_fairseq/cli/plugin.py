@@ -18,11 +18,14 @@ def import_plugin() -> None:
 
     Raises CommandError with the install commands when there is no fairseq, or one that cannot be imported.
     """
+    root, before = logging.root, (logging.root.level, logging.root.handlers[:])
     logging.disable(logging.INFO)  # an error is to be one line, without fairseq's own log messages around it
     try:
         _import()
     finally:
         logging.disable(logging.NOTSET)
+        root.setLevel(before[0])  # fairseq sets up a log, of DEBUG, while it is imported
+        root.handlers[:] = before[1]
 
 
 def _import() -> None:

@@ -10,10 +10,13 @@ Records become rows too. A record is a JSON object on one line. It must have fea
 update_rule, d_dot, seed, parameters, valid_loss, valid_bleu, bleu, train_seconds and sentences_per_second.
 """
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..files import write_atomically
 from ..records import read
+from ..tables.training_plots import AXES
 from .errors import CommandError, UsageError
 
 NAME = "trainings"
@@ -39,6 +42,10 @@ def add_arguments(parser) -> None:
         "--references", type=Path, metavar="FILE", help="raw reference text; with it, sacreBLEU scores the translations"
     )
     add_output_arguments(parser)
+    axes = "; ".join(f"{name}: {meaning}" for name, meaning in AXES.items())
+    parser.add_argument(
+        "--axis", choices=AXES, help=f"what --plot draws over ({axes}; default: d_dot where there are several values)"
+    )
 
 
 def add_output_arguments(parser) -> None:
@@ -104,7 +111,7 @@ def show(args, name: str, table, records: list[dict]) -> None:
     text = FORMATS[args.format](grid(table, name, records))
     if args.output is not None:
         write(args.output, f"{text}\n".encode(), args.check)
-    elif not args.plot:
+    else:
         print(text)
 
 
@@ -127,8 +134,13 @@ def run(args) -> int:
     refuse_plots(args, NAME, TRAININGS)
     if args.check and args.output is None and args.plot is None:
         raise UsageError("--check needs a file: --output or --plot")
+    if args.axis and not args.plot:
+        raise UsageError("--axis goes with --plot")
+    records = _records(args)
+    if not any(TRAININGS.key(record) for record in records):
+        raise CommandError(f"--results {' '.join(map(str, args.results))}: no checkpoints and no records of trainings")
     try:
-        show(args, NAME, TRAININGS, _records(args))
+        show(args, NAME, replace(TRAININGS, plot=partial(TRAININGS.plot, axis=args.axis)), records)
     except ValueError as error:
         raise CommandError(error) from None
     return 0

@@ -3,7 +3,9 @@
 import argparse
 import hashlib
 import json
+import math
 import re
+import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +18,8 @@ from .translations import lines, translations
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
 # The first line of fairseq-train, its configuration.
 _SAVE_DIR = re.compile(r"""['"]save_dir['"]: ['"]([^'"]*)['"]""")
+_SOURCE = re.compile(r"S-(\d+)\t(.*)")
+_SHARES = 5  # of the sentences, by length
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
 _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
@@ -139,16 +143,21 @@ def _text(paths: Iterable[Path]) -> Iterable[str]:
 def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
     """The best loss and BLEU of all validations, without those of trainings that saved elsewhere than ``save_dir``."""
     found: dict[str, list[float]] = {"loss": [], "bleu": []}
+    curve: dict[int, list] = {}
     for path in paths:
         own = True
         for line in _text([path]):
             if match := _SAVE_DIR.search(line):
                 own = match[1] == save_dir
             elif own and (match := _VALIDATION.search(line)):
-                for name, value in _numbers(match[1]).items():
-                    if name in found and value == value:
+                numbers = _numbers(match[1])
+                for name in found:
+                    if (value := numbers.get(name, math.nan)) == value:
                         found[name].append(value)
+                if "num_updates" in numbers:
+                    curve[int(numbers["num_updates"])] = [numbers.get(name) for name in found]
     best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
+    best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None
     return {name: value for name, value in best.items() if value is not None}
 
 
@@ -197,7 +206,30 @@ def _scored(path: Path, references: list[str]) -> dict | None:
 
     hypotheses = [line.rstrip() for line in translations(str(path))]
     if len(hypotheses) != len(references):  # translations of another test set
+        print(f"{path}: {len(hypotheses)} translations of {len(references)} references, not scored", file=sys.stderr)
         return None
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score
-    return {"bleu": score, "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`"}
+    return {
+        "bleu": score,
+        "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`",
+        "by_length": _by_length(path, hypotheses, references, metric),
+    }
+
+
+def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
+    """BLEU of equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
+    found = {int(match[1]): len(match[2].split()) for line in _text([path]) if (match := _SOURCE.match(line))}
+    order = sorted(found, key=found.get)
+    if len(order) != len(references):
+        return []
+    shares = [order[len(order) * n // _SHARES : len(order) * (n + 1) // _SHARES] for n in range(_SHARES)]
+    return [
+        (
+            found[share[0]],
+            found[share[-1]],
+            metric.corpus_score([hypotheses[n] for n in share], [[references[n] for n in share]]).score,
+        )
+        for share in shares
+        if share
+    ]

@@ -1,10 +1,14 @@
 """Reads translations from plain text or from the output of fairseq-generate."""
 
 import re
+import sys
+import zlib
+from gzip import BadGzipFile
 from pathlib import Path
 
 from .errors import CommandError
 
+_MARK = "\ufeff"  # which editors put before UTF-8; it is no part of the text
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
 
@@ -12,13 +16,18 @@ _SUBWORD_NMT = re.compile(r"@@( |$)")
 def lines(path: str) -> list[str]:
     from sacrebleu.utils import smart_open
 
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise CommandError(f"{path}: no such file")
     try:
         with smart_open(path) as file:  # as sacreBLEU's own command reads: only \n ends a line
-            return [line.removesuffix("\n") for line in file]
-    except (UnicodeDecodeError, EOFError) as error:
-        raise CommandError(f"{path}: not UTF-8 text: {error}") from None
+            found = [line.removesuffix("\n") for line in file]
+    except (UnicodeDecodeError, EOFError, BadGzipFile, zlib.error) as error:
+        kind = "gzip of UTF-8 text, as its name says" if path.endswith(".gz") else "UTF-8 text"
+        raise CommandError(f"{path}: expected {kind}: {error}") from None
+    if found and found[0].startswith(_MARK):
+        print(f"{path} begins with a byte order mark, which was left out", file=sys.stderr)
+        found[0] = found[0].removeprefix(_MARK)
+    return found
 
 
 def _join_sentencepiece(texts: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ import re
 from dataclasses import asdict, dataclass, field
 
 FORMATS = ("png", "svg", "pdf")
+_LEGEND = 12  # characters of a legend in an inch of the figure
+_LINE = 0.2  # inches that a line of the legend takes
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def draw(plot: Plot, kind: str) -> bytes:
         for place in figure.axes:
             for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
-        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=4, frameon=False)
+        columns = max(1, min(4, _LEGEND * size[0] // max(map(len, entries), default=1)))
+        figure.set_figheight(size[1] + _LINE * (-(-len(entries) // columns) - 1))  # the axes keep their height
+        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
         file = BytesIO()
         # No dates and no program names, so that the same plot gives the same bytes. The description goes into the
         # field that each format has for it.

@@ -1,11 +1,10 @@
 """The table of ``fwp table trainings``: trainings found in save-dirs of fairseq-train or in records."""
 
-from collections import Counter
-
-from .plot import Line, Plot, Series
 from .table import NONE, Table, number, over_seeds, update_rule
+from .training_plots import plot
 
 FIELDS = ("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "scorer")
+_DRAWN = ("curve", "by_length")
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
 
 
@@ -27,11 +26,15 @@ def _key(record: dict) -> tuple | None:
 
 def _combined(records: list[dict]) -> dict:
     """Combines the records of all seeds into one row. Fields that a record does not have are None."""
-    filled = [dict.fromkeys((*FIELDS, *_MEANS)) | record for record in records]
+    filled = [dict.fromkeys((*FIELDS, *_MEANS, *_DRAWN)) | record for record in records]
     names = {record["seed"]: record["name"] or record.get("variant") or record.get("row") for record in filled}
     row = over_seeds(*_MEANS)([record | {"seed": record["seed"] or 0} for record in filled])
     seeds = ", ".join(str(seed) for seed in sorted(names, key=lambda seed: seed or 0) if seed is not None)
-    return row | {"name": ", ".join(dict.fromkeys(name for name in names.values() if name)), "seeds": seeds}
+    return row | {
+        "name": ", ".join(dict.fromkeys(name for name in names.values() if name)),
+        "seeds": seeds,
+        "curves": {record["name"]: record["curve"] for record in filled if record["curve"]},
+    }
 
 
 def _rule(record: dict) -> str:
@@ -48,34 +51,6 @@ def _note(rows: list[dict]) -> str:
         lines.append("± is the standard deviation over seeds.")
     return "\n\n".join(lines)
 
-
-def _plot(rows: list[dict]) -> Plot:
-    """Plots over d_dot the score that most trainings have: of equally frequent ones, the first in _AXES."""
-    value, title = max(_AXES, key=lambda axis: sum(row[axis[0]] is not None for row in rows))
-    shown = [row for row in rows if row[value] is not None]
-    alike = Counter((row["feature_map"], row["update_rule"], row["d_dot"]) for row in shown)
-    series: dict[str, Series] = {}
-    lines = []
-    for row in shown:
-        attention = (row["feature_map"], row["update_rule"], row["d_dot"])
-        label = row["feature_map"] if row["update_rule"] in (None, "sum") else f"{attention[0]}, {attention[1]} rule"
-        if alike[attention] > 1 and row["name"]:
-            label = f"{label}, {row['name']}"
-        if row["d_dot"] is None:
-            lines.append(Line(label, row[value], row["spread"].get(value)))
-        else:
-            series.setdefault(label, Series(label, label, {})).points[row["d_dot"]] = (
-                row[value],
-                row["spread"].get(value),
-            )
-    if not shown:
-        raise ValueError(
-            "table trainings: expected at least one training with BLEU or a validation loss to plot, found none"
-        )
-    return Plot(x="d_dot", y=title, series=list(series.values()), lines=lines)
-
-
-_AXES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", "validation loss"))
 
 TRAININGS = Table(
     columns={
@@ -97,5 +72,5 @@ TRAININGS = Table(
     combine=_combined,
     note=_note,
     select={},
-    plot=_plot,
+    plot=plot,
 )

@@ -1,10 +1,11 @@
 import csv
 import io
 import json
+from unittest import mock
 
 import pytest
 
-from fwp_fairseq.tables.plot import embedded_description
+from fwp_fairseq.tables.plot import Line, Plot, draw, embedded_description
 
 THEIRS = {
     "table": "quickstart", "arch": "fwp_transformer_tiny", "feature_map": "dpfp", "update_rule": "sum", "d_dot": 192,
@@ -48,11 +49,64 @@ def test_records_become_a_table_and_a_plot(fwp, refused, tmp_path):
     assert (dpfp["training"], dpfp["BLEU"], dpfp["seeds"]) == ("a1, a2", "25.5", "1, 2")
     assert (theirs["d_dot"], theirs["BLEU"], theirs["parameters"]) == ("192", "12.25", "2345678")
     pytest.importorskip("matplotlib")
-    assert fwp("table", "trainings", "--results", own, "--plot", tmp_path / "own.svg").status == 0
+    assert fwp("table", "trainings", "--results", own, "--plot", tmp_path / "own.svg", "--axis", "d_dot").status == 0
     drawn = json.loads(embedded_description((tmp_path / "own.svg").read_bytes()))
     assert drawn["series"][0]["points"] == {"96": [25.5, pytest.approx(0.5**0.5)]} and drawn["lines"][0]["y"] == 27
     own.write_text('{"feature_map": "softmax", "updates": 10}\n')
     assert "to plot, found none" in refused(1, "table", "trainings", "--results", own, "--plot", tmp_path / "no.svg")
+
+
+CURVE, SHARES = [[10, 5.0, None], [20, 4.0, 8.0]], [[3, 9, 30.0], [9, 40, 22.0]]
+
+
+@pytest.mark.parametrize("axis", [None, "d_dot", "attention", "updates", "length"])
+def test_axes(fwp, tmp_path, axis):
+    """Every training has a place in the plot, also one whose sites have different attention and so no single d_dot."""
+    pytest.importorskip("matplotlib")
+    sites = "encoder: dpfp, sum, 64; decoder: hedgehog with window 8, delta, 128; cross: dpfp, sum, 64"
+    rows = [
+        {"name": "a", "feature_map": "softmax", "updates": 20, "bleu": 31.0, "curve": CURVE, "by_length": SHARES},
+        {"name": "b", "feature_map": sites, "updates": 20, "bleu": 30.0, "curve": CURVE},
+        {"name": "c", "feature_map": sites, "updates": 30, "bleu": 29.0},
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    chosen = ("--axis", axis) if axis else ()
+    found = fwp("table", "--results", tmp_path / "own.jsonl", "--plot", tmp_path / "own.svg", *chosen)
+    assert found.status == 0 and found.out.count("\n") == 5 and not found.err  # the table is printed as well
+    drawn = json.loads(embedded_description((tmp_path / "own.svg").read_bytes()))
+    values = [[y for y, _ in series["points"].values()] for series in drawn["series"]]
+    if axis == "d_dot":
+        assert [line["y"] for line in drawn["lines"]] == [31, 30, 29]
+        assert len({line["label"] for line in drawn["lines"]}) == 3
+    elif axis == "updates":
+        assert values == [[5, 4], [5, 4]] and drawn["beside"][0]["series"][0]["points"] == {"20": [8, None]}
+    elif axis == "length":
+        assert values == [[30, 22]] and list(drawn["names"]) == ["3–9", "9–40"]
+    else:
+        assert values == [[31, 30, 29]] and len(drawn["names"]) == 3
+
+
+def test_the_legend_is_inside(tmp_path):
+    """Also one whose entries are as long as the description of three sites."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    boxes = []
+    save = Figure.savefig
+
+    def measure(figure, *args, **kwargs):
+        save(figure, *args, **kwargs)
+        boxes.append((figure.legends[0].get_window_extent(), figure.bbox))
+
+    lines = [Line(f"{number}: {'encoder: dpfp, sum, 64; ' * 3}", float(number)) for number in range(9)]
+    with mock.patch.object(Figure, "savefig", measure):
+        draw(Plot(x="d_dot", y="BLEU", lines=lines), "png")
+    ((legend, page),) = boxes
+    assert page.x0 <= legend.x0 and legend.x1 <= page.x1 and page.y0 <= legend.y0 and legend.y1 <= page.y1
+
+
+def test_an_empty_table_is_an_error(refused, tmp_path):
+    assert "no checkpoints and no records" in refused(1, "table", "--results", tmp_path)
 
 
 def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
@@ -73,6 +127,7 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
 def test_calls_that_make_no_sense(refused, tmp_path):
     results = ("--results", tmp_path)
     assert "'quickstart'" in refused(2, "table", "quickstart", *results)
+    assert "--axis goes with --plot" in refused(2, "table", *results, "--axis", "length")
     assert "--check needs a file" in refused(2, "table", *results, "--check")
     assert ".png or .svg or .pdf" in refused(2, "table", *results, "--plot", "x.jpg")
     assert "nowhere" in refused(1, "table", "--results", tmp_path / "nowhere")

@@ -98,16 +98,38 @@ def test_translations_are_scored_with_sacrebleu(tools, own, capsys):
     assert "tok:13a" in table(capsys, "--results", folder, "--references", references)
 
 
+def drawn_over(capsys, axis, folder, file, *arguments):
+    table(capsys, "--results", folder, "--plot", file, "--axis", axis, *arguments)
+    return json.loads(embedded_description(file.read_bytes()))
+
+
+def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    folder, results = own
+    curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.png")
+    points = {series["label"]: series["points"] for series in curves["series"]}
+    assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
+    losses = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
+    assert [loss for loss, _ in points["dpfp, dpfp-seed1"].values()] == [*map(float, losses[:2])]
+    references = ("--references", tools.folder / "raw/val.de")
+    lengths = drawn_over(capsys, "length", folder, tmp_path / "length.png", *references)
+    assert len(lengths["series"]) == 1 and len(lengths["names"]) >= 4
+    (tmp_path / "one.de").write_text("Ein Mann .\n")
+    capsys.readouterr()
+    assert main(["table", "--results", str(folder), "--references", str(tmp_path / "one.de")]) == 0
+    assert "40 translations of 1 references, not scored" in capsys.readouterr().err
+
+
 def test_plot_in_every_format(own, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     folder, _ = own
     files = [tmp_path / f"plot.{kind}" for kind in ("png", "svg", "pdf")]
-    table(capsys, "--results", folder, "--plot", *files)
+    table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files)
     drawn = [json.loads(embedded_description(path.read_bytes())) for path in files]
     assert drawn[0] == drawn[1] == drawn[2] and files[2].read_bytes().startswith(b"%PDF")
     assert drawn[0]["y"] == "validation loss" and drawn[0]["x"] == "d_dot"
     assert [line["label"] for line in drawn[0]["lines"]] == ["softmax"]
     assert [(series["label"], list(series["points"])) for series in drawn[0]["series"]] == [("dpfp", ["64"])]
     before = files[2].read_bytes()
-    table(capsys, "--results", folder, "--plot", *files, "--check")
+    table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files, "--check")
     assert files[2].read_bytes() == before

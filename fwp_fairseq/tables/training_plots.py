@@ -1,0 +1,107 @@
+"""The plots of ``fwp table``: a score of trainings over their attention, d_dot or updates, or the length of sources."""
+
+from collections import Counter
+from textwrap import fill
+
+from .plot import Line, Plot, Series
+
+AXES = {
+    "d_dot": "features of each head; softmax and models with several widths are horizontal lines",
+    "attention": "one place for each kind of attention",
+    "updates": "learning curves: loss and BLEU of each validation in the logs",
+    "length": "BLEU of sources of similar length, in tokens",
+}
+_SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", "validation loss"))
+_NARROW = 18  # characters of a name below an axis
+
+
+def plot(rows: list[dict], axis: str | None = None) -> Plot:
+    """The rows over ``axis``; by default over d_dot where there are several, else over attention.
+
+    Raises ValueError, which names what is missing, if there is nothing to draw.
+    """
+    if axis is None:
+        axis = "d_dot" if len({row["d_dot"] for row in rows} - {None}) > 1 else "attention"
+    drawn = {"d_dot": _over_d_dot, "attention": _over_attention, "updates": _over_updates, "length": _over_length}[axis]
+    labels = _labels(rows)
+    return drawn([(labels[number], row) for number, row in enumerate(rows)])
+
+
+def _labels(rows: list[dict]) -> list[str]:
+    """What tells each row from the others that have the same attention: its name."""
+    texts = [
+        row["feature_map"]
+        if row["update_rule"] in (None, "sum")
+        else f"{row['feature_map']}, {row['update_rule']} rule"
+        for row in rows
+    ]
+    alike = Counter((text, row["d_dot"]) for text, row in zip(texts, rows, strict=True))
+    return [
+        f"{text}, {row['name']}" if alike[text, row["d_dot"]] > 1 and row["name"] else text
+        for text, row in zip(texts, rows, strict=True)
+    ]
+
+
+def _scored(labelled: list[tuple[str, dict]]) -> tuple[str, list[tuple[str, dict, tuple]]]:
+    """The title of the score that most trainings have, and each row that has it, with its mean and deviation."""
+    value, title = max(_SCORES, key=lambda score: sum(row[score[0]] is not None for _, row in labelled))
+    shown = [(label, row, (row[value], row["spread"].get(value))) for label, row in labelled if row[value] is not None]
+    if not shown:
+        raise ValueError(
+            "table trainings: expected at least one training with BLEU or a validation loss to plot, found none"
+        )
+    return title, shown
+
+
+def _over_d_dot(labelled: list[tuple[str, dict]]) -> Plot:
+    title, shown = _scored(labelled)
+    series: dict[str, Series] = {}
+    lines = []
+    for label, row, point in shown:
+        if row["d_dot"] is None:
+            lines.append(Line(label, *point))
+        else:
+            series.setdefault(label, Series(label, label, {})).points[row["d_dot"]] = point
+    return Plot(x="d_dot", y=title, series=list(series.values()), lines=lines)
+
+
+def _over_attention(labelled: list[tuple[str, dict]]) -> Plot:
+    title, shown = _scored(labelled)
+    names = {}
+    for place, (label, row, _) in enumerate(shown, 1):
+        text = label if row["d_dot"] is None else f"{label}, d_dot {row['d_dot']}"
+        names[fill(text if text not in names else f"{text}, {row['name']}", _NARROW)] = place
+    points = {place: point for place, (_, _, point) in enumerate(shown, 1)}
+    return Plot(x="", y=title, series=[Series(title, title, points, joined=False)], names=names, log_x=0)
+
+
+def _over_updates(labelled: list[tuple[str, dict]]) -> Plot:
+    panels = []
+    for place, title in ((1, "validation loss"), (2, "validation BLEU")):
+        series = []
+        for label, row in labelled:
+            curves = row["curves"]
+            for name, curve in curves.items():
+                points = {
+                    validation[0]: (validation[place], None) for validation in curve if validation[place] is not None
+                }
+                text = label if len(curves) < 2 or not name or name in label else f"{label}, {name}"
+                if points:
+                    series.append(Series(text, text, points, marked=False))
+        if series:
+            panels.append(Plot(x="updates", y=title, series=series, log_x=0))
+    if not panels:
+        raise ValueError("--axis updates: expected logs of fairseq-train with validations beside the checkpoints")
+    return Plot(**{**vars(panels[0]), "beside": panels[1:]})
+
+
+def _over_length(labelled: list[tuple[str, dict]]) -> Plot:
+    series, names = [], {}
+    for label, row in labelled:
+        points = {(low + high) / 2: (score, None) for low, high, score in row["by_length"] or ()}
+        names |= {f"{low}–{high}": (low + high) / 2 for low, high, _ in row["by_length"] or ()}
+        if points:
+            series.append(Series(label, label, points))
+    if not series:
+        raise ValueError("--axis length: expected --references of outputs of fairseq-generate beside the checkpoints")
+    return Plot(x="tokens of the source", y="BLEU", series=series, names=names, log_x=0)
