@@ -92,9 +92,11 @@ def _check_when_training() -> None:
         def check(state: dict) -> None:
             problem = _difference(self.task, (state.get("task_state") or {}).get(KEY))
             if problem and not reset_optimizer:
-                raise ValueError(
-                    f"{filename}: {problem}; --finetune-from-model begins a new training with its parameters"
-                )
+                sizes = (text.partition(" ")[0] for text in problem.partition("expected ")[2].split(", actual "))
+                advice = "--finetune-from-model begins a new training with its parameters"
+                if len(set(sizes)) > 1:
+                    advice = "fairseq-preprocess --srcdict DICTIONARY --tgtdict DICTIONARY makes data with its own"
+                raise ValueError(f"{filename}: {problem}; {advice}, --save-dir a training in another folder")
             if problem:
                 logger.warning(f"{filename}: {problem}")
 

@@ -5,6 +5,7 @@ Cause: fairseq passes on what torch says of a file, and builds a model of whatev
 Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
 """
 
+import os
 import re
 from unittest import mock
 
@@ -57,6 +58,10 @@ def _refuse_by_name() -> None:
     checkpoint_utils.load_checkpoint_to_cpu = load_and_name
 
 
+def _name(options: dict) -> str:
+    return f"--arch {printable(options.get('arch') or options.get('_name'))}"
+
+
 def _explain_misfits() -> None:
     load = Trainer.load_checkpoint
 
@@ -67,7 +72,12 @@ def _explain_misfits() -> None:
             if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
                 raise
             reason = " ".join(str(error.__context__).split())
-            raise RuntimeError(f"checkpoint {filename} does not fit the model: {reason}") from error
+            theirs = plain((checkpoint_utils.load_checkpoint_to_cpu(filename).get("cfg") or {}).get("model") or {})
+            trainings = f"expected one of {_name(plain(self.cfg.model))}, actual {_name(theirs)}"
+            raise RuntimeError(
+                f"checkpoint {filename} does not fit the model ({trainings}): {reason}. If another training is in "
+                f"{os.path.dirname(filename) or '.'}, give this one a folder of its own with --save-dir"
+            ) from error
 
     Trainer.load_checkpoint = load_or_say_why
 

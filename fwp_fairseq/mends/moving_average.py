@@ -1,14 +1,18 @@
-"""Keeps integer buffers out of the moving average of parameters (--store-ema).
+"""--store-ema averages parameters only, can begin from a model without an average, and is resumed where it was.
 
-Symptom: --store-ema fails, or averages the seeds of random features.
-Cause: fairseq averages every entry of the model's state.
-Test: tests/fairseq_tools/test_options.py::test_equivalent[backend-workers-and-ema]
+Symptom: --store-ema fails, averages the seeds of random features, or ends otherwise if the training is resumed.
+Cause: fairseq averages all of a model's state, deletes parameters that it reads later, and saves no --ema-update-freq.
+Test: tests/fairseq_tools/test_interrupted.py::test_ends_as_if_uninterrupted[ema]
 """
 
+from unittest import mock
+
+from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
+from fairseq.trainer import Trainer
 
 
-def mend() -> None:
+def _skip_integers() -> None:
     initialize = EMA.__init__
 
     def initialize_and_skip(self, model, *args, **kwargs):
@@ -17,3 +21,31 @@ def mend() -> None:
         self.skip_keys = set(self.skip_keys) | integers
 
     EMA.__init__ = initialize_and_skip
+
+
+def _go_on() -> None:
+    """Begins with the parameters of a checkpoint that holds no average, and else counts on to the next update of it."""
+    load = Trainer.load_checkpoint
+
+    def load_and_count(self, filename, *args, **kwargs):
+        if not self.cfg.ema.store_ema:
+            return load(self, filename, *args, **kwargs)
+        read = checkpoint_utils.load_checkpoint_to_cpu
+
+        def read_with_average(*args, **kwargs):
+            state = read(*args, **kwargs)
+            state["extra_state"].setdefault("ema", dict(state["model"]))
+            return state
+
+        with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
+            extra_state = load(self, filename, *args, **kwargs)
+        if self.cfg.ema.ema_update_freq > 1:
+            self.ema.update_freq_counter = self.get_num_updates() % self.cfg.ema.ema_update_freq
+        return extra_state
+
+    Trainer.load_checkpoint = load_and_count
+
+
+def mend() -> None:
+    _skip_integers()
+    _go_on()

@@ -8,6 +8,7 @@ Test: tests/fairseq_tools/test_distributed.py::test_documented_lines
 import logging
 import os
 import re
+import sys
 
 import torch
 from fairseq.distributed import utils as distributed_utils
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _UNUSED = "Expected to have finished reduction in the prior iteration"
+_INTERRUPTED = 130  # the exit status of shells after Ctrl-C
 _DEAD_WORKER = "DataLoader worker"
 _LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection refused|Socket closed")
 
@@ -94,6 +96,9 @@ def _explain_failures() -> None:
     def call_or_say_why(cfg, main, **keywords):
         try:
             return call(cfg, main, **keywords)
+        except KeyboardInterrupt:
+            logger.warning("interrupted; the same command continues from the last checkpoint")
+            sys.exit(_INTERRUPTED)
         except (RuntimeError, ConnectionError, EOFError) as error:
             if not isinstance(error, RuntimeError) or _DEAD_WORKER in str(error):
                 reason = " ".join(str(error).split()) or type(error).__name__

@@ -5,6 +5,7 @@ Cause: fairseq saves no counters of plateau and loss scale, and no parameters in
 Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
 """
 
+from fairseq import checkpoint_utils
 from fairseq.optim import fp16_optimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
@@ -48,6 +49,18 @@ def _keep_plateau() -> None:
 
     cls.state_dict = lambda self: state_dict(self) | {name: getattr(self.lr_scheduler, name) for name in _PLATEAU}
     cls.load_state_dict = load_more
+    load = checkpoint_utils.load_checkpoint
+
+    def load_and_step(cfg, trainer, **kwargs):
+        extra_state, iterator = load(cfg, trainer, **kwargs)
+        # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
+        ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
+        goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler
+        if ended and goes_on and isinstance(trainer.lr_scheduler, cls):
+            trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
+        return extra_state, iterator
+
+    checkpoint_utils.load_checkpoint = load_and_step
 
 
 def mend() -> None:

@@ -9,10 +9,14 @@ import inspect
 import logging
 
 from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
+_USUAL = "checkpoint_last.pt"  # fairseq's --restore-file
 # A --max-epoch beyond which fairseq_cli.train begins no epoch at all; 0 would mean no limit.
 _NO_EPOCH = -1
 
@@ -49,7 +53,7 @@ def _keep_batches() -> None:
     FairseqTask.get_batch_iterator = get_and_keep
 
 
-def _finished(trainer) -> str | None:
+def _finished(trainer, extra_state) -> str | None:
     """Why this training has nothing left to do, or None; all workers come to the same answer."""
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < (limits.max_update or 0) <= updates:
@@ -57,19 +61,60 @@ def _finished(trainer) -> str | None:
     hours = trainer._previous_training_time / 3600
     if 0 < limits.stop_time_hours < hours:
         return f"cumulative_training_time: {hours} > stop_time_hours: {limits.stop_time_hours} hour(s)"
+    patience, waited = trainer.cfg.checkpoint.patience, (extra_state or {}).get("early_stopping", {}).get("num_runs", 0)
+    if 0 < patience <= waited and updates and not trainer.cfg.checkpoint.reset_meters:
+        return f"--patience {patience}: {waited} validations without an improvement"
     return None
 
 
+def _follow_curriculum() -> None:
+    """Shuffles the epochs after --curriculum N. fairseq shuffles all epochs of a session like its first one."""
+    get_iterator = EpochBatchIterator._get_iterator_for_epoch
+
+    def get_and_shuffle(self, epoch, shuffle, *args, **kwargs):
+        if self.dataloader is not None:  # it is kept, together with what gives it the batches of each epoch
+            self.epoch_batch_sampler.shuffle = shuffle
+        return get_iterator(self, epoch, shuffle, *args, **kwargs)
+
+    EpochBatchIterator._get_iterator_for_epoch = get_and_shuffle
+
+
+def _say_what_begins_again() -> None:
+    """Warns where a training does not go on at its update, because its checkpoints lack the optimizer's state."""
+    load = Trainer.load_checkpoint
+
+    def load_and_say(self, filename, reset_optimizer=False, *args, **kwargs):
+        extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
+        if reset_optimizer:
+            self._previous_training_time = 0  # that of another training, as its updates are
+        done = (self._optim_history or [{}])[-1].get("num_updates", 0) if extra_state else 0
+        if not self.is_data_parallel_master:
+            return extra_state
+        if done and not reset_optimizer and not self.get_num_updates():
+            logger.warning(
+                f"{filename} holds no optimizer state (--no-save-optimizer-state, or an average): the training keeps "
+                f"its parameters and begins again at update 0 of {done}"
+            )
+        elif self.cfg.checkpoint.no_save_optimizer_state and not self.cfg.checkpoint.no_save:
+            logger.warning("--no-save-optimizer-state: if this training is resumed, it begins again at update 0")
+        return extra_state
+
+    Trainer.load_checkpoint = load_and_say
+
+
 def _stop_finished_trainings() -> None:
-    """Stops a resumed training that has reached --max-update or --stop-time-hours before it makes another update.
+    """Stops a resumed training that has reached --max-update, --stop-time-hours or --patience before another update.
 
     fairseq checks these limits only after an update, and so makes one update too many.
     """
     load = checkpoint_utils.load_checkpoint
 
     def load_and_stop(cfg, trainer, **kwargs):
+        given = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+        if cfg.restore_file != _USUAL and not PathManager.exists(given) and trainer.is_data_parallel_master:
+            logger.warning(f"--restore-file {given}: no such checkpoint; the training begins with new parameters")
         found = load(cfg, trainer, **kwargs)
-        if reason := _finished(trainer):
+        if reason := _finished(trainer, found[0]):
             logger.info(f"Stopping training before its first update due to {reason}")
             trainer.cfg.optimization.max_epoch = _NO_EPOCH
         return found
@@ -79,4 +124,6 @@ def _stop_finished_trainings() -> None:
 
 def mend() -> None:
     _keep_batches()
+    _follow_curriculum()
+    _say_what_begins_again()
     _stop_finished_trainings()

@@ -2,7 +2,7 @@
 
 Symptom: After a full disk or a kill, checkpoint_last.pt is damaged, or the error is about something else.
 Cause: fairseq repeats a failed save by appending to what it has written, and copies onto the old file.
-Test: tests/fairseq_tools/test_bad_input.py::test_full_disk
+Test: tests/fairseq_tools/test_faults.py::test_full_disk
 """
 
 import os

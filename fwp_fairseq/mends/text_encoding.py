@@ -1,4 +1,4 @@
-"""Names file and line of a text that is not UTF-8, and writes UTF-8 whatever the locale is.
+"""Names file and line of a text that is not UTF-8, leaves out a byte order mark, and writes UTF-8 in any locale.
 
 Symptom: fairseq-preprocess ends with "negative seek position"; under LC_ALL=C every command with UnicodeEncodeError.
 Cause: fairseq steps back without end from a byte that begins no character, and prints in the locale's encoding.
@@ -6,11 +6,15 @@ Test: tests/mends/test_text_encoding.py::test_a_bad_line_is_named_wherever_readi
 """
 
 import io
+import logging
 import sys
 
 from fairseq import file_chunker_utils
 
+logger = logging.getLogger(__name__)
+
 _LONGEST = 4  # bytes of one character
+_MARK = "\ufeff"  # the byte order mark that editors put before UTF-8; it is no part of the text
 
 
 def _explained(path: str) -> str:
@@ -22,6 +26,29 @@ def _explained(path: str) -> str:
                 found = f"byte {line[error.start]:#04x} at position {error.start}"
                 return f"{path}: expected UTF-8 text, actual {found} of line {number}"
     return f"{path}: expected UTF-8 text"
+
+
+def _without_mark(line: str, source: str) -> str:
+    if not line.startswith(_MARK):
+        return line
+    logger.warning(f"{source} begins with a byte order mark, which was left out")
+    return line.removeprefix(_MARK)
+
+
+def _leave_out_the_mark_of_input() -> None:
+    """Leaves out the mark before the first line of fairseq-interactive, which would become an unknown word."""
+    interactive = sys.modules.get("fairseq_cli.interactive")
+    if interactive is None:
+        return
+    read = interactive.buffered_read
+
+    def read_without_mark(source, buffer_size):
+        for number, lines in enumerate(read(source, buffer_size)):
+            if not number:
+                lines[0] = _without_mark(lines[0], "standard input" if source == "-" else source)
+            yield lines
+
+    interactive.buffered_read = read_without_mark
 
 
 def _name_undecodable_lines() -> None:
@@ -39,7 +66,8 @@ def _name_undecodable_lines() -> None:
             if back:
                 file.seek(position - back)
             try:
-                return file.readline()
+                line = file.readline()
+                return line if position else _without_mark(line, file.name)
             except UnicodeDecodeError as error:
                 problem = error
         raise ValueError(_explained(file.name)) from problem
@@ -61,4 +89,5 @@ def _read_and_write_utf8() -> None:
 
 def mend() -> None:
     _name_undecodable_lines()
+    _leave_out_the_mark_of_input()
     _read_and_write_utf8()

@@ -139,10 +139,10 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         **unused,
     ) -> StreamIterator:
         """Ignores fairseq's arguments about the order of batches, which is that of the text."""
-        if max_sentences is None:
+        if not max_sentences or max_sentences < 0:
             raise ValueError(
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
-                "--batch-size N, actual none"
+                f"--batch-size N of at least 1, actual {'none' if max_sentences is None else max_sentences}"
             )
         length = self._batch_length
         if max_tokens is not None and max_tokens < max_sentences * length:
@@ -204,7 +204,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             )
         return self.get_batch_iterator(
             dataset,
-            max_sentences=batch_size or 1,
+            max_sentences=1 if batch_size is None else batch_size,
             num_shards=num_shards,
             shard_id=shard_id,
             num_workers=num_workers,

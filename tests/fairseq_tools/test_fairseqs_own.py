@@ -6,8 +6,10 @@ the tests cannot be run from there.
 
 import math
 import re
+import shutil
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,44 @@ def test_layers_left_out_of_a_trained_model(tools):
         tools.generate("deep/checkpoint_last.pt", "--beam", 1, *more).ok() for more in ((), ("--model-overrides", keep))
     )
     assert len(pruned.translations()) == 40 and pruned.lines("P") != whole.lines("P")
+    deep = tools.load("deep/checkpoint_last.pt")
+    deep["extra_state"]["previous_training_time"] = 1e6
+    torch.save(deep, tools.folder / "deep/checkpoint_last.pt")
+    kept = ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "1", *tools.attention["mixed"], *FEW]
+    tools.train("kept", *flags, *kept, "--finetune-from-model", "deep/checkpoint_last.pt").ok()
+    assert len(tools.generate("kept/checkpoint_last.pt", "--beam", 1).ok().translations()) == 40
+    assert tools.load("kept/checkpoint_last.pt")["extra_state"]["previous_training_time"] < 1e5
+    again = tools.train("kept", *flags, *kept, "--max-update", 6).ok()
+    assert "@ 4 updates" in again.out
+
+
+def test_guided_alignments_train_and_are_shown(tools):
+    """With fast weights in cross-attention; the hub shows the alignment of a hypothesis when it is asked to."""
+    (tools.folder / "aligned").mkdir()
+    for language in ("en", "de"):
+        shutil.copy(tools.folder / f"bpe/val.{language}", tools.folder / f"aligned/train.{language}")
+    (tools.folder / "aligned/train.align").write_text("0-0 1-1 2-2\n" * 40)
+    tools.run(
+        *("preprocess", *tools.user_dir, "-s", "en", "-t", "de", "--destdir", "aligned-bin", "--workers", 1),
+        *("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt"),
+        *("--trainpref", "aligned/train", "--validpref", "aligned/train", "--align-suffix", "align"),
+    ).ok()
+    found = tools.train(
+        *("guided", *tools.attention["mixed"], *FEW, "--load-alignments", "--max-update", 30),
+        *("--criterion", "label_smoothed_cross_entropy_with_alignment", "--alignment-lambda", 1),
+        data="aligned-bin",
+        without=("--criterion",),
+    ).ok()
+    guided = found.losses("alignment_loss")
+    assert len(guided) == 30 and guided[-1] < 0.9 * guided[0]
+    hub = tools.python(
+        f"import sys; sys.path.insert(0, {str(tools.root)!r})\n"
+        "from fwp_fairseq.models.architectures import FwpTransformer\n"
+        "m = FwpTransformer.from_pretrained('guided', 'checkpoint_last.pt', data_name_or_path='../bin')\n"
+        "found = m.generate([m.encode('▁Ein ▁Mann')], beam=2, print_alignment='hard')\n"
+        "print([len(h['alignment']) for h in found[0]], found[0][0]['attention'].shape)"
+    ).ok()
+    assert re.search(r"\[[1-9]\d*, [1-9]\d*\] torch.Size\(\[[1-9]", hub.out)
 
 
 @pytest.fixture(scope="module")
@@ -71,24 +111,17 @@ def monolingual(tools):
 )
 def test_a_language_model(tools, monolingual, name, flags):
     path = ("--path", f"{name}/checkpoint_last.pt", "--batch-size", 8)
-    found = tools.run(
-        *(
-            "train",
-            *monolingual,
-            "--arch",
-            "fwp_lm",
-            "--fwp-update-rule",
-            name,
-            "--decoder-embed-dim",
-            32,
-            "--decoder-layers",
-            2,
-        ),
-        *("--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2, "--add-bos-token", "--tokens-per-sample", 64),
-        *("--optimizer", "adam", "--lr", 1e-2, "--batch-size", 8, "--save-dir", name, *flags, *FEW),
-        *("--log-format", "json", "--log-interval", 1, "--num-workers", 0),
-    ).ok()
+    model = ["--arch", "fwp_lm", "--fwp-update-rule", name, "--decoder-embed-dim", 32, "--decoder-layers", 2]
+    model += ["--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2, "--add-bos-token", *flags, *FEW]
+    model += ["--tokens-per-sample", 64, "--optimizer", "adam", "--lr", 1e-2, "--batch-size", 8]
+    model += ["--log-format", "json", "--log-interval", 1, "--num-workers", 0]
+    found = tools.run("train", *monolingual, *model, "--save-dir", name).ok()
     assert finite(found.losses(), 4)
+    if name == "sum":
+        kept = ["--finetune-from-model", "sum/checkpoint_last.pt", "--decoder-layers-to-keep", "1"]
+        tools.run("train", *monolingual, *model, "--save-dir", "kept-lm", *kept).ok()
+        assert tools.load("kept-lm/checkpoint_last.pt")["cfg"]["model"]["decoder_layers"] == 1
+        tools.run("eval_lm", *monolingual, "--path", "kept-lm/checkpoint_last.pt", "--gen-subset", "valid").ok()
     perplexities = []
     for more in ((), ("--context-window", 25)):
         found = tools.run(

@@ -3,16 +3,22 @@
 Each ends with a status that is not 0 and a last line that names the cause, and leaves earlier checkpoints as they were.
 """
 
+import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 
-from tests.fairseq_tools.test_bad_input import digests
 from tests.full_disk import full_disk
 
 ONE = ["--max-update", 1, "--disable-validation"]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def copied(tools, name: str, target: str) -> Path:
@@ -27,6 +33,149 @@ def preprocess(tools, source: str, target: str, *arguments, **keywords):
         *("--trainpref", f"{source}/train", *arguments),
         **keywords,
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--fwp-feature-map", "rbf"], ["--fwp-feature-map", "'rbf'", "softmax", "elu", "dpfp", "favor"]),
+        (["--fwp-update-rule", "hebb"], ["--fwp-update-rule", "'hebb'", "sum", "delta", "gated"]),
+        (["--fwp-d-dot", "70"], ["--fwp-d-dot 70", "--fwp-feature-map dpfp", "d_key = 16", "64 and 96"]),
+        (["--fwp-feature-map", "favor", "--fwp-cross-d-dot", "7"], ["--fwp-cross-d-dot 7", "favor", "6 and 8"]),
+        (
+            ["--fwp-decoder-feature-map", "softmax", "--fwp-decoder-update-rule", "delta"],
+            ["--fwp-decoder-update-rule delta", "--fwp-decoder-feature-map softmax"],
+        ),
+        (["--train-subset", "nowhere"], ["nowhere", "bin"]),
+        (
+            ["--task", "multilingual_translation", "--lang-pairs", "en-de"],
+            ["--arch fwp_transformer_tiny", "multilingual_transformer", "translation_multi_simple_epoch"],
+        ),
+    ],
+    ids=["map", "rule", "width", "width-of-site", "softmax-of-site", "data", "multilingual"],
+)
+def test_what_makes_no_sense_is_named(tools, flags, words):
+    found = tools.train("nothing", *ONE, *flags, without=("-s", "-t") if "--lang-pairs" in flags else ())
+    for word in words:
+        assert word in found.error
+    assert not any(tools.folder.glob("nothing/*"))
+
+
+def test_what_is_missing_is_named(tools):
+    assert "no-such-folder" in tools.train("nothing", *ONE, data="no-such-folder").error
+    assert "no-such-checkpoint.pt" in tools.generate("no-such-checkpoint.pt").error
+    found = tools.train("nothing", *ONE, "--no-save", "--restore-file", "no-such.pt").ok()
+    assert "--restore-file no-such.pt: no such checkpoint; the training begins with new parameters" in found.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--fwp-cross-normalizer", "both"], ["other attention flags", "normalizer=attention", "normalizer=both"]),
+        (["--encoder-layers", 3], ["encoder.layers.2.self_attn.k_proj.weight"]),
+        (["--arch", "transformer_iwslt_de_en"], ["--arch transformer_iwslt_de_en, actual --arch fwp_transformer_tiny"]),
+    ],
+    ids=["attention", "layers", "architecture"],
+)
+def test_another_training_in_the_save_dir(tools, favor, flags, words, request):
+    name = f"other-{request.node.callspec.id}"
+    before = digests(copied(tools, "favor", name))
+    own = tools.attention["favor"]
+    if "--arch" in flags:
+        usual = list(tools.training)
+        usual[usual.index("--arch") + 1] = flags[1]
+        found = tools.run("train", *usual, "--save-dir", name, "--max-update", 100)
+    else:
+        found = tools.train(name, "--max-update", 100, *own, *flags)
+    for word in (f"checkpoint {name}/checkpoint_last.pt does not fit the model", "--save-dir", *words):
+        assert word in found.error
+    assert digests(tools.folder / name) == before
+
+
+INTERRUPTED = """
+import os, signal
+from fairseq.trainer import Trainer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells take from programs in the background
+step = Trainer.train_step
+def interrupted(self, *args, **kwargs):
+    if self.get_num_updates() == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(self, *args, **kwargs)
+Trainer.train_step = interrupted
+"""
+
+
+def test_ctrl_c_is_one_line(tools):
+    found = tools.train("interrupted", "--max-update", 9, prelude=INTERRUPTED)
+    assert found.status == 130 and "Traceback" not in found.err
+    assert "interrupted; the same command continues from the last checkpoint" in found.out.splitlines()[-1]
+
+
+def test_truncated_checkpoint(tools, favor):
+    folder = tools.folder / "truncated"
+    folder.mkdir()
+    content = (tools.folder / "favor/checkpoint_last.pt").read_bytes()
+    (folder / "checkpoint_last.pt").write_bytes(content[: len(content) // 2])
+    before = digests(folder)
+    found = tools.train("truncated", *ONE, *tools.attention["favor"])
+    assert "truncated/checkpoint_last.pt" in found.error and "truncated or not a checkpoint" in found.error
+    assert digests(folder) == before
+    (folder / "empty.pt").write_bytes(b"")
+    (folder / "text.pt").write_text("not a checkpoint\n")
+    for name in ("empty", "text"):
+        assert f"truncated/{name}.pt cannot be read" in tools.generate(f"truncated/{name}.pt").error
+
+
+SMALL_DISK = full_disk(200_000)
+# The checkpoint fits on the disk, but its copies do not.
+NO_ROOM_FOR_COPIES = """
+import errno, os, shutil
+def copyfile(source, target):
+    with open(source, "rb") as old, open(target, "wb") as new:
+        new.write(old.read(100_000))
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+shutil.copyfile = copyfile
+"""
+
+
+@pytest.mark.parametrize("prelude", [SMALL_DISK, NO_ROOM_FOR_COPIES], ids=["saving", "copying"])
+def test_full_disk(tools, prelude, request):
+    save_dir = f"full.{request.node.callspec.id}"
+    folder = tools.folder / save_dir
+    arguments = [save_dir, *tools.attention["mixed"], "--save-interval-updates", 2, "--max-update"]
+    tools.train(*arguments, 2).ok()
+    before = digests(folder)
+    assert {"checkpoint_last.pt", "checkpoint_best.pt", "checkpoint_1_2.pt"} == before.keys()
+    found = tools.train(*arguments, 4, prelude=prelude)
+    assert re.search(rf"{save_dir}/checkpoint\S*\.pt", found.error)
+    after = digests(folder)
+    after.pop("checkpoint_1_4.pt", None)
+    assert after == before
+    again = tools.train(*arguments, 4).ok()
+    assert "@ 2 updates" in again.out
+    assert tools.load(f"{save_dir}/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+    assert tools.load(f"{save_dir}/checkpoint_best.pt")["model"]
+    assert not list(folder.glob("*.tmp"))
+
+
+# The first attempt to save fails after some bytes.
+DISTURBED = """
+import time, torch
+save, calls = torch.save, []
+def disturbed(obj, file, *args, **kwargs):
+    calls.append(file)
+    if len(calls) == 1:
+        file.write(b"x" * 1000)
+        raise OSError("the network file system is away")
+    return save(obj, file, *args, **kwargs)
+torch.save, time.sleep = disturbed, lambda seconds: None
+"""
+
+
+def test_disturbed_saving_starts_again(tools):
+    tools.train("disturbed", *ONE, *tools.attention["favor"], prelude=DISTURBED).ok()
+    assert tools.load("disturbed/checkpoint_last.pt")["model"]
+    assert (tools.folder / "disturbed/checkpoint_last.pt").read_bytes()[:1] != b"x"
 
 
 # It is killed when half of the checkpoint is written.
@@ -151,6 +300,22 @@ def test_text_that_is_not_utf8(tools):
         (folder / f"train.{language}").write_bytes(b"\n".join(lines))
     found = preprocess(tools, "latin", "latin-bin", "--workers", 3)
     assert "latin/train.en: expected UTF-8 text, actual byte 0xdf at position 4 of line 301" in found.error
+
+
+def test_byte_order_mark(tools, favor):
+    """It is left out, which is said once; it would make the first word an unknown one."""
+    (tools.folder / "marked").mkdir()
+    for language in ("en", "de"):
+        text = (tools.folder / f"bpe/val.{language}").read_text(encoding="utf-8")
+        (tools.folder / f"marked/train.{language}").write_text("\ufeff" + text, encoding="utf-8")
+    found = preprocess(tools, "marked", "marked-bin", "--workers", 1).ok()
+    assert (found.out + found.err).count("marked/train.en begins with a byte order mark") == 1
+    for language in ("en", "de"):
+        written, expected = (tools.folder / name for name in ("marked-bin/train.en-de", "bin/valid.en-de"))
+        assert Path(f"{written}.{language}.bin").read_bytes() == Path(f"{expected}.{language}.bin").read_bytes()
+    arguments = ("interactive", "bin", *tools.user_dir, "--path", "favor/checkpoint_last.pt", "--cpu", "--max-len-b", 5)
+    plain, marked = (tools.run(*arguments, stdin=mark + "▁Ein ▁Mann\n").ok() for mark in ("", "\ufeff"))
+    assert marked.lines("S")[0] == plain.lines("S")[0] and "standard input begins with" in marked.out + marked.err
 
 
 # As with LC_ALL=C, without the UTF-8 that Python would choose then.

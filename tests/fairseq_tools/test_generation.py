@@ -142,14 +142,24 @@ def test_decoding_by_steps_scores_as_the_whole_pass(tools, beam4):
     assert_same_translations(found, beam4["mixed"])
 
 
-def test_source_longer_than_anything_trained_on(tools, mixed):
-    found = tools.generate(
-        *(BEST, "--beam", 2, "--gen-subset", "test1", "--max-source-positions", 4096, "--max-target-positions", 4096),
-        *("--model-overrides", "{'max_source_positions': 4096, 'max_target_positions': 4096}"),
-    ).ok()
+def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
+    """One line each at the end. The flags are those that the refusal of the long source names."""
+    longest = 1 + max(len(line.split()) for line in (tools.folder / "bpe/train.en").read_text("utf-8").splitlines())
+    flags = (BEST, "--beam", 2, "--gen-subset", "test1", "--max-len-b", 30)
+    error = tools.generate(*flags).error
+    named = re.search(r'(--max-source-positions N --max-target-positions N).*(--model-overrides) "(.*)"', error)
+    more = [*named[1].replace("N", "4096").split(), named[2], named[3].replace("N", "4096")]
+    found = tools.generate(*flags, *more).ok()
     short, long = (len(line.split()) for line in found.lines("S"))
     assert short > 600 and long > 1024
     assert all(found.translations()) and torch.isfinite(scores(found)).all()
+    (said,) = re.findall("(.*) more than any source in training(.*)", found.out + found.err)
+    assert f"2 of 2 sources have up to {long + 1} tokens" in said[0] and f"({longest})" in said[1]
+
+    flags = ("interactive", "bin", *tools.user_dir, "--path", BEST, "--cpu", "--beam", 1, "--max-len-b", 3)
+    found = tools.run(*flags, stdin="▁A ▁man\n" + "▁A " * (longest + 3) + "\n").ok()
+    assert "1 of 2 sources have up to" in found.out + found.err
+    assert "2 of 2 translations reached the limit of --max-len-a 0 --max-len-b 3" in found.out + found.err
 
 
 def test_dropout_while_decoding(tools, beam4):

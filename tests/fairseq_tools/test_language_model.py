@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from tests.fairseq_tools.test_documented import block, shell
+
 MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
     *("--decoder-layers", 2, "--share-decoder-input-output-embed", "--fwp-update-rule", "delta"),
@@ -56,3 +58,17 @@ def test_evaluates_and_continues_a_prefix(tools, train):
     ).ok()
     (text,) = found.translations()
     assert text.startswith("▁Ein ▁Mann ") and len(text.split()) > 2
+
+
+def test_documented_evaluation(tools, train):
+    """Both commands as they are printed in docs/language_models.md, in processes that are not forked."""
+    folder = tools.folder / "documented-lm"
+    task = ("--task", "fwp_language_modeling", "--save-dir", folder / "checkpoints-lm", "--max-update", 2)
+    train("unused", *task).ok()
+    (folder / "data-lm").symlink_to(tools.folder / "lm")
+    pieces = (tools.folder / "bpe/val.de").read_text(encoding="utf-8")
+    (folder / "valid.txt").write_text(pieces.replace(" ", "").replace("▁", " "), encoding="utf-8")
+    page = "docs/language_models.md"
+    evaluate = block(page, 'fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task fwp_language_modeling')
+    done = shell(tools, evaluate + block(page, "fwp ppl eval.log"), folder, fresh=True)
+    assert re.search(r"word perplexity [\d.]+$", done.stdout.strip()) and "DEBUG" not in done.stdout

@@ -1,0 +1,111 @@
+"""Says at the end of a decoding how many sources are longer than any in training, and how many translations were cut.
+
+Symptom: Translations of long texts end in the middle of a sentence, and no command says a word.
+Cause: fairseq ends a translation at --max-len-b, and keeps no record of the lengths that a model was trained on.
+Test: tests/fairseq_tools/test_generation.py::test_lengths_beyond_training_and_limit_are_said
+"""
+
+import atexit
+import logging
+import sys
+from dataclasses import dataclass
+
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks import FairseqTask
+
+logger = logging.getLogger(__name__)
+
+KEY = "longest_source"  # an entry of the state that fairseq saves for the task
+
+
+@dataclass
+class _Count:
+    """What this process has decoded."""
+
+    sentences: int = 0
+    long: int = 0
+    longest: int = 0
+    trained: int = 0  # tokens of the longest source in training
+    cut: int = 0
+    limit: str = ""
+
+    def add(self, task, generator, sample: dict, found: list) -> None:
+        lengths = sample["net_input"]["src_lengths"].tolist()
+        if not self.sentences:
+            atexit.register(self.conclude)
+        self.sentences += len(lengths)
+        self.trained = getattr(task, KEY, None) or sys.maxsize
+        self.long += sum(length > self.trained for length in lengths)
+        self.longest = max(self.longest, *lengths)
+        if generator.match_source_len:
+            return
+        wanted = int(generator.max_len_a * sample["net_input"]["src_tokens"].size(1) + generator.max_len_b)
+        most = min(wanted, generator.max_len - 1)
+        self.cut += sum(bool(of) and len(of[0]["tokens"]) > most for of in found)
+        flags = f"--max-len-a {generator.max_len_a:g} --max-len-b {generator.max_len_b:g}"
+        self.limit = flags if wanted == most else f"the {most} positions of the model (--max-target-positions)"
+
+    def conclude(self) -> None:
+        if self.long:
+            logger.warning(
+                f"{self.long} of {self.sentences} sources have up to {self.longest} tokens, more than any source in "
+                f"training ({self.trained}); expect worse translations of these"
+            )
+        if self.cut:
+            logger.warning(f"{self.cut} of {self.sentences} translations reached the limit of {self.limit}: cut there")
+
+
+def _keep_longest_source() -> None:
+    """Saves the number of tokens of the longest source in training, which the task has again when it is decoded."""
+    state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
+
+    def state_and_length(self):
+        sizes = getattr(self.datasets.get("train"), "src_sizes", None)
+        longest = getattr(self, KEY, None)
+        if sizes is not None and len(sizes):
+            longest = min(int(sizes.max()), getattr(self.cfg, "max_source_positions", sys.maxsize))
+        return state_dict(self) | ({} if longest is None else {KEY: longest})
+
+    def load_length(self, state):
+        state = dict(state)
+        setattr(self, KEY, state.pop(KEY, None))
+        load_state_dict(self, state)
+
+    FairseqTask.state_dict, FairseqTask.load_state_dict = state_and_length, load_length
+
+
+def _count() -> None:
+    inference_step, count = FairseqTask.inference_step, _Count()
+
+    def step_and_count(self, generator, models, sample, *args, **kwargs):
+        found = inference_step(self, generator, models, sample, *args, **kwargs)
+        training = "fairseq_cli.train" in sys.modules  # which has validations with BLEU
+        if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not training:
+            count.add(self, generator, sample, found)
+        return found
+
+    FairseqTask.inference_step = step_and_count
+
+
+def _name_every_limit() -> None:
+    """Names all four flags that a longer sentence needs; fairseq names the one that leaves it out."""
+    filter_indices = FairseqTask.filter_indices_by_size
+
+    def filter_or_say_how(self, *args, **kwargs):
+        try:
+            return filter_indices(self, *args, **kwargs)
+        except Exception as error:
+            if not str(error).startswith("Size of sample"):
+                raise
+            raise ValueError(
+                f"{error}, or take it with --max-source-positions N --max-target-positions N and, for positions that "
+                "are not learned, --model-overrides \"{'max_source_positions': N, 'max_target_positions': N}\""
+            ) from None
+
+    FairseqTask.filter_indices_by_size = filter_or_say_how
+
+
+def mend() -> None:
+    _keep_longest_source()
+    _count()
+    _name_every_limit()

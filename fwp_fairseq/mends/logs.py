@@ -1,0 +1,24 @@
+"""fairseq-eval-lm and fairseq-validate print their results on standard output, without lines for debugging.
+
+Symptom: ``fairseq-eval-lm ... | tee eval.log`` leaves an empty file, and lines of DEBUG appear.
+Cause: fairseq sets up a log on standard error while it is imported, and what a tool sets up then has no effect.
+Test: tests/fairseq_tools/test_language_model.py::test_documented_evaluation
+"""
+
+import logging
+import os
+import sys
+
+# Their result is their log. The other tools keep it apart from what they print.
+_ON_STANDARD_OUTPUT = ("fairseq_cli.eval_lm", "fairseq_cli.validate")
+
+
+def mend() -> None:
+    root = logging.root
+    if "fairseq.tasks.frm_text_to_speech" not in sys.modules or root.level != logging.DEBUG:
+        return  # a program that set up its log before it imported fairseq
+    root.setLevel(os.environ.get("LOGLEVEL", "INFO").upper())
+    if any(name in sys.modules for name in _ON_STANDARD_OUTPUT):
+        for handler in root.handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+                handler.setStream(sys.stdout)

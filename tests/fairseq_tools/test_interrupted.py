@@ -1,0 +1,79 @@
+"""A training that is interrupted and resumed ends as an uninterrupted one, whatever fairseq's options are.
+
+Each is stopped in the middle and at the end of its first and its second epoch. docs/reliability.md lists what differs.
+"""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fairseq_tools.test_training import assert_same_state
+
+MODEL = [
+    *("--arch", "fwp_transformer_tiny", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16),
+    *("--encoder-layers", 1, "--decoder-layers", 1, "--encoder-attention-heads", 1, "--decoder-attention-heads", 1),
+    *("--fwp-decoder-update-rule", "delta", "--task", "translation", "-s", "en", "-t", "de", "--dropout", 0.2),
+]
+# An epoch is 5 batches.
+TRAINING = [
+    *("--train-subset", "valid", "--valid-subset", "test", "--batch-size", 8, "--max-epoch", 3, "--cpu"),
+    *("--save-interval-updates", 3, "--seed", 1, "--num-workers", 0, "--no-progress-bar"),
+]
+STOPS = ("checkpoint_1_3", "checkpoint1", "checkpoint_2_9", "checkpoint2")
+ADAM = ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"]
+FIXED = ["--lr", 3e-3, "--lr-scheduler", "fixed"]
+TOTAL = ["--max-update", 21]
+
+CASES = {
+    "adadelta": ["--optimizer", "adadelta", *FIXED],
+    "adafactor": ["--optimizer", "adafactor", *FIXED],
+    "adagrad": ["--optimizer", "adagrad", *FIXED],
+    "adamax": ["--optimizer", "adamax", *FIXED],
+    "nag": ["--optimizer", "nag", "--momentum", 0.9, *FIXED],
+    "sgd": ["--optimizer", "sgd", "--momentum", 0.9, *FIXED],
+    "cosine": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "cosine", "--lr-period-updates", 8, "--t-mult", 2, *TOTAL],
+    "inverse_sqrt": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 5],
+    "manual": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "manual", "--epoch2lr", "{'1': 0.003, '2-3': 0.001}"],
+    "polynomial_decay": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "polynomial_decay", "--total-num-update", 25],
+    "reduce_lr_on_plateau": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "reduce_lr_on_plateau", "--lr-threshold", 9],
+    "step": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "step", "--lr-deacy-period", 4],
+    "tri_stage": [*ADAM, "--lr", 3e-3, "--lr-scheduler", "tri_stage", "--phase-ratio", "[0.2, 0.3, 0.5]", *TOTAL],
+    "triangular": [*ADAM, "--lr", 3e-4, "--max-lr", 3e-3, "--lr-scheduler", "triangular", "--lr-period-updates", 8],
+    "fp16": [*ADAM, *FIXED, "--fp16", "--fp16-no-flatten-grads", "--fp16-scale-window", 4],
+    "bf16": [*ADAM, *FIXED, "--bf16"],
+    "memory-efficient-fp16": [*ADAM, *FIXED, "--memory-efficient-fp16", "--fp16-scale-window", 4],
+    "memory-efficient-bf16": [*ADAM, *FIXED, "--memory-efficient-bf16"],
+    "amp": [*ADAM, *FIXED, "--amp"],
+    "patience": [*ADAM, "--lr", 1e-12, "--patience", 5],
+    "curriculum": [*ADAM, *FIXED, "--curriculum", 1],
+    "ema": [*ADAM, *FIXED, "--store-ema", "--ema-fp32", "--ema-decay", 0.5, "--ema-update-freq", 2],
+    "ema-later": [*ADAM, *FIXED, "--store-ema", "--ema-decay", 0.5, "--ema-start-update", 5],
+    "accumulation": [*ADAM, *FIXED, "--update-freq", "1,2,3", "--save-interval-updates", 2],
+    "new-batches": [*ADAM, *FIXED, "--update-epoch-batch-itr", "True", "--skip-remainder-batch"],
+    "workers": [*ADAM, *FIXED, "--num-workers", 1, "--clip-norm", 1, "--weight-decay", 0.1],
+    "no-save-optimizer-state": [*ADAM, *FIXED, "--no-save-optimizer-state"],
+}
+WARNED = {"no-save-optimizer-state": "begins again at update 0"}
+DIFFERS = (Path(__file__).resolve().parents[2] / "docs/reliability.md").read_text(encoding="utf-8")
+VALIDATED = ("reduce_lr_on_plateau", "patience")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ends_as_if_uninterrupted(tools, name):
+    flags = [*MODEL, *TRAINING, *CASES[name], *([] if name in VALIDATED else ["--disable-validation"])]
+
+    def train(save_dir, *more):
+        found = tools.run("train", "bin", *tools.user_dir, *flags, "--save-dir", save_dir, *more).ok()
+        with torch.serialization.safe_globals([Namespace]):  # the options of some optimizers
+            return tools.load(f"{save_dir}/checkpoint_last.pt"), found
+
+    expected, whole = train(f"{name}.whole")
+    for stop in STOPS:
+        found, resumed = train(f"{name}.{stop}", "--restore-file", f"{name}.whole/{stop}.pt")
+        if name in WARNED:
+            assert WARNED[name] in whole.out and WARNED[name] in resumed.out
+            assert name in DIFFERS and expected["optimizer_history"] != found["optimizer_history"]
+        else:
+            assert_same_state(found, expected)
