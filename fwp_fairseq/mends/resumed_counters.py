@@ -57,6 +57,7 @@ def _keep_plateau() -> None:
         ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
         goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler
         if ended and goes_on and isinstance(trainer.lr_scheduler, cls):
+            trainer.lr_step(iterator.epoch - 1)  # without a loss it sets the epoch
             trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
         return extra_state, iterator
 
