@@ -37,3 +37,18 @@ def test_translation(tools, mixed):
     arguments[0] = "none.pt"
     wrong = tools.python(PROGRAM.format(root=str(tools.root), arguments=arguments))
     assert wrong.error == "translation: error: none.pt: no such file"
+
+
+def test_a_hybrid_model(tools):
+    """Heads that go both ways have no state to show, and softmax writes nothing."""
+    usual = list(tools.training)
+    usual[usual.index("--arch") + 1] = "fwp_transformer_tiny_hybrid"
+    flags = ("--max-update", 2, "--disable-validation", "--no-epoch-checkpoints", "--save-dir", "hybrid")
+    tools.run("train", *usual, *flags).ok()
+    arguments = ["hybrid/checkpoint_last.pt", "--data", "bin", "--sentence", "▁A ▁man", "--out", "hybrid-pictures"]
+    tools.python(PROGRAM.format(root=str(tools.root), arguments=arguments)).ok()
+    found = json.loads((tools.folder / "hybrid-pictures" / "translation.json").read_text())
+    weights = torch.tensor(found["cross_attention"])
+    assert weights.shape == (2, len(found["translation"]), 3)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]), atol=1e-3, rtol=0)
+    assert list(found["writes"]) == [f"decoder.layers.{number}.self_attn" for number in (0, 1)]

@@ -110,7 +110,7 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
     points = {series["label"]: series["points"] for series in curves["series"]}
     assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
     losses = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
-    assert [loss for loss, _ in points["dpfp, dpfp-seed1"].values()] == [*map(float, losses[:2])]
+    assert [loss for loss, _ in points["dpfp"].values()] == [*map(float, losses[:2])]
     references = ("--references", tools.folder / "raw/val.de")
     lengths = drawn_over(capsys, "length", folder, tmp_path / "length.png", *references)
     assert len(lengths["series"]) == 1 and len(lengths["names"]) >= 4
