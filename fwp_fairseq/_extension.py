@@ -26,19 +26,6 @@ class ExtensionStatus(NamedTuple):
     def cuda(self) -> bool:
         return "cuda" in self.libraries
 
-    @property
-    def loaded(self) -> bool:
-        return bool(self.libraries)
-
-    @property
-    def reason(self) -> str | None:
-        """Why nothing at all is loaded, or None."""
-        if self.loaded:
-            return None
-        if len(set(self.reasons.values())) == 1:
-            return f"compiled kernels: {self.reasons['cpu']}"
-        return "; ".join(f"{part} kernels: {reason}" for part, reason in self.reasons.items())
-
 
 def build_record(folder: Path = Path(__file__).parent) -> dict | None:
     """Reads the record that ``setup.py`` wrote about its build; None where there is none.

@@ -278,7 +278,7 @@ def test_library_replaces_an_earlier_one_has_no_python_symbols_and_loads(install
     assert "torch" in symbols and not re.search(r"\b_?Py[A-Z]\w+", symbols)
     code = (
         "import sys, torch; from pathlib import Path; from fwp_fairseq import _extension\n"
-        "status = _extension.status(); assert status.cpu and not status.cuda and status.reason is None, status\n"
+        "status = _extension.status(); assert status.cpu and not status.cuda, status\n"
         "assert torch.ops.fwp_setup_test.answer() == 42"
     )
     subprocess.run([sys.executable, "-c", code], cwd=installed, check=True)

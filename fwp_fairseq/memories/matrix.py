@@ -6,16 +6,10 @@ from torch import Tensor
 from .. import ops
 from ..ops.both_ways import visible
 from ..ops.call import divide
+from ..ops.fast_weights import FUNCTIONS
 from ..options import EPS, SiteOptions
 from .features import Features
 from .memory import Memory, Parts, Sizes
-
-_OPERATORS = {
-    "sum": ops.sum_rule,
-    "delta": ops.delta_rule,
-    "gated": ops.gated_rule,
-    "gated_delta": ops.gated_delta_rule,
-}
 
 
 class Matrix(Memory):
@@ -41,7 +35,7 @@ class Matrix(Memory):
         return self.features.keys(k)
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        return _OPERATORS[self.options.update_rule](
+        return FUNCTIONS[self.options.update_rule](
             q,
             k,
             v,

@@ -130,19 +130,14 @@ class Memory(nn.Module):
     def checked(self, state: State, rows: int) -> State:
         """The state, which may be a plain tuple of its tensors; ValueError if it is not one of this memory's."""
         kind, shapes = self.State.__name__, self.state_shapes()
-        names = ", ".join(self.State._fields)
-        if not isinstance(state, tuple | list) or len(state) != len(shapes):
-            what = f"{type(state).__name__} of {len(state)}" if hasattr(state, "__len__") else type(state).__name__
-            raise ValueError(f"state is a {what}, expected {kind} ({names})")
-        if hasattr(state, "_fields") and not isinstance(state, self.State):
-            raise ValueError(f"state is a {type(state).__name__}, expected {kind} ({names})")
-        for name, x, shape in zip(self.State._fields, state, shapes, strict=True):
-            if shape is None or x is None:
-                if shape is not None:
-                    raise ValueError(f"state.{name} is None, expected shape {(rows, *shape)}")
-            elif not isinstance(x, Tensor) or x.shape != (rows, *shape):
-                given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-                raise ValueError(f"state.{name} is {given}, expected shape {(rows, *shape)} ({kind} of {rows} rows)")
+        expected = {name: shape and (rows, *shape) for name, shape in zip(self.State._fields, shapes, strict=True)}
+        own = isinstance(state, self.State) or not hasattr(state, "_fields")
+        if not isinstance(state, tuple | list) or len(state) != len(shapes) or not own:
+            raise ValueError(f"state is a {type(state).__name__}, expected {kind} of shapes {expected}")
+        for (name, shape), x in zip(expected.items(), state, strict=True):
+            given = tuple(x.shape) if isinstance(x, Tensor) else x
+            if shape is not None and given != shape:
+                raise ValueError(f"state.{name} is {given}, expected shape {shape} ({kind} of {rows} rows)")
         return self.State(*(None if shape is None else x for x, shape in zip(state, shapes, strict=True)))
 
     def decodes_lazily(self, k: Tensor) -> bool:

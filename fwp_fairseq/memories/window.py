@@ -183,7 +183,7 @@ class Window(Memory):
 
     def step(self, held, q, k, v, parts: Parts, key_padding_mask=None):
         if key_padding_mask is not None and key_padding_mask.any():  # rows whose windows move apart
-            if isinstance(held, window_decoding.Cache):
+            if isinstance(held, window_decoding.WindowCache):
                 held = window_decoding.state_of(self, held)
             held = held or self.nothing_written(len(q), q)
         return super().step(held, q, k, v, parts, key_padding_mask)

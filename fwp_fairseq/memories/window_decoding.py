@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Cache:
+class WindowCache:
     """What hypotheses have written so far; R rows of them, in storage of N rows.
 
     Position t of row r lies in entry t modulo w of the ring, in the row of storage that places[r, entry] tells.
@@ -43,7 +43,7 @@ class Cache:
             self.places = self._every_place()
 
     @classmethod
-    def empty(cls, size: int, k: Tensor) -> "Cache":
+    def empty(cls, size: int, k: Tensor) -> "WindowCache":
         """For a window of ``size`` positions and keys like k (R, 1, H, d_key)."""
         found = cls(k.new_empty(size, len(k), k.shape[2], 2 * k.shape[3]), k.new_empty(0, dtype=torch.int32))
         found.places = found._every_place()
@@ -66,15 +66,15 @@ def with_ones(v: Tensor) -> Tensor:
     return F.pad(v.to(state_type(v.dtype)), (0, 1), value=1.0)
 
 
-def step(window: "Window", cache: Cache | None, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Cache]:
+def step(window: "Window", cache: WindowCache | None, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, WindowCache]:
     """Writes the T positions of k, v (R, T, H, d_key), and reads with q after each: out, and the cache."""
-    cache = cache or Cache.empty(window.size, k[:, :1])
+    cache = cache or WindowCache.empty(window.size, k[:, :1])
     with torch.autocast(q.device.type, enabled=False):
         read = [_step(window, cache, *one) for one in zip(*(x.split(1, 1) for x in (q, k, v)), strict=True)]
     return (read[0] if len(read) == 1 else torch.cat(read, 1)).to(v.dtype), cache
 
 
-def _step(window: "Window", cache: Cache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _step(window: "Window", cache: WindowCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     size, d_key, rows = window.size, k.shape[3], len(k)
     entry = cache.count % size
     sums = None
@@ -92,7 +92,7 @@ def _step(window: "Window", cache: Cache, q: Tensor, k: Tensor, v: Tensor) -> Te
     return window.read_window(q, stored[..., :d_key], stored[..., d_key:], sums, places=places)
 
 
-def state_of(window: "Window", cache: Cache) -> "WindowState":
+def state_of(window: "Window", cache: WindowCache) -> "WindowState":
     """The state after what hypotheses have written; its rows can be continued with different lengths."""
     count, size = min(cache.count, window.size), window.size
     found = window.nothing_written(len(cache.places), cache.kv)

@@ -9,7 +9,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from ..modules import RelativeAttention
-from ..modules.relative_attention import Memory
+from ..modules.relative_attention import Remembered
 from .fwp_language_model import fill_wikitext103
 from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
@@ -53,7 +53,7 @@ class TransformerXlLayer(TransformerDecoderLayerBase):
         )
 
     def forward(self, x, *args, state_inputs: Tensor | None = None, state_length: Tensor | None = None, **kwargs):
-        """Takes the parts of a :class:`Memory`, if any, beside fairseq's arguments.
+        """Takes the parts of a :class:`Remembered`, if any, beside fairseq's arguments.
 
         Returns:
             ``(x, None, inputs, length)`` with the memory after the last position if there is one, else fairseq's
@@ -64,7 +64,7 @@ class TransformerXlLayer(TransformerDecoderLayerBase):
             return super().forward(x, *args, **kwargs)
         known = self.self_attn_layer_norm(inputs) if self.normalize_before else inputs
         state, mem_len = {}, self.self_attn.mem_len
-        self.self_attn.remember(state, Memory(known, length))
+        self.self_attn.remember(state, Remembered(known, length))
         inputs = torch.cat([inputs, x.transpose(0, 1)], 1)
         inputs = inputs[:, max(0, inputs.shape[1] - mem_len) :]
         x, attention, _ = super().forward(x, *args, incremental_state=state, **kwargs)

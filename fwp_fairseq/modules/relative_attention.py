@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from . import incremental_state as states
 
 
-class Memory(NamedTuple):
+class Remembered(NamedTuple):
     """What a layer keeps of the text before a segment.
 
     Attributes:
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
     length: Tensor
 
 
-def sinusoids(length: int, width: int, like: Tensor) -> Tensor:
+def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     """Returns r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
     kind = torch.promote_types(like.dtype, torch.float32)
     distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
@@ -38,8 +38,8 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
     """Causal multi-head attention of Transformer-XL (Dai et al. 2019, Sec. 3.3) with the call of fairseq's attention.
 
     A query at position i reads the positions j <= i of the text and of what is remembered before it. In each head the
-    score of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key); r are :func:`sinusoids`. No projection has
-    a bias. u and v are (num_heads, d_key), and the model ties those of its layers.
+    score of j is ((q_i + u) . k_j + (q_i + v) . W_R r_(i-j)) / sqrt(d_key); r are :func:`distance_sinusoids`. No
+    projection has a bias. u and v are (num_heads, d_key), and the model ties those of its layers.
 
     Time and memory of a segment of T tokens are those of T (mem_len + T) scores in each head.
 
@@ -155,18 +155,18 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         if known is not None and len(known["r"]) >= keys:
             return known["r"][-keys:]
         length = keys if incremental_state is None else max(keys, min(2 * keys, self.mem_len + queries))
-        r = self.position_dropout_module(sinusoids(length, self.embed_dim, like))
+        r = self.position_dropout_module(distance_sinusoids(length, self.embed_dim, like))
         r = self.r_proj(r).unflatten(-1, (self.num_heads, self.head_dim))
         self.set_incremental_state(incremental_state, "distances", {"r": r})
         return r[-keys:]
 
-    def nothing_written(self, rows: int, like: Tensor) -> Memory:
+    def nothing_written(self, rows: int, like: Tensor) -> Remembered:
         """Returns an empty memory, for inputs of the type and device of ``like``."""
         # Of its full size, because processes exchange their memories before a checkpoint is written.
         inputs = like.new_zeros(rows, self.mem_len, self.embed_dim)
-        return Memory(inputs, torch.zeros(rows, dtype=torch.long, device=like.device))
+        return Remembered(inputs, torch.zeros(rows, dtype=torch.long, device=like.device))
 
-    def remember(self, incremental_state: dict, memory: Memory) -> None:
+    def remember(self, incremental_state: dict, memory: Remembered) -> None:
         """Lets the next call with this incremental state read a memory; gradients flow to its keys and values."""
         k, v = self._keys_and_values(memory.inputs)
         states.store(self, incremental_state, {"k": k, "v": v, "length": memory.length})

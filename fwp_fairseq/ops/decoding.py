@@ -279,8 +279,7 @@ class Decoding:
         cache.ancestors = ancestors
 
     def _state_of(self, k: Tensor, v: Tensor, strengths, key_padding_mask: Tensor | None) -> FastWeights:
-        operator = getattr(fast_weights, f"{self.rule}_rule")
-        _, state = operator(
+        _, state = fast_weights.FUNCTIONS[self.rule](
             k[:, :0], k, v, *(x for x in strengths if x is not None), feature_map=self.feature_map, causal=False,
             key_padding_mask=key_padding_mask, normalize_features=self.normalize_features,
             normalize_output=self.normalize_output, eps=self.eps, backend=self.backend, return_state=True,

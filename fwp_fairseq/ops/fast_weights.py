@@ -278,3 +278,8 @@ def gated_delta_rule(
         "gated_delta", q, k, v, given, normalize_features=normalize_features, normalize_output=normalize_output,
         **options,
     )  # fmt: skip
+
+
+FUNCTIONS: dict[Rule, Callable] = {
+    "sum": sum_rule, "delta": delta_rule, "gated": gated_rule, "gated_delta": gated_delta_rule
+}  # fmt: skip

@@ -148,28 +148,6 @@ def test_opcheck_and_gradcheck(name):
         gradient.sum().backward()
 
 
-@needs_native
-def test_refused():
-    x = {name: y.detach() for name, y in inputs("recur_lstm").items()}
-    arguments = {**{name: x[name] for name in ROWS}, "pads": None, **{name: x[name] for name in ("R", "h", "c")}}
-    for changes, message in (
-        ({"z": x["z"][:, :3]}, r"fwp::recur_lstm: z is of shape \[2, 3, 9, 5\], expected \[2, 7, 9, 5\]"),
-        ({"v": x["v"].float()}, "fwp::recur_lstm: v is of type Float"),
-        ({"beta": x["beta"][..., :2]}, r"fwp::recur_lstm: beta is of shape \[2, 7, 2\]"),
-        ({name: x[name][:, :, :8] for name in ROWS}, "fwp::recur_lstm: k has 8 heads, expected those of three gates"),
-        ({"R": x["R"][:, :3]}, r"fwp::recur_lstm: R is of shape \[2, 3, 5, 5\], expected \[2, 9, 5, 5\]"),
-        ({"c": x["c"].repeat(1, 3, 1)}, r"fwp::recur_lstm: c is of shape \[2, 9, 5\], expected \[2, 3, 5\]"),
-        ({"pads": PADS[:, :6]}, "fwp::recur_lstm: key_padding_mask is of shape"),
-    ):
-        with pytest.raises((ValueError, RuntimeError), match=message):
-            torch.ops.fwp.recur_lstm(*(arguments | changes).values())
-    x = inputs("recur")
-    with pytest.raises((ValueError, RuntimeError), match=r"fwp::recur: y is of shape \[2, 1, 5\]"):
-        recur(**x | {"y": x["y"][:, :1]}, backend="native")
-    with pytest.raises(NotImplementedError, match=r"backend='native' cannot serve the recurrence: .* meta tensors"):
-        recur(**{name: y.to("meta") for name, y in x.items()}, backend="native")
-
-
 def of_a_layer(layer, x, pads, state) -> list[Tensor]:
     """Values and gradients, of two calls with a state between them."""
     first, between = layer(x[:, :3], key_padding_mask=pads[:, :3], state=state)

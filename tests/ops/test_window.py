@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq.ops import window
 from fwp_fairseq.ops.window import read_window
 from tests.ops import instruction_sets
 from tests.tolerances import assert_close
@@ -143,35 +142,3 @@ def test_opcheck_and_gradcheck():
     stored = {name: x[name].flatten(0, 1).unsqueeze(1) for name in ("k", "v")}
     with pytest.raises(NotImplementedError, match="no derivative with places"):
         read_window(**(x | stored), size=3, places=places).sum().backward()
-
-
-@needs_native
-def test_refused():
-    x = inputs()
-    usual = {**x, "pads": None, "places": None, "size": 3}
-    places = torch.zeros(2, 7, dtype=torch.int32)
-    stored = {name: torch.zeros(4, 1, 2, 5, dtype=torch.float64) for name in ("k", "v")}
-    for changes, message in (
-        ({"size": 0}, "fwp::read_window: size is 0, expected 1 or more"),
-        ({"k": x["k"][:, :6], "v": x["v"][:, :6]}, "q has 7 positions, expected at most the 6 of k"),
-        ({"k": x["k"][:1]}, r"fwp::read_window: k is of shape \[1, 7, 2, 5\], expected \[2, 7, 2, 5\]"),
-        ({"v": x["v"].float()}, "fwp::read_window: v is of type Float"),
-        ({"q": x["q"].half()}, "fwp::read_window: q is of type Half, expected Float or Double"),
-        ({"sums": x["sums"][..., 1:]}, r"fwp::read_window: sums is of shape \[2, 3, 2, 5\], expected \[2, 3, 2, 6\]"),
-        ({"sums": torch.cat([x["sums"]] * 3, 1)}, "sums has 9 positions, expected at most the 7 of q"),
-        ({"u": x["u"][:1]}, r"fwp::read_window: u is of shape \[1, 5\], expected \[2, 5\]"),
-        ({"pads": places[:, 1:].bool()}, "fwp::read_window: key_padding_mask is of shape"),
-        ({**stored, "places": places.long()}, "fwp::read_window: places is of type Long, expected Int"),
-        ({**stored, "places": places + 4}, "fwp::read_window: places are 4 to 4, expected 0 to 3"),
-        ({"places": places}, r"fwp::read_window: k is of shape \[2, 7, 2, 5\], expected \[2, 1, 2, 5\]"),
-    ):
-        with pytest.raises((ValueError, RuntimeError), match=message):
-            torch.ops.fwp.read_window(*(usual | changes).values())
-    with pytest.raises(NotImplementedError, match=r"backend='native' cannot serve a window: .* meta tensors"):
-        read_window(**{name: y.to("meta") for name, y in x.items()}, size=3, backend="native")
-
-
-def test_without_the_library_pytorch_serves(monkeypatch):
-    monkeypatch.setattr(window._Native, "unsupported_reasons", lambda call: ["none here"])
-    x = inputs()
-    assert torch.equal(read_window(**x, size=3), read_window(**x, size=3, backend="chunked"))
