@@ -5,6 +5,7 @@ A module named _cuda would be hidden by the library, _cuda.abi3.so, which Python
 
 import torch
 
+from . import _self_check
 from ._constant import constant
 
 
@@ -16,8 +17,11 @@ def has_kernel(operator: str) -> bool:
 
 @constant
 def refusal(operator: str, *sizes) -> str:
-    """Why a device cannot serve a call, or an empty text; ``operator`` is the one to ask."""
-    return getattr(torch.ops.fwp, operator)(*sizes)
+    """Why a device cannot serve a call, or an empty text; ``operator`` is the one to ask, the device's number is first.
+
+    A device that could is checked, once: see :mod:`._self_check`.
+    """
+    return getattr(torch.ops.fwp, operator)(*sizes) or _self_check.failure(sizes[0])
 
 
 def index(device: torch.device) -> int:

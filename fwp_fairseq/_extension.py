@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -67,6 +68,14 @@ def _damage(library: Path, expected: str | None) -> str | None:
     )
 
 
+def _switched_off(part: str) -> str | None:
+    """Why the user does not want this library, or None."""
+    wanted = os.environ.get("FWP_CUDA", "1")
+    if part != "cuda" or wanted == "1":
+        return None
+    return "switched off by FWP_CUDA=0" if wanted == "0" else f"not loaded: FWP_CUDA={wanted}, expected 0 or 1"
+
+
 def load(folder: Path) -> ExtensionStatus:
     """Loads the libraries in ``folder`` and returns which ones loaded; :func:`status` does it for this package."""
     record = build_record(folder) or {}
@@ -75,7 +84,9 @@ def load(folder: Path) -> ExtensionStatus:
     for part in PARTS:  # in this order: the CPU library defines the operators that the CUDA library implements
         path = folder / f"_{part}.abi3.so"
         built_for = (record.get("kept") or {}).get(part, record.get("torch"))
-        if not path.exists():
+        if reason := _switched_off(part):
+            reasons[part] = reason
+        elif not path.exists():
             recorded = (record.get("reasons") or {}).get(part)
             skipped = f"FWP_BUILD={record['target']}" if "target" in record else "the package was not installed by pip"
             reasons[part] = f"not built: {recorded or skipped}"

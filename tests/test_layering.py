@@ -27,7 +27,9 @@ options
 ops
 feature_maps
 _operator
-_cuda_library _extension
+_cuda_library
+_self_check
+_extension
 _constant files records tables text
 """
 LINES = [line.split() for line in LAYERS.strip().split("\n")]

@@ -14,6 +14,7 @@ from .errors import CommandError, UsageError
 COMMANDS = {
     "d-dot": "convert between d_dot and nu or m",
     "info": "what is installed, built and served",
+    "check": "compare the compiled kernels with PyTorch",
     "archs": "list the architectures, or every model flag of one",
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",

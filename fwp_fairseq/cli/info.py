@@ -53,7 +53,7 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _libraries() -> dict[str, str]:
+def library_rows() -> dict[str, str]:
     status = _extension.status()
     return {part: str(status.libraries.get(part) or status.reasons[part]) for part in _extension.PARTS}
 
@@ -66,20 +66,35 @@ def _backends(operator: str, device: str) -> dict:
     return {"chosen": next((name for name, reasons in report if not reasons), None), "reasons": dict(report)}
 
 
+def _served() -> dict[str, dict]:
+    """Of each operator and kind of device, what :func:`_backends` says."""
+    return {f"{rule}_rule": {device: _backends(f"{rule}_rule", device) for device in ("cpu", "cuda")} for rule in RULES}
+
+
+def served_rows(served: dict[str, dict] | None = None) -> dict[str, str]:
+    """The same for reading."""
+    rows = {}
+    for operator, devices in (_served() if served is None else served).items():
+        for device, found in devices.items():
+            rows[f"{operator} on {device}"] = found["chosen"] or "no backend"
+            for backend, reasons in found["reasons"].items():
+                if reasons:
+                    rows[f"{operator} on {device}"] += f"\n      not {backend}: {'; '.join(reasons)}"
+    return rows
+
+
 def collect() -> dict:
     """Collects everything that ``fwp info`` prints, as plain JSON types."""
     return {
         "versions": _versions(),
         "machine": _machine(),
         "build": _extension.build_record(),
-        "libraries": _libraries(),
-        "backends": {
-            f"{rule}_rule": {device: _backends(f"{rule}_rule", device) for device in ("cpu", "cuda")} for rule in RULES
-        },
+        "libraries": library_rows(),
+        "backends": _served(),
     }
 
 
-def _section(title: str, rows: dict) -> list[str]:
+def section(title: str, rows: dict) -> list[str]:
     width = max(map(len, rows))
     return [title, *(f"  {name:<{width}}  {value}" for name, value in rows.items()), ""]
 
@@ -99,16 +114,9 @@ def _build_rows(record: dict | None) -> dict[str, str]:
 
 def text(info: dict) -> str:
     """Formats the result of :func:`collect` for reading."""
-    lines = _section("versions", info["versions"]) + _section("machine", info["machine"])
-    lines += _section("build", _build_rows(info["build"])) + _section("compiled libraries", info["libraries"])
-    serves = {}
-    for operator, devices in info["backends"].items():
-        for device, found in devices.items():
-            serves[f"{operator} on {device}"] = found["chosen"] or "no backend"
-            for backend, reasons in found["reasons"].items():
-                if reasons:
-                    serves[f"{operator} on {device}"] += f"\n      not {backend}: {'; '.join(reasons)}"
-    return "\n".join(lines + _section("backend=auto picks", serves)).rstrip()
+    lines = section("versions", info["versions"]) + section("machine", info["machine"])
+    lines += section("build", _build_rows(info["build"])) + section("compiled libraries", info["libraries"])
+    return "\n".join(lines + section("backend=auto picks", served_rows(info["backends"]))).rstrip()
 
 
 def add_arguments(parser) -> None:

@@ -15,7 +15,7 @@ from .row_functions import RowFunction, rows_like
 
 def to_length_one(x: Tensor, eps: float) -> Tensor:
     """x / (|x| + eps) of rows x."""
-    return _TO_LENGTH_ONE(x, eps)
+    return TO_LENGTH_ONE(x, eps)
 
 
 def elu_to_length_one(x: Tensor, eps: float) -> Tensor:
@@ -50,6 +50,6 @@ def _divided(x: Tensor, eps: float) -> Tensor:
     return x / (x.norm(dim=-1, keepdim=True) + eps)
 
 
-_TO_LENGTH_ONE = _function("to_length_one", _divided)
+TO_LENGTH_ONE = _function("to_length_one", _divided)
 _ELU_TO_LENGTH_ONE = _function("elu_to_length_one", lambda x, eps: _divided(F.elu(x) + 1, eps))
 _TO_RMS_ONE = _function("to_rms_one", lambda x, eps: x * (x.square().mean(-1, keepdim=True) + eps).rsqrt())

@@ -2,8 +2,11 @@
 
 import pytest
 
+from fwp_fairseq import _self_check
 from fwp_fairseq.ops import native_cuda
 from tests.cuda.cases import emulated
+
+_self_check.trust()  # these tests are the longer check
 
 
 @pytest.fixture

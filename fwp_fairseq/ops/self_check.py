@@ -1,0 +1,145 @@
+"""Compares the compiled kernels of a device with PyTorch in float64: ``python -m fwp_fairseq.ops.self_check DEVICE``.
+
+Small cases of every kind of kernel. A line is begun before its case runs, so that the last line names the case that
+ended the process. The exit status is 1 if a case is wrong.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .. import _self_check
+from ..feature_maps import build_feature_map, unit_rows
+from . import fast_weights
+from .call import CORRECTING, RULES, STRENGTHS, FastWeights, Rule
+from .decoding import Decoding
+from .recurrence import recur, recur_lstm
+
+# Root of the mean square error relative to that of the numbers. Half precision rounds results at 2e-3; a kernel that is
+# wrong is off by far more.
+LIMITS = {"cpu": 1e-4, "cuda": 1e-2}
+D_KEY, D_VALUE, HEADS = 8, 24, 2
+Case = Callable[[], float]
+
+
+def error(found: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest relative error; infinite where a number is not finite."""
+    worst = 0.0
+    for a, b in zip(found, expected, strict=True):
+        if a.shape != b.shape or not a.isfinite().all():
+            return float("inf")
+        worst = max(worst, ((a.double() - b).norm() / b.norm().clamp_min(1e-6)).item())
+    return worst
+
+
+def both_passes(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> list[Tensor]:
+    """Results, and the gradients of their sum weighted by fixed numbers."""
+    tensors = [x.detach().requires_grad_() for x in tensors]
+    results = run(*tensors)
+    generator = torch.Generator().manual_seed(3)
+    weights = [torch.randn(y.shape, generator=generator).half() for y in results]
+    loss = sum((y.double() * w.to(y.device)).sum() for y, w in zip(results, weights, strict=True))
+    return [*(y.detach() for y in results), *torch.autograd.grad(loss, tensors)]
+
+
+def inputs(rule: Rule, length: int, device: str) -> list[Tensor]:
+    """q, k, v and strengths, in float64 with values of half precision. Under rules with decay much is kept."""
+    generator = torch.Generator().manual_seed(length)
+    q, k = torch.randn(2, 1, length, HEADS, D_KEY, generator=generator)
+    v = torch.randn(1, length, HEADS, D_VALUE, generator=generator)
+    strengths = torch.rand(len(STRENGTHS[rule]), 1, length, HEADS, generator=generator)
+    if rule == "gated":
+        strengths **= 8
+    elif rule == "gated_delta":
+        strengths[1] = 1 - strengths[1] ** 8
+    return [x.bfloat16().to(device, torch.float64) for x in (q, k, v, *strengths)]
+
+
+def _types(x: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """q, k and v in the type of a model, and what follows them in float32."""
+    return [y.to(dtype if i < 3 else torch.float32) for i, y in enumerate(x)]
+
+
+def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
+    """Both passes, with pads, and from a state to a state where the call is long."""
+    phi, x = build_feature_map("dpfp", D_KEY, nu=2), inputs(rule, length, device)
+    pads = torch.zeros(1, length, dtype=torch.bool, device=device)
+    pads[:, length // 2] = pads[:, -2:] = True
+    corrects, has_state = rule in CORRECTING, length > 64
+    if has_state:
+        x += [torch.ones(1, HEADS, phi.d_dot, n, device=device, dtype=torch.float64) / 8 for n in (D_VALUE, 1)]
+
+    def run(backend: str) -> Callable[..., list[Tensor]]:
+        def called(*given: Tensor) -> list[Tensor]:
+            *given, W, z = given if has_state else (*given, None, None)
+            out, state = getattr(fast_weights, f"{rule}_rule")(
+                *given, feature_map=phi, key_padding_mask=pads, normalize_features=corrects, normalize_output=True,
+                initial_state=FastWeights(W, z.squeeze(3)) if has_state else None, backend=backend,
+            )  # fmt: skip
+            return [out, *(state or ())]
+
+        return called
+
+    return error(both_passes(run("native"), _types(x, dtype)), both_passes(run("chunked"), x))
+
+
+def _decoding(rule: Rule, device: str, dtype: torch.dtype) -> float:
+    """Steps of one position each, more than a block holds, so that it is folded once."""
+    phi, x, normalizers = build_feature_map("elu", D_KEY), inputs(rule, 40, device), (rule in CORRECTING, True)
+    expected, _ = getattr(fast_weights, f"{rule}_rule")(
+        *x, feature_map=phi, normalize_features=normalizers[0], normalize_output=True, backend="chunked"
+    )
+    decoding, cache, found = Decoding(rule, phi, *normalizers, backend="native"), None, []
+    for t in range(40):
+        given = _types([y[:, t : t + 1] for y in x], dtype)
+        strengths = dict(zip(STRENGTHS[rule], given[3:], strict=True))
+        out, cache = decoding.step(cache, *given[:3], **strengths)
+        found.append(out)
+    return error([torch.cat(found, 1)], [expected])
+
+
+def _recurrence(run: Callable, gates: int, device: str) -> float:
+    z, k, v = (x.repeat(1, 1, gates, 1) for x in (y[..., :D_KEY] for y in inputs("sum", 12, device)))
+    beta = inputs("delta", 12, device)[3].repeat(1, 1, gates)
+    x = [z, k.softmax(-1).bfloat16().double(), v, beta]
+    found = both_passes(lambda *given: list(run(*given, backend="native")), [y.float() for y in x])
+    return error(found, both_passes(lambda *given: list(run(*given, backend="chunked")), x))
+
+
+def _row_function(run: Callable[[Tensor, float], Tensor], device: str) -> float:
+    x = inputs("sum", 20, device)[0]
+    found = both_passes(lambda y: [run(y, 1e-6)], [x.float()])
+    return error(found, both_passes(lambda y: [run.in_pytorch(y, 1e-6)], [x]))
+
+
+def cases(device: str) -> Iterator[tuple[str, Case]]:
+    """Every case: what it is, and its error."""
+    half, other = (torch.float32,) * 2 if device == "cpu" else (torch.float16, torch.bfloat16)
+    for rule in RULES:
+        for length, dtype in ((32, half), (64, other), (300, half)):
+            yield f"{rule} rule, {length} positions", lambda r=rule, n=length, t=dtype: _rule(r, n, device, t)
+        yield f"{rule} rule, decoding", lambda r=rule: _decoding(r, device, half)
+    yield "recurrence of the Delta RNN", lambda: _recurrence(recur, 1, device)
+    yield "recurrence of the Delta LSTM", lambda: _recurrence(recur_lstm, 3, device)
+    yield "rows of length one", lambda: _row_function(unit_rows.TO_LENGTH_ONE, device)
+
+
+def main(device: str) -> int:
+    _self_check.trust()
+    torch.set_num_threads(1)
+    limit, wrong = LIMITS[torch.device(device).type], 0
+    for name, case in cases(device):
+        print(f"{name}: ", end="", flush=True)
+        found = case()
+        good = found <= limit
+        print(f"error {found:.1e}, at most {limit:.0e}: {'ok' if good else 'WRONG'}", flush=True)
+        wrong += not good
+    if not wrong:
+        print(_self_check.PASSED, flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
