@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.table import NONE, Table, grid, number
 
-from .text import in_columns
-
 # Feature maps of records that are in the code no more (docs/results.md, What was tried). Tables do not show them.
 REMOVED_MAPS = ("slots", "poly", "exp", "softmax_pair")
 
@@ -67,6 +65,9 @@ def signatures(rows: list[dict]) -> str:
 
 
 def lines_of(table: Table, name: str, records: list[dict]) -> list[str]:
-    """Returns the lines of a table as text in columns, with its note."""
+    """Returns the lines of a table as text, each column as wide as its widest cell, with its note."""
     shown = grid(table, name, records)
-    return [*in_columns([shown.headings, *([str(cell) for cell in row] for row in shown.rows)]), "", shown.note]
+    lines = [shown.headings, *([str(cell) for cell in row] for row in shown.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = (map(str.ljust, line, widths) for line in lines)
+    return [*("  ".join(line).rstrip() for line in cells), "", shown.note]

@@ -28,21 +28,6 @@ def refuse_path(path: Path) -> None:
             )
 
 
-class _Report(dict):
-    """The result of a finished step. A missing key means that the marker file is damaged: RecipeError."""
-
-    def __init__(self, values: dict, marker: Path):
-        super().__init__(values)
-        self.marker = marker
-
-    def __missing__(self, key: str):
-        raise _damaged(self.marker, f"its result lacks {key}")
-
-
-def _damaged(marker: Path, problem: str) -> RecipeError:
-    return RecipeError(f"{marker}: {problem}; remove this file and the same command will do its step again")
-
-
 class Folder:
     """A folder with marker files. A step is finished if its marker has the same inputs and its outputs exist.
 
@@ -95,13 +80,9 @@ class Folder:
         """The result of a finished step, or None if the step has to be done."""
         file = self._marker(step)
         marker = self._read(file)
-        if marker is None:
+        if marker is None or marker["inputs"] != inputs or not all(path.exists() for path in outputs):
             return None
-        if "inputs" not in marker or not isinstance(marker.get("result"), dict):
-            raise _damaged(file, "expected inputs and result in it")
-        if marker["inputs"] != inputs or not all(path.exists() for path in outputs):
-            return None
-        return _Report(marker["result"], file)
+        return marker["result"]
 
     def run(
         self, step: str, title: str, inputs, outputs: list[Path], work: Callable[[], dict | None], command=None

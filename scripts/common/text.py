@@ -13,9 +13,3 @@ def say(text: str) -> None:
 
 def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
-
-
-def in_columns(lines: list[list[str]]) -> list[str]:
-    """Returns a text for each line of cells: each column as wide as its widest cell, with two spaces between."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

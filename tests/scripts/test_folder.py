@@ -70,19 +70,11 @@ def test_folder_in_use_is_refused(folder):
         pass
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"inputs": []}', '{"inputs": [], "result": 3}'])
+@pytest.mark.parametrize("text", ["{", "[]"])
 def test_damaged_marker_is_named(folder, text):
     (folder.path / "done-train.json").write_text(text)
-    with pytest.raises(RecipeError, match=r"done-train\.json.*remove"):
+    with pytest.raises(RecipeError, match=r"done-train\.json is not a JSON object; remove"):
         folder.result("train", [], [])
-
-
-def test_result_that_lacks_what_is_asked_of_it_is_named(folder):
-    folder.run("train", "train", [], [], lambda: {"updates": 3})
-    found = folder.result("train", [], [])
-    assert found["updates"] == 3
-    with pytest.raises(RecipeError, match=r"done-train\.json: its result lacks seconds; remove this file"):
-        found["seconds"]
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "a${b}", "${"])

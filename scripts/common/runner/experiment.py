@@ -12,7 +12,7 @@ from pathlib import Path
 from .. import process, program, records
 from ..commands import printed
 from ..folder import Folder, refuse_path
-from ..text import in_columns, say
+from ..text import say
 from . import gpus, options
 from .parallel import carry_out
 from .run import Run, Work
@@ -122,9 +122,6 @@ class Experiment(ABC):
 
     def reproduce(self, given: argparse.Namespace) -> int:
         runs = self.runs(given)
-        if given.list:
-            self._list(given, runs)
-            return 0
         if given.prepare and not given.dry_run:
             self._prepare(given)
             return 0
@@ -179,17 +176,6 @@ class Experiment(ABC):
             return {self.key(record) for record in (records.read_file(path) if path.is_file() else [])}
         except KeyError as error:
             raise ValueError(f"{path}: a record lacks {error}") from None
-
-    def _list(self, given: argparse.Namespace, runs: list[Run]) -> None:
-        own, project = self.recorded(given.out / self.file), self.recorded(process.ROOT / self.records)
-        lines = []
-        for run in runs:
-            key = self.key_of(run)
-            state = "recorded" if key in own else "begun" if run.path.exists() else "not run"
-            if key in project:
-                state += f"; {self.records.parent} has it"
-            lines.append([run.name, state])
-        print("\n".join(in_columns(lines)))
 
     def _carry_out(self, runs: list[Run], devices: list, files: tuple[Path, ...], command: tuple[str, ...]) -> int:
         """Carries out the runs and reports those that failed; returns the exit status."""

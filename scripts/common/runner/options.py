@@ -29,7 +29,7 @@ def parser(experiment: Experiment) -> Parser:
     result = Parser(prog, description, "FAIRSEQ-TRAIN-FLAGS", usage="--preset PRESET [OPTIONS]")
     add = result.add_argument
     add("--preset", choices=presets, required=len(presets) > 1, default=presets[0], help="see README.md for its cost")
-    add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp-*' (default: all; see --list)")
+    add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp-*' (default: all)")
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="seeds to run (default: 1)")
     add("--jobs", type=int, default=1, metavar="N", help="how many runs go on at a time (default: 1)")
     add("--gpus", metavar="0,1,...", help="GPUs to use (default: those that torch sees)")
@@ -42,12 +42,7 @@ def parser(experiment: Experiment) -> Parser:
         action="store_true",
         help=f"also append to {records}, and skip the rows that it has; needs a checkout without local changes",
     )
-    add(
-        "--list",
-        action="store_true",
-        help=f"only list the rows: which ones are done in --out, and which ones {records.parent} has",
-    )
-    add("--dry-run", action="store_true", help="only print the commands")
+    add("--dry-run", action="store_true", help="only print the commands of the runs that are missing")
     experiment.add_options(result)
     return result
 

@@ -17,7 +17,7 @@ BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2
 
   --preset multi30k --jobs 2                 all rows, two at a time; each takes minutes
   --preset wmt14 --gpus 0,1,2,3,4,5,6,7      the paper's own experiment, not run here
-  --preset multi30k --list                   what is done in --out, and what this project has recorded
+  --preset multi30k --dry-run                what is not done yet, with its commands
 """
 
     def preparation(self, given: argparse.Namespace) -> list[list[str]]:

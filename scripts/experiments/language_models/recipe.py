@@ -32,7 +32,7 @@ Schlag et al. 2021, at one of three scales.
 
   --preset tinyshakespeare --jobs 2    all rows on characters, two at a time; each takes minutes
   --preset wikitext103 --gpus 0,1      the paper's own experiment; each row takes days
-  --preset tinyshakespeare --list      what is done in --out, and what this project has recorded
+  --preset tinyshakespeare --dry-run   what is not done yet, with its commands
 """
 
     def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:
