@@ -1,8 +1,6 @@
 """The tables of the synthetic task: our results beside those that the authors published."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Table
 
@@ -13,14 +11,6 @@ from .rows import MODELS, SOLVED
 GRID_STEP = 20
 # The last solved and the first unsolved point may be this far from the number in the paper: three grid steps.
 NEAR = 60
-
-
-def _by_size(records: list[dict], model: str) -> dict[int, Outcome]:
-    return {record["S"]: of_record(record) for record in records if record["model"] == model}
-
-
-def _published_by_size(setting: int, model: str) -> dict[int, Outcome]:
-    return {S: outcome for (name, S), outcome in published(setting).items() if name == model}
 
 
 # Tables of losses, with a row for each number of keys and a column for each model
@@ -70,23 +60,14 @@ def _curves(setting: int) -> Table:
     )
 
 
-# The table of claims, with a row for each sentence of the paper that a number can confirm or refute
+# The table of claims, with a row for each sentence of the paper that a number can confirm or refute. A finding receives
+# outcomes by model and number of keys. It returns a text and whether they confirm the claim, or None if they do not
+# suffice to tell.
+
+Finding = tuple[str, bool] | None
 
 
-class Claim(NamedTuple):
-    """A claim of the paper about the models in one setting.
-
-    ``finding`` receives outcomes by model and number of keys. It returns a text and whether the outcomes confirm the
-    claim, or None if they do not suffice to tell.
-    """
-
-    text: str
-    setting: int
-    models: tuple[str, ...]
-    finding: Callable[[dict[str, dict[int, Outcome]]], tuple[str, bool] | None]
-
-
-def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> Finding:
     """Finding: the largest size that was solved and the next one that was run are both near ``keys``.
 
     A smaller size may be unsolved, because a run can fail for its seed alone. Returns None unless sizes near ``keys``
@@ -105,17 +86,17 @@ def _fails_near(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str
     return text, abs(solved - keys) <= NEAR and unsolved is not None and abs(unsolved - keys) <= NEAR
 
 
-def _solves_beyond(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+def _solves_beyond(keys: int, outcomes: dict[str, dict[int, Outcome]]) -> Finding:
     """Finding: a size above ``keys`` was solved."""
     (sizes,) = outcomes.values()
     beyond = [size for size in sizes if size > keys]
-    if not beyond:
-        return None
     solved = max((S for S in beyond if sizes[S].solved), default=None)
-    return (f"not solved at {min(beyond)}", False) if solved is None else (f"solved at {solved}", True)
+    if solved is not None:
+        return f"solved at {solved}", True
+    return (f"not solved at {min(beyond)}", False) if beyond else None
 
 
-def _never_solved(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+def _never_solved(outcomes: dict[str, dict[int, Outcome]]) -> Finding:
     """Finding: none of the models solved any size."""
     found = [(o.loss, model, S, o) for model, sizes in outcomes.items() for S, o in sizes.items() if o.loss is not None]
     if not found:
@@ -124,7 +105,7 @@ def _never_solved(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] |
     return f"lowest loss {lowest} ({model}, S = {S})", not any(outcome.solved for *_, outcome in found)
 
 
-def _delta_beats_sum(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool] | None:
+def _delta_beats_sum(outcomes: dict[str, dict[int, Outcome]]) -> Finding:
     """Finding: with GRID_STEP keys, DPFP-1 solves the task with the delta rule; the sum rule has ten times its loss."""
     found = [outcomes[model].get(GRID_STEP) for model in ("dpfp1-delta", "dpfp1-sum")]
     if None in found:
@@ -133,14 +114,15 @@ def _delta_beats_sum(outcomes: dict[str, dict[int, Outcome]]) -> tuple[str, bool
     return f"delta {delta}, sum {total}", delta.loss < SOLVED and total.loss >= 10 * delta.loss
 
 
+# Of each claim: what it says, of which setting and models, and its finding.
 _CLAIMS = (
-    Claim("ELU+1 starts to fail at about 60 keys", 1, ("elu-sum",), partial(_fails_near, 60)),
-    Claim("DPFP-1 fails from about 128 keys", 1, ("dpfp1-sum",), partial(_fails_near, 128)),
-    Claim("DPFP-2 fails from about 256 keys", 1, ("dpfp2-sum",), partial(_fails_near, 256)),
-    Claim("DPFP-3 fails from about 384 keys", 1, ("dpfp3-sum",), partial(_fails_near, 384)),
-    Claim("softmax goes far beyond all of them", 1, ("softmax",), partial(_solves_beyond, 384)),
-    Claim("FAVOR+ never reaches zero", 1, ("favor64-sum", "favor128-sum", "favor512-sum"), _never_solved),
-    Claim(
+    ("ELU+1 starts to fail at about 60 keys", 1, ("elu-sum",), partial(_fails_near, 60)),
+    ("DPFP-1 fails from about 128 keys", 1, ("dpfp1-sum",), partial(_fails_near, 128)),
+    ("DPFP-2 fails from about 256 keys", 1, ("dpfp2-sum",), partial(_fails_near, 256)),
+    ("DPFP-3 fails from about 384 keys", 1, ("dpfp3-sum",), partial(_fails_near, 384)),
+    ("softmax goes far beyond all of them", 1, ("softmax",), partial(_solves_beyond, 384)),
+    ("FAVOR+ never reaches zero", 1, ("favor64-sum", "favor128-sum", "favor512-sum"), _never_solved),
+    (
         "with 20 repeated keys, DPFP-1 ends below 0.001 with the delta rule, and ten times higher with the sum rule",
         2,
         ("dpfp1-delta", "dpfp1-sum"),
@@ -150,51 +132,38 @@ _CLAIMS = (
 
 
 def _claim_key(record: dict) -> tuple | None:
-    for number, claim in enumerate(_CLAIMS):
-        if (
-            record["seed"] == 1
-            and record["setting"] == claim.setting
-            and record["model"] in claim.models
-            and (claim.finding is not _delta_beats_sum or record["S"] == GRID_STEP)
-        ):
-            return (number,)
+    if record["seed"] == 1:
+        for number, (_, setting, models, _) in enumerate(_CLAIMS):
+            if record["setting"] == setting and record["model"] in models:
+                return (number,)
     return None
 
 
-def _combine_claim(records: list[dict]) -> dict:
+def _claim(records: list[dict]) -> dict:
     (number,) = _claim_key(records[-1])
-    return {"number": number, "found": {model: _by_size(records, model) for model in _CLAIMS[number].models}}
+    _, _, models, finding = _CLAIMS[number]
+    ours = {model: {r["S"]: of_record(r) for r in records if r["model"] == model} for model in models}
+    text, holds = finding(ours) or (NOT_RUN, None)
+    return {"number": number, "here": text, "holds": {True: "yes", False: "no", None: NOT_RUN}[holds]}
 
 
-def _authors_finding(claim: Claim) -> str:
-    text, holds = claim.finding({model: _published_by_size(claim.setting, model) for model in claim.models})
+def _authors(row: dict) -> str:
+    _, setting, models, finding = _CLAIMS[row["number"]]
+    theirs = published(setting)
+    text, holds = finding({model: {S: o for (name, S), o in theirs.items() if name == model} for model in models})
     return text if holds else f"{text} (does not confirm the claim)"
-
-
-def _finding(row: dict) -> tuple[str, bool] | None:
-    return _CLAIMS[row["number"]].finding(row["found"])
-
-
-def _finding_text(row: dict) -> str:
-    found = _finding(row)
-    return NOT_RUN if found is None else found[0]
-
-
-def _verdict(row: dict) -> str:
-    found = _finding(row)
-    return NOT_RUN if found is None else ("yes" if found[1] else "no")
 
 
 TABLES = {
     "synthetic-claims": Table(
         columns={
-            "the paper's claim": lambda row: _CLAIMS[row["number"]].text,
-            "authors": lambda row: _authors_finding(_CLAIMS[row["number"]]),
-            "here": _finding_text,
-            "holds here": _verdict,
+            "the paper's claim": lambda row: _CLAIMS[row["number"]][0],
+            "authors": _authors,
+            "here": lambda row: row["here"],
+            "holds here": lambda row: row["holds"],
         },
         key=_claim_key,
-        combine=_combine_claim,
+        combine=_claim,
         expected=[{"number": number} for number in range(len(_CLAIMS))],
         select={"table": "synthetic"},
     ),
