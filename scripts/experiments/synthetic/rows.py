@@ -75,8 +75,9 @@ class Variant(NamedTuple):
         if self.feature_map in ("softmax", "tanh"):
             return None
         if self.feature_map == "favor":
-            # The paper's FAVOR+ has no temperature. The docstring of the feature map describes the effect.
-            return build_feature_map("favor", D_KEY, m=self.parameter, scale=1.0)
+            phi = build_feature_map("favor", D_KEY, m=self.parameter)
+            phi.scale = 1.0  # the paper's has no temperature; the docstring of the feature map describes the effect
+            return phi
         return build_feature_map(self.feature_map, D_KEY, nu=self.parameter)
 
 
