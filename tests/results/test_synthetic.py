@@ -2,11 +2,10 @@
 
 import pytest
 
-from fwp_fairseq.tables.plot import draw
 from fwp_fairseq.tables.table import NOT_RUN, grid, run_rows
 from scripts.experiments.synthetic.figures import LEAST_LOSS
 from scripts.experiments.synthetic.outcomes import Outcome, published
-from scripts.experiments.synthetic.rows import SIZES, Variant
+from scripts.experiments.synthetic.rows import SIZES
 from scripts.results.tables import TABLES
 
 
@@ -122,21 +121,6 @@ def test_figures_show_the_records():
     assert points(curves, "softmax") == {100: 0.2, 300: 0.0005} and points(curves, "ELU+1, sum") == {200: 0.3}
     never = record("tanh-fwm", 20, None, setting=2) | {"losses": [None]}
     assert drawn("synthetic-update-rules-curves", never).series == []
-
-
-def test_models_have_the_names_of_their_feature_maps():
-    assert [Variant.of(name).title for name in ("tanh-fwm", "elu-delta", "dpfp2-delta", "favor64-sum", "softmax")] == [
-        "tanh, fwm", "ELU+1, delta", "DPFP-2, delta", "FAVOR+, m = 64, sum", "softmax"
-    ]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["png", "svg"])
-def test_figures_are_the_same_bytes_every_time(kind):
-    pytest.importorskip("matplotlib")
-    found = [record("softmax", 20, 0.0005), record("softmax", 20, 0.002, seed=2), record("dpfp1-sum", 20, 0.0005)]
-    for name in ("synthetic-capacity", "synthetic-capacity-curves"):
-        assert draw(drawn(name, *found), kind) == draw(drawn(name, *found), kind)
 
 
 def test_losses_of_a_table_are_those_of_the_first_seed():

@@ -100,32 +100,12 @@ def test_a_failed_build_ends_the_call(stand):
     assert stand.programs() == ["setup.py"]
 
 
-def test_tests_run_several_at_a_time_if_they_can(stand):
-    for fails, wanted in (("no call", " -q -n 8 "), ("import xdist", " -v ")):
-        assert stand.check("test", fails=fails).returncode == 0
-        assert wanted in stand.noted[-1]
-
-
 @pytest.mark.parametrize("part, wrong", [("test", "-m pytest"), ("racecheck", "-m pytest"), ("models", "training")])
 def test_what_fails_fails_the_part(stand, part, wrong):
     result = stand.check(part, fails=wrong)
     assert result.returncode == 1 and "is wrong" in result.stdout
     assert re.fullmatch(rf"gpu_check.sh: {part}: failed after \d+ s\n", result.stderr)
     assert part != "models" or stand.programs()[-1] == "benchmarks.decoding"  # which is timed all the same
-
-
-def test_the_sanitizer_is_looked_for_beside_nvcc(stand):
-    kept = (stand.bin / "compute-sanitizer").rename(stand.cuda / "kept")
-    result = stand.check("memcheck")
-    assert result.returncode == 1 and "compute-sanitizer is neither on PATH nor beside" in result.stderr
-    # nvcc on PATH may be a link to that of another folder.
-    (stand.cuda / "real").mkdir()
-    (stand.cuda / "bin/nvcc").rename(stand.cuda / "real/nvcc")
-    (stand.cuda / "bin/nvcc").symlink_to(stand.cuda / "real/nvcc")
-    for place in (stand.cuda / "compute-sanitizer", stand.cuda / "real"):
-        place.mkdir(exist_ok=True)
-        kept = kept.rename(place / "compute-sanitizer")
-        assert stand.check("memcheck").returncode == 0 and stand.programs()[-1] == "memcheck"
 
 
 @pytest.mark.slow
@@ -157,12 +137,6 @@ def test_a_part_ends_in_time(stand):
     result = stand.check("--time-limit", "3", "test", sleeps="-m pytest")
     assert time.monotonic() - begin < 60
     assert (result.returncode, result.stderr) == (1, "gpu_check.sh: test: ended at --time-limit 3\n")
-
-
-def test_models_share_the_time(stand):
-    assert stand.check("--time-limit", "900", "models").returncode == 0
-    training, decoding = (int(re.search(r"--time-limit (\d+)", line)[1]) for line in stand.noted[-2:])
-    assert 450 < training <= 900 * 3 / 5 - 30 and 820 < decoding <= 870
 
 
 def test_ending_the_script_ends_what_it_began(stand, tmp_path):

@@ -85,14 +85,6 @@ def test_unusable_python_is_named(bare):
     assert not (bare / ".venv").exists()
 
 
-def test_python_of_another_version_is_named(bare, tmp_path):
-    old = tmp_path / "old-python"
-    old.write_text("#!/bin/sh\necho 'Python 3.9'\n")
-    old.chmod(0o755)
-    result = call(bare / "scripts/environment.sh", PYTHON=str(old))
-    assert result.returncode == 1 and f"found: {old} (Python 3.9)" in result.stderr
-
-
 def test_unknown_argument_of_the_environment(bare):
     result = call(bare / "scripts/environment.sh", "--clean")
     assert result.returncode == 1 and "unknown argument: --clean" in result.stderr
