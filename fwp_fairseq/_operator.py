@@ -39,8 +39,8 @@ class Operator:
     Where there are no matrix products of several positions, ``chunked`` means the loop, ``reference``.
     """
 
-    def __init__(self, what: str, slower: Callable[..., list[str]] = lambda name, call: [], **backends: Backend):
-        """``slower(name, call)`` is why ``auto`` leaves out a backend that could serve a call; empty if it does not."""
+    def __init__(self, what: str, slower: Callable[..., list[str]] = lambda name, *call: [], **backends: Backend):
+        """``slower(name, *call)`` is why ``auto`` leaves out a backend that could serve a call; empty if it does not."""
         self.what, self.slower, self.backends = what, slower, backends
 
     def choose(self, backend: str, like: Tensor, *call: Any) -> str:
