@@ -54,13 +54,11 @@ class Experiment(ABC):
 
     def devices(self, given: argparse.Namespace) -> list:
         """Returns the devices of each of the runs that go on at a time."""
-        found = gpus.chosen(given)
-        gpus.require(given, found)
-        return gpus.shares(found, given.jobs, given.preset.distributed)
+        return gpus.shares(gpus.chosen(given), given.jobs, given.preset.distributed)
 
     def variables(self, devices) -> dict[str, str]:
         """Returns the environment variables of a run's tools."""
-        return gpus.visible(devices)
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))} if devices else {}
 
     def explain(self, given: argparse.Namespace, run: Run, devices) -> str:
         """Returns a line about what all runs have in common, or nothing."""

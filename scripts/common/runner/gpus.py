@@ -1,34 +1,26 @@
-"""Distributes the GPUs of a machine over the runs of a sweep."""
+"""Distributes the GPUs of a machine over the runs of an experiment."""
 
 from __future__ import annotations
 
 from ..folder import RecipeError
 
 
-def chosen(options) -> tuple[int, ...]:
-    """Returns the GPUs that --gpus names, or without it those that torch sees; none with --cpu."""
-    if options.gpus is not None:
-        return options.gpus
-    if options.cpu:
-        return ()
+def chosen(given) -> tuple[int, ...]:
+    """Returns the GPUs that --gpus names, or without it those that torch sees; none with --cpu.
+
+    Raises RecipeError if there are none, the preset takes long ``on_a_cpu``, and --cpu is not set.
+    """
+    if given.gpus is not None or given.cpu:
+        return given.gpus or ()
     import torch
 
-    return tuple(range(torch.cuda.device_count()))
-
-
-def require(options, gpus: tuple[int, ...]) -> None:
-    """Raises RecipeError if the preset takes long ``on_a_cpu``, there is no GPU, and --cpu is not set."""
-    preset = options.preset
-    if preset.on_a_cpu and not gpus and not options.cpu:
+    found, preset = tuple(range(torch.cuda.device_count())), given.preset
+    if preset.on_a_cpu and not found:
         raise RecipeError(
             f"no GPU is visible, and --preset {preset.name} takes {preset.on_a_cpu} on a CPU: "
             "set --gpus 0,1,..., or --cpu"
         )
-
-
-def visible(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Returns the environment variable that shows a process these GPUs only; nothing for the CPU."""
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+    return found
 
 
 def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:

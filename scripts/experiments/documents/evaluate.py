@@ -28,14 +28,13 @@ def main(argv: list[str]) -> int:
     if not set(words) <= set(lengths):
         parser.error(f"--words {' '.join(map(str, words))}: expected some of {', '.join(map(str, lengths))}")
     parser.require_least("--one-of", given.one_of, 1)
-    tests = evaluation.Tests(tuple(words), given.one_of)
     command = ["python", "-m", "scripts.experiments.documents.evaluate", *argv]
 
     def work() -> None:
         if given.record:
             records.require_commit()
         for run in given.runs:
-            record = evaluation.evaluate(run, "last", tests, command, {"--cpu": True}, say)
+            record = evaluation.evaluate(run, "last", words, given.one_of, command, {"--cpu": True}, say)
             for line in evaluation.lines_about(record):
                 say(f"{run.name}: {line}")
             if given.record:

@@ -27,14 +27,6 @@ BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10*
 
 
 @dataclass(frozen=True)
-class Tests:
-    """What is translated: windows of these lengths in words; one window of so many."""
-
-    words: tuple[int, ...]
-    one_of: int = 1
-
-
-@dataclass(frozen=True)
 class Translations:
     """Of each window that was translated: its length in pieces, reference, translation, and whether that was cut."""
 
@@ -149,18 +141,21 @@ def scores(found: Translations) -> dict:
     }
 
 
-def evaluate(run: Run, which: str, tests: Tests, command: list[str], device: dict, say: Callable, **options) -> dict:
+def evaluate(
+    run: Run, which: str, lengths, one_of: int, command: list[str], device: dict, say: Callable, **options
+) -> dict:
     """Returns the record of the checkpoint "best" of a training that has ended, or "last" of one that goes on.
 
-    What is not translated yet is translated; ``options`` are those of process.run.
+    One of so many test windows of these lengths in words is translated, unless that is done; ``options`` are those of
+    process.run.
     """
     updates, checkpoint = keep(run, which)
     points = [point for number, point in sorted(read_curve(run).items()) if number <= updates]
     if not points or points[-1]["updates"] != updates:
         raise RecipeError(f"{run.path}/curve.jsonl has no validation after {updates:,} updates, those of {checkpoint}")
     found = {}
-    for words in tests.words:
-        translations, seconds = translate(run, checkpoint, words, tests.one_of, device, say, options)
+    for words in lengths:
+        translations, seconds = translate(run, checkpoint, words, one_of, device, say, options)
         found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
     start = began(run)
     return {
@@ -171,7 +166,7 @@ def evaluate(run: Run, which: str, tests: Tests, command: list[str], device: dic
         "corpus": "pinned" if is_pinned(run.data) else "own",
         "updates": updates,
         "ended": which == "best",
-        "one_of": tests.one_of,
+        "one_of": one_of,
         "valid_loss": points[-1]["valid_loss"],
         "cpu_seconds": points[-1]["cpu_seconds"],
         "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in points],

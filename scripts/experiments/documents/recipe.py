@@ -42,8 +42,8 @@ scores them by length of the source. evaluate.py scores a training that goes on.
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         training.train(run, work, training.train_command(run, device(devices)))
         command = list(work.command)
-        tests = evaluation.Tests(run.preset.corpus.test_words)
-        return [evaluation.evaluate(run, "best", tests, command, device(devices), work.say, **work.options)]
+        lengths = run.preset.corpus.test_words
+        return [evaluation.evaluate(run, "best", lengths, 1, command, device(devices), work.say, **work.options)]
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         return evaluation.lines_about(*found)
