@@ -40,7 +40,7 @@ class Operator:
     """
 
     def __init__(self, what: str, slower: Callable[..., list[str]] = lambda name, *call: [], **backends: Backend):
-        """``slower(name, *call)`` is why ``auto`` leaves out a backend that could serve a call; empty if it does not."""
+        """``slower(name, *call)`` is why ``auto`` leaves out a backend that could serve a call, if it does."""
         self.what, self.slower, self.backends = what, slower, backends
 
     def choose(self, backend: str, like: Tensor, *call: Any) -> str:
