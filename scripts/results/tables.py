@@ -1,27 +1,11 @@
-"""All tables of the repository by name. To add tables, write a module with ``TABLES`` and list it here."""
+"""All tables of the repository by name: those of the benchmarks, and of every experiment's table.py."""
+
+from importlib import import_module
 
 from fwp_fairseq.tables.table import Table
-from scripts.experiments.bleu_vs_d_dot import table as bleu_vs_d_dot
-from scripts.experiments.by_site import table as by_site
-from scripts.experiments.conversion import table as conversion
-from scripts.experiments.documents import table as documents
-from scripts.experiments.language_models import table as language_models
-from scripts.experiments.quickstart import table as quickstart
-from scripts.experiments.state_tracking import table as state_tracking
-from scripts.experiments.synthetic import table as synthetic
+from scripts.experiments.__main__ import NAMES
 
 from . import benchmarks, long_runs
 
-_FILES = (
-    benchmarks,
-    long_runs,
-    bleu_vs_d_dot,
-    by_site,
-    conversion,
-    documents,
-    language_models,
-    quickstart,
-    state_tracking,
-    synthetic,
-)
+_FILES = (benchmarks, long_runs, *(import_module(f"scripts.experiments.{name}.table") for name in NAMES))
 TABLES: dict[str, Table] = {name: table for file in _FILES for name, table in file.TABLES.items()}
