@@ -31,7 +31,7 @@ _GPU = (
     *((4096, 32, 256), (1024, 64, 256), (1024, 64, 512), (1024, 128, 64), (1024, 128, 256), (1024, 128, 512)),
     *((64, 1024, 256), (64, 4096, 256), (64, 4096, 512)),
 )
-_GPU_OTHER_TYPES = ((1024, 32, 256), (1024, 128, 512))
+_GPU_FLOAT16 = ((1024, 32, 256), (1024, 128, 512))
 _GPU_DECODE = ((32, 64), (32, 256), (128, 256), (32, 512), (128, 512), (1024, 256))
 _H200_BANDWIDTH = 4.3e12  # bytes/s
 
@@ -82,7 +82,7 @@ def _cpu() -> list[Case]:
 
 def byte_floor(case: Case) -> float:
     """The seconds in which an H200 can read and write once each what the case needs: q, k, v, beta, out, gradients."""
-    size = 4 if case.dtype == "float32" else 2
+    size = 2  # bytes of a number
     forward = 4 * WIDTH * size + size
     backward = 7 * WIDTH * size + 2 * size  # q, k, v, grad_out read, three gradients written; beta and its gradient
     return case.rows * case.length * (forward + (backward if case.part == "both" else 0)) / _H200_BANDWIDTH
@@ -98,7 +98,7 @@ def _gpu_limits(case: Case) -> dict[str, float]:
             limits |= {"seconds": 72e-6, "softmax": 3.0}
     elif short:
         limits["seconds"] = max(25e-6, 2 * byte_floor(case))
-    if case.rule == "delta" and case.dtype != "float32":
+    if case.rule == "delta":
         if case.length <= 64 and case.rows >= 1024 and case.d_dot <= 256:
             limits["fla"] = 1 / 4
         elif (case.rows, case.length, case.d_dot) == (64, 4096, 256):
@@ -121,7 +121,7 @@ def _importance(case: Case) -> int:
 
 def _gpu() -> list[Case]:
     shapes = [("bfloat16", shape) for shape in _GPU]
-    shapes += [(dtype, shape) for dtype in ("float16", "float32") for shape in _GPU_OTHER_TYPES]
+    shapes += [("float16", shape) for shape in _GPU_FLOAT16]
     found = [
         Case(part, dtype, rule, *shape) for (dtype, shape), rule, part in product(shapes, RULES, ("forward", "both"))
     ]

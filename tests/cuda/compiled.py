@@ -22,7 +22,9 @@ from tests.shared import locked
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
 SHIM = Path(__file__).parent / "shim"
-_SHIM_SOURCES = tuple(SHIM / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses"))
+_SHIM_SOURCES = tuple(
+    SHIM / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses", "translated")
+)
 INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"
 COMPILER = [
@@ -47,6 +49,8 @@ _GLUE = [
 ]
 _FASTER = ["-O3"]  # most of the time in which kernels run is spent here
 _KERNELS = ["-fsanitize=thread"]  # shim/accesses.cpp is what this calls
+TRANSLATED = "ptx_"  # with this the names of ptx.py's sources begin
+_LONG = ["-O0"]  # compiling takes most of the time
 _LINKED = [f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
 
 
@@ -67,7 +71,9 @@ def _units(sources: tuple[Path, ...], glue: tuple[Path, ...]) -> list[Unit]:
     groups: dict[str, list[Path]] = {}
     for source in sources:
         groups.setdefault(source.stem, []).append(source)
-    kernels = [Unit(name, tuple(group), _KERNELS) for name, group in groups.items()]
+    kernels = [
+        Unit(name, tuple(group), _LONG if name.startswith(TRANSLATED) else _KERNELS) for name, group in groups.items()
+    ]
     kernels.sort(key=lambda unit: -len(unit.sources))
     first = [Unit("glue", glue, _GLUE)] if glue else []
     return [*first, *kernels, *(Unit(source.stem, (source,), _FASTER) for source in _SHIM_SOURCES)]
@@ -88,17 +94,23 @@ def _compiled(unit: Unit, state: str) -> Path:
     return target
 
 
-@cache
-def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
-    """Builds the library of the sources and the shim. ``glue`` is compiled with torch and shim/include."""
-    headers = hashlib.sha256()
+def headers():
+    """The digest of what every source may include."""
+    found = hashlib.sha256()
     for header in sorted(
         (*CUDA.rglob("*.h"), *CUDA.rglob("*.cuh"), *SHIM.rglob("*.h"), *(CUDA.parent / "common").glob("*.h"))
     ):
-        headers.update(header.read_bytes())
+        found.update(header.read_bytes())
+    return found
+
+
+@cache
+def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
+    """Builds the library of the sources and the shim. ``glue`` is compiled with torch and shim/include."""
+    included = headers()
 
     def compiled(unit: Unit) -> Path:
-        state = headers.copy()
+        state = included.copy()
         state.update(" ".join([*COMPILER, *unit.flags]).encode() + b"".join(one.read_bytes() for one in unit.sources))
         return _compiled(unit, state.hexdigest()[:16])
 
@@ -106,6 +118,8 @@ def path(*sources: Path, glue: tuple[Path, ...] = ()) -> Path:
         objects = list(pool.map(compiled, _units(sources, glue)))
         names = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
         stem = "glue" if glue else sources[0].stem
+        if any(source.stem.startswith(TRANSLATED) for source in sources):
+            stem = TRANSLATED + stem
         target = BUILD / f"{stem}-{names}.so"
         if not target.exists():
             for stale in BUILD.glob(f"{stem}-*.so"):

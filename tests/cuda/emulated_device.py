@@ -10,13 +10,15 @@ It changes the whole process, so test_emulated_device.py starts one, in which th
 """
 
 import ctypes
+import os
 
-from tests.cuda import compiled
+from tests.cuda import compiled, ptx
 from tests.cuda.compiled import CUDA, INSTANCES, ROUNDINGS, SHIM, path
 
 # Before torch is imported: it looks for CUDA once.
 _GLUE = (SHIM / "emulated_device.cpp", *sorted(CUDA.glob("*.cpp")))
-_PATH = path(*sorted(INSTANCES.glob("*.cu")), glue=_GLUE)
+_TRANSLATED = ptx.sources() if os.environ.get("FWP_SHIM_PTX") == "1" else ()
+_PATH = path(*sorted(INSTANCES.glob("*.cu")), *_TRANSLATED, glue=_GLUE)
 _LIBRARY = ctypes.CDLL(str(_PATH))
 
 import torch  # noqa: E402
@@ -25,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only  # noqa: E402
 
 from fwp_fairseq import _extension  # noqa: E402
 
+_LIBRARY.fwp_shim_guard()
 DEVICE = torch.device("cuda", 0)
 _KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 _BETWEEN_DEVICES = ("aten::copy_", "aten::_to_copy", "aten::index.Tensor", "aten::index_put_", "aten::_index_put_impl_")
@@ -104,6 +107,12 @@ def set_products(rounding: str = "towards_zero", order: int = 0) -> None:
     """How tensor cores round their sums, and in which order threads run: 0 ascending, 1 descending."""
     _LIBRARY.fwp_shim_round(ROUNDINGS.index(rounding))
     _LIBRARY.fwp_shim_schedule(order)
+
+
+def translated(started: bool = False) -> list[str]:
+    """The kernels that run as nvcc has made them, where FWP_SHIM_PTX is 1; or those that have been started."""
+    _LIBRARY.fwp_shim_translated.restype = ctypes.c_char_p
+    return _LIBRARY.fwp_shim_translated(int(started)).decode().split()
 
 
 def watched(without: str = ""):

@@ -17,7 +17,7 @@ namespace fwp::gpu::shim {
 namespace {
 
 constexpr int warp_size = 32, most_threads = 1024, copied_bytes = 16;
-constexpr std::size_t stack_bytes = 256 * 1024, margin = 64 * 1024;
+constexpr std::size_t stack_bytes = 512 * 1024, margin = 64 * 1024;
 constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
 constexpr unsigned char untouched = 0xa5;
 

@@ -71,6 +71,9 @@ extern const char*
     missing_code;  // what the device says of kernels that it has no code for, if that is what is emulated
 
 using Body = void (*)(const void* kernel, const void* argument);
+// What nvcc has made of a kernel, translated, if that is to run in its place, or null; see ptx.h.
+using Translated = void (*)(const void* argument);
+Translated translation_of(const void* kernel);
 const char* run(Body body, const void* kernel, const void* argument, int blocks, int threads, int shared_bytes);
 
 }  // namespace shim
@@ -162,6 +165,12 @@ inline void load_matrices_transposed(uint32_t (&x)[4], const void* row, Site sit
 template <class Argument> const char* missing_code(void (*)(Argument)) { return shim::missing_code; }
 template <class Argument>
 const char* launch(void (*kernel)(Argument), int blocks, int threads, int shared, Stream, const Argument& argument) {
+  if (const shim::Translated made = shim::translation_of(reinterpret_cast<const void*>(kernel))) {
+    const auto body = [](const void* made, const void* argument) {
+      (*static_cast<const shim::Translated*>(made))(argument);
+    };
+    return shim::run(body, &made, &argument, blocks, threads, shared);
+  }
   const auto body = [](const void* kernel, const void* argument) {
     (*static_cast<void (*const*)(Argument)>(kernel))(*static_cast<const Argument*>(argument));
   };

@@ -22,7 +22,6 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
 };
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
@@ -35,9 +34,14 @@ struct Hooks final : at::CUDAHooksInterface {
 }  // namespace fwp::gpu::shim
 
 namespace at {
-using CUDAHooks = fwp::gpu::shim::Hooks;  // the name that torch looks for
-REGISTER_CUDA_HOOKS(CUDAHooks)
+// Under the name that torch looks for. A build of torch with CUDA has hooks of its own, which these outrank.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, fwp::gpu::shim::Hooks)
 }  // namespace at
+
+// To be called after torch is loaded, because the last guard that was registered is the one that counts.
+extern "C" void fwp_shim_guard() {
+  static const c10::impl::DeviceGuardImplRegistrar registered(c10::DeviceType::CUDA, new fwp::gpu::shim::Guard);
+}
 
 extern "C" void fwp_shim_device(int major, int minor, int shared_memory, int multiprocessors, const char* missing) {
   static std::string text;
