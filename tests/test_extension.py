@@ -43,14 +43,14 @@ def test_entries_of_another_kind_are_left_out(tmp_path):
     """A record that was edited or cut leaves the import alive, and no library is loaded that it does not name."""
     for damage in ({"sha256": "x"}, {"torch": 5, "sha256": [1]}, {"kept": 3, "reasons": "y", "target": None}):
         status = _extension.load(folder_with(tmp_path, record(**damage), cpu=b"x"))
-        assert not status.loaded and "_cpu.abi3.so" in status.reasons["cpu"]
+        assert not status.libraries and "_cpu.abi3.so" in status.reasons["cpu"]
 
 
 def test_library_of_older_sources_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
     monkeypatch.setattr(_extension, "OPERATORS", ("fast_weights", "added_since"))
     status = _extension.load(folder_with(tmp_path, record(), cpu=b"old"))
-    assert not status.loaded and "older sources, without" in status.reasons["cpu"]
+    assert not status.libraries and "older sources, without" in status.reasons["cpu"]
 
 
 def test_unloadable_library_gives_the_reason(tmp_path):

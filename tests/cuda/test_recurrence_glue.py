@@ -137,36 +137,6 @@ def test_nothing_to_write(name, sizes):
         assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-@NAMES
-@pytest.mark.parametrize("time_first", [False, True])
-def test_outputs_have_the_order_of_dimensions_of_their_inputs(name, time_first):
-    """fairseq's (T, B, C) goes on as a view, gradients too."""
-    x = {key: y.cuda() for key, y in make(name).items()}
-    rows = (*"zkv", "beta")
-    if time_first:
-        x |= {row: x[row].transpose(0, 1).contiguous().transpose(0, 1) for row in rows}
-    x = {key: y.requires_grad_() for key, y in x.items()}
-    out, *_ = call(name, x, None, "native")
-    gradients = torch.autograd.grad(out.square().sum(), [x[row] for row in rows])
-    for a, b in zip(gradients, rows, strict=True):
-        assert a.stride() == x[b].stride()
-    assert (out.stride(1) > out.stride(0)) == time_first
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_becomes_float32(dtype, name):
-    x = {key: y.to(dtype) for key, y in make(name).items()}
-    expected = OPERATORS[name](**{key: y.double() for key, y in x.items()}, key_padding_mask=PADS)
-    x = {key: y.cuda().requires_grad_() for key, y in x.items()}
-    found = OPERATORS[name](**x, key_padding_mask=PADS.cuda(), backend="native")
-    for mine, theirs in zip(found, expected, strict=True):
-        assert mine.dtype == torch.float32
-        torch.testing.assert_close(mine.detach().cpu().double(), theirs, rtol=1e-5, atol=1e-6)
-    gradients = torch.autograd.grad(found[0].sum(), list(x.values()))
-    assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients)
-
-
 def layer(kind: str, **options) -> FastWeightAttention:
     nets = {net: {"fast_net": net, "feature_map": "elu"} for net in ("rnn", "lstm")}
     torch.manual_seed(0)
