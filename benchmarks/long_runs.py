@@ -8,7 +8,6 @@ the resident memory at its end are recorded. With softmax attention, whose costs
 tokens would take hours.
 """
 
-import argparse
 import gc
 import logging
 import sys
@@ -21,8 +20,6 @@ from multiprocessing import get_context
 
 import torch
 from tqdm import tqdm
-
-from fwp_fairseq.cli.generate import sample
 
 from . import decoding, language_model, models, training
 from .models import ATTENTION, ModelCase
@@ -84,11 +81,18 @@ def _document(row: str, count: int, watch: Watch) -> None:
     decoding.searching(task, case, row, model)(batch, count - 1)
 
 
+@torch.no_grad()
 def _continued(row: str, count: int, watch: Watch) -> None:
+    """Draws tokens of a text one by one."""
     task, model = language_model.build("tiny", row)
     model.eval().make_generation_fast_()
-    chosen = argparse.Namespace(length=count, seed=1, temperature=1.0, top_k=None, top_p=None)
-    for _ in sample(model, task.target_dictionary, [], chosen):
+    state, token = {}, torch.tensor([[task.target_dictionary.eos()]])
+    generator = torch.Generator().manual_seed(1)
+    for length in range(1, count + 1):
+        # fairseq reads the last token alone, and takes its position from the length; the view needs no memory.
+        found = model.decoder(token.expand(1, length), incremental_state=state)
+        chances = model.get_normalized_probs(found, log_probs=False)[0, -1]
+        token = torch.multinomial(chances, 1, generator=generator)[None]
         watch.tick()
 
 
