@@ -2,7 +2,7 @@
 
 import torch
 
-from fwp_fairseq import _extension
+from fwp_fairseq import _extension, _self_check
 from fwp_fairseq.ops import native_cuda
 from fwp_fairseq.ops.call import Call
 
@@ -12,6 +12,7 @@ def test_lengths_may_be_symbolic(monkeypatch, tmp_path):
     monkeypatch.setattr(_extension, "status", lambda: _extension.ExtensionStatus({"cuda": tmp_path}, {}))
     monkeypatch.setattr(native_cuda, "_is_available", lambda: True)
     monkeypatch.setattr(native_cuda, "_index", lambda device: 0)
+    monkeypatch.setattr(_self_check, "failure", lambda index: "")
     asked = []
 
     def refusal(*sizes):
