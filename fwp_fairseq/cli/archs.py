@@ -8,6 +8,7 @@ import enum
 import json
 import textwrap
 
+from ..options import OPTIONS
 from .errors import UsageError
 from .plugin import import_plugin
 
@@ -74,12 +75,21 @@ def flags(arch: str) -> list[dict]:
     return [
         {
             "flag": flag_name(action),
-            "default": values.get(action.dest),
+            "default": _of_its_sites(action.dest, values),
             "choices": [str(plain(choice)) for choice in action.choices] if action.choices else None,
             "help": " ".join((action.help or "").split()),
         }
         for action in actions(arch)
     ]
+
+
+def _of_its_sites(name: str, values: dict):
+    """The default of a flag; of one that an architecture sets for each site, those of all its sites."""
+    option = OPTIONS.get(name.removeprefix("fwp_"))
+    own = [values.get(f"fwp_{site}_{option.name}") for site in option.sites] if option and option.per_site else []
+    if not option or not option.is_common or not any(own):
+        return values.get(name)
+    return _joined(value or values.get(name) for value in own)
 
 
 def _joined(values) -> str:

@@ -143,4 +143,6 @@ def run(args) -> int:
         show(args, NAME, replace(TRAININGS, plot=partial(TRAININGS.plot, axis=args.axis)), records)
     except ValueError as error:
         raise CommandError(error) from None
+    except (TypeError, AttributeError, LookupError) as error:  # a record may hold anything
+        raise CommandError(f"a record cannot be shown: {error}") from None
     return 0

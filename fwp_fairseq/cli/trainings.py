@@ -154,7 +154,7 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
                 for name in found:
                     if (value := numbers.get(name, math.nan)) == value:
                         found[name].append(value)
-                if "num_updates" in numbers:
+                if math.isfinite(numbers.get("num_updates", math.nan)):
                     curve[int(numbers["num_updates"])] = [numbers.get(name) for name in found]
     best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
     best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None

@@ -8,7 +8,7 @@ Test: tests/fairseq_tools/test_divergence.py::test_nan_names_the_update_and_what
 import atexit
 import logging
 import math
-from collections import deque
+import statistics
 
 import torch
 from fairseq.nan_detector import NanDetector
@@ -50,46 +50,25 @@ def _watch_gradients_of_every_output() -> None:
     NanDetector.add_hooks = add_hooks
 
 
-class _Course:
-    """The first and last losses of a session, in bits per token, and the loss of guessing among ``entries`` words."""
-
-    def __init__(self, entries: int | None):
-        self.guessing = math.log2(entries) if entries else 0.0
-        self.first, self.last, self.updates, self.update = None, deque(maxlen=_LAST), 0, 0
-
-    def add(self, update: int, loss: float) -> None:
-        if update == self.update:  # fairseq may run a step within a step; the inner one has added it
-            return
-        self.first = loss if self.first is None else self.first
-        self.last.append(loss)
-        self.updates, self.update = self.updates + 1, update
-
-    def problem(self) -> str | None:
-        """Why the training counts as diverged, or None."""
-        mean = sum(self.last) / len(self.last) if self.last else 0.0
-        if not math.isfinite(mean):
-            return f"the training diverged: its last losses are not finite. {_REMEDY}"
-        if self.updates >= _FEWEST and mean > max(self.first, self.guessing):
-            return (
-                f"the training diverged: the mean of its last {_LAST} losses is {mean:.2f} bits per token, the first "
-                f"was {self.first:.2f}, and guessing loses {self.guessing:.2f}. {_REMEDY}"
-            )
-        return None
-
-    def conclude(self) -> None:
-        if problem := self.problem():
-            logger.warning(problem)
+def _problem(losses: list[float], guessing: float) -> str | None:
+    """Why a training counts as diverged, of which these are the first loss and the last ones; None if it does not."""
+    mean = statistics.fmean(losses[-_LAST:] or [0.0])
+    if not math.isfinite(mean):
+        return f"the training diverged: its last losses are not finite. {_REMEDY}"
+    if len(losses) >= _FEWEST and mean > max(losses[0], guessing):
+        return (
+            f"the training diverged: the mean of its last {_LAST} losses is {mean:.2f} bits per token, the first "
+            f"was {losses[0]:.2f}, and guessing loses {guessing:.2f}. {_REMEDY}"
+        )
+    return None
 
 
-def _new_course(trainer: Trainer) -> _Course:
+def _guessing(task) -> float:
+    """Bits per token of guessing among the words of the target dictionary; 0 for a task without one."""
     try:
-        entries = len(trainer.task.target_dictionary)
-    except (NotImplementedError, TypeError):  # the task has no target dictionary
-        entries = None
-    course = _Course(entries)
-    if trainer.is_data_parallel_master:
-        atexit.register(course.conclude)
-    return course
+        return math.log2(len(task.target_dictionary))
+    except (NotImplementedError, TypeError):
+        return 0.0
 
 
 def _report_divergence() -> None:
@@ -99,22 +78,30 @@ def _report_divergence() -> None:
     meant to end like this. The error about gradients names the update and the remedies.
     """
     train_step = Trainer.train_step
+    losses: dict[int, float] = {}  # by update: the first of the session, and the last ones
+
+    def conclude(trainer) -> None:
+        if problem := _problem([*losses.values()], _guessing(trainer.task)):
+            logger.warning(problem)
 
     def step_or_say_why(self, *args, **kwargs):
-        if not hasattr(self, "_course"):
-            self._course = _new_course(self)
+        if not losses and self.is_data_parallel_master:
+            atexit.unregister(conclude)
+            atexit.register(conclude, self)
         try:
             found = train_step(self, *args, **kwargs)
         except FloatingPointError as error:
-            atexit.unregister(self._course.conclude)
-            if error.__cause__ is not None:  # an inner step has reported it
+            atexit.unregister(conclude)
+            if error.__cause__ is not None:  # a step within this step has reported it
                 raise
             reason = " ".join(str(error).strip("- \n").split())
             raise FloatingPointError(
                 f"training ended in update {self.get_num_updates() + 1}: {reason}. {_REMEDY}"
             ) from error
         if found and (loss := found.get("nll_loss", found.get("loss"))) is not None:
-            self._course.add(self.get_num_updates(), float(loss))
+            losses.setdefault(self.get_num_updates(), float(loss))
+            if len(losses) > _FEWEST:
+                del losses[list(losses)[1]]
         return found
 
     Trainer.train_step = step_or_say_why

@@ -1,6 +1,6 @@
-"""Says at the end of a decoding how many sources are longer than any in training, and how many translations were cut.
+"""Says at the end of a decoding how many sources are unlike those of the training, and how many translations were cut.
 
-Symptom: Translations of long texts end in the middle of a sentence, and no command says a word.
+Symptom: Translations of long texts end in the middle, those of unencoded text are nonsense, and nothing is said.
 Cause: fairseq ends a translation at --max-len-b, and keeps no record of the lengths that a model was trained on.
 Test: tests/fairseq_tools/test_generation.py::test_lengths_beyond_training_and_limit_are_said
 """
@@ -15,6 +15,7 @@ from fairseq.tasks import FairseqTask
 
 logger = logging.getLogger(__name__)
 
+_MANY_UNKNOWN = 0.1  # of all tokens
 KEY = "longest_source"  # an entry of the state that fairseq saves for the task
 
 
@@ -28,6 +29,8 @@ class _Count:
     trained: int = 0  # tokens of the longest source in training
     cut: int = 0
     limit: str = ""
+    tokens: int = 0
+    unknown: int = 0
 
     def add(self, task, generator, sample: dict, found: list) -> None:
         lengths = sample["net_input"]["src_lengths"].tolist()
@@ -37,6 +40,8 @@ class _Count:
         self.trained = getattr(task, KEY, None) or sys.maxsize
         self.long += sum(length > self.trained for length in lengths)
         self.longest = max(self.longest, *lengths)
+        self.tokens += sum(lengths)
+        self.unknown += int((sample["net_input"]["src_tokens"] == task.source_dictionary.unk()).sum())
         if generator.match_source_len:
             return
         wanted = int(generator.max_len_a * sample["net_input"]["src_tokens"].size(1) + generator.max_len_b)
@@ -50,6 +55,11 @@ class _Count:
             logger.warning(
                 f"{self.long} of {self.sentences} sources have up to {self.longest} tokens, more than any source in "
                 f"training ({self.trained}); expect worse translations of these"
+            )
+        if self.unknown > _MANY_UNKNOWN * self.tokens:
+            logger.warning(
+                f"{self.unknown} of {self.tokens} tokens of the sources are unknown to the model: was the text encoded "
+                "as that of the training?"
             )
         if self.cut:
             logger.warning(f"{self.cut} of {self.sentences} translations reached the limit of {self.limit}: cut there")

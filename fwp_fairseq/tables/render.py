@@ -3,12 +3,14 @@
 import csv
 import io
 
+from ..text import printable
 from .table import NONE, NOT_RUN, Grid, Number
 
 
 def markdown(table: Grid) -> str:
     lines = [table.headings, ["---"] * len(table.headings), *table.rows]
-    text = "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    texts = ([printable(cell).replace("|", "\\|") for cell in line] for line in lines)
+    text = "\n".join(f"| {' | '.join(line)} |" for line in texts)
     return f"{text}\n\n{table.note}" if table.note else text
 
 
@@ -24,7 +26,10 @@ _LATEX = {
 
 
 def _latex_line(cells: list) -> str:
-    return " & ".join("".join(_LATEX.get(character, character) for character in str(cell)) for cell in cells) + r" \\"
+    return (
+        " & ".join("".join(_LATEX.get(character, character) for character in printable(cell)) for cell in cells)
+        + r" \\"
+    )
 
 
 def latex(table: Grid) -> str:

@@ -109,7 +109,19 @@ def test_an_empty_table_is_an_error(refused, tmp_path):
     assert "no checkpoints and no records" in refused(1, "table", "--results", tmp_path)
 
 
-def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
+def test_records_of_a_stranger(fwp, refused, tmp_path):
+    """Control characters are shown as such, and what is no number is an error of one line."""
+    own = tmp_path / "own.jsonl"
+    own.write_text(json.dumps({"name": "a\x1b[31m\nb", "feature_map": "softmax", "updates": 1, "bleu": 3}) + "\n")
+    found = fwp("table", "--results", own)
+    assert "a\\x1b[31m\\nb" in found.out and found.out.count("\n") == 3
+    for wrong in ({"curve": "x"}, {"curve": [[1, "x", {}]]}, {"by_length": 7}, {"bleu": []}):
+        own.write_text(json.dumps({"feature_map": "softmax", "updates": 1, **wrong}) + "\n")
+        for axis in ("updates", "length"):
+            refused(1, "table", "--results", own, "--plot", tmp_path / "no.svg", "--axis", axis)
+
+
+def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_path):
     torch = pytest.importorskip("torch")
     state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
     state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
@@ -120,7 +132,10 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp, save, tmp_path):
         lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': '{save_dir}'}}}}"]
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
         (run / f"{name}.log").write_text("\n".join(lines) + "\n")
-    (row,) = csv.DictReader(io.StringIO(fwp("table", "--results", tmp_path, "--format", "csv").out))
+    plot = ("--plot", tmp_path / "one.svg")
+    found = fwp_process("table", "--results", tmp_path, "--format", "csv", *plot)
+    assert found.status == 0 and not found.err and (tmp_path / "one.svg").is_file()
+    (row,) = csv.DictReader(io.StringIO(found.out))
     assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01)
 
 

@@ -74,4 +74,9 @@ def test_training_on_with_another_dictionary_is_refused(tools, favor, shuffled):
     for words in (str(last), "another source dictionary", "--finetune-from-model"):
         assert words in found.error
     found = tools.train("other", *flags, 1, "--finetune-from-model", last, data=shuffled).ok()
+    larger = shutil.copytree(tools.folder / "bin", tools.folder / "larger")
+    for path in larger.glob("dict.*"):
+        path.write_text(path.read_text("utf-8") + "".join(f"another{n} 1\n" for n in range(8)), encoding="utf-8")
+    error = tools.train("other", *flags, 100, "--restore-file", last, data="larger").error
+    assert "--finetune-from-model" not in error and "fairseq-preprocess --srcdict" in error
     assert "another source dictionary" in found.out and len(found.losses()) == 1

@@ -36,6 +36,15 @@ def shell(tools, code, folder, fresh=False):
     return done
 
 
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_each_training_has_a_folder_of_its_own(page):
+    """Otherwise the next one would go on with its checkpoints."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    commands = [line for block in blocks for line in re.sub(r"\\\n", "", block).splitlines()]
+    trainings = [line for line in commands if line.startswith("fairseq-train data") and "..." not in line]
+    assert [line for line in trainings if "--save-dir" not in line] == []
+
+
 @pytest.fixture
 def folder(tools, tmp_path):
     """A folder with data-bin, in which 40 sentences are all three sets."""

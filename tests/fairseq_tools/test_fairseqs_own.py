@@ -54,6 +54,7 @@ def test_layers_left_out_of_a_trained_model(tools):
     deep["extra_state"]["previous_training_time"] = 1e6
     torch.save(deep, tools.folder / "deep/checkpoint_last.pt")
     kept = ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "1", *tools.attention["mixed"], *FEW]
+    kept += ["--store-ema"]  # which begins with the parameters of a checkpoint that has no average
     tools.train("kept", *flags, *kept, "--finetune-from-model", "deep/checkpoint_last.pt").ok()
     assert len(tools.generate("kept/checkpoint_last.pt", "--beam", 1).ok().translations()) == 40
     assert tools.load("kept/checkpoint_last.pt")["extra_state"]["previous_training_time"] < 1e5

@@ -160,6 +160,9 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
     found = tools.run(*flags, stdin="▁A ▁man\n" + "▁A " * (longest + 3) + "\n").ok()
     assert "1 of 2 sources have up to" in found.out + found.err
     assert "2 of 2 translations reached the limit of --max-len-a 0 --max-len-b 3" in found.out + found.err
+    assert "unknown" not in found.err
+    found = tools.run(*flags, stdin="Two men are outside .\n").ok()  # not encoded as the training's text
+    assert "4 of 6 tokens of the sources are unknown to the model" in found.out + found.err
 
 
 def test_dropout_while_decoding(tools, beam4):

@@ -31,6 +31,13 @@ def test_batches_have_the_size_of_the_streams():
     with pytest.raises(ValueError, match=r"--max-tokens 15: 2 rows .* of 8 tokens .* are more"):
         task().get_batch_iterator(TEXT, max_tokens=15, max_sentences=2)
     assert len(task().get_batch_iterator(TEXT, max_tokens=16, max_sentences=2)) == 2
+    for size in (None, 0, -1):
+        with pytest.raises(
+            ValueError, match=f"--batch-size N of at least 1, actual {'none' if size is None else size}"
+        ):
+            task().get_batch_iterator(TEXT, max_sentences=size)
+    with pytest.raises(ValueError, match="actual 0"):
+        task().eval_lm_dataloader(TEXT, batch_size=0)
 
 
 def test_a_window_is_another_task():
