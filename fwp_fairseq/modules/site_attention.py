@@ -25,10 +25,9 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     causal, even where fairseq asks for full context alignment. The ``cross`` site writes the source once and only reads
     afterwards.
 
-    Decoding is lazy (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering hypotheses moves indices only (and
-    the positions in a window), and hypotheses of one sentence share its source. The lazy form does not support
-    autograd, the backend ``reference`` or a fast net; with these, every step goes on from the state of each hypothesis
-    instead.
+    Decoding is lazy where the compiled library serves (:mod:`fwp_fairseq.ops.decoding`): memory is bounded, reordering
+    hypotheses moves indices only, and hypotheses of one sentence share its source. Under autograd, with other backends
+    and with fast nets, every step goes on from the state of each hypothesis instead.
 
     Args:
         embed_dim: width of queries and output.

@@ -8,7 +8,7 @@ import torch
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.options import SiteOptions
 from tests import naive
-from tests.tolerances import TOLERANCES, assert_close
+from tests.tolerances import TOLERANCES
 
 EMBED, HEADS = 12, 2
 NORMALIZES = {"attention": (False, True), "sum": (True, False), "both": (True, True)}  # others: no, no
@@ -92,16 +92,6 @@ def assert_gradients(module, query, key, mask=None):
         wanted = (around[0] - around[1]) / (2 * step)
         found, tolerance = (gradient * direction).sum(), TOLERANCES["finite_difference"]
         assert abs(found - wanted) <= tolerance * max(1, abs(wanted)), f"{name}: {found}, expected {wanted}"
-
-
-def assert_as_documented(module, site: str) -> None:
-    """Asserts outputs, with pads on the left, and gradients."""
-    query = random(6)
-    key = random(7) if site == "cross" else query
-    mask = ragged(length=len(key), left=True)
-    out, _ = module(query, key, key, key_padding_mask=mask, static_kv=site == "cross")
-    assert_close(out, expected(module, query, key, mask), "operator")
-    assert_gradients(module, query, key, mask)
 
 
 @torch.no_grad()

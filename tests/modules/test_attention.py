@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from fairseq.modules import MultiheadAttention
 
 from fwp_fairseq.memories.decay import Decay
 from fwp_fairseq.ops import RULES
-from tests.modules.attention import EMBED, HEADS, build, expected, ragged, random
+from tests.modules.attention import HEADS, build, expected, ragged, random
 from tests.tolerances import TOLERANCES, assert_close
 
 SITES = ("encoder", "decoder", "cross")
@@ -48,14 +47,6 @@ def test_source_of_another_width():
     module = build("cross", rule="delta", source_dim=20)
     query, key = random(4), random(6, width=20)
     assert_close(call(module, query, key)[0], expected(module, query, key), "operator")
-
-
-def test_the_same_seed_initialises_like_softmax_attention():
-    torch.manual_seed(3)
-    theirs = MultiheadAttention(EMBED, HEADS, self_attention=True).state_dict()
-    torch.manual_seed(3)
-    mine = build().float().state_dict()
-    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items())
 
 
 @pytest.mark.parametrize("rule", RULES)

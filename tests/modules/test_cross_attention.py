@@ -74,17 +74,6 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     assert source.rows.tolist() == [0, 0, 0, 0]
 
 
-@torch.no_grad()
-def test_averaged_weights():
-    ours, stock = _pair()
-    key, pads = _sources(2, 3)
-    query = torch.randn(1, 6, EMBED)
-    _, expected = stock(query, key, key, pads, static_kv=True)
-    _, actual = ours(query, key, key, pads, incremental_state={}, static_kv=True)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
-    assert ours(query, key, key, pads, incremental_state={}, static_kv=True, need_weights=False)[1] is None
-
-
 def test_training_is_fairseqs_own():
     ours, stock = _pair()
     key, pads = _sources(2, 1)
