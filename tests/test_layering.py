@@ -30,7 +30,8 @@ _operator
 _cuda_library
 _self_check
 _extension
-_constant files records tables text
+_constant files records tables
+text
 """
 LINES = [line.split() for line in LAYERS.strip().split("\n")]
 WITH_FAIRSEQ = {"_user_dir", *chain(*LINES[:6])}

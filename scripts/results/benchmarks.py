@@ -199,8 +199,9 @@ def _over_length(rows: list[dict]) -> Plot:
     def series(value: Callable[[dict], float | None]) -> list[Series]:
         points: dict[str, dict] = {}
         for row in shown:
+            found = points.setdefault(_name(row), {})  # even if empty, so that a name has one colour on both sides
             if (y := value(row)) is not None:  # the memory of other engines is not measured
-                points.setdefault(_name(row), {})[int(row["data"])] = (y, None)
+                found[int(row["data"])] = (y, None)
         return [Series(name, name, found) for name, found in points.items()]
 
     x = "tokens in each translation"
