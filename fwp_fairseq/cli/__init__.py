@@ -19,6 +19,7 @@ COMMANDS = {
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
+    "translate": "translate lines or a document with a trained model",
     "bleu": "score translations with sacreBLEU",
     "ppl": "perplexity by word of a model of subwords or characters",
     "table": "a table or a plot of your own trainings",
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _overview() -> str:
-    rows = "\n".join(f"  {name:<8}  {summary}" for name, summary in COMMANDS.items())
+    rows = "\n".join(f"  {name:<9}  {summary}" for name, summary in COMMANDS.items())
     return f"usage: fwp COMMAND ...\n\n{rows}\n\n`fwp COMMAND --help` describes one."
 
 

@@ -1,0 +1,122 @@
+"""Translates the lines of standard input with a trained model, each line to one line of standard output.
+
+  fwp translate runs/checkpoints < text.en > text.de
+  fwp translate checkpoint_best.pt --document < page.en.txt > page.de.txt
+
+MODEL is a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt. Dictionaries (dict.LANGUAGE.txt) are
+looked for beside it, in the folder above and where the training had them; the SentencePiece model (*.model) beside
+dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have any length; what is longer
+than the sources of the training, or cut, is said at the end. fairseq-interactive has every other option.
+"""
+
+import sys
+from pathlib import Path
+
+from .errors import CommandError, UsageError
+from .paragraphs import paragraphs, windows
+from .plugin import import_plugin
+
+_LINES = 2000  # are read, translated and written at a time
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=Path)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the dictionaries")
+    parser.add_argument("--spm", metavar="FILE", help="SentencePiece model; none if the lines are pieces already")
+    parser.add_argument("--beam", type=int, default=4, metavar="N", help="(default: 4)")
+    parser.add_argument("--lenpen", type=float, default=1.0, metavar="X", help="above 1 favours length (default: 1)")
+    parser.add_argument("--max-len-a", type=float, default=2.0, metavar="A", help="a translation of S source tokens")
+    parser.add_argument(
+        "--max-len-b", type=int, default=50, metavar="B", help="has at most A S + B tokens (default: 2 and 50)"
+    )
+    parser.add_argument("--nbest", type=int, default=1, metavar="N", help="lines NUMBER, score and translation, N each")
+    parser.add_argument(
+        "--alignments", action="store_true", help="then a tab, and source-target pairs of pieces from 0"
+    )
+    parser.add_argument(
+        "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
+    )
+    parser.add_argument(
+        "--window", type=int, default=150, metavar="N", help="words of a paragraph translated at a time (default: 150)"
+    )
+    parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
+    parser.add_argument("--int8", action="store_true", help="large linear layers in eight bits, on a CPU")
+    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
+
+
+def _check(args) -> None:
+    for flag in ("--beam", "--nbest", "--window", "--max-tokens"):
+        value = getattr(args, flag[2:].replace("-", "_"))
+        if value < 1:
+            raise UsageError(f"{flag} {value}: expected 1 or more")
+    if args.max_len_a < 0 or args.max_len_b < 0:
+        raise UsageError(f"--max-len-a {args.max_len_a:g} --max-len-b {args.max_len_b}: expected 0 or more")
+    if args.nbest > args.beam:
+        raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
+    if args.document and (args.nbest > 1 or args.alignments):
+        raise UsageError("--document joins the best translations of windows: without --nbest and --alignments")
+
+
+def _translator(args):
+    import torch
+
+    from .translator import Translator, checkpoint_in
+
+    options = {
+        "beam": args.beam, "nbest": args.nbest, "lenpen": args.lenpen, "max_len_a": args.max_len_a,
+        "max_len_b": args.max_len_b, "print_alignment": "hard" if args.alignments else None,
+    }  # fmt: skip
+    device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
+    return Translator(
+        checkpoint_in(args.model), args.data, args.spm, options, args.max_tokens, args.int8, device
+    )  # fmt: skip
+
+
+def _lines() -> list[str]:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise CommandError(f"standard input is not UTF-8: {error}") from None
+
+
+class _Cut:
+    """Counts the sources that are longer than a model with learned positions can read."""
+
+    def __init__(self, longest: int):
+        self.longest, self.count = longest, 0
+
+    def __call__(self, tokens):
+        if len(tokens) <= self.longest:
+            return tokens
+        self.count += 1
+        return tokens.new_tensor([*tokens[: self.longest - 1].tolist(), int(tokens[-1])])
+
+
+def run(args) -> int:
+    _check(args)
+    import_plugin()
+    translator = _translator(args)
+    from tqdm import tqdm
+
+    texts = _lines()
+    parts = [windows(text, args.window) for text in paragraphs(texts)] if args.document else [[t] for t in texts]
+    parts = [[part for part in of if part.strip()] for of in parts]
+    cut = _Cut(translator.longest)
+    with tqdm(total=sum(map(len, parts)), unit="line", disable=None, file=sys.stderr) as bar:
+        for first in range(0, len(parts), _LINES):
+            some = parts[first : first + _LINES]
+            translated = iter(translator.translate([cut(translator.encode(p)) for of in some for p in of], bar.update))
+            for number, of in enumerate(some, first):
+                _write(number, [next(translated) for _ in of], args)
+    if cut.count:
+        print(f"{cut.count} sources were cut at {cut.longest} tokens, the positions of the model", file=sys.stderr)
+    return 0
+
+
+def _write(number: int, translated: list, args) -> None:
+    if args.nbest == 1:
+        aligned = "".join(f"\t{of[0].alignment}" for of in translated) if args.alignments else ""
+        print(" ".join(of[0].text for of in translated) + aligned)
+        return
+    for one in (one for of in translated for one in of):
+        print(f"{number}\t{one.score:.4f}\t{one.text}" + (f"\t{one.alignment}" if args.alignments else ""))

@@ -1,0 +1,167 @@
+"""A trained translation model with its dictionaries and pieces, found from its checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import load, load_model
+from .errors import CommandError, UsageError
+
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
+_FOREVER = 1_000_000  # positions; sinusoidal ones are computed when they are needed
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis: its score (mean log probability, base 2), text, and alignment as fairseq prints it."""
+
+    score: float
+    text: str
+    alignment: str
+
+
+def checkpoint_in(path: Path) -> Path:
+    """The checkpoint that a path names: itself, or the best or last one in this folder."""
+    if path.is_file():
+        return path
+    found = [path / name for name in _CHECKPOINTS if (path / name).is_file()]
+    if not found:
+        raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
+    return found[0]
+
+
+def _options(state: dict, name: str) -> dict:
+    """The options of the model or the task in a checkpoint of fairseq, old or new."""
+    options = (state.get("cfg") or {}).get(name) or state.get("args") or {}
+    return options if isinstance(options, dict) else vars(options)
+
+
+def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
+    """The folder of the dictionaries: the flag's, the checkpoint's own, or that of the training."""
+    names = [f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
+    trained = str(task.get("data") or "").split(":")[0]
+    tried = [flag] if flag else [checkpoint.parent, checkpoint.parent.parent, *([Path(trained)] if trained else [])]
+    for folder in tried:
+        if all((folder / name).is_file() for name in names):
+            return folder
+    raise CommandError(
+        f"{' and '.join(dict.fromkeys(names))} are not in {', '.join(map(str, tried))}; --data names their folder"
+    )
+
+
+def pieces_of(checkpoint: Path, data: Path, flag: str | None):
+    """The SentencePiece model of the flag, or the only one beside dictionaries or checkpoint; None for ``none``.
+
+    Raises CommandError if there is none, since a model reads what its pieces were in training.
+    """
+    if flag == "none":
+        return None
+    folders = dict.fromkeys([data, data.parent, checkpoint.parent, checkpoint.parent.parent])
+    found = [Path(flag)] if flag else [path for folder in folders for path in sorted(folder.glob("*.model"))][:1]
+    if not found or not found[0].is_file():
+        raise CommandError(
+            f"{flag or 'a SentencePiece model'} was not found; --spm names the file, or is none for lines of pieces"
+        )
+    from sentencepiece import SentencePieceProcessor
+
+    try:
+        return SentencePieceProcessor(model_file=str(found[0]))
+    except (OSError, RuntimeError) as error:
+        raise CommandError(f"{found[0]}: {error}") from None
+
+
+class Translator:
+    """Translates lines with fairseq's generator.
+
+    Args:
+        checkpoint: the file.
+        data: folder of the dictionaries; None to look for them.
+        spm: the SentencePiece model; None to look for it, ``none`` for lines of pieces.
+        options: of fairseq's generation by their names, e.g. beam=4.
+        max_tokens: of a batch, pads included.
+        int8: whether large linear layers compute in eight bits, on a CPU.
+        device: cpu or cuda.
+    """
+
+    def __init__(
+        self, checkpoint: Path, data: Path | None, spm: str | None, options: dict[str, Any], max_tokens: int,
+        int8: bool, device: str,
+    ):  # fmt: skip
+        from fairseq.dataclass.configs import FairseqConfig
+
+        state = load(checkpoint, mmap=True)
+        model_options, data = _options(state, "model"), data_of(checkpoint, _options(state, "task"), data)
+        self.pieces = pieces_of(checkpoint, data, spm)
+        learned = any(model_options.get(f"{side}_learned_pos") for side in ("encoder", "decoder"))
+        longer = {} if learned else {"max_source_positions": _FOREVER, "max_target_positions": _FOREVER}
+        self.model, self.task = load_model(checkpoint, data, translates=True, overrides=longer)
+        cfg = FairseqConfig()
+        for name, value in options.items():
+            setattr(cfg.generation, name, value)
+        self.model.eval()
+        self.model.prepare_for_inference_(cfg)
+        if int8:
+            self._quantize(device)
+        self.model.to(device)
+        self.device, self.max_tokens, self.nbest = device, max_tokens, cfg.generation.nbest
+        self.generator = self.task.build_generator([self.model], cfg.generation)
+
+    def _quantize(self, device: str) -> None:
+        from ..modules.int8 import quantize_
+
+        if device != "cpu":
+            raise UsageError(f"--int8 is for CPUs, and the model is on {device}; --cpu takes it there")
+        try:
+            quantize_(self.model)
+        except ValueError as error:
+            raise CommandError(f"--int8: {error}") from None
+
+    def encode(self, line: str):
+        if self.pieces is not None:
+            line = " ".join(self.pieces.encode(line, out_type=str))
+        return self.task.source_dictionary.encode_line(line, add_if_not_exist=False).long()
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens, with the end of sentence, that a source may have."""
+        return self.model.max_positions()[0]
+
+    def translate(self, sources: list, progress: Callable[[int], object]) -> list[list[Translation]]:
+        """Translates encoded lines, batches of similar length first; the result has the order of the lines.
+
+        ``progress`` is told how many lines are done with each batch.
+        """
+        import torch
+        from fairseq.utils import move_to_cuda
+
+        lengths = [len(source) for source in sources]
+        batches = self.task.get_batch_iterator(
+            self.task.build_dataset_for_inference(sources, lengths),
+            max_tokens=max([self.max_tokens, *lengths]),
+            max_positions=self.model.max_positions(),
+        ).next_epoch_itr(shuffle=False)
+        found: dict[int, list[Translation]] = {}
+        for sample in batches:
+            sample = sample if self.device == "cpu" else move_to_cuda(sample)
+            with torch.no_grad():
+                translated = self.task.inference_step(self.generator, [self.model], sample)
+            for number, hypotheses in zip(sample["id"].tolist(), translated, strict=True):
+                found[number] = [self._decode(of) for of in hypotheses[: self.nbest]]
+            progress(len(translated))
+        return [found[number] for number in range(len(sources))]
+
+    def _decode(self, hypothesis: dict) -> Translation:
+        import math
+
+        from fairseq_cli.generate import get_symbols_to_strip_from_output
+
+        ignored = get_symbols_to_strip_from_output(self.generator)
+        text = self.task.target_dictionary.string(
+            hypothesis["tokens"].int().cpu(), None, extra_symbols_to_ignore=ignored
+        )
+        if self.pieces is not None:
+            text = self.pieces.decode(text.split())
+        alignment = hypothesis["alignment"]
+        pairs = [] if alignment is None else [f"{source}-{target}" for source, target in alignment]
+        return Translation(float(hypothesis["score"]) / math.log(2), text, " ".join(pairs))

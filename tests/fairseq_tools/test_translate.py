@@ -1,0 +1,108 @@
+"""`fwp translate` beside fairseq-interactive, on a model with fast weights at every site."""
+
+import os
+import subprocess
+
+import pytest
+
+from fwp_fairseq.cli.paragraphs import paragraphs, windows
+from tests.fairseq_tools.conftest import ENVIRONMENT
+
+LIMITS = ("--max-len-a", 0, "--max-len-b", 30, "--beam", 3)
+
+
+@pytest.fixture
+def text(tools) -> str:
+    return (tools.folder / "raw/val.en").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def translate(tools, mixed):
+    """Runs the command with the pieces of the fixture's corpus, from a folder that the checkpoint does not name."""
+
+    def run(text: str, *arguments, model: str = "mixed", spm=None) -> subprocess.CompletedProcess:
+        found = ["--data", tools.folder / "bin", "--spm", spm or tools.folder / "spm.model"]
+        command = [tools.forked.bin / "fwp", "translate", tools.folder / model, "--cpu", *found, *arguments]
+        return subprocess.run(
+            [str(word) for word in command], input=text, capture_output=True, text=True, env=ENVIRONMENT, timeout=300
+        )
+
+    return run
+
+
+def interactive(tools, text: str, *arguments):
+    return tools.run(
+        *("interactive", "bin", *tools.user_dir, "--path", "mixed/checkpoint_best.pt", "-s", "en", "-t", "de"),
+        *("--task", "translation", "--cpu", "--buffer-size", 100, "--batch-size", 8, *LIMITS, *arguments),
+        *("--bpe", "sentencepiece", "--sentencepiece-model", "spm.model"),
+        stdin=text,
+    ).ok()
+
+
+def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, translate):
+    lines = text.splitlines()[:12]
+    expected = interactive(tools, "\n".join(lines) + "\n", "--nbest", 2, "--print-alignment")
+    found = translate("\n".join(lines) + "\n", *LIMITS, "--nbest", 2, "--alignments", "--max-tokens", 100)
+    assert found.returncode == 0, found.stderr
+    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    theirs = [line.split("\t") for line in expected.lines("D")]
+    assert [row[2] for row in rows] == [line[1] for line in theirs]
+    assert [float(row[1]) for row in rows] == pytest.approx([float(line[0]) for line in theirs], abs=1e-4)
+    assert [row[0] for row in rows] == [str(number) for number in range(12) for _ in (0, 1)]
+    assert [row[3] for row in rows] == expected.lines("A")
+    assert len({row[1] for row in rows}) > 12  # a hypothesis of another line would have another score
+
+
+def test_empty_and_very_long_lines(text, translate):
+    long = " ".join(text.split()[:2000])
+    found = translate(f"\n{long}\n\n", *LIMITS)
+    assert found.returncode == 0, found.stderr
+    first, translated, last = found.stdout.split("\n")[:3]
+    assert (first, last) == ("", "") and translated
+    assert "1 of 1 sources have up to" in found.stderr and "more than any source in training" in found.stderr
+    assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
+
+
+def test_a_document(text, translate):
+    a, b, c, *_ = text.splitlines()
+    a, b, c = (f"{line.strip(' .')}." for line in (a, b, c))
+    found = translate(f"{a}\n{b}\n\n{c}\n", *LIMITS, "--document", "--window", len(a.split()))
+    single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
+
+
+def test_paragraphs_and_windows():
+    assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
+    text = 'One two. Three four! "Five six?" Seven eight nine'
+    assert windows(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
+    assert windows(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
+    assert windows("", 4) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, keywords, said",
+    [
+        (["--beam", 0], {}, "--beam 0: expected 1 or more"),
+        (["--nbest", 5], {}, "--nbest 5: expected at most --beam 4"),
+        ([], {"model": "raw"}, "expected a checkpoint, or a folder with one of checkpoint_best.pt"),
+        ([], {"spm": "absent.model"}, "absent.model was not found; --spm names the file"),
+        (["--data", "absent"], {}, "dict.en.txt and dict.de.txt are not in absent; --data names their folder"),
+    ],
+)
+def test_what_is_refused(translate, arguments, keywords, said):
+    found = translate("a\n", *arguments, **keywords)
+    assert found.returncode in (1, 2) and found.stdout == ""
+    assert said in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
+    """In a folder of any name, from any other folder."""
+    model = tmp_path / "a model's folder ä"
+    model.mkdir()
+    for name in ("mixed/checkpoint_best.pt", "bin/dict.en.txt", "bin/dict.de.txt", "spm.model"):
+        os.link((tools.folder / name).resolve(), model / name.split("/")[-1])
+    command = [tools.forked.bin / "fwp", "translate", model, "--cpu", *map(str, LIMITS)]
+    line = text.splitlines()[0]
+    found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert found.returncode == 0 and found.stdout == translate(line, *LIMITS).stdout
