@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
-# Sets up everything, and trains, decodes and scores a translation model; see --help.
+# Sets up everything, and trains, decodes and scores a translation model; see --help. With --texts it is `fwp train`.
 set -euo pipefail
 
 export FWP_CALLER_FOLDER=$PWD # the folder to which a relative --out refers
 if [ -n "${FWP_DATA:-}" ]; then FWP_DATA=$(realpath -m "$FWP_DATA"); fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+
+for argument in "$@"; do
+  case $argument in
+    --) break ;;
+    --texts | --texts=*)
+      scripts/environment.sh
+      cd "$FWP_CALLER_FOLDER"
+      exec "$root/.venv/bin/fwp" train "$@" ;;
+  esac
+done
 
 # Flags are checked before anything is installed.
 python=$(scripts/environment.sh --print-python)

@@ -19,6 +19,7 @@ COMMANDS = {
     "path": "the folder for --user-dir",
     "average": "average the parameters of checkpoints",
     "convert": "reopen a checkpoint with other attention, also fairseq's own",
+    "train": "train on your own texts, translate and score",
     "translate": "translate lines or a document with a trained model",
     "bleu": "score translations with sacreBLEU",
     "ppl": "perplexity by word of a model of subwords or characters",

@@ -35,10 +35,8 @@ def load(path: Path, mmap: bool = False) -> dict:
     return state
 
 
-def load_model(path: Path, data: Path, translates: bool, overrides: dict | None = None):
+def load_model(path: Path, data: Path, translates: bool):
     """Returns the model of a checkpoint and its task, which takes its dictionaries from the folder ``data``.
-
-    ``overrides`` are options that take other values than in training.
 
     Raises CommandError if it cannot be loaded, or is a language model in place of one that ``translates``, or reverse.
     """
@@ -46,9 +44,7 @@ def load_model(path: Path, data: Path, translates: bool, overrides: dict | None 
 
     logging.disable(logging.INFO)
     try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], {"data": str(data)} | (overrides or {})
-        )
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CommandError(f"{path}: {error}") from None
     finally:

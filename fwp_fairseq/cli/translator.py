@@ -1,5 +1,6 @@
 """A trained translation model with its dictionaries and pieces, found from its checkpoint."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from .checkpoint import load, load_model
 from .errors import CommandError, UsageError
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
-_FOREVER = 1_000_000  # positions; sinusoidal ones are computed when they are needed
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ def checkpoint_in(path: Path) -> Path:
     return found[0]
 
 
-def _options(state: dict, name: str) -> dict:
-    """The options of the model or the task in a checkpoint of fairseq, old or new."""
-    options = (state.get("cfg") or {}).get(name) or state.get("args") or {}
+def _task_options(state: dict) -> dict:
+    """The options of the task in a checkpoint of fairseq, old or new."""
+    options = (state.get("cfg") or {}).get("task") or state.get("args") or {}
     return options if isinstance(options, dict) else vars(options)
 
 
@@ -90,12 +90,10 @@ class Translator:
     ):  # fmt: skip
         from fairseq.dataclass.configs import FairseqConfig
 
-        state = load(checkpoint, mmap=True)
-        model_options, data = _options(state, "model"), data_of(checkpoint, _options(state, "task"), data)
+        data = data_of(checkpoint, _task_options(load(checkpoint, mmap=True)), data)
         self.pieces = pieces_of(checkpoint, data, spm)
-        learned = any(model_options.get(f"{side}_learned_pos") for side in ("encoder", "decoder"))
-        longer = {} if learned else {"max_source_positions": _FOREVER, "max_target_positions": _FOREVER}
-        self.model, self.task = load_model(checkpoint, data, translates=True, overrides=longer)
+        self.model, self.task = load_model(checkpoint, data, translates=True)
+        self._take_any_length()
         cfg = FairseqConfig()
         for name, value in options.items():
             setattr(cfg.generation, name, value)
@@ -106,6 +104,15 @@ class Translator:
         self.model.to(device)
         self.device, self.max_tokens, self.nbest = device, max_tokens, cfg.generation.nbest
         self.generator = self.task.build_generator([self.model], cfg.generation)
+
+    def _take_any_length(self) -> None:
+        """Lifts the limits of the training where positions are sinusoidal, which are computed when they are needed."""
+        from fairseq.modules import SinusoidalPositionalEmbedding
+
+        for side, limit in ((self.model.encoder, "max_source_positions"), (self.model.decoder, "max_target_positions")):
+            positions = side.embed_positions
+            if positions is None or isinstance(positions, SinusoidalPositionalEmbedding):
+                setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
 
     def _quantize(self, device: str) -> None:
         from ..modules.int8 import quantize_

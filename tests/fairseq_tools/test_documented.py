@@ -54,24 +54,22 @@ def folder(tools, tmp_path):
     return tmp_path
 
 
-def test_own_data(tools, tmp_path):
-    """With fewer pieces than are printed there, of 40 sentences that are all three sets."""
+def test_own_texts(tools, tmp_path):
+    """With fewer updates than fit, of 40 sentences that are all three sets."""
+    (tmp_path / "corpus").mkdir()
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
-            shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / f"{part}.{language}")
-    prepare = block("docs/usage.md", "python - <<'EOF'\nimport sentencepiece")
-    assert "vocab_size=4000" in prepare
-    shell(tools, prepare.replace("vocab_size=4000", "vocab_size=300"), tmp_path, fresh=True)
-    done = shell(
-        tools,
-        block(
-            "docs/usage.md",
-            'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny_h',
-        ),
-        tmp_path,
+            shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / "corpus" / f"{part}.{language}")
+    code = block("docs/usage.md", "fwp train --texts corpus").replace(
+        "--out hybrid", "--out hybrid --max-update 4 --cpu"
     )
-    printed = done.stdout + done.stderr
-    assert len(re.findall(r"\| valid \|", printed)) == 10
+    done = shell(tools, code, tmp_path, fresh=True)
+    assert re.search(r"^update 4: loss on valid [\d.]+$", done.stdout, re.M), done.stdout
+    assert len((tmp_path / "translations.de").read_text().splitlines()) == 40
+    scores = re.findall(r"^BLEU\S* = (\S+)", done.stdout, re.M)
+    assert len(scores) == 2 and scores[0] == scores[1]  # of fwp train, and of the commands after it
+    assert f"fwp translate {tmp_path / 'hybrid/checkpoints'} < FILE" in done.stdout
+    done = shell(tools, block("docs/usage.md", "fairseq-generate hybrid"), tmp_path)
     translated = (tmp_path / "translations" / "generate-test.txt").read_text()
     assert len(re.findall(r"^H-\d+\t", translated, re.M)) == 40
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]

@@ -61,6 +61,18 @@ def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(tmp_path):
         assert found.stdout == "|".join([*usual, *wanted, ""])
 
 
+def test_texts_of_ones_own_go_to_fwp_train(tmp_path):
+    """Once there is an environment, and from the folder of the caller, to which the paths refer."""
+    environment, fwp = tmp_path / "scripts/environment.sh", tmp_path / ".venv/bin/fwp"
+    for program, text in ((environment, "#!/bin/sh\necho set up\n"), (fwp, '#!/bin/sh\npwd\nprintf "%s|" "$@"\n')):
+        program.parent.mkdir(parents=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    shutil.copy(ROOT / "scripts/quickstart.sh", tmp_path / "scripts")
+    found = call(tmp_path / "scripts/quickstart.sh", "--texts", "my texts", "--out", "x", "--", "--lr", "1")
+    assert found.stdout == f"set up\n{ROOT}\ntrain|--texts|my texts|--out|x|--|--lr|1|"
+
+
 @pytest.mark.parametrize(
     "arguments, problem",
     [

@@ -49,6 +49,8 @@ examples:
   scripts/quickstart.sh --baseline          the softmax model alone
   scripts/quickstart.sh --from-scratch      fast weights from the beginning
   scripts/quickstart.sh --name delta -- --fwp-update-rule delta --fwp-d-dot 96
+  scripts/quickstart.sh --texts corpus --source en --target de --out runs/en-de
+                                            a hybrid on texts of your own, by `fwp train`, which has other options
 
 environment variables: FWP_DATA (folder with multi30k/, default ../shared/data; without it the data is downloaded),
 OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environment.sh."""

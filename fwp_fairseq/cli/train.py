@@ -1,0 +1,127 @@
+"""Trains a translation model on your own texts: pieces, binarised data, training, translations of the test set, scores.
+
+  fwp train --texts corpus --source en --target de --out runs/en-de
+  fwp train --texts corpus --source en --target de --out runs/softmax -- --fwp-feature-map softmax
+
+The folder of texts has train.en, valid.en and test.en, and the same with .de: as many lines, sentences or documents.
+Interrupted, the same command goes on. Flags after -- are fairseq-train's and come last, so that they win. Every command
+is printed before it runs.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from ..files import replaced
+from .corpus import PARTS, SETTINGS, Corpus, recipe
+from .errors import CommandError, UsageError
+from .plugin import import_plugin
+from .updates import follow
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("--texts", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--source", required=True, metavar="LANGUAGE", help="the ending of the sources, such as en")
+    parser.add_argument("--target", required=True, metavar="LANGUAGE")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of data, checkpoints and scores")
+    parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
+    parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
+    parser.add_argument("--vocabulary", type=int, metavar="N", help="pieces (default: what fits the corpus)")
+    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
+    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of fairseq-train")
+
+
+def _say(words: list[str]) -> None:
+    print(f"\n$ {shlex.join(words)}", flush=True)
+
+
+def _run(*words: object, **keywords) -> None:
+    words = [str(word) for word in words]
+    _say(words)
+    status = subprocess.run(words, **keywords).returncode
+    if status:
+        raise CommandError(f"{shlex.join(words[:4])} ... ended with status {status}")
+
+
+def _logged(log: Path, *words: object) -> None:
+    with open(log, "w", encoding="utf-8") as file:
+        try:
+            _run(*words, stdout=file, stderr=file)
+        except CommandError as error:
+            raise CommandError(f"{error}; {log} says why") from None
+
+
+def _tool(name: str, *words: object) -> list[object]:
+    return [sys.executable, "-m", f"fairseq_cli.{name}", *words]
+
+
+def _fwp(*words: object) -> list[object]:
+    return [sys.executable, "-m", "fwp_fairseq", *words]
+
+
+def _user_dir() -> Path:
+    return Path(__file__).resolve().parents[1]
+
+
+def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
+    """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
+    made = {"texts": corpus.digest(), "vocabulary": vocabulary, "languages": list(corpus.languages)}
+    stamp = out / "prepared.json"
+    if stamp.is_file():
+        if json.loads(stamp.read_text()) != made:
+            raise UsageError(f"--out {out} holds a training on other texts or pieces; expected a folder of its own")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    corpus.write_pieces(out, vocabulary)
+    source, target = corpus.languages
+    _logged(
+        out / "preprocess.log",
+        *_tool("preprocess", "--user-dir", _user_dir(), "--source-lang", source, "--target-lang", target),
+        *("--joined-dictionary", "--destdir", out, "--workers", 1),
+        *(word for part in PARTS for word in (f"--{part}pref", out / f"{part}.pieces")),
+    )
+    with replaced(stamp) as file:
+        file.write(json.dumps(made).encode())
+
+
+def _train(args, corpus: Corpus, out: Path) -> None:
+    import torch
+
+    chosen = recipe(corpus, args.arch, args.max_update)
+    cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
+    source, target = corpus.languages
+    words = [
+        *_tool("train", out, "--user-dir", _user_dir(), "--task", "translation", "-s", source, "-t", target),
+        *(word for flag, value in chosen.items() for word in (flag, value)),
+        *SETTINGS, "--save-dir", out / "checkpoints", "--log-format", "json", "--log-interval", 20, *cpu, *args.flags,
+    ]  # fmt: skip
+    words = [str(word) for word in words]
+    _say(words)
+    with open(out / "train.log", "a", encoding="utf-8") as log:
+        status = follow(words, log, int(chosen["--max-update"]))
+    if status:
+        raise CommandError(f"fairseq-train ended with status {status}; {out / 'train.log'} says why")
+
+
+def run(args) -> int:
+    import_plugin()
+    corpus = Corpus(args.texts, (args.source, args.target))
+    out = args.out.resolve()
+    _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
+    _train(args, corpus, out)
+    source, target = (args.texts / f"test.{language}" for language in corpus.languages)
+    hypotheses, checkpoints = out / f"test.{args.target}", out / "checkpoints"
+    cpu = ["--cpu"] if args.cpu else []
+    with open(source, "rb") as given, replaced(hypotheses) as found:
+        _run(*_fwp("translate", checkpoints, *cpu), stdin=given, stdout=found)
+    score = _fwp("bleu", "--hypotheses", hypotheses, "--references", target, "--metrics", "bleu", "chrf")
+    _run(*score)
+    print(
+        f"\nmodel        {checkpoints / 'checkpoint_best.pt'}, by its loss on valid"
+        f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))} < FILE"
+        f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
+        f"\nto go on     the same command with a larger --max-update\n"
+    )
+    return 0
