@@ -10,7 +10,7 @@ from fwp_fairseq.options import argument_table, flag_table
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {"flags": flag_table, "arguments": argument_table}
-PAGES = ("docs/usage.md", "docs/layers.md")
+PAGES = ("docs/flags.md", "docs/layers.md")
 
 
 def with_tables(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs the commands of docs/usage.md as they are printed there."""
+"""Runs the commands of docs/usage.md, docs/conversion.md and docs/layers.md as they are printed there."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def test_from_softmax_to_fast_weights(tools, folder, attention, written, updates
         folder,
     )
     convert = "fwp convert --input checkpoints/checkpoint_best.pt --output converted.pt --fwp-feature-map"
-    code = block("docs/usage.md", f"{convert} {attention}")
+    code = block("docs/conversion.md", f"{convert} {attention}")
     for given, number in zip(written, updates.values(), strict=True):
         code = code.replace(f"-update {given} ", f"-update {number} ")
     done = shell(tools, code, folder)
@@ -123,5 +123,5 @@ def test_examples_of_flags(tools, number):
 
 def test_operators_without_fairseq():
     known = {}
-    exec(block("docs/usage.md", "from fwp_fairseq import", "python"), known)
+    exec(block("docs/layers.md", "from fwp_fairseq import", "python"), known)
     assert known["out"].shape == (2, 1, 4, 64) and known["state"].W.shape == (2, 4, 256, 64)

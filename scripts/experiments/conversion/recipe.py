@@ -48,7 +48,7 @@ decoding before and after, on the test set and with long outputs.
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
         if given.more:
-            parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/usage.md has the commands")
+            parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/conversion.md has the commands")
         if given.checkpoint is not None:
             given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
 
