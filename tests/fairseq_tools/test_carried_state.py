@@ -318,4 +318,4 @@ def test_trains(train, options):
 
 def test_rows_must_be_given(tools, train):
     arguments = ("chars", *tools.user_dir, *MODEL, "--task", "fwp_language_modeling", *TRAINING, "--max-tokens", 100)
-    assert "expected --batch-size N, actual none" in tools.run("train", *arguments).error
+    assert "expected --batch-size N of at least 1, actual none" in tools.run("train", *arguments).error
