@@ -1,4 +1,4 @@
-"""Runs the commands of docs/usage.md, docs/conversion.md and docs/layers.md as they are printed there."""
+"""Runs the commands of docs/usage.md and docs/conversion.md as they are printed there."""
 
 import os
 import re
@@ -119,9 +119,3 @@ def test_examples_of_flags(tools, number):
         f"example-{number}", *" ".join(sizes).split(), *EXAMPLES[number].split(), "--max-update", 2, "--no-save"
     ).ok()
     assert re.search(r"num_updates\W+2\b", done.out), done.out[-2000:]
-
-
-def test_operators_without_fairseq():
-    known = {}
-    exec(block("docs/layers.md", "from fwp_fairseq import", "python"), known)
-    assert known["out"].shape == (2, 1, 4, 64) and known["state"].W.shape == (2, 4, 256, 64)

@@ -20,7 +20,7 @@ def test_recurrent():
 
 
 def test_snippets():
-    attention, cross, decoder = snippets("layers.md")
+    attention, cross, decoder, operators = snippets("layers.md")
     known = {}
     exec(attention, known)
     assert known["out"].shape == (8, 256) and known["state"].W.shape == (8, 4, 128, 64)
@@ -32,3 +32,6 @@ def test_snippets():
     assert known["logits"].shape == (16, 65) and len(known["state"]) == 3
     assert all(parameter.grad.isfinite().all() for parameter in known["model"].parameters())
     assert torch.cat([parameter.grad.flatten() for parameter in known["model"].parameters()]).any()
+    known = {}
+    exec(operators, known)
+    assert known["out"].shape == (2, 1, 4, 64) and known["state"].W.shape == (2, 4, 256, 64)
