@@ -1,108 +1,21 @@
-"""The compiled operators against the reference in float64: values, gradients, layouts, instruction sets, threads."""
+"""The compiled operators against the reference in float64: values, gradients and layouts, on every instruction set."""
 
 import itertools
-import os
-import subprocess
 
 import pytest
 import torch
-from torch import Tensor
 
-from fwp_fairseq import ops
 from fwp_fairseq.ops import RULES, STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING
-from tests.maps import MAPS, build_map
-from tests.ops.cases import OPCHECKS
-from tests.ops.instruction_sets import chosen, on_each, usable
+from tests.maps import MAPS
+from tests.ops.instruction_sets import chosen, usable
+from tests.ops.native_calls import build, call, compare, make_inputs, results
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native")
 
-# Relative to the largest value of the tensor. float64: only the order of additions differs.
-# float32: 1e-6 is about 8 units in the last place; gradients pass through three more products.
-TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-6, 1e-5)}
 NORMALIZERS = [(True, False), (False, True), (True, True), (False, False)]
 LENGTHS = [0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200]
-
-
-def build(feature_map, d_key: int):
-    return None if feature_map is None else build_map(feature_map[0], d_key, **feature_map[1]).eval()
-
-
-def make_inputs(
-    rule: str, T: int, S: int, *, B=2, H=2, d_key=7, d_value=5, feature_map=("dpfp", {"nu": 2}), state=False, seed=0
-) -> dict[str, Tensor]:
-    """float64; q and k as (T, B, C) seen as (B, T, H, d)."""
-    generator = torch.Generator().manual_seed(seed + 1000 * T + S)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    x = {"q": normal(T, B, H, d_key).transpose(0, 1), "k": normal(S, B, H, d_key).transpose(0, 1)}
-    if feature_map is None:  # normalisers expect features that are not negative
-        x = {name: y.abs() for name, y in x.items()}
-    x["v"] = normal(B, S, H, d_value)
-    if rule != "sum":
-        x["beta"] = normal(B, S, H).sigmoid()
-    if rule == "gated_delta":
-        x["alpha"] = normal(B, S, H).sigmoid() ** 0.3
-    if state:
-        d_dot = getattr(build(feature_map, d_key), "d_dot", d_key)
-        x["W"] = normal(B, H, d_dot, d_value)
-        x["z"] = normal(B, H, d_dot).abs()
-    return x
-
-
-def call(rule: str, x: dict[str, Tensor], *, state: bool, **options):
-    given = [x[name] for name in ("q", "k", "v", *STRENGTHS[rule])]
-    initial = (x["W"], x["z"]) if state else None
-    options = {"return_state": True} | options
-    return getattr(ops, f"{rule}_rule")(*given, initial_state=initial, **options)
-
-
-def results(
-    rule: str, x: dict[str, Tensor], dtype=torch.float64, *, state=False, reads=("out", "state.W", "state.z"), **options
-) -> dict[str, Tensor]:
-    """Outputs, and gradients of a fixed random function of those that ``reads`` names."""
-    x = {name: y.detach().to(dtype).requires_grad_() for name, y in x.items()}
-    out, final = call(rule, x, state=state, **options)
-    found = {"out": out}
-    if final is not None:
-        found["state.W"] = final.W
-        if final.z is not None:
-            found["state.z"] = final.z
-    generator = torch.Generator().manual_seed(7)
-    loss = sum(
-        (found[name] * torch.randn(found[name].shape, generator=generator, dtype=torch.float64).to(dtype)).sum()
-        for name in reads
-        if name in found
-    )
-    loss = loss + sum(y.sum() * 0 for y in x.values() if y.numel() == 0)  # without a position nothing needs a gradient
-    for name, gradient in zip(x, torch.autograd.grad(loss, list(x.values()), allow_unused=True), strict=True):
-        found[f"gradient of {name}"] = torch.zeros_like(x[name]) if gradient is None else gradient
-    return {name: y.detach() for name, y in found.items()}
-
-
-def assert_agree(expected: dict[str, Tensor], found: dict[str, Tensor], dtype=torch.float64, where="") -> None:
-    forward, backward = TOLERANCE[dtype]
-    assert expected.keys() == found.keys()
-    for name, a in expected.items():
-        b = found[name]
-        assert b.shape == a.shape and b.dtype == dtype, f"{name} {where}"
-        if a.numel() == 0:
-            continue
-        # A single key cancels out of a normalised output: its gradient is eps-sized, the rounding of it is not.
-        largest = max(a.abs().max().item(), 1e-3 if "gradient" in name else 1e-30)
-        limit = (backward if "gradient" in name else forward) * largest
-        error = (a - b.double()).abs().max().item()
-        assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e} {where}"
-
-
-def compare(rule: str, x: dict[str, Tensor], dtype=torch.float64, **options) -> None:
-    """The kernels of every instruction set against the reference."""
-    expected = results(rule, x, backend="reference", **options)
-    for name, found in on_each(lambda: results(rule, x, dtype, backend="native", **options)).items():
-        assert_agree(expected, found, dtype, name)
 
 
 @pytest.mark.parametrize("reads", [("out",), ("state.W",), ("state.z",), ("out", "state.z")], ids="-".join)
@@ -284,91 +197,3 @@ def test_scratch_is_written_before_it_is_read():
             results("delta", large, backend="native", feature_map=phi, **options)
             x = make_inputs(rule, length, length, d_key=16, d_value=20)
             compare(rule, x, feature_map=phi, **options)
-
-
-def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
-    state = changes.pop("state", False)
-    x = make_inputs(rule, 5, 5, state=state)
-    y = {n: x[n].clone().requires_grad_() for n in x}
-    values = {
-        **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W"), "z": y.get("z"),
-        "projection": None, "rule": rule, "map": feature_map, "d_dot": d_dot, "scale": 1.0, "causal": True,
-        "both_ways": False, "features": True, "output": state, "eps": 1e-6, "return_state": True,
-    }  # fmt: skip
-    values.update(changes)
-    return tuple(values.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule, state, check", covering(RULES, [False, True], OPCHECKS))
-def test_opcheck(rule, state, check):
-    torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(rule, state=state), test_utils=check)
-    *inputs, _ = raw_arguments(rule, state=state)
-    inputs = [y.detach() if isinstance(y, Tensor) else y for y in inputs]
-    gradient = torch.ones_like(inputs[2])
-    arguments = (gradient, None, None, *inputs)
-    torch.library.opcheck(torch.ops.fwp.fast_weights_backward.default, arguments, test_utils=check)
-
-
-def test_second_derivatives_are_refused():
-    x = {n: y.requires_grad_() for n, y in make_inputs("sum", 3, 3).items()}
-    out, _ = call("sum", x, state=False, feature_map=build(("elu", {}), 7), backend="native")
-    (gradient,) = torch.autograd.grad(out.sum(), x["q"], create_graph=True)
-    with pytest.raises(NotImplementedError, match="no second derivative"):
-        gradient.sum().backward()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rule, compiler", [("delta", "eager"), *((rule, "aot_eager") for rule in ("delta", "gated", "gated_delta"))]
-)
-def test_compiles_without_a_graph_break(rule, compiler):
-    phi = build(("dpfp", {"nu": 2}), 7)
-    x = make_inputs(rule, 12, 12)
-
-    operator = getattr(ops, f"{rule}_rule")
-
-    def run(*tensors):
-        return operator(*tensors, feature_map=phi, backend="native")[0].square()
-
-    torch._dynamo.reset()
-    compiled = torch.compile(run, fullgraph=True, backend=compiler)
-    outcomes = []
-    for function in (run, compiled):
-        y = [a.detach().clone().requires_grad_() for a in x.values()]
-        out = function(*y)
-        outcomes.append((out, *torch.autograd.grad(out.sum(), y)))
-    for a, b in zip(*outcomes, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-def test_threads_do_not_change_a_bit(rule):
-    x = make_inputs(rule, 70, 70, B=3, H=3)
-    options = dict(feature_map=build(("dpfp", {"nu": 2}), 7), normalize_output=True, backend="native")
-    before = torch.get_num_threads()
-    found = []
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            found.append(results(rule, x, torch.float32, **options))
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        assert all(torch.equal(a, other[name]) for name, a in found[0].items())
-
-
-def test_instruction_sets_round_differently():
-    """So each of them ran: sums of as many products as a vector holds are taken in another order."""
-    x = {n: y.float() for n, y in make_inputs("sum", 64, 64, d_key=64, d_value=64).items()}
-    found = on_each(lambda: call("sum", x, state=False, feature_map=build(("elu", {}), 64), backend="native")[0])
-    assert len({y.numpy().tobytes() for y in found.values()}) == len(found)
-
-
-@pytest.mark.slow
-def test_an_unknown_capability_is_refused(forked_python):
-    command = [forked_python.program, "-c", "import fwp_fairseq.ops, torch; torch.ops.fwp.cpu_capability()"]
-    environment = os.environ | {"FWP_CPU_CAPABILITY": "sse9"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    message = "FWP_CPU_CAPABILITY is sse9, expected default, avx2 or avx512"
-    assert run.returncode != 0 and message in run.stderr
