@@ -1,8 +1,11 @@
 """Whether the CUDA kernels may be used on a device: they are compared with PyTorch once, in another process.
 
 A kernel that touches memory which is not its own ends every later use of the device in its process, so nothing is
-risked in that of a training. The result is kept in a file for each library, version of torch and kind of device. Other
-processes that ask at the same time, such as the ranks of a training, wait for it.
+risked in that of a training. The result is kept in a file for each library, driver, version of torch and kind of
+device. Other processes that ask at the same time, such as the ranks of a training, wait for it.
+
+What keeps a check from being done, such as a device that serves one process at a time, says nothing about the kernels:
+PyTorch computes, and the next training checks again.
 """
 
 import contextlib
@@ -11,8 +14,10 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,14 +32,20 @@ logger = logging.getLogger(__name__)
 
 SECONDS = 120  # that a check may take; importing torch may need most of them
 PASSED = "passed"  # the last line of a report without failures
+UNABLE = 3  # the exit status of a check that could not be done
+_DRIVER = Path("/proc/driver/nvidia/version")
 _trusting = False
 
 
 class Verdict(NamedTuple):
-    """What failed, or an empty text; and all that the check has printed."""
+    """What failed, or an empty text; all that the check has printed; whether that is about the kernels.
+
+    If not, something else kept the check from being done, which may be over the next time.
+    """
 
     failure: str
     report: str
+    lasts: bool = True
 
 
 def trust() -> None:
@@ -43,38 +54,54 @@ def trust() -> None:
     _trusting = True
 
 
-def check(device: str) -> Verdict:
-    """Compares the kernels of a device, "cpu" or "cuda:0", with PyTorch in another process."""
+def check(device: str, *options: str, seconds: float = SECONDS) -> Verdict:
+    """Compares the kernels of a device, "cpu" or "cuda:0", with PyTorch in another process.
+
+    ``options`` are those of :mod:`.ops.self_check`.
+    """
     package = str(Path(__file__).resolve().parents[1])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", f"{__package__}.ops.self_check", device]
+    command = [sys.executable, "-m", f"{__package__}.ops.self_check", device, *options]
     try:
         done = subprocess.run(
             command, env=os.environ | {"PYTHONPATH": paths}, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=SECONDS,
+            timeout=seconds,
         )  # fmt: skip
     except subprocess.TimeoutExpired as late:
-        return _verdict(late.stdout, b"", f"not finished after {SECONDS} s")
+        return _verdict(late.stdout, b"", None, f"not finished after {seconds} s")
     except OSError as error:
-        return Verdict(f"could not start {sys.executable}: {error}", "")
-    return _verdict(done.stdout, done.stderr, "" if done.returncode == 0 else f"exit status {done.returncode}")
+        return Verdict(f"could not start {sys.executable}: {error}", "", lasts=False)
+    return _verdict(done.stdout, done.stderr, done.returncode, f"exit status {done.returncode}")
 
 
-def _verdict(printed: bytes | None, errors: bytes, end: str) -> Verdict:
-    """A case that ended the process is the last line, and has no result; why is in the last line of its errors."""
+def _verdict(printed: bytes | None, errors: bytes, status: int | None, end: str) -> Verdict:
+    """A case that ended the process is the last line, and has no result; why is in the last line of its errors.
+
+    A check that begins no case, whose device refuses it, or that is killed, by the system for want of memory or because
+    it takes too long, has found out nothing.
+    """
     report = (printed or b"").decode(errors="replace")
     lines, last = report.splitlines(), errors.decode(errors="replace").strip().splitlines()[-1:]
-    if not end and lines[-1:] == [PASSED]:
+    if status == 0 and lines[-1:] == [PASSED]:
         return Verdict("", report)
     wrong = [line for line in lines if not line.endswith(("ok", PASSED))]
-    return Verdict("; ".join(filter(None, (*wrong, *last, end))) or "it printed no result", report)
+    lasts = bool(lines) and status not in (None, UNABLE, -signal.SIGKILL)
+    return Verdict("; ".join(filter(None, (*wrong, *last, end))), report, lasts)
+
+
+def _driver() -> str:
+    """The version of the GPU's driver; where the system does not tell it (WSL), that of the CUDA that it serves."""
+    try:
+        return _DRIVER.read_text()
+    except OSError:
+        return str(torch._C._cuda_getDriverVersion())
 
 
 def key(index: int) -> str:
-    """Names what a result is valid for."""
+    """Names what a result is valid for. The driver compiles the kernels for GPUs that are newer than the library."""
     properties = torch.cuda.get_device_properties(index)
     parts = (
-        _extension.digest(_extension.status().libraries["cuda"]), torch.__version__, torch.version.cuda,
+        _extension.digest(_extension.status().libraries["cuda"]), torch.__version__, torch.version.cuda, _driver(),
         properties.name, properties.major, properties.minor,
     )  # fmt: skip
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
@@ -101,15 +128,22 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> Verdict:
-    """The verdict in the file of this name; else, or to find it out ``again``, that of ``make``, which is kept."""
-    file = folder() / f"check-{name}.json"
+    """The verdict in the file of this name; else, or to find it out ``again``, that of ``make``, which is kept.
+
+    One that does not last is for those alone that wait for it, or each rank of a training would wait for its own, and
+    never takes the place of one that does.
+    """
+    file, begin = folder() / f"check-{name}.json", time.time()
     with _locked(file.with_suffix(".lock")):
         if not again:
             with contextlib.suppress(OSError, ValueError, TypeError):
-                return Verdict(**json.loads(file.read_text(encoding="utf-8")))
+                verdict = Verdict(**json.loads(file.read_text(encoding="utf-8")))
+                if verdict.lasts or file.stat().st_mtime >= begin:
+                    return verdict
         verdict = make()
-        with contextlib.suppress(OSError):
-            write_atomically(file, json.dumps(verdict._asdict()))
+        if verdict.lasts or not again:
+            with contextlib.suppress(OSError):
+                write_atomically(file, json.dumps(verdict._asdict()))
         return verdict
 
 
@@ -118,9 +152,15 @@ def failure(index: int) -> str:
     """Why the kernels must not be used on this CUDA device, or an empty text. The first call ever may take a minute."""
     if _trusting:
         return ""
-    found = remembered(key(index), lambda: check(f"cuda:{index}")).failure
-    if not found:
+    found = remembered(key(index), lambda: check(f"cuda:{index}"))
+    if not found.failure:
         return ""
-    reason = f"the CUDA kernels failed their check on device {index} ({found}); `fwp check` repeats it"
+    if found.lasts:
+        reason = f"the CUDA kernels failed their check on device {index} ({found.failure}); `fwp check` repeats it"
+    else:
+        reason = (
+            f"the CUDA kernels could not be checked on device {index} ({found.failure}); run `fwp check` before the "
+            "training, while no other process uses the device: its result is kept"
+        )
     logger.warning("fast weights: %s. PyTorch computes instead.", reason)
     return reason

@@ -12,6 +12,7 @@ calls of a first run in their order.
 
 parts
   build      compiles csrc/ for this GPU into fwp_fairseq/; all other parts begin with this unless it has been done
+  check      runs fwp check: the kernels' errors and times beside PyTorch's; its result is the one that trainings use
   test       compares the kernels with the reference in float64, values and gradients; several processes share the GPU
   memcheck, racecheck, synccheck
              runs a few of these tests under this tool of compute-sanitizer
@@ -58,7 +59,7 @@ while [ $# -gt 0 ]; do
     --record | --time-limit) [ $# -gt 1 ] || fail "$1 needs a value" 2 ;;&
     --record) record=$(realpath -m "$2"); shift ;;
     --time-limit) limit=$2; shift ;;
-    build | test | memcheck | racecheck | synccheck | benchmark | models)
+    build | check | test | memcheck | racecheck | synccheck | benchmark | models)
       [ -z "$part" ] || fail "expected one part, found $part and $1" 2
       part=$1 ;;
     *) fail "unknown argument $1, see --help" 2 ;;
@@ -127,12 +128,14 @@ if part in ("test", "memcheck", "racecheck", "synccheck"):
     import pytest
     if int(pytest.__version__.partition(".")[0]) < 9:
         sys.exit(f"gpu_check.sh: pytest is {pytest.__version__}, expected 9 or later, which ends tests that hang")
-elif record and part != "build":
+elif record and part not in ("build", "check"):
     from scripts.common.records import require_commit
     try:
         require_commit()
     except ValueError as error:
         sys.exit(f"gpu_check.sh: {error}")
+if part == "check":
+    expect("the part check", "numpy")
 if part == "models":
     expect("the part models", "fairseq", "sentencepiece")
     from benchmarks.corpus import SENTENCES, folder
@@ -173,6 +176,7 @@ tests() {  # seconds for one test, the command before Python, then pytest's argu
   CUDA_LAUNCH_BLOCKING=1 limited "${@:2}" -m needs tests/cuda -p no:cacheprovider -o faulthandler_exit_on_timeout=true \
     -o faulthandler_timeout="$1"
 }
+check_check() { limited "$python" -m fwp_fairseq check; }
 check_test() {  # the tests spend most of their time in the reference on the CPU
   local processes=$(((processors + 1) / 2)) several=(-v)
   "$python" -c 'import xdist' 2>/dev/null && several=(-q -n $((processes > 8 ? 8 : processes)))

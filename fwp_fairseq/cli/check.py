@@ -1,13 +1,16 @@
-"""Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64; the status is 1 if one is wrong.
+"""Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64, then times them beside PyTorch.
 
-A GPU's kernels are used only after they have passed, so their first use does the same; the result is kept. This command
-compares again, which a new driver or a failure that has been mended asks for.
+The status is 1 if a kernel is wrong or a device could not be used. A GPU's kernels are used only after they have
+passed, so their first use compares too; the result is kept. This command compares again, for example after a failure
+that has been mended. A GPU that serves one process at a time has to be checked before a training uses it.
 """
 
 import torch
 
 from .. import _extension, _self_check
 from .info import library_rows, section, served_rows
+
+SECONDS = 300  # for the comparison of a device and its times
 
 
 def _devices() -> list[tuple[str, str]]:
@@ -21,31 +24,37 @@ def _devices() -> list[tuple[str, str]]:
 
 
 def _checked(device: str) -> _self_check.Verdict:
-    if device == "cpu":
-        return _self_check.check(device)
-    name = _self_check.key(torch.device(device).index)
-    return _self_check.remembered(name, lambda: _self_check.check(device), again=True)
+    def make() -> _self_check.Verdict:
+        return _self_check.check(device, "--times", seconds=SECONDS)
+
+    return make() if device == "cpu" else _self_check.remembered(_self_check.key(torch.device(device).index), make, True)
 
 
 def add_arguments(parser) -> None:
     pass
 
 
+def _outcome(verdict: _self_check.Verdict) -> str:
+    if not verdict.failure:
+        return "right"
+    return "wrong" if verdict.lasts else "not checked"
+
+
 def run(args) -> int:
     print("\n".join(section("compiled libraries", library_rows())))
-    devices, wrong = _devices(), []
-    for device, name in devices:
+    found: dict[str, list[str]] = {"right": [], "not checked": [], "wrong": []}
+    for device, name in _devices():
         print(f"kernels of {device}, {name}")
-        failure, report = _checked(device)
-        print("".join(f"  {line}\n" for line in report.splitlines()))
-        if failure:
-            wrong.append(device)
-            print(f"  FAILED: {failure}\n")
+        verdict = _checked(device)
+        found[_outcome(verdict)].append(device)
+        print("".join(f"  {line}".rstrip() + "\n" for line in verdict.report.splitlines()))
+        if verdict.failure:
+            print(f"  {_outcome(verdict).upper()}: {verdict.failure}\n")
+    # Last, because it uses the GPUs in this process, and some serve one process at a time.
     print("\n".join(section("backend=auto picks", served_rows())))
-    if not devices:
+    for outcome, devices in found.items():
+        if devices:
+            print(f"{outcome}: {', '.join(devices)}")
+    if not any(found.values()):
         print("nothing was checked: no compiled kernels are loaded")
-    elif wrong:
-        print(f"wrong: {', '.join(wrong)}")
-    else:
-        print(f"right: {', '.join(device for device, _ in devices)}")
-    return int(bool(wrong) or not devices)
+    return int(not found["right"] or bool(found["not checked"] or found["wrong"]))

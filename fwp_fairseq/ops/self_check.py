@@ -1,7 +1,8 @@
 """Compares the compiled kernels of a device with PyTorch in float64: ``python -m fwp_fairseq.ops.self_check DEVICE``.
 
 Small cases of every kind of kernel. A line is begun before its case runs, so that the last line names the case that
-ended the process. The exit status is 1 if a case is wrong.
+ended the process. The exit status is 1 if a case is wrong, and 3 if the device could not be used: PyTorch could not
+open it, its memory is full, or it is not one that the kernels are for. With ``--times``, a table of times follows.
 """
 
 import sys
@@ -126,9 +127,14 @@ def cases(device: str) -> Iterator[tuple[str, Case]]:
     yield "rows of length one", lambda: _row_function(unit_rows.TO_LENGTH_ONE, device)
 
 
-def main(device: str) -> int:
-    _self_check.trust()
-    torch.set_num_threads(1)
+def _open(device: str) -> None:
+    """Uses what PyTorch alone needs of the device. One that serves a single process, or is full, refuses."""
+    x = torch.ones(8, 8, device=device, dtype=torch.float64)
+    (x @ x).sum().item()
+
+
+def _compare(device: str) -> int:
+    """The number of wrong cases."""
     limit, wrong = LIMITS[torch.device(device).type], 0
     for name, case in cases(device):
         print(f"{name}: ", end="", flush=True)
@@ -136,10 +142,33 @@ def main(device: str) -> int:
         good = found <= limit
         print(f"error {found:.1e}, at most {limit:.0e}: {'ok' if good else 'WRONG'}", flush=True)
         wrong += not good
-    if not wrong:
-        print(_self_check.PASSED, flush=True)
-    return int(wrong > 0)
+    return wrong
+
+
+def main(device: str, *options: str) -> int:
+    _self_check.trust()
+    torch.set_num_threads(1)
+    try:
+        _open(device)
+    except (RuntimeError, AssertionError) as error:
+        print(f"PyTorch cannot use the device: {error}".partition("\n")[0])
+        return _self_check.UNABLE
+    try:
+        if _compare(device):
+            return 1
+        if "--times" in options:
+            from . import times
+
+            print("times: ", end="", flush=True)
+            table = times.table(device)
+            print(f"ok\n{table}")
+    except RuntimeError as error:  # CUDA's errors have several lines, of which the first says what is wrong
+        print(f"{type(error).__name__}: {error}".partition("\n")[0], flush=True)
+        full = isinstance(error, NotImplementedError | torch.OutOfMemoryError) or "out of memory" in str(error)
+        return _self_check.UNABLE if full else 1
+    print(_self_check.PASSED, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -1,6 +1,7 @@
 """fwp check: what is loaded, the comparison of every device's kernels, and the exit status."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ def test_the_cpus_kernels_are_compared_and_what_is_switched_off_is_said(fwp_proc
     found = fwp_process("check", env=environment)
     assert found.status == 0 and found.out.endswith("right: cpu\n"), found
     assert "delta rule, 300 positions: error" in found.out and "sum_rule on cpu           native" in found.out
+    times = re.findall(r"^  +(\w+ rule(?:, one step of decoding)?) +((?:\| +[\d.]+ *){3})$", found.out, re.M)
+    assert len(times) == 5 and re.search(r"native +\|  chunked +\|  softmax\n", found.out), "the times of kernels"
     assert "switched off by FWP_CUDA=0" in found.out
     assert "switched off by FWP_CUDA=0" in fwp_process("info", env=environment).out
 
@@ -28,7 +31,7 @@ def two_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
     monkeypatch.setattr(_self_check, "key", str)
-    monkeypatch.setattr(_self_check, "check", found.__getitem__)
+    monkeypatch.setattr(_self_check, "check", lambda device, *options, seconds: found[device])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return found
 
@@ -37,9 +40,19 @@ def test_a_device_that_fails_makes_the_command_fail(fwp, two_gpus):
     assert fwp("check").out.endswith("right: cpu, cuda:0, cuda:1\n")
     two_gpus["cuda:1"] = _self_check.Verdict("sum rule: WRONG", "sum rule: WRONG\n")
     found = fwp("check")
-    assert found.status == 1 and found.out.endswith("wrong: cuda:1\n"), "the kept result was taken"
-    assert "kernels of cuda:1, GPU 1\n  sum rule: WRONG\n\n  FAILED: sum rule: WRONG" in found.out
+    ends = "right: cpu, cuda:0\nwrong: cuda:1\n"
+    assert found.status == 1 and found.out.endswith(ends), "the kept result was taken"
+    assert "kernels of cuda:1, GPU 1\n  sum rule: WRONG\n\n  WRONG: sum rule: WRONG" in found.out
     assert _self_check.remembered("1", lambda: None).failure == "sum rule: WRONG", "it is not kept for trainings"
+
+
+def test_a_device_that_is_busy_is_neither_right_nor_wrong(fwp, two_gpus):
+    """And what is known of it stays known."""
+    fwp("check")
+    two_gpus["cuda:0"] = _self_check.Verdict("it is busy", "it is busy\n", lasts=False)
+    found = fwp("check")
+    assert found.status == 1 and found.out.endswith("right: cpu, cuda:1\nnot checked: cuda:0\n")
+    assert "  NOT CHECKED: it is busy" in found.out and _self_check.remembered("0", lambda: None).failure == ""
 
 
 def test_without_any_kernels_nothing_is_called_right(fwp, monkeypatch):

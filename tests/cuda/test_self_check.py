@@ -1,9 +1,13 @@
 """The check of kernels before their first use: what it finds, how it ends, what is kept, what it switches off."""
 
+import json
 import logging
+import os
 import stat
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +15,11 @@ import torch
 
 from fwp_fairseq import _cuda_library, _extension, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
-from fwp_fairseq.ops import backends, native, native_cuda, self_check
+from fwp_fairseq.ops import backends, native, native_cuda, self_check, times
 from tests.cuda.cases import make
 
 HALF = torch.float16
+ROWS = {"cuda": 1}
 CACHES = (_self_check.failure, _cuda_library.refusal)
 
 
@@ -53,36 +58,64 @@ def test_a_wrong_kernel_is_found_and_named(monkeypatch, capsys):
     assert "decoding: error" in report and _self_check.PASSED not in report
 
 
+BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+
+
 @pytest.mark.parametrize(
-    "script, expected",
+    "error, opens, status, said",
     [
-        ("echo 'a: ok'; echo passed", ""),
-        ("echo 'a: ok'; echo 'b: WRONG'; exit 1", "b: WRONG; exit status 1"),
-        ("echo 'a: ok'; printf 'b: '; echo trace >&2; echo illegal access >&2; kill -SEGV $$", "b: ; illegal access; "),
-        ("echo 'a: ok'; printf 'b: '; exec sleep 60", "b: ; not finished after 1 s"),
-        ("echo 'a: ok'", "it printed no result"),
-        (None, "could not start"),
+        (RuntimeError, False, 3, "PyTorch cannot use the device: {}"),
+        (torch.OutOfMemoryError, True, 3, "sum rule, 32 positions: OutOfMemoryError: {}"),
+        (NotImplementedError, True, 3, "sum rule, 32 positions: NotImplementedError: {}"),
+        (RuntimeError, True, 1, "sum rule, 32 positions: RuntimeError: {}"),
     ],
 )
-def test_how_a_check_ends(script, expected, monkeypatch, tmp_path):
+def test_an_error_is_said_in_one_line(error, opens, status, said, monkeypatch, capsys):
+    """Those of a device that cannot be used are told from those of a kernel."""
+
+    def fail(*given):
+        raise error(f"{BUSY}\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.")
+
+    monkeypatch.setattr(_self_check, "_trusting", False)
+    monkeypatch.setattr(self_check, "_rule" if opens else "_open", fail)
+    assert self_check.main("cpu") == status
+    assert capsys.readouterr().out == said.format(BUSY) + "\n"
+
+
+@pytest.mark.parametrize(
+    "script, expected, lasts",
+    [
+        ("echo 'a: ok'; echo passed", "", True),
+        ("echo 'a: ok'; echo 'b: WRONG'; exit 1", "b: WRONG; exit status 1", True),
+        ("printf 'b: '; echo trace >&2; echo illegal access >&2; kill -SEGV $$", "b: ; illegal access; exit", True),
+        ("echo 'a: ok'", "exit status 0", True),
+        # What says nothing about the kernels.
+        ("echo 'a: ok'; printf 'b: '; exec sleep 60", "b: ; not finished after 1 s", False),
+        ("echo 'a: ok'; echo 'b: out of memory'; exit 3", "b: out of memory; exit status 3", False),
+        ("printf 'a: '; kill -KILL $$", "a: ; exit status -9", False),
+        ("echo 'no module named torch' >&2; exit 1", "no module named torch; exit status 1", False),
+        (None, "could not start", False),
+    ],
+)
+def test_how_a_check_ends(script, expected, lasts, monkeypatch, tmp_path):
     program = tmp_path / "python"
     if script is not None:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(stat.S_IRWXU)
-    monkeypatch.setattr(_self_check, "SECONDS", 1)
     monkeypatch.setattr(sys, "executable", str(program))
-    found = _self_check.check("cuda:0")
-    assert found.failure.startswith(expected) and bool(found.failure) == bool(expected)
+    found = _self_check.check("cuda:0", seconds=1)
+    assert found.failure.startswith(expected) and bool(found.failure) == bool(expected) and found.lasts == lasts
 
 
-def test_ranks_wait_for_one_check(unchecked):
+@pytest.mark.parametrize("lasts", [True, False])
+def test_ranks_wait_for_one_check(unchecked, lasts):
     """Threads stand for processes: each opens the lock for itself."""
     begun, ready = [], threading.Event()
 
     def check():
         begun.append(1)
         ready.wait(1)
-        return _self_check.Verdict("", "report")
+        return _self_check.Verdict("", "report", lasts)
 
     found = []
     ranks = [threading.Thread(target=lambda: found.append(_self_check.remembered("x", check))) for _ in range(4)]
@@ -91,18 +124,20 @@ def test_ranks_wait_for_one_check(unchecked):
     ready.set()
     for rank in ranks:
         rank.join()
-    assert len(begun) == 1 and found == [("", "report")] * 4
+    assert len(begun) == 1 and found == [("", "report", lasts)] * 4
 
 
 def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
-    verdicts = iter(range(9))
+    verdicts = iter("0123456789")
 
-    def ask(name="x", again=False):
-        return _self_check.remembered(name, lambda: _self_check.Verdict(str(next(verdicts)), ""), again).failure
+    def ask(name="x", again=False, lasts=True):
+        return _self_check.remembered(name, lambda: _self_check.Verdict(next(verdicts), "", lasts), again).failure
 
     assert [ask(), ask(), ask("y"), ask(again=True), ask()] == ["0", "0", "1", "2", "2"]
     (_self_check.folder() / "check-x.json").write_text('{"failure": ')
     assert [ask(), ask()] == ["3", "3"]
+    assert [ask("z", lasts=False), ask("z", lasts=False), ask("z"), ask("z")] == ["4", "5", "6", "6"]
+    assert [ask("z", again=True, lasts=False), ask("z")] == ["7", "6"], "what was known is lost"
 
 
 def test_without_a_folder_every_process_checks(unchecked, monkeypatch):
@@ -110,8 +145,11 @@ def test_without_a_folder_every_process_checks(unchecked, monkeypatch):
     assert [_self_check.remembered("x", lambda n=n: _self_check.Verdict(n, "")).failure for n in "ab"] == ["a", "b"]
 
 
-def test_the_key_is_of_library_torch_and_device(monkeypatch, tmp_path):
+def test_the_key_is_of_library_driver_torch_and_device(monkeypatch, tmp_path):
     library, device = tmp_path / "library.so", SimpleNamespace(name="H100", major=9, minor=0)
+    driver = tmp_path / "version"
+    monkeypatch.setattr(_self_check, "_DRIVER", driver)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12080, raising=False)
     monkeypatch.setattr(_extension, "status", lambda: SimpleNamespace(libraries={"cuda": library}))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
     library.write_bytes(b"one")
@@ -124,7 +162,26 @@ def test_the_key_is_of_library_torch_and_device(monkeypatch, tmp_path):
         keys.append(_self_check.key(0))
     monkeypatch.setattr(torch, "__version__", "9.9")
     keys.append(_self_check.key(0))
-    assert len(set(keys)) == len(keys) == 6
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000)
+    keys.append(_self_check.key(0))
+    for version in ("570.86.15", "580.95.05"):
+        driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}")
+        keys.append(_self_check.key(0))
+    assert len(set(keys)) == len(keys) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.needs("native", "cuda")
+def test_the_times_of_a_device_are_of_its_kernels(monkeypatch):
+    """On the emulated device small sizes; what they are is not looked at."""
+    started, waits = [], []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waits.append(1))  # which an emulated device cannot
+    for name, small in (("LENGTH", 3), ("HISTORY", 2), ("HEADS", 1), ("WIDTH", 4), ("SECONDS", 1e-6), ("ROWS", ROWS)):
+        monkeypatch.setattr(times, name, small)
+    monkeypatch.setattr(torch.cuda, "set_device", started.append)
+    table = times.table("cuda:0")
+    assert started == ["cuda:0"] and waits and "1 x 3 positions, 1 heads of 4, DPFP of 16" in table
+    assert len([line for line in table.splitlines() if "rule" in line and line.count("|") == 3]) == 5
 
 
 @pytest.mark.needs("native", "cuda")
@@ -167,11 +224,52 @@ def test_auto_takes_chunked_from_the_length_of_the_table_on(monkeypatch):
     assert not chunked("sum", 21) and not chunked("delta", 21, "native") and not chunked("delta", 21, device="cpu")
 
 
-@pytest.mark.parametrize(
-    "value, reason",
-    [("0", "switched off by FWP_CUDA=0"), ("no", "not loaded: FWP_CUDA=no, expected 0 or 1"), ("1", "not built: ")],
-)
-def test_the_switch(value, reason, monkeypatch, tmp_path):
-    """It is there before the library is: nothing of CUDA is loaded, so neither rules nor row functions can use it."""
+def test_one_warning_says_what_kept_a_check_from_being_done(unchecked, monkeypatch, caplog):
+    checks = iter([_self_check.Verdict(BUSY, "", lasts=False), _self_check.Verdict("", "")])
+    monkeypatch.setattr(_self_check, "check", lambda device: next(checks))
+    reasons = {_self_check.failure(0) for _ in range(3)}
+    assert [reasons, [record.levelname for record in caplog.records]] == [{_self_check.failure(0)}, ["WARNING"]]
+    assert f"could not be checked on device 0 ({BUSY}); run `fwp check` before the training" in caplog.text
+    _self_check.failure.cache_clear()  # as in the next process
+    assert _self_check.failure(0) == ""
+
+
+@pytest.mark.parametrize("value, loaded, reason", [
+    ("0", [], "switched off by FWP_CUDA=0"), ("no", [], "not loaded: FWP_CUDA=no, expected 0 or 1"), ("1", ["cuda"], "")
+])  # fmt: skip
+def test_the_switch(value, loaded, reason, monkeypatch, tmp_path):
+    """Nothing of CUDA is loaded, so neither rules nor row functions can use it."""
+    for part in _extension.PARTS:
+        (tmp_path / f"_{part}.abi3.so").write_text(part)
+    digests = {part: _extension.digest(tmp_path / f"_{part}.abi3.so") for part in _extension.PARTS}
+    (tmp_path / "_build.json").write_text(json.dumps({"target": "cuda", "sha256": digests}))
+    read = []
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: read.append(Path(path).read_text()))
+    for name in _extension.OPERATORS:
+        monkeypatch.setattr(torch.ops.fwp, name, None, raising=False)
     monkeypatch.setenv("FWP_CUDA", value)
-    assert _extension.load(tmp_path).reasons["cuda"].startswith(reason)
+    assert _extension.load(tmp_path).reasons.get("cuda", "") == reason
+    assert read == ["cpu", *loaded]
+
+
+def test_without_the_library_no_kernel_serves_a_cuda_tensor():
+    """As FWP_CUDA=0 has it: rules, decoding, recurrences and functions of rows are PyTorch's."""
+    code = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from fwp_fairseq import ops
+from fwp_fairseq.feature_maps import softmax_pair, unit_rows
+from fwp_fairseq.ops.recurrence import native_cuda
+torch.cuda.is_available = lambda: True
+with FakeTensorMode():
+    x = torch.zeros(1, 4, 2, 8, device="cuda")
+    assert not unit_rows.TO_LENGTH_ONE.serves(x) and not softmax_pair._FUNCTION.serves(x)
+    assert not ops.Decoding("delta", None, True, False).serves(x)
+    for reasons in (native_cuda.recurrence_unsupported_reasons(x), *(
+        dict(ops.backends.backend_report(f"{rule}_rule", "cuda"))["native"] for rule in ops.call.RULES
+    )):
+        assert reasons == ["CUDA kernels switched off by FWP_CUDA=0"], reasons
+"""
+    environment = os.environ | {"FWP_CUDA": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "scripts/gpu_check.sh"
-PARTS = ("build", "test", "memcheck", "racecheck", "synccheck", "benchmark", "models")
+PARTS = ("build", "check", "test", "memcheck", "racecheck", "synccheck", "benchmark", "models")
 COMMIT = "0123456789" * 4
 
 
@@ -66,9 +66,9 @@ class StandIns:
     def programs(self) -> list[str]:
         """What was begun, in order."""
         found = [
-            re.search(r"setup.py|-m benchmarks\.\w+|--tool \w+ .*-m pytest|-m pytest", line) for line in self.noted
+            re.search(r"setup.py|-m benchmarks\.\w+|-m fwp_fairseq check|--tool \w+ .*-m pytest|-m pytest", line) for line in self.noted
         ]
-        return [re.sub("-m |--tool | .*", "", one[0]) for one in found if one]
+        return [re.sub("-m |--tool |(?<!fwp_fairseq) .*", "", one[0]) for one in found if one]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_part_begins_with_the_build(stand, part):
     result = stand.check(part)
     assert (result.returncode, result.stderr) == (0, "")
     assert re.search(rf"^=== {part}: passed after \d+ s$", result.stdout.splitlines()[-1])
-    expected = {"build": [], "test": ["pytest"], "benchmark": ["benchmarks.attention"]}
+    expected = {"build": [], "check": ["fwp_fairseq check"], "test": ["pytest"], "benchmark": ["benchmarks.attention"]}
     expected["models"] = ["benchmarks.training", "benchmarks.decoding"]
     assert stand.programs() == ["setup.py", *expected.get(part, [part])]
     checked = [line for line in stand.noted if "-m pytest" in line]
@@ -100,7 +100,8 @@ def test_a_failed_build_ends_the_call(stand):
     assert stand.programs() == ["setup.py"]
 
 
-@pytest.mark.parametrize("part, wrong", [("test", "-m pytest"), ("racecheck", "-m pytest"), ("models", "training")])
+@pytest.mark.parametrize("part, wrong", [("check", "fwp_fairseq check"), ("test", "-m pytest"),
+                                         ("racecheck", "-m pytest"), ("models", "training")])  # fmt: skip
 def test_what_fails_fails_the_part(stand, part, wrong):
     result = stand.check(part, fails=wrong)
     assert result.returncode == 1 and "is wrong" in result.stdout
