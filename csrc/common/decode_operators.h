@@ -109,8 +109,8 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   const bool writes = k.has_value();
   Block block(op, keys, written, strengths, ancestors ? &*ancestors : nullptr, rows, W, z, count, rule, feature_map,
               d_dot, normalize_output);
-  TORCH_CHECK_VALUE(writes == v.has_value() && (writes && block.rule != Rule::sum) == beta.has_value() &&
-                        (writes && block.rule == Rule::gated_delta) == alpha.has_value(),
+  TORCH_CHECK_VALUE(writes == v.has_value() && (writes && takes_beta(block.rule)) == beta.has_value() &&
+                        (writes && takes_alpha(block.rule)) == alpha.has_value(),
                     op, ": expected k and v together, and with them beta, but for sum, and alpha for gated_delta");
   const int64_t R = q.size(0), T = q.size(1), H = block.heads, d_key = q.size(3);
   Tensor out;

@@ -26,6 +26,9 @@ constexpr const char *rule_names[] = {FWP_RULES(FWP_NAME)}, *map_names[] = {FWP_
 // A rule that corrects takes away what the key held; one that decays leaves a share of all earlier content.
 constexpr bool corrects(Rule rule) { return rule == Rule::delta || rule == Rule::gated_delta; }
 constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::gated_delta; }
+// What a rule takes beside q, k and v: beta, with which a key is written, and alpha, what it leaves of earlier content.
+constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
+constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
 template <Map M> struct MapConstant {
   static constexpr Map value = M;

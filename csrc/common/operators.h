@@ -81,8 +81,8 @@ struct Inputs {
     f.rows("q", q, c.q, {p.batch, p.targets, p.heads, p.d_key});
     f.rows("k", k, c.k, {p.batch, p.sources, p.heads, p.d_key});
     f.rows("v", v, c.v, {p.batch, p.sources, p.heads, p.d_value});
-    strength(f, "beta", beta, c.beta, p.rule != Rule::sum, p.rule, {p.batch, p.sources, p.heads});
-    strength(f, "alpha", alpha, c.alpha, p.rule == Rule::gated_delta, p.rule, {p.batch, p.sources, p.heads});
+    strength(f, "beta", beta, c.beta, takes_beta(p.rule), p.rule, {p.batch, p.sources, p.heads});
+    strength(f, "alpha", alpha, c.alpha, takes_alpha(p.rule), p.rule, {p.batch, p.sources, p.heads});
     f.mask(key_padding_mask, c.key_padding_mask, {p.batch, p.sources});
     fwp::projection(f, projection, c.projection, p.map, {p.width.m, p.d_key}, p.width.m > 0);
     states(f, "initial_W", "initial_z", W, z, c.initial_W, c.initial_z, p.state_shape(), p.options.normalize_output);

@@ -27,7 +27,9 @@ def _checked(device: str) -> _self_check.Verdict:
     def make() -> _self_check.Verdict:
         return _self_check.check(device, "--times", seconds=SECONDS)
 
-    return make() if device == "cpu" else _self_check.remembered(_self_check.key(torch.device(device).index), make, True)
+    if device == "cpu":
+        return make()
+    return _self_check.remembered(_self_check.key(torch.device(device).index), make, again=True)
 
 
 def add_arguments(parser) -> None:

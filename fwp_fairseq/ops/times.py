@@ -1,4 +1,4 @@
-"""Times of a device's kernels beside PyTorch and softmax attention, for ``fwp check``. benchmarks.attention has more."""
+"""Times of a device's kernels beside PyTorch and softmax attention, for ``fwp check``; see also benchmarks.attention."""
 
 from collections.abc import Callable
 

@@ -66,7 +66,8 @@ class StandIns:
     def programs(self) -> list[str]:
         """What was begun, in order."""
         found = [
-            re.search(r"setup.py|-m benchmarks\.\w+|-m fwp_fairseq check|--tool \w+ .*-m pytest|-m pytest", line) for line in self.noted
+            re.search(r"setup.py|-m benchmarks\.\w+|-m fwp_fairseq check|--tool \w+ .*-m pytest|-m pytest", line)
+            for line in self.noted
         ]
         return [re.sub("-m |--tool |(?<!fwp_fairseq) .*", "", one[0]) for one in found if one]
 

@@ -378,7 +378,7 @@ struct Backward : Forward {
   // dbeta gets the products of dR with values, and under the gated rule what follows from decay; dalpha is that of
   // decay.
   FWP_DEVICE void strengths_back(int i) const {
-    if (c.rule == Rule::sum) return;
+    if (!takes_beta(c.rule)) return;
     const int rows = keys(i);
     float* const M = decay_gradient(i);
     if (decays(c.rule)) find_kept_gradient(M, s.decay, s.keep, thread);
@@ -400,7 +400,7 @@ struct Backward : Forward {
     const float kept = decays(c.rule) ? kept_gradient(M, thread) : 0.f;
     const float through_rates = corrects(c.rule) ? c.grad_beta.data[offset(c.grad_beta, token, c.sources)] : 0.f;
     put_strength(c.grad_beta, i, thread, s.sums[thread] + through_rates - (c.rule == Rule::gated ? kept : 0.f));
-    if (c.rule == Rule::gated_delta) put_strength(c.grad_alpha, i, thread, kept);
+    if (takes_alpha(c.rule)) put_strength(c.grad_alpha, i, thread, kept);
   }
 
   // A call of one chunk of keys and one of queries, after Forward::run.

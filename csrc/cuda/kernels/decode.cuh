@@ -210,7 +210,7 @@ struct Decoder : Hypothesis {
       float u = 0, keep = 1;
       const float beta = !c.beta.data ? 1.f : pad ? 0.f : c.beta.data[offset(c.beta, token)];
       if (c.rule == Rule::gated) keep = 1 - beta, product *= beta;
-      if (c.rule == Rule::gated_delta) keep = pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
+      if (takes_alpha(c.rule)) keep = pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
       if (decays(c.rule)) {
         if (j == 0) c.strengths[place(position)] = c.rule == Rule::gated ? beta : keep;
         N *= keep, total *= keep, O *= keep, seen *= keep;
