@@ -1,4 +1,4 @@
-"""Times of a device's kernels beside PyTorch and softmax attention, for ``fwp check``; see also benchmarks.attention."""
+"""Times of a device's kernels beside those of PyTorch and of softmax attention, for ``fwp check``."""
 
 from collections.abc import Callable
 

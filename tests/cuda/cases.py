@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq import ops
+from fwp_fairseq.ops.call import FastWeights
 from tests.maps import build_map
 from tests.tolerances import CUDA
 
@@ -57,47 +58,48 @@ def mask(rows: int, length: int) -> Tensor:
     return pads
 
 
-def cotangents(out: Tensor, W: Tensor | None, z: Tensor | None) -> list[Tensor | None]:
-    generator = torch.Generator().manual_seed(7)
-    return [None if y is None else torch.randn(y.shape, generator=generator) for y in (out, W, z)]
-
-
-def run(rule, x, phi, *, backend, device, dtype=None, grad_dtype=None, key_padding_mask=None, **options) -> dict:
-    """Outputs, and the gradients of a fixed function of them, on the CPU."""
-    x = {n: y.to(device, y.dtype if dtype is None else dtype).requires_grad_() for n, y in x.items()}
+def run(
+    rule, x, phi, *, backend, device, dtype=None, grad_dtype=None, key_padding_mask=None, layout=lambda y: y, **options
+) -> dict:  # fmt: skip
+    """Outputs, and the gradients of a fixed function of them, on the CPU; all that goes in has the layout."""
+    x = {n: layout(y.to(device, dtype or y.dtype)).requires_grad_() for n, y in x.items()}
     if not options["normalize_output"]:
         x.pop("z", None)
     initial = (x["W"], x.get("z")) if "W" in x else None
-    pads = None if key_padding_mask is None else key_padding_mask.to(device)
+    pads = None if key_padding_mask is None else layout(key_padding_mask.to(device))
     phi = None if phi is None else phi.to(device)
     out, final = getattr(ops, f"{rule}_rule")(
         *(x[n] for n in ("q", "k", "v", "beta", "alpha") if n in x), feature_map=phi, key_padding_mask=pads,
         initial_state=initial, backend=backend, **options,
     )  # fmt: skip
-    W, z = (None, None) if final is None else final
-    given = cotangents(out, W, z)
-    loss = sum(
-        (y * g.to(grad_dtype or out.dtype).to(y.device, y.dtype)).sum()
-        for y, g in zip((out, W, z), given, strict=True)
-        if y is not None
+    found = {"out": out} | {n: y for n, y in (final or FastWeights(None, None))._asdict().items() if y is not None}
+    generator = torch.Generator().manual_seed(7)
+    given = [torch.randn(y.shape, generator=generator).to(grad_dtype or out.dtype) for y in found.values()]
+    given = [layout(g.to(device, y.dtype)) for g, y in zip(given, found.values(), strict=True)]
+    asked = [i for i, y in enumerate(found.values()) if y.requires_grad]
+    gradients = torch.autograd.grad(
+        [list(found.values())[i] for i in asked], list(x.values()), [given[i] for i in asked], materialize_grads=True
     )
-    gradients = torch.autograd.grad(loss, list(x.values()))
-    found = {"out": out, "W": W, "z": z} | {f"gradient of {n}": g for n, g in zip(x, gradients, strict=True)}
-    return {n: y.detach().cpu() for n, y in found.items() if y is not None}
+    found |= {f"gradient of {n}": g for n, g in zip(x, gradients, strict=True)}
+    return {n: y.detach().cpu() for n, y in found.items()}
 
 
-def compare(rule: str, x: dict, phi, *, looser=1.0, **options) -> dict[str, Tensor]:
+def compare(rule: str, x: dict, phi, *, looser=1.0, layout=lambda y: y, **options) -> dict[str, Tensor]:
     """Asserts that the kernels agree with the reference; what they found."""
     defaults = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
     options, dtype = defaults | options, x["q"].dtype
     expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
-    found = run(rule, x, phi, backend="native", device="cuda", **options)
+    found = run(rule, x, phi, backend="native", device="cuda", layout=layout, **options)
     if phi is not None:
         phi.to("cpu")
     assert found.keys() == expected.keys()
     for name, a in expected.items():
         assert found[name].isfinite().all(), name
-        limit = looser * LIMITS[dtype]["gradient" in name] * max(a.square().mean().sqrt().item(), 1e-3)
-        error = (a - found[name].double()).square().mean().sqrt().item()
+        like = x.get(name.removeprefix("gradient of "))
+        assert found[name].dtype == (like.dtype if like is not None else dtype if name == "out" else torch.float32), (
+            name
+        )
+        limit = looser * LIMITS[dtype]["gradient" in name] * max(a.norm().item(), 1e-3 * a.numel() ** 0.5)
+        error = (a - found[name].double()).norm().item()
         assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
     return found

@@ -136,19 +136,6 @@ def library(*sources: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path(*sources)))
 
 
-ROUNDINGS = ("towards_zero", "to_nearest")  # in the order of their numbers in shim/products.h
-
-
-@contextmanager
-def rounding(loaded: ctypes.CDLL, name: str) -> Iterator[None]:
-    """Within it the library's tensor-core products are summed as ``name`` says; else towards zero."""
-    loaded.fwp_shim_round(ROUNDINGS.index(name))
-    try:
-        yield
-    finally:
-        loaded.fwp_shim_round(0)
-
-
 @contextmanager
 def watched(*loaded: ctypes.CDLL, without: str = "") -> Iterator[None]:
     """Within it a race in a kernel of the libraries is an error; the barrier at the places ``without`` is left out."""

@@ -18,11 +18,3 @@ def device():
     yield emulated.set_device
     emulated.set_device()
     native_cuda._refusal.cache_clear()
-
-
-@pytest.fixture
-def products():
-    """Changes how sums of products are rounded and in which order threads run; a GPU has its own ways."""
-    yield (lambda *_, **__: None) if emulated is None else emulated.set_products
-    if emulated is not None:
-        emulated.set_products()

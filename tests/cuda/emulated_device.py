@@ -13,7 +13,7 @@ import ctypes
 import os
 
 from tests.cuda import compiled, ptx
-from tests.cuda.compiled import CUDA, INSTANCES, ROUNDINGS, SHIM, path
+from tests.cuda.compiled import CUDA, INSTANCES, SHIM, path
 
 # Before torch is imported: it looks for CUDA once.
 _GLUE = (SHIM / "emulated_device.cpp", *sorted(CUDA.glob("*.cpp")))
@@ -101,12 +101,6 @@ def set_device(
     ``missing``: what it says if it has no code of the kernels.
     """
     _LIBRARY.fwp_shim_device(major, minor, shared_memory, multiprocessors, missing.encode())
-
-
-def set_products(rounding: str = "towards_zero", order: int = 0) -> None:
-    """How tensor cores round their sums, and in which order threads run: 0 ascending, 1 descending."""
-    _LIBRARY.fwp_shim_round(ROUNDINGS.index(rounding))
-    _LIBRARY.fwp_shim_schedule(order)
 
 
 def translated(started: bool = False) -> list[str]:

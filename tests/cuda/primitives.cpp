@@ -117,8 +117,7 @@ const Entry entries[] = {
 
 }  // namespace
 
-extern "C" const char* run_primitive(int number, int blocks, int schedule, const void* in, float* out) {
+extern "C" const char* run_primitive(int number, int blocks, const void* in, float* out) {
   const Entry& e = entries[number];
-  shim::set_schedule(schedule);
   return launch(e.kernel, blocks, e.threads, e.shared, nullptr, Call{in, out});
 }

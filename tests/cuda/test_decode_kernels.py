@@ -255,25 +255,6 @@ def test_keys_without_features_read_as_zero(rule, dtype):
         assert torch.equal(out, torch.zeros_like(out))
 
 
-@pytest.mark.parametrize(
-    "rule, dtype",
-    [("sum", torch.bfloat16), ("delta", torch.float32), ("gated", torch.bfloat16), ("gated_delta", torch.float32)],
-    ids=str,
-)
-def test_the_order_of_threads_does_not_matter(rule, dtype, products):
-    """A missing barrier makes the two orders differ."""
-    for feature_map, d_key in ((DPFP, 80), (("favor", {"m": 70}), 20)):
-        decoding = make(rule, feature_map, "both", d_key)
-        sentence, rows = Sentence(decoding, 40, d_key, 70, dtype), torch.arange(40)[None]
-        found = []
-        for order in (0, 1):
-            products(order=order)
-            site = Site(decoding)
-            out = site.steps(sentence, rows)
-            found.append((out, *(x.cpu() for x in decoding_module.decoding_native.fold(site.decoding, site.cache))))
-        assert all(map(torch.equal, *found))
-
-
 @pytest.mark.skipif(emulated is None, reason="it would end the process's use of a GPU")
 @pytest.mark.parametrize("name, value", [("ancestors", 2), ("ancestors", -1), ("rows", 2)])
 def test_a_table_that_leaves_the_storage_stops_the_kernel(name, value):
@@ -315,12 +296,7 @@ def test_opcheck(rule, writes, dtype, check):
     "changes, message",
     [
         ({"rule": "gated"}, "strengths are missing for the rule gated"),
-        ({"feature_map": "tanh"}, "feature_map is tanh, expected"),
-        ({"d_dot": 4, "W": None, "z": None}, "d_dot = 4 is impossible for the feature map elu"),
-        ({"beta": None}, "with them beta, but for sum"),
-        ({"ancestors": None}, "ancestors are missing"),
         ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
-        ({"z": None}, "z is missing"),
         ({"rows": torch.zeros(2, dtype=torch.int32)}, "rows is on .*, expected "),
         ({"key_padding_mask": torch.zeros(2, 1)}, "key_padding_mask is of type Float, expected Bool"),
     ],

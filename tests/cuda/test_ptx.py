@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from fwp_fairseq import ops
-from fwp_fairseq.feature_maps import softmax_pair, unit_rows
 from fwp_fairseq.ops import self_check
-from fwp_fairseq.ops.self_check import both_passes, error
+from tests.cuda import test_recurrence_glue as recurrences
+from tests.cuda import test_row_function_glue as row_functions
 from tests.cuda.cases import compare, emulated, make
 
 if emulated is None or not emulated.translated():
@@ -30,33 +29,15 @@ def test_rows(feature_map):
 
 
 @pytest.mark.parametrize("d", [8, 40, 100])
-@pytest.mark.parametrize("run, gates", [(ops.recur, 1), (ops.recur_lstm, 3)])
-def test_recurrences(run, gates, d):
-    torch.manual_seed(d)
-    z, k, v = torch.randn(3, 1, 5, gates, d, dtype=torch.float64)
-    x = [z, k.softmax(-1), v, torch.rand(1, 5, gates, dtype=torch.float64)]
-    found = both_passes(lambda *given: list(run(*given, backend="native")), [y.float().cuda() for y in x])
-    expected = both_passes(lambda *given: list(run(*given, backend="chunked")), [y.float().double() for y in x])
-    assert error([y.cpu() for y in found], expected) <= 1e-5
+@recurrences.NAMES
+def test_recurrences(name, d):
+    recurrences.assert_agree(name, recurrences.make(name, d, heads=1), recurrences.PADS, looser=2)
 
 
-FUNCTIONS = {
-    "softmax_pair": (softmax_pair.softmax_pair, lambda x: torch.cat([x.softmax(-1), (-x).softmax(-1)], -1)),
-    "length one": (unit_rows.TO_LENGTH_ONE, None),
-    "elu, length one": (unit_rows._ELU_TO_LENGTH_ONE, None),
-    "rms one": (unit_rows._TO_RMS_ONE, None),
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
+@row_functions.NAMES
 def test_row_functions(name):
-    function, exact = FUNCTIONS[name]
-    numbers = () if exact else (1e-6,)
-    exact = exact or function.in_pytorch
-    x = torch.randn(1, 9, 2, 40).double()
-    found = both_passes(lambda y: [function(y, *numbers)], [x.float().cuda()])
-    expected = both_passes(lambda y: [exact(y, *numbers)], [x.float().double()])
-    assert error([y.cpu() for y in found], expected) <= 1e-5
+    x = torch.randn(1, 9, 2, 40)
+    row_functions.assert_agree(name, x, row_functions.cotangent(name, x))
 
 
 def test_no_kernel_is_left_out():

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from fwp_fairseq.ops.call import CORRECTING
+from tests.cuda import test_recurrence_glue as recurrences
+from tests.cuda import test_row_function_glue as row_functions
 from tests.cuda.cases import RULES, emulated, make, mask, run
 from tests.cuda.test_decode_kernels import Sentence, Site
 from tests.cuda.test_decode_kernels import make as make_decoding
@@ -47,6 +49,20 @@ def all_calls(rule: str) -> list[torch.Tensor]:
 def test_no_races(rule):
     with emulated.watched():
         all_calls(rule)
+
+
+@recurrences.NAMES
+@pytest.mark.parametrize("d", [20, 40, 100])
+def test_no_races_of_recurrences(name, d):
+    with emulated.watched():
+        recurrences.results(name, recurrences.make(name, d, heads=1), recurrences.PADS, "native")
+
+
+@row_functions.NAMES
+def test_no_races_of_row_functions(name):
+    x = torch.randn(2, 3, 100)
+    with emulated.watched():
+        row_functions.assert_agree(name, x, row_functions.cotangent(name, x))
 
 
 def test_barriers_that_are_left_out_are_noticed():

@@ -183,17 +183,10 @@ def test_opcheck(name, state, check):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"z": torch.zeros(2, 3, 3, 5)}, r"z is of shape \[2, 3, 3, 5\], expected \[2, 7, 3, 5\]"),
-        ({"k": torch.zeros(2, 7, 15)}, "k is of shape .*, expected 4 dimensions"),
         ({"k": torch.zeros(2, 7, 3, 5).double()}, "k is of type Double, expected Float on CUDA"),
-        ({"k": torch.zeros(2, 7, 3, 5).half()}, "k is of type Half, expected Float on CUDA"),
-        ({"v": torch.zeros(2, 7, 3, 5).double()}, "v is of type Double, expected Float"),
         ({"v": torch.zeros(2, 7, 3, 5), "here": "v"}, "v is on .*, expected "),
-        ({"beta": torch.zeros(2, 7, 2)}, r"beta is of shape \[2, 7, 2\]"),
-        ({"pads": torch.zeros(2, 6, dtype=torch.bool)}, "key_padding_mask is of shape"),
         ({"pads": PADS, "here": "pads"}, "key_padding_mask is on .*, expected "),
         ({"R": torch.zeros(3, 5, 5)}, "R is of shape"),
-        ({"y": torch.zeros(2, 3, 4)}, "y is of shape"),
     ],
     ids=str,
 )
@@ -226,17 +219,3 @@ def test_types_and_widths_that_the_kernels_do_not_have(name):
         with pytest.raises(NotImplementedError, match=f"backend='native' cannot serve the recurrence.*: .*{reason}"):
             OPERATORS[name](**x, backend="native")
         assert OPERATORS[name](**x)[0].isfinite().all()
-
-
-def test_an_old_device_is_refused(device):
-    device(7, 5)
-    message = r"the CUDA kernels need compute capability 8.0 \(Ampere\), this device has 7.5"
-    for name in STATES:
-        x = {key: y.cuda() for key, y in make(name).items()}
-        operator, given = raw(name, x)
-        with pytest.raises(ValueError, match=f"{operator.name()}: {message}"):
-            operator(*given)
-        if name in OPERATORS:
-            with pytest.raises(NotImplementedError, match=message):
-                OPERATORS[name](**x, backend="native")
-            assert OPERATORS[name](**x)[0].isfinite().all()

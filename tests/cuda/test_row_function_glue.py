@@ -3,26 +3,33 @@
 import pytest
 import torch
 
-from fwp_fairseq.feature_maps import build_feature_map, unit_rows
-from fwp_fairseq.feature_maps import softmax_pair as pairs
-from fwp_fairseq.feature_maps.softmax_pair import softmax_pair
+from fwp_fairseq.feature_maps import build_feature_map, softmax_pair, unit_rows
 from tests.cuda.test_glue import LAYOUTS, inner
 from tests.ops.cases import OPCHECKS
 
 pytestmark = pytest.mark.needs("native", "cuda")
-FUNCTIONS = ("softmax_pair", "to_length_one", "elu_to_length_one", "to_rms_one")
+FUNCTIONS = {
+    one.name: one
+    for one in (
+        softmax_pair._FUNCTION, unit_rows.TO_LENGTH_ONE, unit_rows._ELU_TO_LENGTH_ONE, unit_rows._TO_RMS_ONE
+    )
+}  # fmt: skip
 NAMES = pytest.mark.parametrize("name", FUNCTIONS)
 
 
+def numbers(name: str, eps: float) -> tuple[float, ...]:
+    """What the function takes beside rows."""
+    return () if name == "softmax_pair" else (eps,)
+
+
+def function(name: str, x: torch.Tensor, eps: float) -> torch.Tensor:
+    return FUNCTIONS[name](x, *numbers(name, eps))
+
+
 def expected(name: str, x: torch.Tensor, g: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The function and its gradient for the cotangent g."""
+    """The function and its gradient for the cotangent g, by PyTorch in float64."""
     x = x.double().requires_grad_()
-    if name == "softmax_pair":
-        y = torch.cat([x.softmax(-1), (-x).softmax(-1)], -1)
-    else:
-        phi = torch.nn.functional.elu(x) + 1 if name.startswith("elu") else x
-        length = phi.norm(dim=-1, keepdim=True) + eps
-        y = phi / (length if "length" in name else (phi.square().mean(-1, keepdim=True) + eps).sqrt())
+    y = FUNCTIONS[name].in_pytorch(x, *numbers(name, eps))
     return y.detach(), torch.autograd.grad(y, x, g.double())[0]
 
 
@@ -33,10 +40,6 @@ def assert_close(mine: tuple, theirs: tuple) -> None:
 
 def cotangent(name: str, x: torch.Tensor) -> torch.Tensor:
     return torch.randn(*x.shape[:-1], x.shape[-1] * (1 + (name == "softmax_pair")))
-
-
-def function(name: str, x, eps: float):
-    return softmax_pair(x) if name == "softmax_pair" else getattr(unit_rows, name)(x, eps)
 
 
 def is_served(name: str, y) -> bool:
@@ -106,7 +109,7 @@ def test_half_precision_of_feature_maps_becomes_float32(name, dtype):
 @pytest.mark.parametrize("check", OPCHECKS)
 def test_opcheck(name, check):
     x = torch.randn(3, 4, 6).transpose(0, 1).cuda()
-    eps = () if name == "softmax_pair" else (0.1,)
+    eps = numbers(name, 0.1)
     torch.library.opcheck(getattr(torch.ops.fwp, name).default, (x.clone().requires_grad_(), *eps), test_utils=check)
     backward = getattr(torch.ops.fwp, f"{name}_backward").default
     torch.library.opcheck(backward, (torch.randn(4, 3, 6).cuda(), x, *eps), test_utils=check)
@@ -116,7 +119,7 @@ def test_opcheck(name, check):
 def test_the_operators_name_what_is_wrong(name):
     x, g = ("y", "grad_f") if name == "softmax_pair" else ("x", "grad_y")
     of = "f" if name == "softmax_pair" else "x"
-    eps = () if name == "softmax_pair" else (0.1,)
+    eps = numbers(name, 0.1)
     forward, backward = (getattr(torch.ops.fwp, f"{name}{end}") for end in ("", "_backward"))
     ones = torch.ones(3, 4).cuda()
     for call, message in (
@@ -133,28 +136,12 @@ def test_the_operators_name_what_is_wrong(name):
 
 
 @NAMES
-def test_an_old_device_is_pytorchs(name, device):
-    device(7, 5)
-    x, eps = torch.randn(3, 5), () if name == "softmax_pair" else (0.1,)
-    message = r"the CUDA kernels need compute capability 8.0 \(Ampere\), this device has 7.5"
-    with pytest.raises(ValueError, match=f"fwp::{name}: {message}"):
-        getattr(torch.ops.fwp, name)(x.cuda(), *eps)
-    given = x.cuda().requires_grad_()
-    assert not pairs._FUNCTION.serves(given)
-    y, g = function(name, given, 0.1), cotangent(name, x)
-    assert not is_served(name, y)
-    (dx,) = torch.autograd.grad(y, given, g.cuda())
-    assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, 0.1))
-
-
-@NAMES
 @pytest.mark.parametrize("n", [1, 3, 31, 32, 33, 64, 100, 128, 300])
-def test_widths(name, n, products):
-    """Below, at and beyond a warp; with an eps that counts, too, a row of large numbers, and both orders of threads."""
+def test_widths(name, n):
+    """Below, at and beyond a warp; with an eps that counts, too, and a row of large numbers."""
     x = torch.randn(2, 3, n)
     x[0, 1] *= 100
-    for order, eps in ((0, 1e-6), (1, 0.3)):
-        products(order=order)
+    for eps in (1e-6, 0.3):
         assert_agree(name, x, cotangent(name, x), eps)
 
 

@@ -36,13 +36,6 @@ def unchecked(monkeypatch, tmp_path):
         cached.cache_clear()
 
 
-@pytest.mark.slow
-@pytest.mark.needs("native", "cuda")
-@pytest.mark.parametrize("name", [name for name, _ in self_check.cases("cuda")])
-def test_the_kernels_of_a_device_pass(name):
-    assert dict(self_check.cases("cuda"))[name]() <= self_check.LIMITS["cuda"]
-
-
 @pytest.mark.needs("native")
 def test_a_wrong_kernel_is_found_and_named(monkeypatch, capsys):
     def wrong(call):

@@ -104,8 +104,8 @@ struct Tokens : Head, Products {
       const bool there = key < c.sources && !is_pad(key);
       s.beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, key, c.sources)] : 1.f;
       s.keep[thread] = !there                  ? 1.f
-                       : takes_alpha(c.rule)   ? c.alpha.data[offset(c.alpha, key, c.sources)]
                        : c.rule == Rule::gated ? 1 - s.beta[thread]
+                       : takes_alpha(c.rule)   ? c.alpha.data[offset(c.alpha, key, c.sources)]
                                                : 1.f;
       if (corrects(c.rule)) s.rate[thread] = key < key_rows(c) ? own(c.rates, key_rows(c))[key] : 0.f;
     }

@@ -103,7 +103,7 @@ struct Machine {
   Fibre scheduler;
   std::vector<char> memory;
   char* shared = nullptr;
-  int thread_count = 0, shared_bytes = 0, current = 0, block = 0, order = 0;
+  int thread_count = 0, shared_bytes = 0, current = 0, block = 0;
   bool running = false;
   Body body = nullptr;
   const void *kernel = nullptr, *argument = nullptr;
@@ -225,8 +225,7 @@ void run_warp(int first) {
   Machine& m = machine();
   for (;;) {
     bool ran = false;
-    for (int i = 0; i < warp_size; ++i) {
-      const int index = first + (m.order ? warp_size - 1 - i : i);
+    for (int index = first; index < first + warp_size; ++index) {
       if (m.threads[index].state != State::ready) continue;
       ran = true;
       m.current = index;
@@ -236,8 +235,7 @@ void run_warp(int first) {
     if (ran) continue;
     for (int i = 0; i < warp_size; ++i)
       if (m.threads[first + i].state == State::in_warp) {
-        m.error = "the lanes of a warp do not meet: some wait in " +
-                  std::string(name_of(m.meetings[first / warp_size].op)) +
+        m.error = "the lanes of a warp do not meet: some wait at " + name_of(m.meetings[first / warp_size].site) +
                   ", others at the block's barrier or at the kernel's end";
         return;
       }
@@ -277,7 +275,7 @@ void run_block() {
   const int warps = m.thread_count / warp_size;
   for (;;) {
     for (int w = 0; w < warps; ++w) {
-      run_warp((m.order ? warps - 1 - w : w) * warp_size);
+      run_warp(w * warp_size);
       if (!m.error.empty()) return;
     }
     int ended = 0;
@@ -302,28 +300,6 @@ void run_block() {
 
 const float* const half_values = all_halves();
 const char* missing_code = nullptr;
-
-const char* name_of(Op op) {
-  switch (op) {
-    case Op::none:
-      return "nothing";
-    case Op::sync_warp:
-      return "sync_warp";
-    case Op::shuffle:
-      return "shuffle";
-    case Op::shuffle_xor:
-      return "shuffle_xor";
-    case Op::mma_bfloat16:
-      return "mma_bfloat16";
-    case Op::load_matrices:
-      return "load_matrices";
-    case Op::load_matrices_transposed:
-      return "load_matrices_transposed";
-  }
-  return "?";
-}
-
-void set_schedule(int order) { machine().order = order; }
 
 void fail(const char* message) {
   machine().error = message;

@@ -3,7 +3,6 @@
 //   - shared memory is NaN before every block, and its surroundings are untouched after it
 //   - copies into shared memory are waited for, and until then what they bring is not there
 //   - all lanes of a warp meet at one place of the sources, and all threads of a block at its barrier
-//   - two orders of threads (set_schedule): a missing barrier makes the results differ
 //   - where asked for, accesses to memory that no barrier orders (races.h)
 // Sums of products as in products.h.
 #pragma once
@@ -32,12 +31,9 @@ struct Site {
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
 
-// 0: threads in ascending order, 1: descending.
-void set_schedule(int order);
 [[noreturn]] void fail(const char* message);
 
-enum class Op { none, sync_warp, shuffle, shuffle_xor, mma_bfloat16, load_matrices, load_matrices_transposed };
-const char* name_of(Op op);
+enum class Op { sync_warp, shuffle, shuffle_xor, mma_bfloat16, load_matrices, load_matrices_transposed };
 
 // What the lanes of a warp hand in and get back.
 struct Lane {

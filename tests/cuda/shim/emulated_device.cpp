@@ -49,4 +49,3 @@ extern "C" void fwp_shim_device(int major, int minor, int shared_memory, int mul
   fwp::gpu::shim::device = {major, minor, shared_memory, multiprocessors};
   fwp::gpu::shim::missing_code = text.empty() ? nullptr : text.c_str();
 }
-extern "C" void fwp_shim_schedule(int order) { fwp::gpu::shim::set_schedule(order); }

@@ -10,12 +10,12 @@ namespace {
 std::set<std::string> met;
 std::set<std::string> left_out;
 
-std::string name_of(Site site) {  // file:line
+}  // namespace
+
+std::string name_of(Site site) {
   const std::string path = site.file;
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(site.line);
 }
-
-}  // namespace
 
 void note_place(const char* barrier, const Site* sites, int count) {
   std::set<std::string> names;

@@ -2,6 +2,8 @@
 // whether the tests notice.
 #pragma once
 
+#include <string>
+
 #include "device.h"
 
 namespace fwp::gpu::shim {
@@ -10,6 +12,7 @@ namespace fwp::gpu::shim {
 // all.
 void note_place(const char* barrier, const Site* sites, int count);
 bool is_left_out(Site site);
+std::string name_of(Site site);  // file:line
 
 }  // namespace fwp::gpu::shim
 

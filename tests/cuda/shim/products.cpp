@@ -5,8 +5,6 @@
 
 namespace fwp::gpu::shim {
 
-Rounding rounding = Rounding::towards_zero;
-
 namespace {
 
 using Floats = float __attribute__((vector_size(4 * product_columns)));
@@ -54,12 +52,9 @@ void multiply(const float (&A)[product_rows][most_products], const float (&B)[mo
   for (int k = 0; k < inner; ++k) __builtin_memcpy(&columns[k], B[k], sizeof sum);
   for (int i = 0; i < product_rows; ++i) {
     __builtin_memcpy(&sum, C[i], sizeof sum);
-    if (rounding == Rounding::towards_zero) add_towards_zero(A[i], columns, inner, sum);
-    else add_in_order(A[i], columns, inner, sum);
+    add_towards_zero(A[i], columns, inner, sum);
     __builtin_memcpy(C[i], &sum, sizeof sum);
   }
 }
 
 }  // namespace fwp::gpu::shim
-
-extern "C" void fwp_shim_round(int rounding) { fwp::gpu::shim::rounding = fwp::gpu::shim::Rounding(rounding); }

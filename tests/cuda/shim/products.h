@@ -3,20 +3,11 @@
 
 namespace fwp::gpu::shim {
 
-// How the 8 or 16 products of an instruction and what they are added to become a sum:
-//     towards_zero  as measured on GPUs (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
-//                   PeerJ Computer Science 7, 2021): every summand is cut to two bits more than the largest one has as
-//                   a float, and so is their sum to a float. Cutting means rounding towards zero.
-//     to_nearest    one after the other, as floats
-enum class Rounding { towards_zero, to_nearest };
-extern Rounding rounding;
-
 constexpr int product_rows = 16, product_columns = 8, most_products = 16;
-// C += A B over `inner` columns of A.
+// C += A B over `inner` columns of A, rounded towards zero as measured on GPUs (Fasi, Higham, Mikaitis and Pranesh,
+// Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7, 2021): every summand is cut to two bits more than
+// the largest one has as a float, and so is their sum to a float.
 void multiply(const float (&A)[product_rows][most_products], const float (&B)[most_products][product_columns],
               int inner, float (&C)[product_rows][product_columns]);
 
 }  // namespace fwp::gpu::shim
-
-// Chooses the rounding of all launches that follow: 0 or 1, as numbered above.
-extern "C" void fwp_shim_round(int rounding);
