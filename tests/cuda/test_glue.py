@@ -204,8 +204,8 @@ def test_a_device_that_cannot_serve_a_call_is_refused(changes, message, device):
 @pytest.mark.parametrize("rule", RULES)
 def test_99_kilobytes_of_shared_memory_are_enough(rule, device):
     device(8, 9, shared_memory=99 * 1024)
-    for length, state in ((60, False), (140, True)):
-        x, phi = make(rule, length, length, dtype=HALF, H=1, d_key=128, d_value=64, feature_map=("dpfp", {"nu": 4}))
+    for length, state, feature_map in ((60, False, ("dpfp", {"nu": 4})), (140, True, ("favor", {"m": 256}))):
+        x, phi = make(rule, length, length, dtype=HALF, H=1, d_key=128, d_value=64, feature_map=feature_map)
         compare(rule, x, phi, looser=2, normalize_output=True, return_state=state)
 
 

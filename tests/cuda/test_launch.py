@@ -1,4 +1,4 @@
-"""How csrc/cuda/kernels/device.cuh starts a kernel, compiled by nvcc, where the device refuses it."""
+"""How csrc/cuda/kernels/device.cuh asks for a kernel and starts it, compiled by nvcc, where the device refuses it."""
 
 import subprocess
 from pathlib import Path
