@@ -65,18 +65,11 @@ class Unit(NamedTuple):
 def _units(sources: tuple[Path, ...], glue: tuple[Path, ...]) -> list[Unit]:
     """Those that take longest first, because others are compiled meanwhile.
 
-    The glue is one unit, because reading torch's headers takes longer than everything else. So are the instances of
-    kernels of a name and a precision, which have most of their functions in common: together they take half the time.
+    The glue is one unit, because reading torch's headers takes longer than everything else.
     """
-    groups: dict[str, list[Path]] = {}
-    for source in sources:
-        groups.setdefault(source.stem, []).append(source)
-    kernels = [
-        Unit(name, tuple(group), _LONG if name.startswith(TRANSLATED) else _KERNELS) for name, group in groups.items()
-    ]
-    kernels.sort(key=lambda unit: -len(unit.sources))
     first = [Unit("glue", glue, _GLUE)] if glue else []
-    return [*first, *kernels, *(Unit(source.stem, (source,), _FASTER) for source in _SHIM_SOURCES)]
+    kernels = [Unit(one.stem, (one,), _LONG if one.name.startswith(TRANSLATED) else _KERNELS) for one in sources]
+    return [*first, *kernels, *(Unit(one.stem, (one,), _FASTER) for one in _SHIM_SOURCES)]
 
 
 def _compiled(unit: Unit, state: str) -> Path:
