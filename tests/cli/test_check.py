@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fwp_fairseq import _extension, _self_check
+from fwp_fairseq.cli import check
 
 
 @pytest.mark.needs("native")
@@ -36,8 +37,12 @@ def two_gpus(monkeypatch, tmp_path):
     return found
 
 
-def test_a_device_that_fails_makes_the_command_fail(fwp, two_gpus):
-    assert fwp("check").out.endswith("right: cpu, cuda:0, cuda:1\n")
+def test_a_device_that_fails_makes_the_command_fail(fwp, two_gpus, monkeypatch):
+    """And all are checked before this process uses one, which a check could not then."""
+    checked = []
+    monkeypatch.setattr(check, "_checked", lambda device, run=check._checked: checked.append(device) or run(device))
+    monkeypatch.setattr(check, "served_rows", lambda: {"after": " ".join(checked)})
+    assert fwp("check").out.endswith("after  cpu cuda:0 cuda:1\n\nright: cpu, cuda:0, cuda:1\n")
     two_gpus["cuda:1"] = _self_check.Verdict("sum rule: WRONG", "sum rule: WRONG\n")
     found = fwp("check")
     ends = "right: cpu, cuda:0\nwrong: cuda:1\n"
