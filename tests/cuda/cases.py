@@ -73,33 +73,39 @@ def run(
         initial_state=initial, backend=backend, **options,
     )  # fmt: skip
     found = {"out": out} | {n: y for n, y in (final or FastWeights(None, None))._asdict().items() if y is not None}
-    generator = torch.Generator().manual_seed(7)
-    given = [torch.randn(y.shape, generator=generator).to(grad_dtype or out.dtype) for y in found.values()]
-    given = [layout(g.to(device, y.dtype)) for g, y in zip(given, found.values(), strict=True)]
-    asked = [i for i, y in enumerate(found.values()) if y.requires_grad]
-    gradients = torch.autograd.grad(
-        [list(found.values())[i] for i in asked], list(x.values()), [given[i] for i in asked], materialize_grads=True
-    )
-    found |= {f"gradient of {n}": g for n, g in zip(x, gradients, strict=True)}
+    return with_gradients(found, x, layout, grad_dtype)
+
+
+def with_gradients(found: dict, x: dict, layout=lambda y: y, grad_dtype=None) -> dict[str, Tensor]:
+    """What was found, and the gradients of x, which that depends on, of a fixed function of it; on the CPU."""
+    generator, given = torch.Generator().manual_seed(7), {}
+    for y in found.values():
+        g = torch.randn(y.shape, generator=generator).to(grad_dtype or y.dtype)
+        if y.requires_grad:
+            given[y] = layout(g.to(y.device, y.dtype))
+    gradients = torch.autograd.grad(list(given), list(x.values()), list(given.values()), materialize_grads=True)
+    found = found | {f"gradient of {n}": g for n, g in zip(x, gradients, strict=True)}
     return {n: y.detach().cpu() for n, y in found.items()}
 
 
-def compare(rule: str, x: dict, phi, *, looser=1.0, layout=lambda y: y, **options) -> dict[str, Tensor]:
-    """Asserts that the kernels agree with the reference; what they found."""
+def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], limits: tuple[float, float], looser=1.0) -> None:
+    """By root mean square errors over those of the numbers; ``limits`` are of outputs and of gradients."""
+    assert found.keys() == expected.keys()
+    for name, a in expected.items():
+        limit = looser * limits["gradient" in name] * max(a.norm().item(), 1e-3 * a.numel() ** 0.5)
+        error = (a - found[name].double()).norm().item()
+        assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
+
+
+def compare(rule: str, x: dict, phi, *, looser=1.0, layout=lambda y: y, **options) -> None:
+    """Asserts that the kernels agree with the reference."""
     defaults = dict(causal=True, normalize_features=True, normalize_output=False, return_state=False)
     options, dtype = defaults | options, x["q"].dtype
-    expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, grad_dtype=dtype, **options)
+    options["grad_dtype"] = dtype
+    expected = run(rule, x, phi, backend="reference", device="cpu", dtype=torch.float64, **options)
     found = run(rule, x, phi, backend="native", device="cuda", layout=layout, **options)
     if phi is not None:
         phi.to("cpu")
-    assert found.keys() == expected.keys()
-    for name, a in expected.items():
-        assert found[name].isfinite().all(), name
-        like = x.get(name.removeprefix("gradient of "))
-        assert found[name].dtype == (like.dtype if like is not None else dtype if name == "out" else torch.float32), (
-            name
-        )
-        limit = looser * LIMITS[dtype]["gradient" in name] * max(a.norm().item(), 1e-3 * a.numel() ** 0.5)
-        error = (a - found[name].double()).norm().item()
-        assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
-    return found
+    types = {n: y.dtype for n, y in x.items()} | {"out": dtype, "W": torch.float32, "z": torch.float32}
+    assert all(y.dtype == types[n.removeprefix("gradient of ")] for n, y in found.items())
+    assert_near(found, expected, LIMITS[dtype], looser)

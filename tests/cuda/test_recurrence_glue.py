@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.ops import recur_lstm, recurrence
+from tests.cuda.cases import assert_near, with_gradients
 from tests.cuda.test_glue import LAYOUTS
 from tests.ops.cases import OPCHECKS
 from tests.pairs import covering
@@ -18,17 +19,10 @@ from tests.tolerances import CUDA
 pytestmark = pytest.mark.needs("native", "cuda")
 
 
-def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], limit: float) -> None:
-    for name, a in expected.items():
-        b = found[name].double()
-        error = (a - b).square().mean().sqrt() / max(a.square().mean().sqrt().item(), 1e-3)
-        assert error <= limit, f"{name}: error {error:.2e}, at most {limit:.2e}"
-
-
 PADS = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
 BATCH, LENGTH = PADS.shape
 STATES = {"recur": ("R", "y"), "recur_lstm": ("R", "h", "c")}  # of each operator
-OPERATORS = {"recur": recurrence.recur, "recur_lstm": recur_lstm}  # those with a choice of backends
+OPERATORS = {"recur": recurrence.recur, "recur_lstm": recur_lstm}
 NAMES = pytest.mark.parametrize("name", STATES)
 
 
@@ -36,18 +30,11 @@ def make(name: str, d=5, batch=BATCH, length=LENGTH, heads=3, state=True) -> dic
     """The tensors of a call, by name; exact in float32. The Delta LSTM has three gates' heads for each head."""
     gates = 3 * heads if name == "recur_lstm" else heads
 
-    def random(*shape):
-        return torch.randn(*shape)
-
-    x = {row: random(batch, length, gates, d) for row in "zkv"} | {"beta": torch.rand(batch, length, gates)}
+    x = {row: torch.randn(batch, length, gates, d) for row in "zkv"} | {"beta": torch.rand(batch, length, gates)}
     x["k"] = x["k"].softmax(-1)
     matrix, *vectors = STATES[name]
-    states = {matrix: random(batch, gates, d, d)} | {vector: random(batch, heads, d) for vector in vectors}
+    states = {matrix: torch.randn(batch, gates, d, d)} | {vector: torch.randn(batch, heads, d) for vector in vectors}
     return x | (states if state else {})
-
-
-def call(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str) -> tuple[Tensor, ...]:
-    return OPERATORS[name](**x, key_padding_mask=pads, backend=backend)
 
 
 def raw(name: str, x: dict[str, Tensor], pads: Tensor | None = None) -> tuple:
@@ -61,7 +48,8 @@ def in_pieces(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str
     outputs = []
     for first, last in itertools.pairwise(cuts):
         piece = {key: y[:, first:last] if key in (*"zkv", "beta") else y for key, y in x.items()}
-        out, *states = call(name, piece, None if pads is None else pads[:, first:last], backend)
+        mask = None if pads is None else pads[:, first:last]
+        out, *states = OPERATORS[name](**piece, key_padding_mask=mask, backend=backend)
         outputs.append(out)
         x = x | dict(zip(STATES[name], states, strict=True))
     return torch.cat(outputs, 1), *states
@@ -69,24 +57,13 @@ def in_pieces(name: str, x: dict[str, Tensor], pads: Tensor | None, backend: str
 
 def results(
     name: str, x, pads, backend, *, cuda=True, states=True, layout=Tensor.contiguous, cuts=(0, LENGTH)
-) -> tuple[dict, dict]:
+) -> dict[str, Tensor]:
     """Values and gradients by name. ``states``: whether the loss depends on the last state too."""
     dtype, device = (None, "cuda") if cuda else (torch.float64, "cpu")
     given = {key: layout(y.to(device, dtype or y.dtype)).requires_grad_() for key, y in x.items()}
-    pads = None if pads is None else layout(pads.to(device))
-    names = ("out", *(f"last {state}" for state in STATES[name]))
-    values = dict(zip(names, in_pieces(name, given, pads, backend, cuts), strict=True))
-    generator = torch.Generator().manual_seed(1)
-    cotangents = [torch.randn(y.shape, generator=generator) for y in values.values()]
-    cotangents = [layout(g.to(device, y.dtype)) for g, y in zip(cotangents, values.values(), strict=True)]
-    count = len(values) if states else 1
-    found = torch.autograd.grad(
-        list(values.values())[:count], list(given.values()), cotangents[:count], materialize_grads=True
-    )
-    gradients = dict(zip(given, found, strict=True))
-    for key, gradient in gradients.items():
-        assert gradient.dtype == given[key].dtype and gradient.shape == given[key].shape, key
-    return tuple({key: y.detach().cpu() for key, y in part.items()} for part in (values, gradients))
+    out, *last = in_pieces(name, given, None if pads is None else layout(pads.to(device)), backend, cuts)
+    last = {f"last {state}": y if states else y.detach() for state, y in zip(STATES[name], last, strict=True)}
+    return with_gradients({"out": out} | last, given, layout)
 
 
 def assert_agree(name: str, x, pads=None, *, looser=1, **options) -> None:
@@ -94,9 +71,8 @@ def assert_agree(name: str, x, pads=None, *, looser=1, **options) -> None:
     expected = results(name, x, pads, "reference", cuda=False, **options)
     counted = served.get(("native", "cuda"), 0)
     found = results(name, x, pads, "native", **options, **cut)
-    assert served["native", "cuda"] > counted
-    for mine, theirs, limit in zip(found, expected, CUDA["float32"], strict=True):
-        assert_near(mine, theirs, looser * limit)
+    assert served["native", "cuda"] > counted and {y.dtype for y in found.values()} == {torch.float32}
+    assert_near(found, expected, CUDA["float32"], looser)
 
 
 @NAMES
@@ -133,8 +109,7 @@ def test_nothing_to_write(name, sizes):
         assert state.shape == x[key].shape
         assert length or torch.equal(state.cpu(), x[key])
     if length == 0:
-        _, gradients = results(name, x, None, "native", cuts=[0, 0])
-        assert all(gradient.isfinite().all() for gradient in gradients.values())
+        assert all(y.isfinite().all() for y in results(name, x, None, "native", cuts=[0, 0]).values())
 
 
 def layer(kind: str, **options) -> FastWeightAttention:
