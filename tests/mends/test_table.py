@@ -28,7 +28,16 @@ def test_file_is_in_the_table(path):
     assert row(path) in (ROOT / "docs/reliability.md").read_text(encoding="utf-8").splitlines(), row(path)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_its_test_exists(path):
-    file, _, name = row(path).rpartition(" | `")[2].rstrip("` |").partition("::")
-    assert f"\ndef {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8")
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("csrc/**/*.md"), *ROOT.glob("scripts/**/*.md")]
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_a_page_names_exists(page):
+    for file, name, value in re.findall(
+        r"(tests/[\w/]+\.py)(?:::(\w+))?(?:\[([\w-]+)\])?", page.read_text(encoding="utf-8")
+    ):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in text, f"{file} has no {name}"
+        assert not value or f'"{value}"' in text, f"{name} has no case {value}"
