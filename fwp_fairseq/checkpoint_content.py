@@ -13,11 +13,20 @@ from .text import printable
 _LONGEST_WALK, _DEEPEST = 1_000_000, 64
 # A resolver of omegaconf, such as ${oc.env:HOME}; references to other options, ${optimization.lr}, are fairseq's own.
 _RESOLVER = re.compile(r"\$\{[^}]*:")
+# What torch says of a class or function that weights_only does not let through.
+_UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
 # The models that can be built without memory.
 _FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
 _SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 GB
 _FEW_LAYERS = 64
+
+
+def why_unreadable(error: Exception) -> str:
+    """One line that says why torch could not read a file; it never runs what the file names."""
+    if found := _UNSAFE.search(str(error)):
+        return f"reading it would run {printable(found[1] or found[2])}, which no checkpoint of fairseq needs"
+    return printable(str(error).partition("\n")[0]) or type(error).__name__
 
 
 def check_file(file) -> None:

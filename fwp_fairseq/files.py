@@ -1,4 +1,7 @@
-"""Writes files atomically: into a temporary file in the same folder, then renamed. Standard library only."""
+"""Writes files atomically: into a temporary file in the same folder, then renamed. Standard library only.
+
+Refuses folders whose names fairseq would not take as they are.
+"""
 
 import contextlib
 import os
@@ -36,3 +39,13 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
     """Replaces the content of ``path``. Raises OSError when that fails; ``path`` then keeps its old content."""
     with replaced(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())
+
+
+def refuse_interpreted(path: str | os.PathLike) -> None:
+    """Raises ValueError for a path with characters that fairseq interprets."""
+    for text in (":", ",", "${"):
+        if text in str(path):
+            raise ValueError(
+                f"{path}: expected a path without '{text}', where fairseq "
+                f"{'fills in a value' if text == '${' else 'cuts paths'}; choose another folder"
+            )

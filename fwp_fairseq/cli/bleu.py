@@ -197,11 +197,10 @@ def _compared(args, systems: dict[str, list[str]], references: list[str]) -> lis
     )
     signatures, results = test()
     names = results.pop("System")
-    first = next(iter(systems.values()))
-    for number, hypotheses in enumerate(systems.values()):
-        if number and hypotheses == first:  # sacreBLEU counts differences above that of the systems, here none of them
-            for of in results.values():
-                of[number].p_value = 1.0
+    for baseline, *others in results.values():
+        for other in others:
+            if other.score == baseline.score:  # sacreBLEU counts the differences above 0, not those of at least 0
+                other.p_value = 1.0
     return [
         {"system": name}
         | {metric: _plain(of[number]) | {"signature": str(signatures[metric])} for metric, of in results.items()}

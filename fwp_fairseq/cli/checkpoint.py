@@ -1,13 +1,13 @@
 """Reads fairseq's checkpoints safely, and writes them completely or not at all."""
 
 import logging
-import pickle
 from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import check, check_file
+from ..checkpoint_content import check, check_file, why_unreadable
 from ..files import replaced
+from ..text import printable
 from .errors import CommandError, UsageError
 
 
@@ -27,11 +27,11 @@ def load(path: Path, mmap: bool = False) -> dict:
         check_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         check(state)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, KeyError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
     except ValueError as error:
-        raise CommandError(f"{path}: {error}") from None
+        raise CommandError(f"{path}: {printable(error)}") from None
+    except Exception as error:  # damaged pickles end in errors of every kind
+        reason = why_unreadable(error)
+        raise CommandError(f"{path}: truncated, or not a checkpoint that can be loaded safely: {reason}") from None
     return state
 
 

@@ -221,7 +221,7 @@ def _own_parameters(parameters: dict, attentions: dict, before: argparse.Namespa
     return found
 
 
-def _description(parameters: dict) -> str:
+def _description(path: Path, parameters: dict) -> str:
     """The attention options that the checkpoint describes; "softmax" for a stock model."""
     from ..models import attention_flags
 
@@ -229,18 +229,18 @@ def _description(parameters: dict) -> str:
     try:
         text = "softmax" if codes is None else attention_flags.text_of(codes)
     except ValueError as error:
-        raise CommandError(error) from None
+        raise CommandError(f"{path}: {error}") from None
     if printable(text) != text:
-        raise CommandError(f"the checkpoint's entry {attention_flags.BUFFER} is not text of one line")
+        raise CommandError(f"{path}: its entry {attention_flags.BUFFER} is not text of one line")
     return text
 
 
-def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
+def _changes(path: Path, before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
     """One line for each changed flag and each kind of new or dropped parameter, all layers together."""
     found = [
         f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
     ]
-    was, now = _description(parameters), _description(converted)
+    was, now = _description(path, parameters), _description(path, converted)
     if was != now:
         found.append(f"attention: [{was}] -> [{now}]")
     new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
@@ -288,10 +288,10 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
-    was, now = _description(parameters), _description(converted)
+    was, now = _description(args.input, parameters), _description(args.input, converted)
     if was == now and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already, nothing was written: [{was}]")
-    changes = _changes(before, after, parameters, converted)
+    changes = _changes(args.input, before, after, parameters, converted)
     flags = training_flags(options, args.input)
     options["_name"] = new_arch = flags[1]
     if old_arch != new_arch:
@@ -312,7 +312,7 @@ def run(args) -> int:
     state, changes, flags = convert(load(args.input), args)
     save(state, args.output)
     if args.flags_json is not None:
-        found = {"attention": _description(state["model"]), "flags": flags}
+        found = {"attention": _description(args.output, state["model"]), "flags": flags}
         write_atomically(args.flags_json, json.dumps(found, indent=1) + "\n")
     for line in (*changes, "dropped: the optimizer's state", f"wrote {args.output}", "to train it on:"):
         print(printable(line))

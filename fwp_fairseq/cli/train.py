@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..files import replaced
+from ..files import refuse_interpreted, replaced
 from .corpus import PARTS, SETTINGS, Corpus, recipe
 from .errors import CommandError, UsageError
 from .plugin import import_plugin
@@ -106,9 +106,13 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 
 
 def run(args) -> int:
+    out = args.out.resolve()
+    try:
+        refuse_interpreted(out)
+    except ValueError as error:
+        raise UsageError(f"--out {error}") from None
     import_plugin()
     corpus = Corpus(args.texts, (args.source, args.target))
-    out = args.out.resolve()
     _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
     _train(args, corpus, out)
     source, target = (args.texts / f"test.{language}" for language in corpus.languages)

@@ -1,6 +1,7 @@
 """Makes records of a user's own trainings from the checkpoints, logs and translations in a folder."""
 
 import argparse
+import ast
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ from .translations import lines, translations
 # Lines that fairseq-train and fairseq-generate print, with any --log-format.
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
 # The first line of fairseq-train, its configuration.
-_SAVE_DIR = re.compile(r"""['"]save_dir['"]: ['"]([^'"]*)['"]""")
+_SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _SOURCE = re.compile(r"S-(\d+)\t(.*)")
 _SHARES = 5  # of the sentences, by length
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
@@ -148,7 +149,7 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
         own = True
         for line in _text([path]):
             if match := _SAVE_DIR.search(line):
-                own = match[1] == save_dir
+                own = ast.literal_eval(match[1]) == save_dir
             elif own and (match := _VALIDATION.search(line)):
                 numbers = _numbers(match[1])
                 for name in found:

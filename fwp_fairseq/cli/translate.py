@@ -74,9 +74,10 @@ def _translator(args):
 
 def _lines() -> list[str]:
     try:
-        return sys.stdin.buffer.read().decode("utf-8").splitlines()
+        text = sys.stdin.buffer.read().decode("utf-8-sig")  # a byte order mark would be a word
     except UnicodeDecodeError as error:
         raise CommandError(f"standard input is not UTF-8: {error}") from None
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n") if text]
 
 
 class _Cut:

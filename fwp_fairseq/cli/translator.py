@@ -110,7 +110,7 @@ class Translator:
         from fairseq.modules import SinusoidalPositionalEmbedding
 
         for side, limit in ((self.model.encoder, "max_source_positions"), (self.model.decoder, "max_target_positions")):
-            positions = side.embed_positions
+            positions = getattr(side, "embed_positions", None)  # which recurrent models lack
             if positions is None or isinstance(positions, SinusoidalPositionalEmbedding):
                 setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
 

@@ -6,18 +6,14 @@ Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
 """
 
 import os
-import re
 from unittest import mock
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import check, check_file, check_size, plain
+from ..checkpoint_content import check, check_file, check_size, plain, why_unreadable
 from ..text import printable
-
-# What torch says of a class or function that weights_only does not let through.
-_UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 
 
 def _refuse_by_name() -> None:
@@ -42,14 +38,9 @@ def _refuse_by_name() -> None:
         except FileNotFoundError:
             raise
         except Exception as error:
-            if found := _UNSAFE.search(str(error)):
-                raise RuntimeError(
-                    f"checkpoint {path} is refused: reading it would run {found[1] or found[2]}, which no checkpoint "
-                    "of fairseq needs. Nothing was run"
-                ) from None
-            if isinstance(error, ValueError):
-                raise RuntimeError(f"checkpoint {path} is refused: {printable(error)}") from error
-            reason = printable(str(error).partition("\n")[0]) or type(error).__name__
+            reason = why_unreadable(error)
+            if isinstance(error, ValueError) or "would run" in reason:
+                raise RuntimeError(f"checkpoint {path} is refused: {reason}") from error
             raise RuntimeError(
                 f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
                 "Remove it to continue from an earlier one, e.g. with --restore-file"

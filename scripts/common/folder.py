@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fwp_fairseq.files import write_atomically
+from fwp_fairseq.files import refuse_interpreted, write_atomically
 
 from . import process
 from .commands import printed
@@ -19,13 +19,11 @@ from .text import duration, say
 
 
 def refuse_path(path: Path) -> None:
-    """Raises RecipeError for a path with a character that fairseq interprets."""
-    for text in (":", ",", "${"):
-        if text in str(path):
-            raise RecipeError(
-                f"{path}: expected a path without '{text}', where fairseq "
-                f"{'fills in a value' if text == '${' else 'cuts paths'}; choose another folder"
-            )
+    """Raises RecipeError for a path with characters that fairseq interprets."""
+    try:
+        refuse_interpreted(path)
+    except ValueError as error:
+        raise RecipeError(error) from None
 
 
 class Folder:

@@ -151,7 +151,8 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
         for number, theirs_of_one in enumerate(theirs):
             result = mine[number][metric]
             assert f"{kind}:{samples}" in result.pop("signature")
-            assert result == theirs_of_one[metric]
+            tied = number and result["score"] == mine[0][metric]["score"]
+            assert result == theirs_of_one[metric] | ({"p_value": 1.0} if tied else {})
     values = [system["BLEU"]["p_value"] for system in mine]
     assert values[0] is None and values[1] < 0.05
 
@@ -159,8 +160,16 @@ def test_paired_tests_are_sacrebleu_s(fwp, systems, tmp_path, kind, samples, met
 @pytest.mark.parametrize("kind", ["bs", "ar"])
 def test_a_system_does_not_differ_from_its_copy(fwp, systems, tmp_path, kind):
     _, better, references = systems
-    (tmp_path / "copy.txt").write_bytes(better.read_bytes())
-    line = ("bleu", "--references", references, "--hypotheses", better, tmp_path / "copy.txt", f"--paired-{kind}")
+    (tmp_path / "copy.txt").write_text(better.read_text().replace(" ", "  "))
+    line = (
+        "bleu",
+        "--references",
+        references,
+        "--hypotheses",
+        better,
+        tmp_path / "copy.txt",
+        f"--paired-{kind}",
+    )
     assert json.loads(fwp(*line, "--paired-n", 50, "--json").out)[1]["BLEU"]["p_value"] == 1
     assert "(p = 1.0000)" in fwp(*line, "--paired-n", 50).out.splitlines()[-1]
 

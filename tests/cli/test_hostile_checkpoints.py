@@ -3,6 +3,7 @@
 import resource
 import time
 import zipfile
+from itertools import product
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ pytest.importorskip("fairseq")
 from fairseq import checkpoint_utils
 
 SECONDS, KILOBYTES = 20, 1_000_000
+OURS = "decoder.layers.0.self_attn.memory.beta_proj"
 
 
 def option(name, value):
@@ -20,6 +22,10 @@ def option(name, value):
 
 def parameter(make, name="decoder.layers.0.fc1.weight"):
     return lambda state: state["model"].update({name: make(state["model"][name])})
+
+
+def without(name):
+    return lambda state: state["model"].pop(name)
 
 
 def nested(state):
@@ -53,13 +59,35 @@ CHANGES = {
 ONLY_OURS = {
     "complex": (parameter(lambda x: x.to(torch.complex64)), "expected real numbers"),
     "bool": (parameter(lambda x: x > 0), "expected real numbers"),
+    "nan": (parameter(lambda x: x.fill_(torch.nan), "encoder.layers.0.fc2.bias"), "16 of 16 numbers in"),
+    "scalar": (parameter(lambda x: x[0], "decoder.layer_norm.bias"), "is of shape (), expected (16,)"),
+    "narrow": (parameter(lambda x: x[:1], f"{OURS}.weight"), f"{OURS}.weight is of shape (1, 16), expected (2, 16)"),
+    "no-key": (without("encoder.layers.1.self_attn.k_proj.weight"), "is missing, expected one of shape (16, 16)"),
+    "no-words": (without("encoder.embed_tokens.weight"), "is missing, expected one of shape (24, 16)"),
+}
+LINES = "relu\n--finetune-from-model x --user-dir evil\x1b[2J"  # which a program might split into flags
+CONVERT_ONLY = {
+    "no-dropout": (option("dropout", None), "0.1, expected None"),
+    "sine": (option("activation_fn", "sine"), "--activation-fn"),
+    "fconv": (option("_name", "fconv_iwslt_de_en"), "model fconv, expected one of fwp_transformer"),
+    "other-names": (lambda state: state.update(model={"in_proj_weight": torch.zeros(48, 16)}), "q_proj.weight"),
+    "no-text": (
+        parameter(lambda x: torch.tensor([300, 7]), "attention_flags"),
+        "its entry attention_flags is not text",
+    ),
+    "text-of-two-lines": (
+        parameter(lambda x: torch.tensor(list(LINES.encode())), "attention_flags"),
+        "attention_flags is not text of one line",
+    ),
+    "lines": (option("activation_fn", LINES), "option activation_fn is 'relu\\n--finetune"),
+    "lines-of-no-option": (option("injected", LINES), "option injected is 'relu\\n--finetune"),
 }
 
 
 @pytest.fixture
 def hostile(save):
     def write(change):
-        path = save("fwp_transformer_tiny")
+        path = save("fwp_transformer_tiny", fwp_update_rule="delta", decoder_normalize_before=True)
         state = torch.load(path, weights_only=True)
         change(state)
         torch.save(state, path)
@@ -76,10 +104,12 @@ def within_bounds():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < KILOBYTES
 
 
-@pytest.mark.parametrize("command", ["convert", "average"])
-@pytest.mark.parametrize("kind", [*CHANGES, *ONLY_OURS])
+@pytest.mark.parametrize(
+    "command, kind",
+    [*product(["convert", "average"], [*CHANGES, *ONLY_OURS]), *product(["convert"], CONVERT_ONLY)],
+)
 def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, command, kind):
-    change, named = (CHANGES | ONLY_OURS)[kind]
+    change, named = (CHANGES | ONLY_OURS | CONVERT_ONLY)[kind]
     path = hostile(change)
     arguments = ("--input", path, "--fwp-feature-map", "elu") if command == "convert" else ("--inputs", path)
     message = refused(1, command, *arguments, "--output", tmp_path / "out.pt")
@@ -111,10 +141,11 @@ def test_what_unpacks_to_more_than_its_size_is_refused(save, refused, tmp_path, 
         checkpoint_utils.load_checkpoint_to_cpu(str(bomb))
 
 
-@pytest.mark.parametrize("size", [0, 100, 5_000, 20_000, 67_000])
-def test_a_checkpoint_that_was_cut_is_named(save, refused, tmp_path, size):
+# Cut, and pickles at which torch ends with an IndexError and a TypeError.
+@pytest.mark.parametrize("content", [0, 100, 5_000, 20_000, 67_000, b"text\n", b"\x80\x02e.", b"\x80\x02}]Ns."])
+def test_a_damaged_checkpoint_is_named(save, refused, tmp_path, content):
     path = save("fwp_transformer_tiny")
-    path.write_bytes(path.read_bytes()[:size])
+    path.write_bytes(content if isinstance(content, bytes) else path.read_bytes()[:content])
     assert path.name in refused(1, "average", "--inputs", path, "--output", tmp_path / "out.pt")
     with pytest.raises(RuntimeError, match=rf"checkpoint \S*{path.name} cannot be read"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))

@@ -128,8 +128,8 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
     torch.save(state, run / "checkpoints" / "checkpoint_last.pt")
-    for name, save_dir, loss in (("train", "run/checkpoints", 7.771), ("other", "softmax/checkpoints", 0.056)):
-        lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': '{save_dir}'}}}}"]
+    for name, save_dir, loss in (("train", "run/checkpoints", 7.771), ("other", "it's softmax/checkpoints", 0.056)):
+        lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': {save_dir!r}}}}}"]
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
         (run / f"{name}.log").write_text("\n".join(lines) + "\n")
     plot = ("--plot", tmp_path / "one.svg")

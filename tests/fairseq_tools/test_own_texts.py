@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus, recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from tests.fairseq_tools.conftest import ENVIRONMENT
@@ -65,7 +66,7 @@ def test_a_training_that_fails_says_where_to_look(tools, texts):
     assert "much" in (texts.parent / "out of it/train.log").read_text()
 
 
-def test_files_that_do_not_fit_are_named(texts):
+def test_files_that_do_not_fit_are_named(texts, capsys):
     (texts / "valid.de").write_text("eins\n", encoding="utf-8")
     with pytest.raises(CommandError, match=r"valid\.en has 40 lines and .*valid\.de has 1 lines"):
         Corpus(texts, ("en", "de"))
@@ -75,6 +76,8 @@ def test_files_that_do_not_fit_are_named(texts):
     (texts / "valid.de").write_bytes(b"\xff\n" * 40)
     with pytest.raises(CommandError, match=r"valid\.de is not UTF-8"):
         Corpus(texts, ("en", "de"))
+    assert main(["train", "--texts", str(texts), "--source", "en", "--target", "de", "--out", "a:b"]) == 2
+    assert "a:b: expected a path without ':', where fairseq cuts paths" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--source and --target are both en"):
         Corpus(texts, ("en", "en"))
 

@@ -54,8 +54,9 @@ def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, tran
 
 
 def test_empty_and_very_long_lines(text, translate):
-    long = " ".join(text.split()[:2000])
-    found = translate(f"\n{long}\n\n", *LIMITS)
+    """A byte order mark is no text, and a separator inside a line does not end it."""
+    long = "\u2028".join(text.split()[:2000])
+    found = translate(f"\ufeff\n{long}\n\n", *LIMITS)
     assert found.returncode == 0, found.stderr
     first, translated, last = found.stdout.split("\n")[:3]
     assert (first, last) == ("", "") and translated

@@ -9,6 +9,8 @@ import torch
 
 from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.memories import State
+from tests.ops.test_linear_work import check as check_linear
+from tests.ops.test_linear_work import rows
 from tests.tolerances import assert_close
 
 EMBED, HEADS, BATCH, LENGTH = 12, 2, 2, 8
@@ -127,6 +129,26 @@ def test_to_half_precision_and_back(kind, dtype):
     limit = 0.2 * wanted.abs().max()
     assert (narrow.double() - wanted).abs().max() < limit
     assert (layer.double()(x)[0] - wanted).abs().max() < limit
+
+
+@every_kind
+def test_hooks_are_called(kind):
+    """Also where learned maps could be multiplied into the projections: with more positions than inputs."""
+    layer, called = build(kind), set()
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
+    for name in names:
+        part = layer.get_submodule(name)
+        part.register_forward_hook(lambda *_, name=name: called.add(f"forward {name}"))
+        part.register_full_backward_hook(lambda *_, name=name: called.add(f"backward {name}"))
+    layer(inputs(3 * EMBED).requires_grad_())[0].sum().backward()
+    assert called == {f"{way} {name}" for way in ("forward", "backward") for name in names}
+
+
+@pytest.mark.slow
+@every_kind
+def test_the_work_is_linear_in_the_length(kind):
+    layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind])
+    check_linear(lambda length: layer(rows(length, EMBED))[0])
 
 
 @pytest.mark.slow
