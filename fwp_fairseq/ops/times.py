@@ -45,7 +45,7 @@ def _rule(rule: Rule, phi: FeatureMap, device: str) -> dict[str, Callable[[], ob
 
     x = _inputs(rule, LENGTH, device)
     ways = {name: _both_passes(run(name), x, len(x)) for name in ("native", "chunked")}
-    return ways | {"softmax": _both_passes(_softmax, x, 3)}
+    return ways | {"SDPA": _both_passes(_softmax, x, 3)}
 
 
 def _decoding(phi: FeatureMap, device: str) -> dict[str, Callable[[], object]]:
@@ -65,7 +65,7 @@ def _decoding(phi: FeatureMap, device: str) -> dict[str, Callable[[], object]]:
     return {
         "native": native,
         "chunked": lambda: fast_weights.delta_rule(*x, initial_state=state, **options),
-        "softmax": lambda: _softmax(x[0], k, v, causal=False),
+        "SDPA": lambda: _softmax(x[0], k, v, causal=False),
     }
 
 
@@ -78,7 +78,7 @@ def _measured(label: str, row: str, ways: dict[str, Callable[[], object]]) -> li
 
 
 def table(device: str) -> str:
-    """The times of each rule's forward and backward, and of one decoding step; softmax is torch's own attention."""
+    """The times of each rule's forward and backward, and of one decoding step; SDPA is torch's softmax attention."""
     kind = torch.device(device).type
     if kind == "cuda":
         torch.cuda.set_device(device)  # which the timer waits for

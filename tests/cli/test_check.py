@@ -17,7 +17,7 @@ def test_the_cpus_kernels_are_compared_and_what_is_switched_off_is_said(fwp_proc
     assert found.status == 0 and found.out.endswith("right: cpu\n"), found
     assert "delta rule, 300 positions: error" in found.out and "sum_rule on cpu           native" in found.out
     times = re.findall(r"^  +(\w+ rule(?:, one step of decoding)?) +((?:\| +[\d.]+ *){3})$", found.out, re.M)
-    assert len(times) == 5 and re.search(r"native +\|  chunked +\|  softmax\n", found.out), "the times of kernels"
+    assert len(times) == 5 and re.search(r"native +\| +chunked +\| +SDPA", found.out), "the times of kernels"
     assert "switched off by FWP_CUDA=0" in found.out
     assert "switched off by FWP_CUDA=0" in fwp_process("info", env=environment).out
 
