@@ -153,6 +153,8 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             return None
         if self.training:
             weights = weights.clamp(min=_SMALLEST_WEIGHT)
+            # Without the negative ones of a signed feature map, the others can exceed 1 together.
+            weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
         weights = weights.transpose(0, 1)
         return weights if per_head else weights.mean(0)
 

@@ -12,6 +12,8 @@ CROSS = {
     "dpfp": {},
     "delta": {"fwp_update_rule": "delta", "fwp_feature_map": "elu"},
     "hedgehog": {"fwp_feature_map": "hedgehog"},
+    "identity": {"fwp_cross_feature_map": "identity"},
+    "rfa": {"fwp_cross_feature_map": "rfa", "fwp_cross_update_rule": "gated_delta"},
     "softmax": {"fwp_cross_feature_map": "softmax"},
 }
 
@@ -25,6 +27,7 @@ def test_guided_alignment_has_weights_with_gradients_in_training(flags):
     _, extra = model(src, lengths, prefixes(2, 5))
     (weights,) = extra["attn"]
     assert weights.shape == (2, 5, 6) and (weights > 0).sum() >= 5 * (6 + 4)
+    assert weights.sum(-1).max() < 1.001
     weights[0].log().mean().backward()  # the sentence without pads
     gradient = model.decoder.layers[-1].encoder_attn.q_proj.weight.grad
     assert gradient.isfinite().all() and gradient.abs().max() > 0
