@@ -41,9 +41,9 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
         file.write(content if isinstance(content, bytes) else content.encode())
 
 
-def refuse_interpreted(path: str | os.PathLike) -> None:
-    """Raises ValueError for a path with characters that fairseq interprets."""
-    for text in (":", ",", "${"):
+def refuse_interpreted(path: str | os.PathLike, texts: tuple[str, ...] = (":", ",", "${")) -> None:
+    """Raises ValueError for a path with one of the texts that fairseq interprets."""
+    for text in texts:
         if text in str(path):
             raise ValueError(
                 f"{path}: expected a path without '{text}', where fairseq "

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ..checkpoint_content import check, check_file, why_unreadable
-from ..files import replaced
+from ..files import refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
 
@@ -44,6 +44,7 @@ def load_model(path: Path, data: Path, translates: bool):
 
     logging.disable(logging.INFO)
     try:
+        refuse_interpreted(data, (":", "${"))
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CommandError(f"{path}: {error}") from None

@@ -107,3 +107,6 @@ def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate
     line = text.splitlines()[0]
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
     assert found.returncode == 0 and found.stdout == translate(line, *LIMITS).stdout
+    command[2] = model.rename(tmp_path / "a:b")
+    found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert found.returncode == 1 and "a:b: expected a path without ':'" in found.stderr
