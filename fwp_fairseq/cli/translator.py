@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..text import printable
 from .checkpoint import load, load_model
 from .errors import CommandError, UsageError
 
@@ -39,7 +40,11 @@ def _task_options(state: dict) -> dict:
 
 def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
     """The folder of the dictionaries: the flag's, the checkpoint's own, or that of the training."""
-    names = [f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
+    languages = [task.get(side) for side in ("source_lang", "target_lang")]
+    if not all(languages):
+        name = printable(task.get("_name") or task.get("task"))
+        raise CommandError(f"{checkpoint}: expected a model that translates one language, actual one of task {name}")
+    names = [f"dict.{language}.txt" for language in languages]
     trained = str(task.get("data") or "").split(":")[0]
     tried = [flag] if flag else [checkpoint.parent, checkpoint.parent.parent, *([Path(trained)] if trained else [])]
     for folder in tried:

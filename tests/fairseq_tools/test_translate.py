@@ -2,10 +2,13 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from fwp_fairseq.cli.errors import CommandError
 from fwp_fairseq.cli.paragraphs import paragraphs, windows
+from fwp_fairseq.cli.translator import data_of
 from tests.fairseq_tools.conftest import ENVIRONMENT
 
 LIMITS = ("--max-len-a", 0, "--max-len-b", 30, "--beam", 3)
@@ -71,6 +74,11 @@ def test_a_document(text, translate):
     single = translate(f"{a}\n{b}\n{c}\n", *LIMITS).stdout.splitlines()
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
+
+
+def test_a_language_model_does_not_translate():
+    with pytest.raises(CommandError, match=r"lm\.pt: expected a model that translates .* of task language_modeling"):
+        data_of(Path("lm.pt"), {"_name": "language_modeling"}, None)
 
 
 def test_paragraphs_and_windows():
