@@ -105,7 +105,11 @@ def check(state) -> None:
     for name, kind in (("extra_state", dict), ("task_state", dict), ("optimizer_history", list)):
         if not isinstance(state.get(name) or kind(), kind):
             raise ValueError(f"{name} is of type {type(state[name]).__name__}, expected {kind.__name__}")
+    for entry in state.get("optimizer_history") or ():
+        _section(entry, "an entry of optimizer_history")
     cfg = _section(state.get("cfg"), "cfg")
+    for name in ("task", "common", "checkpoint"):
+        _section(cfg.get(name), f"cfg.{name}")
     most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has less than four parameters
     for found, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
         for name, value in _section(found, where).items():

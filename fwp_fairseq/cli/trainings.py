@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..tables.trainings import FIELDS
 from .checkpoint import load
+from .errors import CommandError
 from .translations import lines, translations
 
 # Lines that fairseq-train and fairseq-generate print, with any --log-format.
@@ -69,9 +70,13 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     date = datetime.fromtimestamp(checkpoint.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     state = load(checkpoint, mmap=True)
     own = _plain(_plain(state.get("cfg")).get("checkpoint")).get("save_dir")
+    try:
+        found = _fields_of_checkpoint(state)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:  # a stranger's may be anything
+        raise CommandError(f"{checkpoint}: its options and counters are not those of a training: {error}") from None
     return (
         dict.fromkeys(FIELDS)
-        | _fields_of_checkpoint(state)
+        | found
         | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
         | _fields_of_translations(_outputs(run, save_dir), references)
         | {"table": "trainings", "name": run.name if name == "." else name, "environment": {"date": date}}
@@ -92,10 +97,11 @@ def _fields_of_checkpoint(state: dict) -> dict:
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
     seconds, best = extra.get("previous_training_time"), extra.get("best")
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
+    seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")
     return {
         "arch": model.get("_name") or model.get("arch"),
-        "seed": cfg.get("common", {}).get("seed"),
-        "updates": history[-1].get("num_updates"),
+        "seed": None if seed is None else int(seed),
+        "updates": None if updates is None else int(updates),
         "parameters": _parameters(state["model"]),
         "train_seconds": None if seconds is None else float(seconds),
         "recipe": hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:16],

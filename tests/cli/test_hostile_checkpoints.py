@@ -54,6 +54,8 @@ CHANGES = {
     "expanded": (parameter(lambda x: torch.zeros(1).expand(2**16, 2**16)), "holds 4 of 17,179,869,184 bytes"),
     "sparse": (parameter(lambda x: torch.zeros(4, 4).to_sparse()), "expected a dense tensor"),
     "meta": (parameter(lambda x: torch.zeros(4, 4, device="meta")), "expected a dense tensor"),
+    "task": (lambda state: state["cfg"].update(task=["translation"]), "cfg.task is of type list"),
+    "history": (lambda state: state.update(optimizer_history=[3]), "optimizer_history is of type int"),
     "state": (lambda state: state.update(extra_state=[1]), "extra_state is of type list"),
 }
 ONLY_OURS = {
@@ -115,6 +117,20 @@ def test_fwp_refuses_it_by_name(hostile, refused, tmp_path, within_bounds, comma
     message = refused(1, command, *arguments, "--output", tmp_path / "out.pt")
     assert path.name in message and named in message and message.isprintable()
     assert not (tmp_path / "out.pt").exists()
+
+
+TABLE_ONLY = {
+    "updates": lambda state: state["optimizer_history"][-1].update(num_updates={"a": 1}),
+    "seconds": lambda state: state["extra_state"].update(previous_training_time="long"),
+    "seed": lambda state: state["cfg"].update(common={"seed": [1]}),
+    "flags": parameter(lambda x: torch.tensor(list(b"decoder: d-dot=many")), "attention_flags"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLE_ONLY)
+def test_a_table_refuses_it_by_name(hostile, refused, tmp_path, kind):
+    hostile(TABLE_ONLY[kind]).rename(tmp_path / "checkpoint_last.pt")
+    assert "checkpoint_last.pt: its options and counters" in refused(1, "table", "--results", tmp_path)
 
 
 @pytest.mark.parametrize("kind", CHANGES)
