@@ -33,7 +33,7 @@ PARTS = {"auto": ("cpu", "cuda"), "none": (), "cpu": ("cpu",), "cuda": ("cpu", "
 SOURCES = {"cpu": ("csrc/*.cpp", "csrc/cpu/*.cpp"), "cuda": ("csrc/cuda/*.cpp", "csrc/cuda/kernels/instances/*.cu")}
 DEVICES = "8.0;9.0;12.0"  # the default without a GPU: A100; H100 and H200; the RTX series from 5000 on
 OLDEST = 8.0  # the compute capability that the kernels need
-SECONDS = {"cpu": 15, "cuda": 40}  # time of one processor per source (and device), for the estimate
+SECONDS = {"cpu": 33, "cuda": 40}  # time of one processor per source (and device), for the estimate
 
 TARGET = os.environ.get("FWP_BUILD", "auto")
 if TARGET not in PARTS:

@@ -130,38 +130,42 @@ def sample(model: FastWeightDecoder, prompt: Tensor, count: int, temperature: fl
         logits, state = model.step(token, state)
 
 
-def fail(problem: object, status: int) -> int:
-    print(f"tiny_shakespeare: error: {problem}", file=sys.stderr)
-    return status
+class Refused(Exception):
+    """Why there is nothing to train, and the exit status."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = arguments(argv)
+def read_text(args: argparse.Namespace) -> str:
+    path = args.out / "input.txt"
     try:
-        texts.provide(texts.TINY_SHAKESPEARE, args.out / "input.txt", print)
+        texts.provide(texts.TINY_SHAKESPEARE, path, print)
     except texts.DataError as error:
-        return fail(error, 1)
-    text = (args.out / "input.txt").read_text(encoding="utf-8")
-    characters = sorted(set(text))
-    number = {character: i for i, character in enumerate(characters)}
+        raise Refused(error, 1) from None
+    text = path.read_text(encoding="utf-8")
     if not args.prompt:
-        return fail("--prompt: expected at least one character", 2)
-    if unknown := sorted(set(args.prompt) - set(characters)):
-        return fail(f"--prompt: {unknown} are not in the text", 2)
-    data = torch.tensor([number[character] for character in text])
-    training, held_out = data.split([len(data) - int(len(data) * HELD_OUT), int(len(data) * HELD_OUT)])
+        raise Refused("--prompt: expected at least one character", 2)
+    if unknown := sorted(set(args.prompt) - set(text)):
+        raise Refused(f"--prompt: {unknown} are not in the text", 2)
+    return text
+
+
+def build(args: argparse.Namespace, characters: int) -> FastWeightDecoder:
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     try:
         model = FastWeightDecoder(
-            len(characters), embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers,
+            characters, embed_dim=args.embed_dim, num_heads=args.heads, num_layers=args.layers,
             feature_map=args.feature_map, update_rule=args.update_rule,
         )  # fmt: skip
     except ValueError as error:
-        return fail(error, 2)
+        raise Refused(error, 2) from None
     count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{count:,} parameters, {len(characters)} characters, {torch.get_num_threads()} threads", flush=True)
+    print(f"{count:,} parameters, {characters} characters, {torch.get_num_threads()} threads", flush=True)
+    return model
 
+
+def train_and_evaluate(model: FastWeightDecoder, data: Tensor, args: argparse.Namespace) -> dict:
+    """Trains, and evaluates ten times on the end of the text; returns what ``losses.json`` says."""
+    training, held_out = data.split([len(data) - int(len(data) * HELD_OUT), int(len(data) * HELD_OUT)])
     began, losses, valid = time.perf_counter(), [], {}
     every = max(1, args.updates // 10)
     for update, loss in enumerate(train(model, training, args), 1):
@@ -172,33 +176,44 @@ def main(argv: list[str] | None = None) -> int:
             seconds = time.perf_counter() - began
             line = f"update {update:5d}  training loss {mean:.3f}  held-out loss {valid[update]:.3f}  {seconds:4.0f} s"
             print(line, flush=True)
-    torch.save({"characters": characters, "model": model.state_dict()}, args.out / "model.pt")
-    report = {
-        "updates": args.updates,
-        "seconds": round(time.perf_counter() - began),
-        "valid": valid,
-        "training": losses,
-    }
-    write_atomically(args.out / "losses.json", (json.dumps(report) + "\n").encode())
+    seconds = round(time.perf_counter() - began)
+    return {"updates": args.updates, "seconds": seconds, "valid": valid, "training": losses}
 
+
+def picture(losses: list[float], valid: dict[int, float]) -> bytes:
+    every = max(1, len(losses) // 10)
     means = {i + every: (sum(losses[i : i + every]) / every, None) for i in range(0, len(losses) - every + 1, every)}
     held = {update: (loss, None) for update, loss in valid.items()}
     curves = [Series("training", "training", means), Series("held out", "held out", held)]
+    return draw(Plot("updates", "nats per character", curves, log_x=0), "svg")
+
+
+def run(args: argparse.Namespace) -> None:
+    text = read_text(args)
+    characters = sorted(set(text))
+    number = {character: i for i, character in enumerate(characters)}
+    model = build(args, len(characters))
+    report = train_and_evaluate(model, torch.tensor([number[character] for character in text]), args)
+    torch.save({"characters": characters, "model": model.state_dict()}, args.out / "model.pt")
+    write_atomically(args.out / "losses.json", (json.dumps(report) + "\n").encode())
     try:
-        picture = draw(Plot("updates", "nats per character", curves, log_x=0), "svg")
+        write_atomically(args.out / "losses.svg", picture(report["training"], report["valid"]))
     except ImportError:
-        print(
-            "matplotlib is not installed, so there is no picture: pip install matplotlib; the losses are in losses.json"
-        )
-    else:
-        write_atomically(args.out / "losses.svg", picture)
-    written = "".join(
-        characters[token]
-        for token in sample(model, torch.tensor([number[c] for c in args.prompt]), args.characters, args.temperature)
-    )
+        print("matplotlib is not installed, so there is no picture: pip install matplotlib; losses.json has the losses")
+    prompt = torch.tensor([number[character] for character in args.prompt])
+    written = "".join(characters[token] for token in sample(model, prompt, args.characters, args.temperature))
     write_atomically(args.out / "sample.txt", (args.prompt + written + "\n").encode())
     print(f"\n{args.prompt}{written}\n\nlosses and sample are in {args.out}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        run(arguments(argv))
+        return 0
+    except Refused as refused:
+        problem, status = refused.args
+        print(f"tiny_shakespeare: error: {problem}", file=sys.stderr)
+        return status
 
 
 if __name__ == "__main__":

@@ -79,13 +79,28 @@ EOF
 
 up_to_date() { [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(key)" = "$(cat "$stamp")" ]; }
 
+# Copies the output of a step to the log. Ninja's lines, such as "[3/10] c++ ...", become "3 of 10 sources compiled".
+copy_and_show() {
+  local line done all begin=$SECONDS said=$SECONDS
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log"
+    [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] || continue
+    done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+    if [ "$done" = 1 ]; then begin=$SECONDS; fi # another library, or the first source; what was before is no measure
+    [ "$done" -gt 1 ] && [ "$done" -lt "$all" ] && [ $((SECONDS - said)) -ge 10 ] || continue
+    said=$SECONDS
+    printf '\n    %s of %s sources compiled, about %s s left ... ' \
+      "$done" "$all" $(((SECONDS - begin) * (all - done) / (done - 1)))
+  done
+}
+
 # step TEXT COMMAND...: runs the command with its output in the log, whose end is shown if the command fails.
 step() {
   local text=$1 begin=$SECONDS
   shift
   printf '  %s ... ' "$text"
   printf '\n### %s\n+ %s\n' "$text" "$*" >>"$log"
-  if "$@" >>"$log" 2>&1 </dev/null 9>&-; then
+  if "$@" </dev/null 9>&- 2>&1 | copy_and_show; then
     say "$((SECONDS - begin)) s"
     return
   fi
@@ -153,7 +168,7 @@ install() {
   fi
   # The extra `fairseq` is left out, because it would overwrite a fairseq that the user installed here.
   # -v shows what is compiled, for which devices and about how long that takes, and the compiler's messages.
-  step "this project and its tools (usually 1 to 2 minutes, it compiles)" \
+  step "this project and its tools (usually 2 to 6 minutes, it compiles)" \
     pip install -v -c "$constraint" --no-build-isolation -e "$root[eval,dev,plot,cluster]"
   step "check" "$venv/bin/python" -c 'import torch, fairseq, fwp_fairseq, sacrebleu, sentencepiece, matplotlib, tqdm, pytest, xdist'
   local missing
