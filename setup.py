@@ -247,14 +247,14 @@ setup(
         "Operating System :: POSIX :: Linux",
         "Programming Language :: C++",
         "Programming Language :: Python :: 3",
-        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12)),
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
     packages=find_packages(include=["fwp_fairseq", "fwp_fairseq.*"]),
     package_data={"fwp_fairseq": ["py.typed"]},
-    python_requires=">=3.10,<3.13",  # those that fairseq-fixed was tried on
+    python_requires=">=3.10,<3.14",  # those that fairseq-fixed was tried on
     # No bound on torch, because pip would replace the installed one, whatever its CUDA. fairseq is an extra, because
     # fairseq and fairseq-fixed own the same folder, and pip would silently overwrite a user's checkout.
     install_requires=["torch", "numpy"],

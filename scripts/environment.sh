@@ -15,13 +15,13 @@ usage() {
 usage: scripts/environment.sh [--print-python] [--help]
 
 Makes the virtual environment .venv at the repository root with torch, fairseq and this project in it (editable).
-Needs Python 3.10, 3.11 or 3.12, a C++ compiler and a package index. Takes 3 to 8 minutes the first time, and no time
-if nothing has changed. Continues an interrupted installation.
+Needs Python 3.10 to 3.13, a C++ compiler and a package index. Takes 5 to 15 minutes the first time, 7 of them of one
+processor, and no time if nothing has changed. Continues an interrupted installation.
 
   --print-python   only print the Python interpreter that would be used
 
 environment variables
-  PYTHON           interpreter to make .venv with (default: python3.12, python3.11, python3.10 or python3)
+  PYTHON           interpreter to make .venv with (default: python3.12, python3.11, python3.13, python3.10, python3)
   FWP_TORCH        torch requirement (default: torch==2.13.0); a torch that .venv already has is kept
   FWP_BUILD        kernels to compile: auto (default: for the CPU, and for CUDA if torch sees a GPU), none, cpu, cuda
 pip's own configuration (PIP_INDEX_URL, PIP_FIND_LINKS, ...) sets proxies, mirrors and further indexes.
@@ -37,7 +37,7 @@ objection() {
   "$1" - 2>/dev/null <<'EOF' || echo "does not run"
 import importlib.util, os, sys, sysconfig
 name = "Python %d.%d" % sys.version_info[:2]
-if not (3, 10) <= sys.version_info[:2] <= (3, 12):
+if not (3, 10) <= sys.version_info[:2] <= (3, 13):
     print(name)
 elif importlib.util.find_spec("ensurepip") is None or importlib.util.find_spec("venv") is None:
     print(name + " without the venv module; on Debian and Ubuntu: apt install python3-venv")
@@ -47,7 +47,7 @@ EOF
 }
 
 choose_python() {
-  local candidate problem found=() candidates=(python3.12 python3.11 python3.10 python3)
+  local candidate problem found=() candidates=(python3.12 python3.11 python3.13 python3.10 python3)
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
   for candidate in "${candidates[@]}"; do
     command -v "$candidate" >/dev/null || continue
@@ -60,7 +60,7 @@ choose_python() {
   done
   local list="none"
   if [ ${#found[@]} -gt 0 ]; then list=$(printf '%s; ' "${found[@]}"); fi
-  die "no usable Python: expected 3.10, 3.11 or 3.12, found: ${list%; }. Set PYTHON to the one to use."
+  die "no usable Python: expected 3.10 to 3.13, found: ${list%; }. Set PYTHON to the one to use."
 }
 
 # Prints a digest of everything that the installation depends on; if it is unchanged, there is nothing to do.
@@ -133,7 +133,7 @@ make_venv() {
   if [ -x "$venv/bin/python" ]; then
     local problem
     problem=$(objection "$venv/bin/python")
-    [ -z "$problem" ] || die ".venv cannot be used: expected Python 3.10 to 3.12, actual: $problem. Remove $venv."
+    [ -z "$problem" ] || die ".venv cannot be used: expected Python 3.10 to 3.13, actual: $problem. Remove $venv."
     # The commands in .venv/bin contain the absolute path of the folder for which they were made.
     if [ -f "$venv/bin/activate" ] && ! grep -qF "$venv" "$venv/bin/activate"; then
       die ".venv was made for another folder than $root. Remove $venv and run this again."

@@ -1,6 +1,7 @@
 """Texts of two languages in a folder, their pieces, and the settings that fit their size."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,102 +12,170 @@ PARTS = ("train", "valid", "test")
 SETTINGS = [
     *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr-scheduler", "inverse_sqrt"),
     *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--clip-norm", "1"),
-    *("--patience", "10", "--no-epoch-checkpoints", "--num-workers", "0"),
+    *("--patience", "10", "--no-epoch-checkpoints", "--num-workers", "0", "--skip-invalid-size-inputs-valid-test"),
+    *("--required-batch-size-multiple", "1"),  # otherwise fairseq leaves a last batch of fewer than 8 out
 ]
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
-_LARGE = 200_000  # lines, from which on a tiny model is too small
+_LARGE = 3_000_000  # words, from which on a tiny model is too small
+_LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
+
+Pair = tuple[str, str]
+
+
+def _windows(pairs: Iterable[Pair], words: int) -> list[Pair]:
+    """Joins consecutive pairs, up to an empty one, while the sources have at most so many words together.
+
+    A longer pair stays alone.
+    """
+    found: list[tuple[list[str], list[str]]] = []
+    begin = count = words + 1
+    for source, target in pairs:
+        if not (source.strip() or target.strip()):
+            count = begin
+            continue
+        more = len(source.split())
+        if count + more > words:
+            found.append(([], []))
+            count = 0
+        for side, text in zip(found[-1], (source, target), strict=True):
+            side.append(text.strip())
+        count += more
+    return [(" ".join(source), " ".join(target)) for source, target in found]
 
 
 @dataclass(frozen=True)
 class Corpus:
     """``train``, ``valid`` and ``test`` in a folder, each with the endings of both languages.
 
-    Raises CommandError for a file that is missing, empty or not UTF-8, and for parts whose sides differ in length.
+    With ``window``, lines become windows of so many words of the source (:func:`_windows`). Raises CommandError for a
+    file that is missing, empty or not UTF-8, and for parts whose sides differ in length.
     """
 
     folder: Path
-    languages: tuple[str, str]
+    languages: Pair
+    window: int | None = None
 
     def __post_init__(self):
         if self.languages[0] == self.languages[1]:
             raise UsageError(f"--source and --target are both {self.languages[0]}, expected two languages")
-        for part in PARTS:
-            counts = [len(self.lines[part, language]) for language in self.languages]
-            if counts[0] != counts[1] or not counts[0]:
-                found = " and ".join(
-                    f"{self.folder / part}.{language} has {count} lines"
-                    for language, count in zip(self.languages, counts, strict=True)
-                )
-                raise CommandError(f"{found}; expected as many, and at least one")
+        if self.window is not None and self.window < 1:
+            raise UsageError(f"--window {self.window}: expected 1 or more")
+        assert self.pairs
+
+    def _lines(self, part: str, language: str) -> list[str]:
+        path = self.folder / f"{part}.{language}"
+        try:
+            text = path.read_bytes().decode("utf-8-sig")  # fairseq would take a byte order mark for a word
+        except FileNotFoundError:
+            raise CommandError(f"{path}: no such file") from None
+        except UnicodeDecodeError as error:
+            raise CommandError(f"{path} is not UTF-8: {error}") from None
+        return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n") if text]
 
     @cached_property
-    def lines(self) -> dict[tuple[str, str], list[str]]:
+    def pairs(self) -> dict[str, list[Pair]]:
+        """The pairs of each part; those to train and to validate on without pairs of which one side is empty."""
         found = {}
         for part in PARTS:
-            for language in self.languages:
-                path = self.folder / f"{part}.{language}"
-                try:
-                    text = path.read_bytes().decode("utf-8-sig")  # fairseq would take a byte order mark for a word
-                except FileNotFoundError:
-                    raise CommandError(f"{path}: no such file") from None
-                except UnicodeDecodeError as error:
-                    raise CommandError(f"{path} is not UTF-8: {error}") from None
-                found[part, language] = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n") if text]
+            sides = [self._lines(part, language) for language in self.languages]
+            if len(sides[0]) != len(sides[1]) or not sides[0]:
+                counts = " and ".join(
+                    f"{self.folder / part}.{language} has {len(side)} lines"
+                    for language, side in zip(self.languages, sides, strict=True)
+                )
+                raise CommandError(f"{counts}; expected as many, and at least one")
+            pairs = list(zip(*sides, strict=True))
+            if self.window is not None:
+                pairs = _windows(pairs, self.window)
+            if part != "test":
+                pairs = [pair for pair in pairs if all(text.strip() for text in pair)]
+            if not pairs:
+                raise CommandError(f"{self.folder / part}.{self.languages[0]}: all lines are empty")
+            found[part] = pairs
         return found
 
     def digest(self) -> str:
-        return hashlib.sha256(repr(sorted(self.lines.items())).encode()).hexdigest()
-
-    @property
-    def size(self) -> int:
-        """Lines to train on."""
-        return len(self.lines["train", self.languages[0]])
+        return hashlib.sha256(repr(sorted(self.pairs.items())).encode()).hexdigest()
 
     @property
     def words(self) -> int:
-        return sum(len(line.split()) for line in self.lines["train", self.languages[1]])
-
-    @property
-    def longest(self) -> int:
-        """Words of the longest line of any part."""
-        return max(len(line.split()) for lines in self.lines.values() for line in lines)
+        """Words of the target language to train on."""
+        return sum(len(target.split()) for _, target in self.pairs["train"])
 
     @property
     def vocabulary(self) -> int:
-        return 4000 if self.size < _LARGE // 4 else 8000 if self.size < _LARGE else 32_000
+        return 4000 if self.words < _LARGE // 4 else 8000 if self.words < _LARGE else 32_000
+
+    def write_test_set(self, out: Path) -> tuple[Path, Path]:
+        """The files of ``test``: those of the folder, or its windows, written into ``out``."""
+        folder, name = (self.folder, "test") if self.window is None else (out, "test-windows")
+        files = tuple(folder / f"{name}.{language}" for language in self.languages)
+        if self.window is not None:
+            for file, lines in zip(files, zip(*self.pairs["test"], strict=True), strict=True):
+                file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return files
 
     def write_pieces(self, out: Path, vocabulary: int) -> None:
         """Learns one SentencePiece model of both languages, ``out``/spm.model, and writes each part in its pieces."""
         import sentencepiece
 
-        train = [line for language in self.languages for line in self.lines["train", language]]
+        train = [text for pair in self.pairs["train"] for text in pair]
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(train), model_prefix=str(out / "spm"), model_type="bpe", vocab_size=vocabulary,
             hard_vocab_limit=False, character_coverage=1.0, max_sentence_length=1_000_000, minloglevel=2,
         )  # fmt: skip
         pieces = sentencepiece.SentencePieceProcessor(model_file=str(out / "spm.model"))
-        for (part, language), lines in self.lines.items():
-            text = "".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines)
-            (out / f"{part}.pieces.{language}").write_text(text, encoding="utf-8")
+        for part, pairs in self.pairs.items():
+            for language, lines in zip(self.languages, zip(*pairs, strict=True), strict=True):
+                text = "".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines)
+                (out / f"{part}.pieces.{language}").write_text(text, encoding="utf-8")
 
 
-def recipe(corpus: Corpus, arch: str | None, max_update: int | None) -> dict[str, str]:
-    """The flags of fairseq-train that depend on the size of the corpus.
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of fairseq-train that fit a corpus.
 
-    A word is taken for one and a half pieces. Small corpora get a tiny model, a high learning rate and a warm-up of a
-    fifth of all updates; training ends earlier if the loss on valid no longer falls (--patience).
+    - words: of its target language, to train on.
+    - lengths: of the pairs to train on, in tokens, the longer side of each.
+    - tokens: of the target language, to train on.
     """
-    small = corpus.size < _LARGE
-    longest = 64 + 4 * corpus.longest  # pieces; names and numbers fall into many
-    tokens = max(2500 if small else 8000, longest)
-    updates = int(1.5 * corpus.words * _EPOCHS / tokens)
-    updates = max_update or min(max(updates, _FEWEST_UPDATES), _MOST_UPDATES)
-    return {
-        "--arch": arch or f"fwp_transformer_{'tiny' if small else 'iwslt_de_en'}_hybrid",
-        "--lr": "3e-3" if small else "5e-4",
-        "--warmup-updates": str(min(max(updates // 5, 1), 4000)),
-        "--max-tokens": str(tokens),
-        "--max-source-positions": str(max(longest, 1024)),
-        "--max-target-positions": str(max(longest, 1024)),
-        "--max-update": str(updates),
-    }
+
+    words: int
+    lengths: list[int]
+    tokens: int
+
+    @classmethod
+    def of(cls, corpus: Corpus, out: Path) -> "Recipe":
+        """Counts the pieces that :meth:`Corpus.write_pieces` wrote, with an end of sentence each."""
+        counts = []
+        for language in corpus.languages:
+            with open(out / f"train.pieces.{language}", encoding="utf-8") as file:
+                counts.append([len(line.split(" ")) + 1 for line in file])
+        return cls(corpus.words, [max(pair) for pair in zip(*counts, strict=True)], sum(counts[1]))
+
+    @property
+    def positions(self) -> int:
+        return min(max(1024, *self.lengths), _LONGEST)
+
+    @property
+    def too_long(self) -> int:
+        """Pairs that are left out of the training."""
+        return sum(length > self.positions for length in self.lengths)
+
+    def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
+        """Small corpora get a tiny model, a high learning rate and a warm-up of a fifth of all updates.
+
+        Training ends earlier if the loss on valid no longer falls (--patience).
+        """
+        small = self.words < _LARGE
+        tokens = 2500 if small else 8000  # of a batch; at least _LONGEST
+        updates = max_update or min(max(self.tokens * _EPOCHS // tokens, _FEWEST_UPDATES), _MOST_UPDATES)
+        return {
+            "--arch": arch or f"fwp_transformer_{'tiny' if small else 'iwslt_de_en'}_hybrid",
+            "--lr": "3e-3" if small else "5e-4",
+            "--warmup-updates": str(min(max(updates // 5, 1), 4000)),
+            "--max-tokens": str(tokens),
+            "--max-source-positions": str(self.positions),
+            "--max-target-positions": str(self.positions),
+            "--max-update": str(updates),
+        }

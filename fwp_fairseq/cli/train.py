@@ -3,9 +3,10 @@
   fwp train --texts corpus --source en --target de --out runs/en-de
   fwp train --texts corpus --source en --target de --out runs/softmax -- --fwp-feature-map softmax
 
-The folder of texts has train.en, valid.en and test.en, and the same with .de: as many lines, sentences or documents.
-Interrupted, the same command goes on. Flags after -- are fairseq-train's and come last, so that they win. Every command
-is printed before it runs.
+The folder of texts has train.en, valid.en and test.en, and the same with .de: as many lines, each a sentence, a
+paragraph or a document. --window N joins consecutive lines, up to an empty one, into windows of at most N words, as
+`fwp translate --document` does. Interrupted, the same command goes on. Flags after -- are fairseq-train's and come
+last, so that they win. Every command is printed before it runs.
 """
 
 import json
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 
 from ..files import refuse_interpreted, replaced
-from .corpus import PARTS, SETTINGS, Corpus, recipe
+from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError
 from .plugin import import_plugin
 from .updates import follow
@@ -26,6 +27,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--source", required=True, metavar="LANGUAGE", help="the ending of the sources, such as en")
     parser.add_argument("--target", required=True, metavar="LANGUAGE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of data, checkpoints and scores")
+    parser.add_argument("--window", type=int, metavar="N", help="words of joined lines (default: lines stay alone)")
     parser.add_argument("--arch", metavar="NAME", help="(default: a hybrid that fits the size of the corpus)")
     parser.add_argument("--max-update", type=int, metavar="N", help="(default: what fits the size of the corpus)")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="pieces (default: what fits the corpus)")
@@ -67,7 +69,12 @@ def _user_dir() -> Path:
 
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
-    made = {"texts": corpus.digest(), "vocabulary": vocabulary, "languages": list(corpus.languages)}
+    made = {
+        "texts": corpus.digest(),
+        "vocabulary": vocabulary,
+        "languages": list(corpus.languages),
+        "window": corpus.window,
+    }
     stamp = out / "prepared.json"
     if stamp.is_file():
         if json.loads(stamp.read_text()) != made:
@@ -89,7 +96,14 @@ def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
 def _train(args, corpus: Corpus, out: Path) -> None:
     import torch
 
-    chosen = recipe(corpus, args.arch, args.max_update)
+    recipe = Recipe.of(corpus, out)
+    chosen = recipe.flags(args.arch, args.max_update)
+    if recipe.too_long:
+        print(
+            f"\n{recipe.too_long} of {len(recipe.lengths)} lines to train on have more than {recipe.positions} tokens "
+            "and are left out; shorter ones, or --max-source-positions N --max-target-positions N --max-tokens N after "
+            "--, take them in"
+        )
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
     source, target = corpus.languages
     words = [
@@ -112,19 +126,20 @@ def run(args) -> int:
     except ValueError as error:
         raise UsageError(f"--out {error}") from None
     import_plugin()
-    corpus = Corpus(args.texts, (args.source, args.target))
+    corpus = Corpus(args.texts, (args.source, args.target), args.window)
     _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
     _train(args, corpus, out)
-    source, target = (args.texts / f"test.{language}" for language in corpus.languages)
+    source, target = corpus.write_test_set(out)
     hypotheses, checkpoints = out / f"test.{args.target}", out / "checkpoints"
     cpu = ["--cpu"] if args.cpu else []
     with open(source, "rb") as given, replaced(hypotheses) as found:
         _run(*_fwp("translate", checkpoints, *cpu), stdin=given, stdout=found)
     score = _fwp("bleu", "--hypotheses", hypotheses, "--references", target, "--metrics", "bleu", "chrf")
     _run(*score)
+    document = "" if args.window is None else f" --document --window {args.window}"
     print(
         f"\nmodel        {checkpoints / 'checkpoint_best.pt'}, by its loss on valid"
-        f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))} < FILE"
+        f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
         f"\nto go on     the same command with a larger --max-update\n"
     )

@@ -7,6 +7,7 @@ plot as JSON, so that a plot can be compared with the records whichever version 
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
 _LEGEND = 12  # characters of a legend in an inch of the figure
@@ -113,12 +114,13 @@ def draw(plot: Plot, kind: str) -> bytes:
             unused.remove()
         for panel, place in zip(panels, axes, strict=False):
             _draw(panel, place)
-        entries = {}
+        widest, entries = int(_LEGEND * size[0]), {}
         for place in figure.axes:
             for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
-        columns = max(1, min(4, _LEGEND * size[0] // max(map(len, entries), default=1)))
-        figure.set_figheight(size[1] + _LINE * (-(-len(entries) // columns) - 1))  # the axes keep their height
+                entries.setdefault(fill(label, widest), handle)
+        columns = max(1, min(4, widest // max(map(len, entries), default=1)))
+        lines = max(1 + label.count("\n") for label in entries) * -(-len(entries) // columns) if entries else 1
+        figure.set_figheight(size[1] + _LINE * (lines - 1))  # the axes keep their height
         figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
         file = BytesIO()
         # No dates and no program names, so that the same plot gives the same bytes. The description goes into the

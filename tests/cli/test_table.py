@@ -87,7 +87,7 @@ def test_axes(fwp, tmp_path, axis):
 
 
 def test_the_legend_is_inside(tmp_path):
-    """Also one whose entries are as long as the description of three sites."""
+    """Also one with entries that are longer than the page is wide."""
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
@@ -98,7 +98,7 @@ def test_the_legend_is_inside(tmp_path):
         save(figure, *args, **kwargs)
         boxes.append((figure.legends[0].get_window_extent(), figure.bbox))
 
-    lines = [Line(f"{number}: {'encoder: dpfp, sum, 64; ' * 3}", float(number)) for number in range(9)]
+    lines = [Line(f"{number}: {'encoder: dpfp, sum, 64; ' * 8}", float(number)) for number in range(9)]
     with mock.patch.object(Figure, "savefig", measure):
         draw(Plot(x="d_dot", y="BLEU", lines=lines), "png")
     ((legend, page),) = boxes

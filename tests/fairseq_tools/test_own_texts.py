@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from fwp_fairseq.cli import main
-from fwp_fairseq.cli.corpus import Corpus, recipe
+from fwp_fairseq.cli.corpus import Corpus, Recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from tests.fairseq_tools.conftest import ENVIRONMENT
 
@@ -82,15 +82,31 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
         Corpus(texts, ("en", "en"))
 
 
-def test_settings_fit_the_size(texts):
-    small = recipe(Corpus(texts, ("en", "de")), None, None)
-    assert small["--arch"] == "fwp_transformer_tiny_hybrid" and small["--warmup-updates"] == "200"
-    for language in ("en", "de"):
-        (texts / f"train.{language}").write_text("w " * 500 + "\n" + "ein Satz von zwölf Wörtern und mehr\n" * 300_000)
-    large = recipe(Corpus(texts, ("en", "de")), None, None)
-    assert (
-        large["--arch"] == "fwp_transformer_iwslt_de_en_hybrid"
-        and large["--warmup-updates"] > small["--warmup-updates"]
-    )
-    assert int(large["--max-source-positions"]) == int(large["--max-target-positions"]) == 2064
-    assert int(large["--max-tokens"]) == 8000 and recipe(Corpus(texts, ("en", "de")), "x", 9)["--max-update"] == "9"
+def test_settings_fit_the_size():
+    small, large = Recipe(30_000, [20, 3000], 45_000), Recipe(4_000_000, [20, 1500], 6_000_000)
+    flags = small.flags(None, None)
+    assert flags["--arch"] == "fwp_transformer_tiny_hybrid" and flags["--warmup-updates"] == "200"
+    assert small.too_long == 1 and flags["--max-source-positions"] == "2048"
+    flags = large.flags(None, None)
+    assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
+    assert large.too_long == 0 and flags["--max-target-positions"] == "1500"
+    assert large.flags("x", 9)["--max-update"] == "9"
+
+
+def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):
+    """The test set is scored in the same windows."""
+    en, de = ["One two.", "Three.", "", "Four.", "Five six seven.", "Eight"], ["Eins.", "Drei.", "", "4", "5", "8"]
+    for part in ("train", "valid", "test"):
+        for language, lines in (("en", en), ("de", de)):
+            more = [*lines * 19, "", "w " * 2100, ""] if part == "train" else []
+            (texts / f"{part}.{language}").write_text("\n".join([*lines, *more]) + "\n")
+    corpus = Corpus(texts, ("en", "de"), 3)
+    assert corpus.pairs["test"] == [
+        ("One two. Three.", "Eins. Drei."), ("Four.", "4"), ("Five six seven.", "5"), ("Eight", "8"),
+    ]  # fmt: skip
+    assert len(Corpus(texts, ("en", "de")).pairs["valid"]) == 5 and len(Corpus(texts, ("en", "de")).pairs["test"]) == 6
+    done = run(tools, texts, "--window", 3, "--max-update", 2, "--vocabulary", 60)
+    assert done.returncode == 0, done.stderr
+    assert "\n1 of 81 lines to train on have more than 2048 tokens and are left out" in done.stdout
+    assert len((texts.parent / "out of it/test.de").read_text().splitlines()) == 4
+    assert "checkpoints' --document --window 3 < FILE" in done.stdout

@@ -93,7 +93,7 @@ def test_wrong_arguments_are_refused_before_installing(arguments, problem, bare)
 def test_unusable_python_is_named(bare):
     result = call(bare / "scripts/environment.sh", PYTHON="false")
     assert result.returncode == 1
-    assert "expected 3.10, 3.11 or 3.12, found: false (does not run)" in result.stderr
+    assert "expected 3.10 to 3.13, found: false (does not run)" in result.stderr
     assert not (bare / ".venv").exists()
 
 
