@@ -9,6 +9,7 @@ stamp=$venv/fwp-stamp
 torch_wanted=${FWP_TORCH:-torch==2.13.0}
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 fairseq_wanted=fairseq-fixed==0.12.3.1
+fairseq_sha256=c607577a54ab30e2ee0f0b0a754ea5cdbc6ad0a9f99a1726638a2201445bc1cc # of its sources on PyPI
 
 usage() {
   cat <<EOF
@@ -162,9 +163,11 @@ install() {
   if complete fairseq fairseq-fixed fairseq; then
     say "  fairseq $("$venv/bin/python" -c 'import fairseq; print(fairseq.__version__)' 2>/dev/null) is there and kept"
   else
+    say "$fairseq_wanted --hash=sha256:$fairseq_sha256" >"$venv/fwp-fairseq.txt"
     step "$fairseq_wanted (usually 2 to 4 minutes, it compiles)" \
       env -u CUDA_HOME "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
-      install -c "$constraint" --no-build-isolation "$fairseq_wanted"
+      install --no-deps --no-build-isolation -r "$venv/fwp-fairseq.txt"
+    step "what fairseq needs" pip install -c "$constraint" "$fairseq_wanted"
   fi
   # The extra `fairseq` is left out, because it would overwrite a fairseq that the user installed here.
   # -v shows what is compiled, for which devices and about how long that takes, and the compiler's messages.

@@ -335,6 +335,30 @@ def test_wheel_says_what_it_is(wheel):
     assert 'pytest-xdist; extra == "dev"' in required and 'wandb; extra == "log"' in required
 
 
+def test_the_wheel_trains_and_translates_outside_the_repository(wheel, tmp_path):
+    """On 40 lines, with nothing of the checkout: the commands that `fwp train` prints are those of the wheel."""
+    for name, text in wheel[1].items():
+        if name.startswith("fwp_fairseq/"):
+            (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "site" / name).write_text(text, encoding="utf-8")
+    (tmp_path / "texts").mkdir()
+    for part in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            lines = "".join(f"{language} {n} {n * n}\n" for n in range(40))
+            (tmp_path / "texts" / f"{part}.{language}").write_text(lines)
+    flags = ("--texts", "texts", "--source", "en", "--target", "de", "--out", "out", "--vocabulary", "60", "--cpu")
+    done = subprocess.run(
+        [sys.executable, "-m", "fwp_fairseq", "train", *flags, "--max-update", "2"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (
+        f"--user-dir {tmp_path / 'site/fwp_fairseq'} " in done.stdout and str(ROOT / "fwp_fairseq") not in done.stdout
+    )
+    assert len((tmp_path / "out/test.de").read_text().splitlines()) == 40
+    assert not [line for line in done.stderr.splitlines() if "DEBUG" in line or "tensorboardX" in line]
+
+
 def test_source_distribution_has_what_a_build_needs(wheel):
     packed, _ = wheel
     wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*") if path.is_file()}

@@ -49,6 +49,8 @@ def test_each_training_has_a_folder_of_its_own(page):
 def folder(tools, tmp_path):
     """A folder with data-bin, in which 40 sentences are all three sets."""
     shutil.copytree(tools.folder / "bin", tmp_path / "data-bin")
+    (tmp_path / "corpus").mkdir()
+    shutil.copy(tools.folder / "raw/val.de", tmp_path / "corpus/test.de")
     for path in (tmp_path / "data-bin").glob("valid.*"):  # 40 training pairs are enough
         shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
     return tmp_path
@@ -75,6 +77,24 @@ def test_own_texts(tools, tmp_path):
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
 
 
+def test_documents(tools, tmp_path):
+    """Windows are trained on and translated; of sentences of which every fifth line is empty."""
+    (tmp_path / "documents").mkdir()
+    for language in ("de", "en"):
+        lines = (tools.folder / "raw" / f"val.{language}").read_text(encoding="utf-8").splitlines()[:39]
+        text = "".join(f"{'' if n % 5 == 4 else line}\n" for n, line in enumerate(lines))
+        for part in ("train", "valid", "test"):
+            (tmp_path / "documents" / f"{part}.{language}").write_text(text, encoding="utf-8")
+    (tmp_path / "page.en").write_text(text, encoding="utf-8")
+    code = block("docs/documents.md", "fwp train --texts documents").replace(
+        "windows\n", "windows --max-update 3 --cpu\n"
+    )
+    done = shell(tools, code, tmp_path)
+    assert "checkpoints --document --window 150 < FILE" in done.stdout
+    assert len((tmp_path / "windows/test.de").read_text().splitlines()) == 8  # a window of each document
+    assert [bool(line) for line in (tmp_path / "page.de").read_text().splitlines()] == [True, False] * 7 + [True]
+
+
 @pytest.mark.parametrize(
     "attention, written, updates",
     [
@@ -95,6 +115,7 @@ def test_from_softmax_to_fast_weights(tools, folder, attention, written, updates
     for given, number in zip(written, updates.values(), strict=True):
         code = code.replace(f"-update {given} ", f"-update {number} ")
     done = shell(tools, code, folder)
+    assert ("\nBLEU|nrefs:1" in done.stdout) == ("fairseq-generate" in code) == (attention == "softmax")
     (printed,) = re.findall(r"--finetune-from-model converted.pt (.*)", done.stdout)
     assert f"--arch fwp_transformer_tiny --fwp-feature-map {attention}" in printed
     for name, number in updates.items():

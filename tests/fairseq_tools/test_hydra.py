@@ -1,4 +1,4 @@
-"""Runs the commands at the head of scripts/hydra/multi30k_tiny.yaml as they are printed there."""
+"""Runs the commands at the heads of scripts/hydra/multi30k_tiny.yaml and examples/hybrid.yaml as they are printed."""
 
 import re
 import shlex
@@ -19,6 +19,19 @@ BY_ARCH = [
     *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 400),
     *("--lr", 0.003, "--required-batch-size-multiple", 1, "--max-update", 2),
 ]
+
+
+def test_a_hybrid_on_data_of_ones_own(tools):
+    """The YAML file trains the model that the architecture's flags do; its own options win."""
+    (tools.folder / "examples").symlink_to(ROOT / "examples")
+    (line,) = re.findall(r"^#   (fairseq-.*)$", (ROOT / "examples/hybrid.yaml").read_text(), re.MULTILINE)
+    line = line.replace("$PWD/data-bin", "bin").replace("$(fwp path)", str(ROOT / "fwp_fairseq"))
+    tools.command(*shlex.split(line), "optimization.max_update=2", "common.cpu=true").ok()
+    state = tools.load("hybrid/checkpoints/checkpoint_last.pt")
+    model = state["cfg"]["model"]
+    assert state["optimizer_history"][-1]["num_updates"] == 2 and model["fwp_cross_feature_map"] == "softmax"
+    assert model["fwp_encoder_update_rule"] == model["fwp_decoder_update_rule"] == "gated_delta"
+    assert model["fwp_encoder_passes"] == "both-ways" and model["encoder_layers"] == 2
 
 
 @pytest.fixture(scope="module")
