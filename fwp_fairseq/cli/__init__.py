@@ -56,13 +56,17 @@ def _run(name: str, arguments: list[str]) -> int:
         return stop.code or 0
 
 
+def _stop(*_) -> None:
+    raise KeyboardInterrupt  # not by SIGINT, which a shell makes processes in the background ignore
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one subcommand; returns 0, 1 when the operation failed, 2 when the call makes no sense."""
     name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if argv is None:  # this is the process of the command, not a call from another program
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+                signal.signal(number, _stop)
     try:
         status = _run(name, arguments)
         sys.stdout.flush()

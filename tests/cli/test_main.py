@@ -48,3 +48,14 @@ def test_width_conversion_imports_no_fairseq():
         "sys.exit(status or any(name.split('.')[0] == 'fairseq' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_process_in_the_background_can_be_stopped(tmp_path):
+    """A shell without job control makes it ignore SIGINT, to which other signals must not be turned then."""
+    os.mkfifo(tmp_path / "lines")
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from fwp_fairseq import cli; exit(cli.main())"
+    words = [sys.executable, "-c", code, "bleu", "--hypotheses", "lines", "--references", "lines"]
+    running = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "lines", "w"):  # opened once the command reads it
+        running.terminate()
+        assert (running.communicate(timeout=60), running.returncode) == ((None, "fwp: stopped\n"), 130)
