@@ -10,7 +10,7 @@ import pytest
 from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
-SLOW = "tests/fairseq_tools/test_documented.py::test_operators_without_fairseq"  # as its folder's conftest.py says
+SLOW = "tests/fairseq_tools/test_documented.py::test_each_training_has_a_folder_of_its_own"  # as its folder's conftest.py says
 FILES = (
     "tests/ops/test_by_hand.py",
     SLOW,
@@ -28,4 +28,4 @@ def test_what_is_required_and_who_served_and_slow_ones_first(forked_python):
     assert done.returncode == 1 and "FWP_REQUIRE wants " in done.stdout and ", 1 error in " in done.stdout
     counts = re.search("calls served by backend in the processes of the tests: (.*)", done.stdout)[1]
     assert re.search(r"\breference on cpu [1-9]", counts) and "chunked on cpu" in counts, counts
-    assert re.search(r"^\[gw0\] .* PASSED (\S+)", done.stdout, re.M)[1] == SLOW
+    assert re.search(r"^\[gw0\] .* PASSED (\S+)", done.stdout, re.M)[1].startswith(SLOW)

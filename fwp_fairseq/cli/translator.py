@@ -39,20 +39,32 @@ def _task_options(state: dict) -> dict:
 
 
 def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
-    """The folder of the dictionaries: the flag's, the checkpoint's own, or that of the training."""
-    languages = [task.get(side) for side in ("source_lang", "target_lang")]
-    if not all(languages):
+    """The folder of the dictionaries: the flag's, the checkpoint's own, or that of the training.
+
+    A training without --source-lang and --target-lang does not save its languages, which fairseq then reads from the
+    names of binarised files; only a folder with such files will do.
+    """
+    given = [task.get(side) for side in ("source_lang", "target_lang")]
+    if "source_lang" not in task:
         name = printable(task.get("_name") or task.get("task"))
         raise CommandError(f"{checkpoint}: expected a model that translates one language, actual one of task {name}")
-    names = [f"dict.{language}.txt" for language in languages]
     trained = str(task.get("data") or "").split(":")[0]
     tried = [flag] if flag else [checkpoint.parent, checkpoint.parent.parent, *([Path(trained)] if trained else [])]
     for folder in tried:
-        if all((folder / name).is_file() for name in names):
+        languages = given if all(given) else _languages_of_files(folder)
+        if languages and all((folder / f"dict.{language}.txt").is_file() for language in languages):
             return folder
-    raise CommandError(
-        f"{' and '.join(dict.fromkeys(names))} are not in {', '.join(map(str, tried))}; --data names their folder"
-    )
+    wanted = "binarised files, whose names tell the languages of this model,"
+    if all(given):
+        wanted = " and ".join(dict.fromkeys(f"dict.{language}.txt" for language in given))
+    raise CommandError(f"{wanted} are not in {', '.join(map(str, tried))}; --data names their folder")
+
+
+def _languages_of_files(folder: Path) -> list[str] | None:
+    from fairseq.data.data_utils import infer_language_pair
+
+    languages = infer_language_pair(str(folder)) if folder.is_dir() else [None]
+    return languages if all(languages) else None
 
 
 def pieces_of(checkpoint: Path, data: Path, flag: str | None):

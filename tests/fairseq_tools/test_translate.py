@@ -81,6 +81,17 @@ def test_a_language_model_does_not_translate():
         data_of(Path("lm.pt"), {"_name": "language_modeling"}, None)
 
 
+def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp_path):
+    task = {"_name": "translation", "source_lang": None, "target_lang": None, "data": str(tmp_path / "absent")}
+    for language in ("de", "en"):
+        (tmp_path / f"dict.{language}.txt").touch()
+    with pytest.raises(CommandError, match=r"binarised files, .* are not in \S+; --data names their folder"):
+        data_of(Path("model.pt"), task, tmp_path)
+    (tmp_path / "valid.de-en.de.idx").touch()
+    assert data_of(Path("model.pt"), task, tmp_path) == tmp_path
+    assert data_of(tmp_path / "model.pt", task, None) == tmp_path
+
+
 def test_paragraphs_and_windows():
     assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
     text = 'One two. Three four! "Five six?" Seven eight nine'
