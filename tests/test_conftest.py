@@ -10,7 +10,8 @@ import pytest
 from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
-SLOW = "tests/fairseq_tools/test_documented.py::test_each_training_has_a_folder_of_its_own"  # as its folder's conftest.py says
+# slow, as the conftest.py of its folder says
+SLOW = "tests/fairseq_tools/test_documented.py::test_each_training_has_a_folder_of_its_own"
 FILES = (
     "tests/ops/test_by_hand.py",
     SLOW,
