@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
 # Documents: exactly this number of target tokens, and at most as many source tokens.
 DOCUMENTS = {str(length): length for length in (16, 64, 128, 256, 512, 1024, 2048)}
+# The same targets, each with the source of one sentence.
+LONG_OUTPUTS = {f"sentence-{length}": length for length in (128, 256, 512, 1024)}
 _PAIRS = 10_000
 
 
@@ -50,13 +52,16 @@ def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
     return pieces.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]
 
 
-def _documents(pairs: list, length: int) -> list:
-    """Concatenates pairs until the target is long enough, and cuts them; leaves room for the end of sentence."""
+def _documents(pairs: list, length: int, joined: bool) -> list:
+    """Concatenates targets until they are long enough, and cuts them; leaves room for the end of sentence.
+
+    Their sources are either joined in the same way, or that of the last pair alone.
+    """
     found, source, target = [], [], []
     for one, other in pairs:
         source, target = source + one, target + other
         if len(target) >= length - 1:
-            found.append((source[: length - 1], target[: length - 1]))
+            found.append(((source if joined else one)[: length - 1], target[: length - 1]))
             source, target = [], []
     return found
 
@@ -75,8 +80,8 @@ def load(data: str, vocabulary: int | None = None) -> tuple[Dictionary, Language
     The words are SentencePiece BPE pieces learnt on the same 10 000 pairs. Raises SystemExit for a missing file.
     """
     size, pairs = _pairs(data if data in SENTENCES else "wmt")
-    if data in DOCUMENTS:
-        pairs = _documents(pairs, DOCUMENTS[data])
+    if data not in SENTENCES:
+        pairs = _documents(pairs, (DOCUMENTS | LONG_OUTPUTS)[data], joined=data in DOCUMENTS)
     words = dictionary(max(size, vocabulary or 0))
     sides = [[torch.tensor([*(p + words.nspecial for p in pair[i]), words.eos()]) for pair in pairs] for i in (0, 1)]
     source, target = sides

@@ -1,13 +1,13 @@
 """Measures beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
 
-Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible. Beside
-our models in float32 stand the hybrid in int8, and in both types fairseq's Transformer in CTranslate2. All else is as
-in :mod:`benchmarks.decoding`.
+Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible; their
+sources are as long as the outputs, or those of sentences. Beside our models in float32 stand the hybrid in int8, and in
+both types fairseq's Transformer in CTranslate2. All else is as in :mod:`benchmarks.decoding`.
 """
 
 import sys
 
-from .corpus import DOCUMENTS
+from .corpus import DOCUMENTS, LONG_OUTPUTS
 from .decoding import check, prepare
 from .models import DECODERS, ModelCase
 from .whole_models import Work
@@ -22,7 +22,7 @@ def _cases(size: str, rows: tuple[str, ...]) -> list[ModelCase]:
     # Short documents are timed more often, because chance weighs more in their short times.
     return [
         ModelCase(size, data, SENTENCES * length, 1, max(1, 1024 // length), rows)
-        for data, length in DOCUMENTS.items()
+        for data, length in (DOCUMENTS | LONG_OUTPUTS).items()
         if length <= _LONGEST[size]
     ]
 

@@ -141,35 +141,47 @@ _MARKS = "osD^vP"
 def _draw(plot: Plot, axes) -> None:
     groups = list(dict.fromkeys(series.group for series in plot.series))
     for series in plot.series:
-        number = groups.index(series.group)
-        shift = plot.hollow_shift if series.hollow else 0.0
-        xs = sorted(series.points)
-        style = {"color": f"C{number}"}
-        if series.marked or len(xs) < 3:
-            style |= {"marker": _MARKS[number % len(_MARKS)]}
-        if series.hollow:
-            style |= {"markerfacecolor": "none"}
-        if not series.joined:
-            style |= {"linestyle": "none"}
-        deviations = [series.points[x][1] for x in xs]
-        axes.errorbar(
-            xs,
-            [series.points[x][0] + shift for x in xs],
-            yerr=None if not any(deviations) else [deviation or 0.0 for deviation in deviations],
-            capsize=3,
-            label=series.label,
-            **style,
-        )
+        _draw_series(series, groups.index(series.group), plot.hollow_shift if series.hollow else 0.0, axes)
     for line in plot.lines:
         style = (0, (1, 2)) if line.hollow else "--"
-        shift = plot.hollow_shift if line.hollow else 0.0
-        axes.axhline(line.y + shift, color="black", linewidth=1, linestyle=style, label=line.label)
+        y = line.y + (plot.hollow_shift if line.hollow else 0.0)
+        axes.axhline(y, color="black", linewidth=1, linestyle=style, label=line.label)
         if line.spread is not None:
-            axes.axhspan(
-                line.y + shift - line.spread, line.y + shift + line.spread, color="black", alpha=0.1, linewidth=0
-            )
+            axes.axhspan(y - line.spread, y + line.spread, color="black", alpha=0.1, linewidth=0)
     for label, x in plot.verticals.items():
         axes.axvline(x, color="black", linewidth=1, linestyle="-.", label=label)
+    _set_scales(plot, axes)
+    axes.set_title(plot.title)
+    axes.set_xlabel(plot.x)
+    axes.set_ylabel(plot.y)
+    axes.grid(axis="y", linewidth=0.4)
+    if plot.hollow_y is not None:
+        shift = plot.hollow_shift
+        other = axes.secondary_yaxis("right", functions=(lambda y: y - shift, lambda y: y + shift))
+        other.set_ylabel(plot.hollow_y)
+
+
+def _draw_series(series: Series, number: int, shift: float, axes) -> None:
+    xs = sorted(series.points)
+    style = {"color": f"C{number}"}
+    if series.marked or len(xs) < 3:
+        style |= {"marker": _MARKS[number % len(_MARKS)]}
+    if series.hollow:
+        style |= {"markerfacecolor": "none"}
+    if not series.joined:
+        style |= {"linestyle": "none"}
+    deviations = [series.points[x][1] for x in xs]
+    axes.errorbar(
+        xs,
+        [series.points[x][0] + shift for x in xs],
+        yerr=None if not any(deviations) else [deviation or 0.0 for deviation in deviations],
+        capsize=3,
+        label=series.label,
+        **style,
+    )
+
+
+def _set_scales(plot: Plot, axes) -> None:
     ticks = sorted({x for series in plot.series for x in series.points})
     if ticks and ticks[0] > 0 and plot.log_x:
         axes.set_xscale("log", base=plot.log_x)
@@ -183,11 +195,3 @@ def _draw(plot: Plot, axes) -> None:
         axes.set_xticks([*plot.names.values()], [*plot.names])
     axes.minorticks_off()
     axes.set_ylim(*plot.y_range)
-    axes.set_title(plot.title)
-    axes.set_xlabel(plot.x)
-    axes.set_ylabel(plot.y)
-    axes.grid(axis="y", linewidth=0.4)
-    if plot.hollow_y is not None:
-        shift = plot.hollow_shift
-        other = axes.secondary_yaxis("right", functions=(lambda y: y - shift, lambda y: y + shift))
-        other.set_ylabel(plot.hollow_y)

@@ -191,10 +191,15 @@ def _name(record: dict) -> str:
     )
 
 
+def _length(data: str) -> tuple[bool, int]:
+    """Whether the sources are those of sentences, sentence-256, or as long as the outputs, 256; and the length."""
+    return not data.isdigit(), int(data.removeprefix("sentence-"))
+
+
 def _over_length(rows: list[dict]) -> Plot:
     """Plots speed and, beside it, memory of the base models on the machine that was measured last."""
     where = max(rows, key=lambda row: row["environment"]["date"])["where"]
-    shown = [row for row in rows if (row["where"], row["size"]) == (where, "base")]
+    shown = [row for row in rows if (row["where"], row["size"], row["data"].isdigit()) == (where, "base", True)]
 
     def series(value: Callable[[dict], float | None]) -> list[Series]:
         points: dict[str, dict] = {}
@@ -285,7 +290,7 @@ TABLES = {
         _models(
             "decoding-length",
             _speed_and_memory("tokens/s", targets={}),
-            key=lambda r: (r["where"], int(r["data"]), *model) if (model := _model(r)) else None,
+            key=lambda r: (r["where"], *_length(r["data"]), *model) if (model := _model(r)) else None,
         ),
         plot=_over_length,
     ),
