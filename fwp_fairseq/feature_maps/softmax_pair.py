@@ -15,8 +15,7 @@ from .row_functions import RowFunction, rows_like
 class SoftmaxPair(FeatureMap):
     """phi(x) = [softmax(x), softmax(-x)]; d_dot = 2 d_key.
 
-    This is Hedgehog (Zhang et al. 2024) without its matrix: the map that operators are given, and what is left
-    once the matrix has been multiplied into a projection. No flag names it.
+    This is Hedgehog (Zhang et al. 2024) without its matrix: the map that operators are given. No flag names it.
     """
 
     name = "softmax_pair"

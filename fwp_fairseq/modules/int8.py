@@ -67,9 +67,8 @@ class Int8Linear(nn.Module):
 def quantize_(model: nn.Module) -> list[str]:
     """Puts :class:`Int8Linear` in place of a model's large linear layers; returns their names.
 
-    Embeddings, norms, attention itself and layers of fewer than :data:`SMALLEST` weights stay float32. Call it last,
-    after ``prepare_for_inference_``, since folding learned maps makes other layers. ValueError for a model that is not
-    float32.
+    Embeddings, norms, attention itself and layers of fewer than :data:`SMALLEST` weights stay float32. ValueError for a
+    model that is not float32.
     """
     found = {
         name: module
