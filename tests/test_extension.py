@@ -20,19 +20,6 @@ def record(**changes):
     return {"target": "auto", "built": [], "reasons": {}, "torch": torch.__version__, **changes}
 
 
-def test_nothing_there(tmp_path):
-    status = _extension.load(tmp_path)
-    assert not status.cpu and not status.cuda
-    assert "not built" in status.reasons["cpu"]
-
-
-def test_reason_of_the_build(tmp_path):
-    found = folder_with(tmp_path, record(reasons={"cpu": "no C++ compiler: c++ is not on PATH", "cuda": None}))
-    status = _extension.load(found)
-    assert status.reasons["cpu"] == "not built: no C++ compiler: c++ is not on PATH"
-    assert "FWP_BUILD=auto" in status.reasons["cuda"]
-
-
 def test_damaged_record(tmp_path):
     for text in ("{", "[]", "null", ""):
         assert _extension.build_record(folder_with(tmp_path, text)) is None
@@ -68,15 +55,6 @@ def test_library_of_another_torch_is_not_even_tried(tmp_path, monkeypatch):
     assert tried == [] and "torch 1.0.0+cu118" in status.reasons["cpu"] and torch.__version__ in status.reasons["cpu"]
 
 
-def test_library_that_a_build_kept_is_of_its_own_torch(tmp_path, monkeypatch):
-    tried = []
-    monkeypatch.setattr(torch.ops, "load_library", tried.append)
-    kept = {"cpu": torch.__version__, "cuda": "1.0.0+cu118"}
-    status = _extension.load(folder_with(tmp_path, record(torch=None, kept=kept), cpu=b"", cuda=b""))
-    assert status.cpu and not status.cuda and tried == [str(tmp_path / "_cpu.abi3.so")]
-    assert "torch 1.0.0+cu118" in status.reasons["cuda"]
-
-
 def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
     def load(path):
         if path.endswith("_cuda.abi3.so"):
@@ -104,7 +82,3 @@ def test_library_that_is_not_the_one_that_was_built_is_not_even_tried(tmp_path, 
         assert "no _build.json beside it names this file" in reason and "install again" in reason
         (tmp_path / "_build.json").touch()
     assert tried == []
-
-
-def test_status_is_remembered():
-    assert _extension.status() is _extension.status()

@@ -89,19 +89,6 @@ def test_auto_without_kernels_builds_nothing_and_says_why(project):
     assert record["built"] == [] and NO_KERNELS in record["reasons"]["cpu"] and NO_KERNELS in record["reasons"]["cuda"]
 
 
-def test_none(project):
-    add_kernels(project)
-    status, output, record = build(project, "none")
-    assert status == 0, output
-    assert (record["target"], record["built"], record["reasons"]) == ("none", [], {})
-
-
-def test_explicit_target_fails_loudly(project):
-    status, output, record = build(project, "cuda")
-    assert status != 0 and record is None
-    assert f"FWP_BUILD=cuda: cannot build the cpu kernels: {NO_KERNELS}" in output
-
-
 def test_two_builds_in_one_folder_take_turns(project):
     with open(project / "setup.py") as other, ThreadPoolExecutor(1) as pool:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -183,15 +170,6 @@ def test_failing_compiler_is_recorded_by_auto_and_stops_cpu(project):
     assert build(project, "cpu", CXX=compiler)[0] != 0
 
 
-@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch could build CUDA kernels")
-def test_cuda_needs_a_cuda_torch(project):
-    (project / "csrc" / "cuda").mkdir()
-    (project / "csrc" / "cuda" / "launch.cpp").write_text("")
-    add_kernels(project)
-    status, output, _ = build(project, "cuda")
-    assert status != 0 and "cannot build the cuda kernels" in output and "without CUDA" in output
-
-
 # A torch that says it is built with CUDA 13.0 and sees the devices GPUS.
 CUDA_TORCH = """
 import os, torch
@@ -235,14 +213,6 @@ def cuda(project, monkeypatch):
         return record["built"], record["reasons"]["cuda"], output, compiled
 
     return run
-
-
-def test_cuda_is_compiled_for_the_gpu_that_is_there(cuda):
-    built, reason, output, compiled = cuda("auto", "9.0")
-    assert (built, reason, compiled) == (["cpu", "cuda"], None, {"sm_90", "compute_90"})
-    assert "compiling the cpu kernels: 2 sources, 1 at a time, about 1 min" in output
-    assert "compiling the cuda kernels for compute capability 9.0+PTX: 1 sources, 1 at a time, about 1 min" in output
-    assert cuda("auto", "9.0", TORCH_CUDA_ARCH_LIST="8.6")[3] == {"sm_86", "compute_86"}
 
 
 def test_devices_that_the_kernels_cannot_serve_are_left_out_of_the_list(cuda):

@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import (
     attention,
     carried_precision,
     checkouts,
     corpus,
-    ctranslate2_engine,
-    decode_step,
     decoding,
     gate,
     language_model_training,
@@ -24,7 +21,6 @@ from benchmarks import (
     models,
     program,
     training,
-    whole_models,
 )
 from benchmarks.cases import CASES, Case
 from benchmarks.models import ModelCase
@@ -101,34 +97,6 @@ def test_decode_step(tmp_path, monkeypatch):
     assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
 
 
-@pytest.mark.parametrize("wrong", ["step", "reorder"])
-def test_a_wrong_step_is_not_timed(monkeypatch, wrong):
-    ours = decode_step.DECODERS["ours"]
-    change = {
-        "step": lambda case, cache, x: ours.step(case, cache, {**x, "beta": x["beta"] * 0.99}),
-        "reorder": lambda cache, order: cache,
-    }
-    broken = replace(ours, **{wrong: change[wrong]})
-    with pytest.raises(gate.Refused, match="error of a step"):
-        decode_step.check("ours", broken, STEP, "cpu")
-
-
-@pytest.mark.needs("native")
-def test_options_of_a_program(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
-    quick = ["--seconds", "0.01", "--against", "softmax"]
-    assert attention.main([*quick, "--only", "^both", "--record", str(tmp_path)]) == 0
-    assert [record["part"] for record in records.read(tmp_path)] == ["both"]
-    capsys.readouterr()
-    assert attention.main([*quick, "--time-limit", "-1"]) == 0
-    assert f"left out {FORWARD.name}, {BOTH.name}" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="--only nothing: expected a match, found none"):
-        attention.main(["--only", "nothing"])
-    with pytest.raises(SystemExit):
-        attention.main(["--against", "nobody"])
-    assert "expected some of softmax, torch" in capsys.readouterr().err
-
-
 def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
     for dirty, what in ((True, "uncommitted"), (None, "none that tracks this package")):
         monkeypatch.setattr(program.records, "environment", lambda d=dirty: {"dirty": d, "gpu": None, "cpu": "a cpu"})
@@ -159,72 +127,6 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
 
 
-@pytest.mark.parametrize("row", ctranslate2_engine.TYPES)
-def test_other_decoders(row, data, monkeypatch):
-    """It is timed on the same number of tokens as fairseq's model, if it computes the same, and else refused."""
-    task = models.build_task(MINI)
-    decoding.check(task, MINI, row, "cpu")
-    (sample, _) = models.batches(task, MINI, "cpu")
-    assert decoding.prepare(task, MINI, row, "cpu")(sample) == decoding.prepare(task, MINI, "softmax", "cpu")(sample)
-    right = ctranslate2_engine._translator
-    monkeypatch.setattr(
-        ctranslate2_engine, "_translator", lambda *of: right(*of[:3], models.build_model(task, "mini", row, seed=2))
-    )
-    with pytest.raises(gate.Refused, match=f"{row}, mini-multi30k: error of a token's log probability"):
-        decoding.check(task, MINI, row, "cpu")
-
-
-def counting(seen: list, stops: str | None = None) -> whole_models.Work:
-    """Models that note their turns, 7 words each; the row ``stops`` does."""
-
-    def prepare(task, case, row, device):
-        def run(sample):
-            if row == stops:
-                raise gate.Refused(f"{row} stopped")
-            seen.append(row)
-            return 7
-
-        return run
-
-    return whole_models.Work("none", "words", {}, lambda *case: None, prepare, 2)
-
-
-@pytest.mark.parametrize("late, rounds", [(True, 1), (False, 3)])
-def test_time_that_is_up_ends_a_case_after_a_round(data, late, rounds):
-    seen = []
-    found = whole_models.measure(counting(seen), MINI, ["softmax"], "cpu", 3, lambda share=1.0: late)
-    assert len(seen) == rounds * MINI.batches and found.counts["words"] == 7 * MINI.batches
-
-
-def test_rows_without_half_of_the_time_are_left_out(data):
-    """The first one is not, and what was prepared is timed in every round."""
-    seen = []
-    found = whole_models.measure(counting(seen), MINI, ["softmax", "elu"], "cpu", 2, lambda share=1.0: share <= 0.5)
-    assert seen == ["softmax"] * 2 * MINI.batches
-    assert (list(found.seconds), found.refused) == (["softmax"], {})
-
-
-def test_a_model_that_stops_costs_its_own_row_only(data):
-    seen = []
-    found = whole_models.measure(counting(seen, "elu"), MINI, ["softmax", "elu", "dpfp256"], "cpu", 1)
-    assert found.refused == {"elu": "elu stopped"} and list(found.seconds) == ["softmax", "dpfp256"]
-    assert seen == ["softmax", "dpfp256"] * MINI.batches
-
-
-def test_peak_on_a_gpu_is_beside_what_was_there(monkeypatch):
-    seen = []
-    for name, value in {"memory_allocated": 100, "max_memory_allocated": 350}.items():
-        monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value: value)
-    for name in ("empty_cache", "reset_peak_memory_stats"):
-        monkeypatch.setattr(f"torch.cuda.{name}", lambda: None)
-    samples = [{"target": torch.zeros(n)} for n in (3, 9, 5)]
-    work = replace(counting(seen), prepare=lambda *case: seen.append)
-    run, peak = whole_models._warm_with_peak(work, None, MINI, "softmax", samples)
-    assert peak == 250 and len(seen) == work.repeats and all(sample is samples[1] for sample in seen)
-    run("timed")
-    assert seen[-1] == "timed"
-
-
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
     right = backends.BACKENDS["chunked"].run
 
@@ -238,18 +140,6 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
     assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
     with pytest.raises(gate.Refused, match="error of a hypothesis' score"):
         decoding.check(models.build_task(MINI), MINI, "dpfp256-torch", "cpu")
-
-
-def test_peak_memory_is_that_of_a_process_of_its_own(data, forked_spawn):
-    case = replace(MINI, batches=1)
-    assert 100 << 20 < whole_models.peak_memory(training.WORK, case, "softmax") < 2 << 30
-
-
-def test_a_missing_corpus_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("FWP_DATA", str(tmp_path))
-    corpus._pairs.cache_clear()
-    with pytest.raises(SystemExit, match=r"multi30k/train\.en\.gz: no such file; FWP_DATA="):
-        corpus.load("multi30k")
 
 
 @pytest.mark.needs("native")
@@ -308,23 +198,3 @@ def test_language_model_training(tmp_path, monkeypatch, capsys):
     ]  # fmt: skip
     assert float(rows[-1]["over the same without carried state"]) > 0 and rows[-1]["against target"] != "–"
     assert "of the same without carried state" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("wrong", ["loss", "gradient"])
-def test_a_wrong_language_model_is_not_timed(monkeypatch, wrong):
-    case = language_model_training.Case("mini", 8)
-    built = language_model_training.language_model.build
-
-    def build(size, row, *more, **words):
-        task, model = built(size, row, *more, **words)
-        if "reference" not in more:
-            model.decoder.layers[0].fc2.register_full_backward_hook(
-                lambda module, before, after: tuple(x if wrong == "loss" else x * 1.01 for x in before)
-            )
-            if wrong == "loss":
-                model.decoder.register_forward_hook(lambda module, given, out: (out[0] * 1.01, out[1]))
-        return task, model
-
-    monkeypatch.setattr(language_model_training.language_model, "build", build)
-    with pytest.raises(gate.Refused, match=f"error of the {wrong}"):
-        language_model_training._check(case, "elu")

@@ -1,5 +1,4 @@
 import argparse
-import copy
 import os
 import subprocess
 
@@ -140,14 +139,6 @@ def test_options_of_training_and_speed_may_differ(fwp, save, pair, tmp_path):
     assert fwp("average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt").status == 0
 
 
-@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.98])
-def test_truncated_checkpoint(refused, pair, tmp_path, kept):
-    content = pair[1].read_bytes()
-    pair[1].write_bytes(content[: int(kept if kept > 1 else kept * len(content))])
-    assert "checkpoint4.pt" in refused(1, "average", "--inputs", *pair, "--output", tmp_path / "out.pt")
-    assert not (tmp_path / "out.pt").exists()
-
-
 class Harmful:
     def __reduce__(self):
         return (os.system, ("touch harmed",))
@@ -197,40 +188,3 @@ def test_full_disk_leaves_the_old_output(pair, tmp_path, forked_python):
     assert "could not be written" in done.stderr and done.stderr.count("\n") == 1
     assert (tmp_path / "out.pt").read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_fairseq_loads_the_result(fwp, tmp_path):
-    from fairseq import checkpoint_utils, tasks
-    from fairseq.data import Dictionary
-    from omegaconf import OmegaConf
-
-    from fwp_fairseq.cli import archs
-    from fwp_fairseq.cli.plugin import import_plugin
-
-    import_plugin()
-    dictionary = Dictionary()
-    for word in ("a", "b", "c"):
-        dictionary.add_symbol(word)
-    for language in ("en", "de"):
-        dictionary.save(str(tmp_path / f"dict.{language}.txt"))
-    task_cfg = {"_name": "translation", "data": str(tmp_path), "source_lang": "en", "target_lang": "de"}
-    options = archs.defaults("fwp_transformer_tiny") | {"_name": "fwp_transformer_tiny", "fwp_feature_map": "favor"}
-    cfg = OmegaConf.create(
-        {"task": task_cfg | {"max_source_positions": 64, "max_target_positions": 64}, "model": options}
-    )
-    task = tasks.setup_task(cfg.task)
-    torch.manual_seed(0)
-    first = task.build_model(cfg.model)
-    second = copy.deepcopy(first)
-    with torch.no_grad():
-        for parameter in second.parameters():
-            parameter.add_(1)
-    for number, model in enumerate((first, second), 1):
-        state = checkpoint() | {"cfg": OmegaConf.to_container(cfg, resolve=True), "model": model.state_dict()}
-        torch.save(state, tmp_path / f"checkpoint{number}.pt")
-    output = tmp_path / "average.pt"
-    result = fwp("average", "--checkpoint-dir", tmp_path, "--last", 2, "--output", output)
-    assert result.status == 0, result.err
-    models, *_ = checkpoint_utils.load_model_ensemble_and_task([str(output)])
-    for name, parameter in first.named_parameters():
-        torch.testing.assert_close(dict(models[0].named_parameters())[name], parameter + 0.5)

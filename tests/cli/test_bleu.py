@@ -174,18 +174,6 @@ def test_a_system_does_not_differ_from_its_copy(fwp, systems, tmp_path, kind):
     assert "(p = 1.0000)" in fwp(*line, "--paired-n", 50).out.splitlines()[-1]
 
 
-def test_text_of_a_comparison(fwp, systems):
-    worse, better, references = systems
-    found = fwp(
-        *("bleu", "--references", references, "--hypotheses", worse, better, "--paired-ar", "--paired-n", 200),
-        *("--confidence", "--confidence-n", 100),
-    )
-    baseline, first, other, second = found.out.splitlines()
-    assert baseline == f"{worse} (baseline)" and other == str(better)
-    assert "BLEU|nrefs:1" in first and "μ" in first and "p =" not in first
-    assert re.search(r"\(p = 0\.00\d+\)\*$", second) and "ar:200" in second and "bs:100" in second
-
-
 def test_compound_split_is_the_recipe_called_by_hand(fwp, systems, tmp_path):
     """The recipe is Moses's tokenizer, sed to split hyphens, and BLEU without further tokenising."""
     worse, _, references = systems

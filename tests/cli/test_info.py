@@ -26,13 +26,3 @@ def test_json_says_the_same(fwp):
     assert found["versions"]["torch"].startswith(torch.__version__)
     assert found["backends"]["sum_rule"]["cpu"]["chosen"] in ("native", "chunked")
     assert set(found["libraries"]) == {"cpu", "cuda"}
-
-
-def test_chosen_is_the_first_without_reasons(monkeypatch):
-    monkeypatch.setattr(info, "backend_report", lambda *_: [("fast", ["no compiler"]), ("slow", [])])
-    found = info.collect()
-    reasons = {"fast": ["no compiler"], "slow": []}
-    assert found["backends"]["delta_rule"]["cpu"] == {"chosen": "slow", "reasons": reasons}
-    assert "not fast: no compiler" in info.text(found)
-    monkeypatch.setattr(info, "backend_report", lambda *_: [("fast", ["broken"])])
-    assert "no backend" in info.text(info.collect())

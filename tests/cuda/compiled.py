@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CUDA = ROOT / "csrc" / "cuda"
 SHIM = Path(__file__).parent / "shim"
 _SHIM_SOURCES = tuple(
-    SHIM / f"{name}.cpp" for name in ("device", "products", "places", "races", "accesses", "translated")
+    SHIM / f"{name}.cpp" for name in ("device", "halves", "products", "places", "races", "accesses", "translated")
 )
 INSTANCES = CUDA / "kernels" / "instances"
 BUILD = ROOT / "build" / "shim"

@@ -290,18 +290,3 @@ def test_opcheck(rule, writes, dtype, check):
     )
     given = tuple(arguments[name] for name in names)
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"rule": "gated"}, "strengths are missing for the rule gated"),
-        ({"count": 5}, "room for 5 positions, got count = 5 and 1 to write"),
-        ({"rows": torch.zeros(2, dtype=torch.int32)}, "rows is on .*, expected "),
-        ({"key_padding_mask": torch.zeros(2, 1)}, "key_padding_mask is of type Float, expected Bool"),
-    ],
-    ids=str,
-)
-def test_the_operator_names_what_is_wrong(changes, message):
-    with pytest.raises(ValueError, match=f"fwp::decode: .*{message}"):
-        torch.ops.fwp.decode(*on_device("delta", True, torch.bfloat16, **changes).values())

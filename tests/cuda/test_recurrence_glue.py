@@ -1,13 +1,11 @@
 """The recurrences through the glue, from Python's choice of the compiled loop on: against the loops in float64."""
 
 import itertools
-from collections import Counter
 
 import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.ops import recur_lstm, recurrence
 from tests.cuda.cases import assert_near, with_gradients
 from tests.cuda.test_glue import LAYOUTS
@@ -110,33 +108,6 @@ def test_nothing_to_write(name, sizes):
         assert length or torch.equal(state.cpu(), x[key])
     if length == 0:
         assert all(y.isfinite().all() for y in results(name, x, None, "native", cuts=[0, 0]).values())
-
-
-def layer(kind: str, **options) -> FastWeightAttention:
-    nets = {net: {"fast_net": net, "feature_map": "elu"} for net in ("rnn", "lstm")}
-    torch.manual_seed(0)
-    made = FastWeightAttention(16, 2, update_rule="delta", **nets[kind], **options)
-    torch.nn.init.normal_(made.memory.beta_proj.weight)
-    return made
-
-
-@pytest.mark.parametrize("kind", ["rnn", "lstm"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_choose_the_compiled_loop(kind, dtype):
-    """Two calls, a state between them; in half precision too."""
-    chosen, reference = layer(kind).to(dtype), layer(kind, backend="reference").to(dtype).double()
-    x, counted = torch.randn(2, 7, 16).to(dtype), Counter(served)
-    chosen.cuda()
-    found, state = chosen(x[:, :4].cuda(), key_padding_mask=PADS[:, :4].cuda())
-    after, state = chosen(x[:, 4:].cuda(), key_padding_mask=PADS[:, 4:].cuda(), state=state)
-    rules = {"rnn": 2, "lstm": 6}[kind]  # the delta rule, once or a gate, in float32
-    assert dict(served - counted) == {("native", "cuda"): 2, ("chunked", "cuda"): rules}
-    expected, last = reference(x.double(), key_padding_mask=PADS)
-    limit = {torch.float32: 1e-5, torch.bfloat16: 4e-2}[dtype]
-    out = torch.cat([found, after], 1).detach().cpu().double()
-    assert ((out - expected)[~PADS].norm() / expected[~PADS].norm()).item() < limit
-    W, last_W = state[0].detach().cpu().double(), last[0]  # the first matrix
-    assert ((W - last_W).norm() / last_W.norm()).item() < limit
 
 
 @NAMES

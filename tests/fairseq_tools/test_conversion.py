@@ -89,11 +89,3 @@ def test_random_features_replace_others_in_a_trained_model(tools, mixed):
     """The model had another attention at each of its three sites; it gets FAVOR+ at all of them."""
     convert(tools, "mixed/checkpoint_best.pt", "favored.pt", "--reset", "--fwp-feature-map", "favor").ok()
     assert len(tools.generate("favored.pt", "--beam", 1, "--max-len-b", 10).ok().translations()) == 40
-
-
-def test_flags_other_than_the_converted_ones_are_still_refused(tools, converted):
-    words = shlex.split(converted.out.splitlines()[-1])
-    words[words.index("--fwp-d-dot") + 1] = "32"
-    usual = tools.training[tools.training.index("--task") :]
-    found = tools.run("train", "bin", *tools.user_dir, *words, *usual, "--save-dir", "refused", "--max-update", 1)
-    assert "d-dot=64" in found.error and "d-dot=32" in found.error

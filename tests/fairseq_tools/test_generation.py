@@ -41,15 +41,6 @@ def assert_same_translations(found, expected) -> None:
     torch.testing.assert_close(scores(found), scores(expected), atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["mixed", "favor"])
-def test_same_checkpoint_same_text(tools, beam4, name):
-    path = BEST if name == "mixed" else "favor/checkpoint_last.pt"
-    again = tools.generate(path, "--beam", 4).ok()
-    assert len(again.translations()) == 40
-    for kind in "HDP":
-        assert again.lines(kind) == beam4[name].lines(kind)
-
-
 def test_batches_and_their_padding_change_nothing(tools, beam4):
     assert_same_translations(tools.generate(BEST, "--beam", 4, "--batch-size", 3).ok(), beam4["mixed"])
 
@@ -71,44 +62,6 @@ def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
 
 
-def test_greedy_search_is_scored(tools):
-    greedy = tools.generate(BEST, "--beam", 1, "--scoring", "sacrebleu").ok()
-    assert len(greedy.translations()) == 40
-    assert re.search(r"Generate test with beam=1: .*BLEU = [\d.]+", greedy.out)
-
-
-def test_alignments(tools, beam4):
-    hard = tools.generate(BEST, "--beam", 4, "--print-alignment").ok()
-    soft = tools.generate(BEST, "--beam", 4, "--print-alignment", "soft").ok()
-    for found in (hard, soft):
-        assert_same_translations(found, beam4["mixed"])
-    lengths = [len(line.split()) for line in hard.lines("S")]
-    targets = [len(text.split()) for text in hard.translations()]
-    for line, source, target in zip(hard.lines("A"), lengths, targets, strict=True):
-        pairs = [tuple(int(position) for position in pair.split("-")) for pair in line.split()]
-        assert [t for _, t in pairs] == list(range(target + 1))[: len(pairs)] and len(pairs) >= target
-        assert all(0 <= s <= source for s, _ in pairs)
-    for line, source, target in zip(soft.lines("A"), lengths, targets, strict=True):
-        rows = torch.tensor([[float(weight) for weight in row.split(",")] for row in line.split()])
-        assert rows.shape == (target + 1, source + 1) and (rows >= 0).all()
-        # DPFP's features are sparse, so in one of the heads a query may have weight zero on every key.
-        assert (rows.sum(1) < 1.001).all() and rows.sum() > 0.5 * target
-
-
-def test_alignments_of_positive_features_sum_to_one(tools, beam4):
-    found = tools.generate("favor/checkpoint_last.pt", "--beam", 4, "--print-alignment", "soft").ok()
-    for line in found.lines("A"):
-        rows = torch.tensor([[float(weight) for weight in row.split(",")] for row in line.split()])
-        torch.testing.assert_close(rows.sum(1), torch.ones(len(rows)), atol=1e-3, rtol=0)
-
-
-def test_prefix_is_kept(tools, mixed):
-    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2).ok()
-    for reference, text in zip(found.lines("T"), found.translations(), strict=True):
-        expected = reference.split()[:2]
-        assert text.split()[:2] == expected or "<<unk>>" in expected
-
-
 def test_ensemble_is_neither_member(tools, beam4):
     found = tools.generate(f"{BEST}:favor/checkpoint_last.pt", "--beam", 4).ok()
     assert len(found.translations()) == 40
@@ -116,30 +69,6 @@ def test_ensemble_is_neither_member(tools, beam4):
         assert found.lines("P") != member.lines("P")
     twice = tools.generate(f"{BEST}:{BEST}", "--beam", 4).ok()
     assert_same_translations(twice, beam4["mixed"])
-
-
-def test_reference_is_scored(tools, mixed):
-    found = tools.generate(BEST, "--score-reference").ok()
-    for reference, text in zip(found.lines("T"), found.translations(), strict=True):
-        assert text == reference.replace("<<unk>>", "<unk>")
-    assert (scores(found) < 0).all()
-
-
-def test_decoding_by_steps_scores_as_the_whole_pass(tools, beam4):
-    """The decoder gives the hypotheses of beam search the same scores when it reads them in one pass."""
-    folder = tools.folder / "forced"
-    folder.mkdir()
-    (folder / "test.de").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")
-    (folder / "test.en").write_text((tools.folder / "bpe/val.en").read_text(encoding="utf-8"), encoding="utf-8")
-    tools.run(
-        *("preprocess", "-s", "en", "-t", "de", "--testpref", "forced/test", "--destdir", "forced/bin"),
-        *("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt"),
-    ).ok()
-    found = tools.run(
-        *("generate", "forced/bin", *tools.user_dir, "--task", "translation", "--cpu", "--path", BEST),
-        "--score-reference",
-    ).ok()
-    assert_same_translations(found, beam4["mixed"])
 
 
 def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
@@ -165,11 +94,6 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
     assert "4 of 6 tokens of the sources are unknown to the model" in found.out + found.err
 
 
-def test_dropout_while_decoding(tools, beam4):
-    found = tools.generate(BEST, "--beam", 4, "--retain-dropout", "--seed", 3).ok()
-    assert found.lines("P") != beam4["mixed"].lines("P")
-
-
 def test_search_options(tools, mixed):
     found = tools.generate(
         *(BEST, "--beam", 4, "--no-repeat-ngram-size", 2, "--lenpen", 0.6, "--unkpen", 1, "--min-len", 20),
@@ -193,14 +117,6 @@ def test_interactive_translates_standard_input(tools, beam4):
     assert found.translations() == beam4["mixed"].translations()[:5]
     joined = [detokenize(text) for text in found.translations()]
     assert [line.split("\t")[1] for line in found.lines("D")] == joined
-
-
-def test_score(tools, beam4):
-    (tools.folder / "hypotheses").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")
-    found = tools.run("score", "--sys", "hypotheses", "--ref", "bpe/val.de").ok()
-    again = tools.run("score", "--sys", "bpe/val.de", "--ref", "bpe/val.de").ok()
-    assert re.search(r"BLEU4 = [\d.]+, ", found.out)
-    assert "BLEU4 = 100.00" in again.out
 
 
 @pytest.mark.parametrize("name", ["mixed", "favor"])

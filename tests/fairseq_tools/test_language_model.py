@@ -37,29 +37,6 @@ def test_trains(train, option):
     assert len(losses) == 8 and all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0] - 0.5
 
 
-def test_evaluates_and_continues_a_prefix(tools, train):
-    whole = train("lm-whole").ok()
-    train("lm-parts", "--max-update", 4).ok()
-    parts = train("lm-parts").ok()
-    assert parts.losses()[-1] == pytest.approx(whole.losses()[-1], abs=2e-3)
-
-    path = ("--path", "lm-whole/checkpoint_last.pt")
-    found = tools.run(
-        *("eval_lm", "lm", *tools.user_dir, *path, "--cpu", "--gen-subset", "valid", "--batch-size", 8),
-        *("--sample-break-mode", "eos"),
-    ).ok()
-    perplexity = float(re.search(r"Perplexity: ([\d.]+)", found.out + found.err)[1])
-    assert 1 < perplexity < 500  # the vocabulary is 500 pieces
-
-    found = tools.run(
-        *("interactive", "lm", *tools.user_dir, *path, "--task", "language_modeling", "--cpu", "--beam", 3),
-        *("--max-len-b", 12),
-        stdin="▁Ein ▁Mann\n",
-    ).ok()
-    (text,) = found.translations()
-    assert text.startswith("▁Ein ▁Mann ") and len(text.split()) > 2
-
-
 def test_documented_evaluation(tools, train):
     """Both commands as they are printed in docs/language_models.md, in processes that are not forked."""
     folder = tools.folder / "documented-lm"

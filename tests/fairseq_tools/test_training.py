@@ -6,8 +6,6 @@ import re
 import pytest
 import torch
 
-from scripts.common import commands, training
-
 
 def assert_same_state(found: dict, expected: dict) -> None:
     """Compares bit for bit: parameters, buffers, moving averages, optimizer, number of updates, place in the data."""
@@ -35,15 +33,6 @@ def test_loss_is_finite_and_falls(name, request):
     assert all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-10:]) / 10 < 0.85 * sum(losses[:10]) / 10
     assert "diverged" not in request.getfixturevalue(name).out
-
-
-def test_sites_got_what_the_flags_say(mixed):
-    for site in (
-        "encoder, num_heads=2, feature-map=elu d-dot=16 update-rule=sum normalizer=attention",
-        "decoder, num_heads=2, feature-map=dpfp d-dot=64 update-rule=delta normalizer=sum",
-        "cross, num_heads=2, feature-map=dpfp d-dot=32 update-rule=gated normalizer=attention",
-    ):
-        assert mixed.out.count(f"site={site}") == 1
 
 
 def test_best_checkpoint_by_bleu(tools, mixed):
@@ -86,26 +75,15 @@ def test_resumed_run_is_bit_identical(tools, name, begun_with):
     assert_same_state(tools.load(f"parts.{name}/checkpoint_last.pt"), tools.load(f"whole.{name}/checkpoint_last.pt"))
 
 
-def test_finished_training_is_left_alone(tools, tmp_path, monkeypatch):
-    """The training was killed after its last save: checkpoints are complete, but the log and the marker are not."""
+def test_finished_training_is_left_alone(tools):
+    """It is started again with the same limit, as after a kill between its last save and its end."""
     flags = [*tools.attention["favor"], "--max-update", 4, "--disable-validation"]
-    first = tools.train(tmp_path / "checkpoints", *flags).ok()
-    log, saved = tmp_path / "train.log", {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
-    log.write_text(first.out[: first.out.index("Saved checkpoint")], encoding="utf-8")
-    command = [
-        "fairseq-train",
-        tools.folder / "bin",
-        *tools.training[1:],
-        "--save-dir",
-        tmp_path / "checkpoints",
-        *flags,
-    ]
-    command = [str(argument) for argument in command]
-    monkeypatch.setitem(commands.TOOLS, "fairseq-train", [str(tools.forked.bin / "fairseq-train")])
-    found = training.train(tmp_path, command, print)
-    assert found["updates"] == 4
-    assert "before its first update due to num_updates: 4 >= max_update: 4" in log.read_text("utf-8")
-    assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == saved
+    tools.train("finished", *flags).ok()
+    folder = tools.folder / "finished"
+    saved = {path: path.read_bytes() for path in folder.iterdir()}
+    found = tools.train("finished", *flags).ok()
+    assert "before its first update due to num_updates: 4 >= max_update: 4" in found.out and not found.losses()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == saved
 
 
 def test_validate_repeats_the_loss_of_training(tools, mixed):

@@ -109,17 +109,3 @@ def test_ordinary_keys_do_not_underflow():
     phi = build_feature_map("favor", 64, m=64)
     x = torch.randn(100, 64)
     assert (phi(x) * phi(x)).sum(-1).min() > 1e-3
-
-
-def test_a_model_built_on_the_meta_device_is_filled_from_a_checkpoint():
-    saved = build_feature_map("favor", D_KEY, m=6).eval()
-    with torch.device("meta"):
-        phi = build_feature_map("favor", D_KEY, m=6).eval()
-    phi.set_num_updates(3)
-    assert phi.projection.is_meta and phi.projection.shape == phi.training_projection.shape == (6, D_KEY)
-    phi.to_empty(device="cpu").load_state_dict(saved.state_dict())
-    x = torch.randn(5, D_KEY)
-    assert torch.equal(phi(x), saved(x))
-    for y in (phi, saved):
-        y.train().set_num_updates(7)
-    assert torch.equal(phi(x), saved(x))

@@ -1,6 +1,5 @@
 """RFA: the kernel that its features estimate, and when the directions are redrawn."""
 
-import pytest
 import torch
 
 from fwp_fairseq.feature_maps import build_feature_map
@@ -56,12 +55,3 @@ def test_training_redraws_and_evaluation_keeps_its_directions():
         drawn.append(phi(x))
         assert torch.equal(phi.eval()(x), kept)
     assert len({tuple(y.flatten().tolist()) for y in (kept, *drawn)}) == 4
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_keeps_the_directions(dtype):
-    phi = build()
-    projection = phi.projection.clone()
-    phi.to(dtype)
-    assert phi.sigma.dtype == dtype and torch.equal(phi.projection, projection)
-    assert phi.prepare(torch.randn(HEADS, 3, D_KEY, dtype=dtype)).dtype == torch.float32

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fwp_fairseq.contradictions import contradiction
-from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.modules.attention_transfer import AttentionTransfer, softmax_weights
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, build, naive_map, ragged, random
@@ -131,22 +130,6 @@ def test_decoding_with_hypotheses_that_change_places(feature_map, window, backen
             call(module, x[t : t + 1], mask[:, : t + 1], incremental_state=state)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@torch.no_grad()
-def test_half_precision(dtype):
-    wide, x = windowed(3), random(LENGTH)
-    narrow = windowed(3)
-    narrow.load_state_dict(wide.state_dict())
-    narrow, wanted = narrow.to(dtype), call(wide, x)[0]
-    out, _ = call(narrow, x.to(dtype))
-    assert out.dtype == dtype
-    assert_close(out.double(), wanted, str(dtype).removeprefix("torch."))
-    state = {}
-    for t in range(LENGTH):
-        out, _ = call(narrow, x[t : t + 1].to(dtype), incremental_state=state)
-        assert_close(out.double(), wanted[t : t + 1], str(dtype).removeprefix("torch."))
-
-
 @torch.no_grad()
 def test_sums_over_a_long_text_are_more_than_float16_can_hold():
     wide, x = build("decoder", "elu", window=4), 2.5 * random(3000, batch=1)
@@ -158,25 +141,6 @@ def test_sums_over_a_long_text_are_more_than_float16_can_hold():
     for t in range(0, 3000, 500):
         out, _ = call(narrow, x[t : t + 500].half(), incremental_state=state)
         assert_close(out.double(), wanted[t : t + 500], "float16")
-
-
-@pytest.mark.parametrize("backend", ["auto", "chunked"])
-@torch.no_grad()
-def test_a_gain_without_bounds_is_bounded(backend):
-    module, x = windowed(3, backend=backend), random(LENGTH)
-    module.memory.bias.fill_(1e4)
-    assert call(module, x)[0].isfinite().all() and call(module.float(), x.float())[0].isfinite().all()
-
-
-@torch.no_grad()
-def test_no_position_at_all():
-    layer = FastWeightAttention(EMBED, HEADS, feature_map="hedgehog", d_dot=8, window=3)
-    out, state = layer(torch.zeros(2, 0, EMBED))
-    assert out.shape == (2, 0, EMBED)
-    x = torch.randn(2, 5, EMBED)
-    wanted, last = layer(x)
-    _, again = layer(x[:, :0], state=last)
-    assert torch.equal(layer(x, state=state)[0], wanted) and torch.equal(again.W, last.W)
 
 
 def test_attention_transfer_trains_the_window_too():

@@ -84,16 +84,6 @@ def test_any_permutation_of_rows(rule):
     check_decoding(build(fwp_update_rule=rule), True, {1: [2, 0, 1], 2: [1, 1, 1], 3: [2, 1, 0], 5: [0]})
 
 
-def test_three_maps_and_three_rules_at_three_sites():
-    model = build(
-        fwp_encoder_feature_map="elu", fwp_decoder_feature_map="dpfp", fwp_cross_feature_map="favor",
-        fwp_encoder_update_rule="gated", fwp_decoder_update_rule="delta", fwp_cross_update_rule="sum",
-        fwp_decoder_normalizer="both", fwp_decoder_d_dot=36, fwp_cross_d_dot=10,
-    )  # fmt: skip
-    for left in (True, False):
-        check_decoding(model, left)
-
-
 def test_beta_up_to_2_and_decay_at_every_site():
     flags = dict(fwp_feature_map="elu", fwp_update_rule="gated_delta", fwp_beta_range="0-2")
     for normalizer in ("l2", "both"):
@@ -119,14 +109,6 @@ def test_variants_of_the_layer(option):
     check_decoding(build(fwp_update_rule="delta", **{option: True}), True)
 
 
-def test_decoder_of_another_width():
-    model = build(
-        share_all_embeddings=False, decoder_embed_dim=20, decoder_ffn_embed_dim=24, decoder_attention_heads=4,
-        fwp_update_rule="delta",
-    )  # fmt: skip
-    check_decoding(model, True)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("mix", ["all", "softmax-encoder", "softmax-cross"])
 @pytest.mark.parametrize("rule", RULES)
@@ -144,19 +126,6 @@ def test_padding_changes_nothing(feature_map, rule, mix):
             src, lengths = sources(LENGTHS, width=width, left=left)
             together, _ = model(src, lengths, prefix.expand(3, -1))
             assert_close(together, torch.cat(alone), "model")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("rule", RULES)
-def test_padded_targets_do_not_reach_real_ones(rule):
-    model = build(fwp_update_rule=rule)
-    src, lengths = sources([5, 5])
-    prefix = prefixes(2, 6)
-    short = model(src, lengths, prefix[:, :4])[0]
-    padded = prefix.clone()
-    padded[:, 4:] = WORDS.pad()
-    assert_close(model(src, lengths, padded)[0][:, :4], short, "model")
-    assert_close(model(src, lengths, prefix)[0][:, :4], short, "model")
 
 
 @torch.no_grad()

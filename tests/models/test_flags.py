@@ -21,10 +21,6 @@ CONTRADICTIONS = {
         {"fwp_cross_feature_map": "softmax", "fwp_cross_update_rule": "delta"},
         ("--fwp-cross-update-rule delta", "--fwp-cross-feature-map softmax"),
     ),
-    "normalizer-at-a-site-of-common-softmax": (
-        {"fwp_feature_map": "softmax", "fwp_decoder_feature_map": "dpfp", "fwp_encoder_normalizer": "sum"},
-        ("--fwp-encoder-normalizer sum", "--fwp-feature-map softmax"),
-    ),
     "impossible-width": (
         {"fwp_feature_map": "dpfp", "fwp_d_dot": 25},
         ("--fwp-d-dot 25", "--fwp-feature-map dpfp", "nearest possible: 24 and 36"),
@@ -33,38 +29,13 @@ CONTRADICTIONS = {
         {"fwp_feature_map": "dpfp", "fwp_d_dot": 24, "fwp_cross_feature_map": "elu"},
         ("--fwp-d-dot 24", "--fwp-cross-feature-map elu", "cross site"),
     ),
-    "rule-where-every-site-is-softmax-by-itself": (
-        {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}
-        | {"fwp_update_rule": "delta"},
-        ("--fwp-update-rule delta", "--fwp-encoder-feature-map, --fwp-decoder-feature-map, --fwp-cross-feature-map"),
-    ),
     "width-of-an-absent-cross-attention": (
         {"no_cross_attention": True, "fwp_cross_d_dot": 96},
         ("--fwp-cross-d-dot 96", "--no-cross-attention", "no cross attention"),
     ),
-    "width-of-an-absent-encoder": (
-        {"encoder_layers": 0, "fwp_encoder_d_dot": 7},
-        ("--fwp-encoder-d-dot 7", "--encoder-layers 0", "no encoder attention"),
-    ),
-    "no-width": (
-        {"fwp_encoder_d_dot": 0},
-        ("--fwp-encoder-d-dot 0", "--fwp-feature-map dpfp"),
-    ),
     "norm-where-it-is-idle": (
         {"fwp_qk_norm": "l2", "fwp_feature_map": "favor", "fwp_cross_feature_map": "dpfp"},
         ("--fwp-qk-norm l2", "--fwp-cross-feature-map dpfp", "cross site", "--fwp-cross-qk-norm none"),
-    ),
-    "denominator-under-a-norm": (
-        {"fwp_output_norm": "rms", "fwp_cross_normalizer": "attention"},
-        ("--fwp-cross-normalizer attention", "--fwp-output-norm rms", "cross site"),
-    ),
-    "fast-net-with-another-rule": (
-        {"fwp_decoder_fast_net": "lstm"},
-        ("--fwp-update-rule sum contradicts --fwp-decoder-fast-net lstm", "--fwp-decoder-update-rule delta"),
-    ),
-    "depth-without-blocks": (
-        {"fwp_decoder_fast_net_depth": 2},
-        ("--fwp-decoder-fast-net-depth 2 contradicts --fwp-decoder-fast-net linear", "the net mlp"),
     ),
     "range-of-beta-without-a-correction": (
         {"fwp_beta_range": "0-2", "fwp_update_rule": "delta", "fwp_cross_update_rule": "gated"},
@@ -185,20 +156,6 @@ def test_random_features_of_another_width_do_not_hide_other_flags(flags):
     source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32} | flags)
     with pytest.raises(ValueError, match="trained with other attention flags"):
         target.load_state_dict(source.state_dict())
-
-
-def test_norms_are_remembered_and_their_absence_is_not():
-    flags = {"fwp_feature_map": "elu", "fwp_decoder_qk_norm": "l2", "fwp_cross_output_norm": "rms"}
-    model, without = build(**flags), build(fwp_feature_map="elu")
-    text, old = (bytes(m.attention_flags.tolist()).decode() for m in (model, without))
-    assert "-norm" not in old and text.count("-norm") == 2
-    assert "decoder: feature-map=elu d-dot=6 update-rule=sum normalizer=attention qk-norm=l2" in text
-    assert "cross: feature-map=elu d-dot=6 update-rule=sum normalizer=none output-norm=rms" in text
-    new = set(model.state_dict()) - set(without.state_dict())
-    names = ("self_attn.qk_norm.scale", "encoder_attn.output_norm.weight")
-    assert new == {f"decoder.layers.{layer}.{name}" for layer in (0, 1) for name in names}
-    with pytest.raises(ValueError, match=r"qk-norm=l2.*output-norm=rms|output-norm=rms.*qk-norm=l2"):
-        without.load_state_dict(model.state_dict())
 
 
 @pytest.mark.parametrize("codes", [[300], [-1], [255, 254], [[97]], [0.5]], ids=str)

@@ -100,15 +100,3 @@ def test_softmax_is_the_stock_model():
     assert torch.equal(mine(prefixes(3, 7))[0], stock(prefixes(3, 7))[0])
     with pytest.raises(ValueError, match=r"checkpoint has \[softmax\], this model has \[decoder: feature-map=dpfp"):
         tiny().load_state_dict(tiny(cls=TransformerLanguageModel).state_dict())
-
-
-def test_contradictory_flags_are_refused():
-    with pytest.raises(ValueError, match=r"--fwp-update-rule delta contradicts --fwp-feature-map softmax"):
-        tiny(fwp_feature_map="softmax", fwp_update_rule="delta")
-    with pytest.raises(ValueError, match=r"--fwp-d-dot 25 does not fit --fwp-feature-map dpfp"):
-        tiny(fwp_d_dot=25)
-
-
-def test_a_checkpoint_of_other_flags_is_refused():
-    with pytest.raises(ValueError, match=r"checkpoint has \[.*elu.*\], this model has \[.*dpfp"):
-        tiny().load_state_dict(tiny(fwp_feature_map="elu").state_dict())

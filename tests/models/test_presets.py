@@ -17,27 +17,15 @@ def big(name: str) -> str:
     "arch, flags, described",
     [
         ("performer", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-        ("linear", {"fwp_feature_map": "dpfp"}, [f"dpfp d-dot=128 {SUM}"] * 3),
         ("delta", {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
         ("delta", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {DELTA}"] * 3),
         ("delta", {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
-        ("delta", {"fwp_feature_map": "favor", "fwp_d_dot": 128}, [f"favor d-dot=128 {DELTA}"] * 3),
         ("delta", {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
         ("delta", {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}, ["softmax"] * 3),
         (
             "dpfp",
             {"fwp_cross_feature_map": "elu", "fwp_decoder_d_dot": 384},
             [f"dpfp d-dot=256 {SUM}", f"dpfp d-dot=384 {SUM}", f"elu d-dot=64 {SUM}"],
-        ),
-        (
-            "dpfp",
-            {"fwp_cross_feature_map": "elu", "fwp_cross_d_dot": 64},
-            [f"dpfp d-dot=256 {SUM}"] * 2 + [f"elu d-dot=64 {SUM}"],
-        ),
-        (
-            "performer",
-            {"fwp_feature_map": "softmax", "fwp_cross_feature_map": "favor"},
-            ["softmax", "softmax", f"favor d-dot=256 {SUM}"],
         ),
     ],
 )

@@ -124,19 +124,6 @@ def test_step_by_step_is_segments_of_one_token():
 
 
 @torch.no_grad()
-def test_hypotheses_are_reordered():
-    model, state, text = tiny(), {}, prefixes(4, 1)
-    for step in range(8):
-        if step in (3, 5):
-            order = torch.tensor([3, 0, 0, 2]) if step == 3 else torch.tensor([1, 0])
-            model.decoder.reorder_incremental_state_scripting(state, order)
-            text = text[order]
-        now, _ = model.decoder(text, incremental_state=state)
-        assert_close(now[:, 0], model(text)[0][:, -1], "model")
-        text = torch.cat([text, tokens(len(text), 1, seed=step)], 1)
-
-
-@torch.no_grad()
 def test_streams_that_begin_or_end():
     """A row that begins anew remembers nothing, one that has ended leaves no trace, others go on."""
     model, text, more = tiny(mem_len=9), prefixes(3, LENGTH), tokens(3, 5, seed=5)

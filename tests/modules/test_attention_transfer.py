@@ -116,23 +116,6 @@ def test_weights_that_underflow_give_a_finite_loss():
     assert all(torch.isfinite(x.grad).all() for x in module.feature_map.parameters())
 
 
-def test_after_an_error_fast_weights_attend_again():
-    module = build("encoder", "hedgehog")
-    with pytest.raises(RuntimeError, match="broken"), AttentionTransfer(module).compared({}):
-        raise RuntimeError("broken")
-    assert module.substitute is None
-
-
-def test_steps_are_refused():
-    module = build("decoder", "hedgehog")
-    step = random(1)
-    with (
-        AttentionTransfer(module).compared({"decoder": torch.zeros(3, 1, dtype=torch.bool)}),
-        pytest.raises(NotImplementedError, match="incremental state"),
-    ):
-        module(step, step, step, incremental_state={})
-
-
 @pytest.mark.parametrize(
     "options, message",
     [

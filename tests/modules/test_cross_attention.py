@@ -74,20 +74,6 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     assert source.rows.tolist() == [0, 0, 0, 0]
 
 
-def test_training_is_fairseqs_own():
-    ours, stock = _pair()
-    key, pads = _sources(2, 1)
-    query = torch.randn(5, 2, EMBED)
-    results = []
-    for attention in (ours.train(), stock.train()):
-        attention.zero_grad()
-        out, _ = attention(query, key, key, pads, static_kv=True)
-        out.square().sum().backward()
-        results.append([out, *(p.grad for p in attention.parameters())])
-    for a, b in zip(*results, strict=True):
-        assert torch.equal(a, b)
-
-
 def test_decoding_under_autograd_is_fairseqs_own():
     ours, stock = _pair()
     key, pads = _sources(2, 2)

@@ -119,14 +119,6 @@ def test_every_step_through_two_folds(rule, map_name, normalizer):
     )
 
 
-@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-def test_strengths_outside_of_0_to_1(rule):
-    decoding = make(rule, normalizer="sum")
-    stream, rows = Stream(decoding, 2 * 50), torch.arange(100).view(2, 50)
-    stream.beta[::3], stream.beta[1::5] = 1.5, -0.5
-    assert_decodes(decoding, stream, rows)
-
-
 @pytest.mark.parametrize("d_key, d_value", WIDTHS)
 @pytest.mark.parametrize("map_name", MAPS)
 @pytest.mark.parametrize("rule", RULES)
@@ -198,14 +190,6 @@ def test_sources_are_shared(rule, map_name, sizes, instructions):
             queries = stream.q[torch.arange(targets * len(rows)).view(targets, len(rows))].transpose(0, 1)
             expected = stream.expected(written[rows], mask[rows], causal=False, queries=queries)
             assert_close(decoding.read(cache, queries), expected, "operator")
-
-
-def test_the_longest_block():
-    """Raw keys of 64 numbers meet the state at d_dot / 2, cached features of FAVOR+ earlier; never beyond 32..128."""
-    found = {d_dot: longest_block(d_dot, 64, 64) for d_dot in (64, 128, 256, 512)}
-    assert found == {64: 32, 128: 64, 256: 128, 512: 128}
-    assert longest_block(256, 256, 64) == 51
-    assert longest_block(8, 8, 8) == 32
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -307,17 +291,3 @@ def test_opcheck(rule, writes, check):
 def test_a_table_that_leaves_the_storage_is_refused(name, table):
     with pytest.raises(IndexError, match=f"{name} names a row outside of 0 .. 1"):
         torch.ops.fwp.decode(*raw_arguments(**{name: table.int()}).values())
-
-
-def test_threads_change_nothing():
-    def run(threads):
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            decoding = make("delta", d_key=16)
-            stream, rows = Stream(decoding, 8 * 60, 16, 16), torch.arange(480).view(8, 60)
-            return decode(decoding, stream, rows)[0]
-        finally:
-            torch.set_num_threads(before)
-
-    assert torch.equal(run(1), run(3))

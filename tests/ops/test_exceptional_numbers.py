@@ -90,15 +90,3 @@ def test_queries_that_miss_everything_written(backend, rule):
         assert not out.any()
         gradients = torch.autograd.grad(out.sum(), leaves, allow_unused=True)
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
-
-
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_nothing_but_pads(backend, rule, normalizer):
-    for causal in (True, False):
-        for eps in (0.0, 1e-6):
-            case = make(rule, "elu", normalizer, causal=causal, eps=eps)
-            case.mask = torch.ones(3, 6, dtype=torch.bool)
-            out, W, z = case.run(backend)
-            assert not out.any() and not W.any() and (z is None or not z.any())

@@ -73,18 +73,6 @@ def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length)
                     assert error(found[name], expected[name]) <= TOLERANCES["operator"], (backend, name)
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_no_gradient_at_pads(backend, rule, causal):
-    case = make(rule, causal=causal, length=8, mask="holes")
-    gradients = _gradients(case, backend)
-    for name in ("k", "v", "beta", "alpha"):
-        if name in gradients:
-            assert not gradients[name][case.mask].any()
-            assert gradients[name][~case.mask].any()
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", TESTED)
 def test_backward_twice_gives_the_same(backend, rule):

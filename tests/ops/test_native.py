@@ -5,10 +5,9 @@ import itertools
 import pytest
 import torch
 
-from fwp_fairseq.ops import RULES, STRENGTHS
+from fwp_fairseq.ops import RULES
 from fwp_fairseq.ops.call import CORRECTING
 from tests.maps import MAPS
-from tests.ops.instruction_sets import chosen, usable
 from tests.ops.native_calls import build, call, compare, make_inputs, results
 from tests.pairs import covering
 
@@ -25,14 +24,6 @@ def test_outputs_that_nothing_reads_have_no_gradient(rule, reads):
     phi = build(("dpfp", {"nu": 2}), 7)
     options = dict(feature_map=phi, causal=True, normalize_features=True, normalize_output=True, state=True)
     compare(rule, x, reads=reads, **options)
-
-
-@pytest.fixture(params=["default", "avx2", "avx512"])
-def instruction_set(request):
-    if request.param not in usable():
-        pytest.skip(f"this processor has no {request.param}")
-    with chosen(request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize("feature_map", MAPS, ids=str)
@@ -65,23 +56,6 @@ def test_lengths(rule, length, causal):
         x = make_inputs(rule, T, length, B=1, state=state)
         options = dict(state=state, feature_map=phi, causal=causal, key_padding_mask=mask, normalize_output=True)
         compare(rule, x, return_state=state, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-@pytest.mark.parametrize("causal", [True, False])
-def test_strengths_at_their_ends(rule, causal):
-    """beta and alpha exactly 0 and 1, here and there or everywhere: products vanish, nothing may divide by them."""
-    for length, (low, high) in itertools.product((40, 150), [(0, 1), (0, 0), (1, 1), (1e-30, 1 - 1e-7)]):
-        x = make_inputs(rule, length if causal else 50, length, B=1, state=True)
-        x["beta"][:, ::3], x["beta"][:, 1::5] = low, high
-        if low == high:
-            x["beta"][:] = low
-        if "alpha" in x:
-            x["alpha"][:] = 1 - x["beta"].roll(1, 1)
-        for output in (True, False):
-            options = dict(state=True, feature_map=build(("dpfp", {"nu": 2}), 7), causal=causal)
-            compare(rule, x, normalize_features=True, normalize_output=output, **options)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (16, 16), (17, 33), (13, 64), (64, 63), (64, 64)])
@@ -118,16 +92,6 @@ def test_sentences_of_which_no_state_is_wanted(rule, causal):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_computed_in_single(dtype):
-    x = {name: y.to(dtype) for name, y in make_inputs("delta", 12, 12).items()}
-    phi = build(("dpfp", {"nu": 2}), 7)
-    out, state = call("delta", x, state=False, feature_map=phi, backend="native")
-    expected, _ = call("delta", {n: y.float() for n, y in x.items()}, state=False, feature_map=phi, backend="native")
-    assert out.dtype == dtype and state.W.dtype == torch.float32
-    assert torch.equal(out, expected.to(dtype))
-
-
 def test_strides_are_free_but_for_the_last():
     phi = build(("dpfp", {"nu": 2}), 7)
     x = make_inputs("delta", 20, 20)
@@ -142,48 +106,6 @@ def test_strides_are_free_but_for_the_last():
     assert torch.equal(found[0], expected[0])
     repeated = {n: y[:, :1].expand(*y.shape) for n, y in x.items()}
     compare("delta", repeated, feature_map=phi)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("causal", [True, False])
-def test_what_padded_keys_hold_reaches_nothing(rule, causal, instruction_set):
-    x = make_inputs(rule, 20, 20)
-    mask = torch.zeros(2, 20, dtype=torch.bool)
-    mask[0, :2] = mask[0, 15:] = mask[1, 7] = True
-    phi = build(("dpfp", {"nu": 2}), 7)
-    options = dict(feature_map=phi, causal=causal, key_padding_mask=mask, normalize_output=True)
-    clean = results(rule, x, backend="native", **options)
-    for poison in (float("nan"), float("inf")):
-        dirty = {n: y.masked_fill(mask.view(2, 20, *[1] * (y.dim() - 2)), poison) for n, y in x.items() if n != "q"}
-        found = results(rule, x | dirty, backend="native", **options)
-        for name, y in clean.items():
-            assert torch.equal(found[name], y), name
-        for name in ("k", "v"):
-            assert (found[f"gradient of {name}"][mask] == 0).all()
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", ["q", "k", "v"])
-def test_nan_reaches_what_depends_on_it_only(rule, name, instruction_set):
-    x = make_inputs(rule, 40, 40)
-    x[name][0, 21, 1, 2] = float("nan")
-    for normalize_output in (False, True):
-        options = dict(feature_map=build(("elu", {}), 7), normalize_output=normalize_output, state=False)
-        expected, _ = call(rule, x, backend="reference", **options)
-        found, _ = call(rule, x, backend="native", **options)
-        assert torch.equal(found.isnan(), expected.isnan())
-
-
-def test_zero_denominators_give_zero_and_no_gradient():
-    x = make_inputs("sum", 6, 6, feature_map=None)
-    x["q"][:, 2] = 0
-    x["k"][:, :3] = 0
-    for features, output in NORMALIZERS:
-        for rule in RULES:
-            y = x | dict.fromkeys(STRENGTHS[rule], torch.full((2, 6, 2), 0.5, dtype=torch.float64))
-            options = dict(normalize_features=features, normalize_output=output, eps=0.0)
-            compare(rule, y, **options)
-            assert all(z.isfinite().all() for z in results(rule, y, backend="native", **options).values())
 
 
 def test_scratch_is_written_before_it_is_read():

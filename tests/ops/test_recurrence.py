@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq.layers import FastWeightAttention
 from fwp_fairseq.ops import recur, recur_lstm
 from tests.ops import instruction_sets
-from tests.served import served
 from tests.tolerances import assert_close
 
 OPERATORS = {"recur": recur, "recur_lstm": recur_lstm}
@@ -116,22 +114,6 @@ def test_going_back_over_a_thousand_positions(name, dtype, tolerance):
 
 @each
 @needs_native
-def test_one_matrix_a_head_is_kept_for_the_backward(name):
-    sizes, x = [], inputs(name, 2, 50, 3, 8, states=False)
-
-    def measure(y):
-        sizes.append(y.numel())
-        return y
-
-    with torch.autograd.graph.saved_tensors_hooks(measure, lambda y: y):
-        OPERATORS[name](**x, backend="native")
-    gates, rows = x["z"].shape[2], 2 * 50 * 3 * 8
-    most = {"recur": 4, "recur_lstm": 14}[name] * rows + 2 * 50 * gates
-    assert sum(size == 2 * gates * 8 * 8 for size in sizes) == 1 and sum(sizes) <= 2 * gates * 8 * 8 + most
-
-
-@each
-@needs_native
 def test_opcheck_and_gradcheck(name):
     x = inputs(name, d=6)
     arguments, operator = [*(x[row] for row in ROWS), PADS, *(x[state] for state in STATES[name])], OPERATORS[name]
@@ -146,34 +128,3 @@ def test_opcheck_and_gradcheck(name):
     (gradient,) = torch.autograd.grad(out.sum(), x["z"], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         gradient.sum().backward()
-
-
-def of_a_layer(layer, x, pads, state) -> list[Tensor]:
-    """Values and gradients, of two calls with a state between them."""
-    first, between = layer(x[:, :3], key_padding_mask=pads[:, :3], state=state)
-    then, after = layer(x[:, 3:], key_padding_mask=pads[:, 3:], state=between)
-    out = torch.cat([first, then], 1).masked_fill(pads[..., None], 0)
-    found = [out, *(y for y in after if y is not None)]
-    generator = torch.Generator().manual_seed(1)
-    weights = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in found]
-    total = sum((y * weight).sum() for y, weight in zip(found, weights, strict=True))
-    given = [y for y in state if y is not None]
-    return [*found, *torch.autograd.grad(total, [x, *layer.parameters(), *given])]
-
-
-@needs_native
-@pytest.mark.parametrize("fast_net", ["rnn", "lstm"])
-def test_a_layer_with_carried_states(fast_net):
-    options = {"update_rule": "delta", "feature_map": "elu", "fast_net": fast_net, "recurrent": "tanh"}
-    layer, loop = (FastWeightAttention(8, 2, **options, **more).double() for more in ({}, {"backend": "reference"}))
-    loop.load_state_dict(layer.state_dict())
-    x = torch.randn(2, 7, 8, dtype=torch.float64, requires_grad=True)
-    state = layer.nothing_written(2, x)
-    state = state._replace(
-        **{name: torch.randn_like(y).requires_grad_() for name, y in state._asdict().items() if y is not None}
-    )
-    counted = served.get(("reference", "cpu"), 0)
-    found = of_a_layer(layer, x, PADS, state)
-    assert served.get(("reference", "cpu"), 0) == counted
-    for mine, theirs in zip(found, of_a_layer(loop, x, PADS, state), strict=True):
-        assert_close(mine, theirs, "operator")

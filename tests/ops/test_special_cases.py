@@ -23,27 +23,6 @@ def test_alpha_1_is_the_delta_rule(backend, normalizer):
                 assert_close(actual, wanted, "rounding")
 
 
-def _others(q, k, v, beta, scale, backend):
-    """Results of the gated and of the sum rule, each with that of the gated delta rule, whose keys are scaled."""
-    options = dict(normalize_features=False, normalize_output=False, backend=backend)
-    for rule, given, share, left in (("gated", (beta,), beta, 1 - beta), ("sum", (), beta**0, beta**0)):
-        wanted, _ = OPERATORS[rule](q, k, v, *given, **options)
-        found, _ = OPERATORS["gated_delta"](q, scale * k, v / scale, share, left, **options)
-        yield wanted, found
-
-
-@pytest.mark.parametrize("backend", TESTED)
-def test_orthogonal_keys_make_it_the_gated_and_the_sum_rule(backend):
-    """Nothing is there to take away. Keys need not have the length 1."""
-    generator = torch.Generator().manual_seed(0)
-    q, v = (torch.randn(2, 7, 3, 7, generator=generator, dtype=torch.float64) for _ in range(2))
-    k = torch.linalg.qr(torch.randn(2, 3, 7, 7, generator=generator, dtype=torch.float64))[0].transpose(1, 2)
-    k = k * (0.5 + torch.rand(2, 7, 3, 1, generator=generator, dtype=torch.float64))
-    beta = torch.rand(2, 7, 3, generator=generator, dtype=torch.float64)
-    for wanted, found in _others(q, k, v, beta, 1, backend):
-        assert_close(found, wanted, "operator")
-
-
 @pytest.mark.parametrize("backend", TESTED)
 def test_beta_2_reflects(backend):
     """With unit keys I - beta k k^T has the eigenvalue 1 - beta: beta = 2 turns the sign of what a key holds."""

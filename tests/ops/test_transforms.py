@@ -76,17 +76,3 @@ def test_native_says_which_of_them_it_refuses():
     decoding = ops.Decoding("sum", build_feature_map("dpfp", 3), True, True, backend="native")
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"with the sum rule: .* no forward-mode"):
         decoding.step(None, *torch.rand(3, 2, 1, 2, 3))
-
-
-@pytest.mark.slow
-def test_transforms_inside_of_a_compiled_graph():
-    """One graph without a transform (native, where it is built), one with: each is traced with the right backend."""
-    x = torch.rand(3, 1, 5, 2, 4, dtype=torch.float64)
-    options = dict(feature_map=build_feature_map("dpfp", 4))
-
-    def plain(q, k, v):
-        return ops.sum_rule(q, k, v, **options)[0].square().sum()
-
-    torch._dynamo.reset()
-    for function in (plain, torch.func.grad(plain), lambda *x: torch.func.jvp(plain, x, x)[1]):
-        assert_close(torch.compile(function, fullgraph=True, backend="aot_eager")(*x), function(*x), "rounding")

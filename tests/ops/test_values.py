@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from fwp_fairseq.ops import STRENGTHS
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, RULES, make
 from tests.pairs import covering
 from tests.requirements import TESTED, serves
@@ -52,15 +51,6 @@ def test_lengths(backend, rule, causal, length):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", [name for name in TESTED if name != "reference"])
-def test_300_positions(backend, rule, normalizer):
-    for causal in (True, False):
-        case = make(rule, "elu", normalizer, causal=causal, length=300, mask="holes", state=True, batch=2, heads=1)
-        check(case, backend)
-
-
 @pytest.mark.parametrize("rule, sources, targets", covering(RULES, [0, 1, 150], [0, 1, 5]))
 @pytest.mark.parametrize("backend", TESTED)
 def test_read_only_and_write_only(backend, rule, sources, targets):
@@ -93,18 +83,6 @@ def test_values_of_no_width(rule):
         if serves("native", rule):
             with pytest.raises(NotImplementedError, match="backend='native' cannot serve"):
                 case.run("native")
-
-
-@pytest.mark.parametrize("strength", [-0.5, 0.0, 1.0, 1.5])
-@pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
-@pytest.mark.parametrize("backend", TESTED)
-def test_strengths_at_their_ends_and_beyond(backend, rule, strength):
-    for normalizer in ("sum", "both"):
-        for causal in (True, False):
-            case = make(rule, "elu", normalizer, causal=causal, length=12, mask="holes", state=True)
-            for name in STRENGTHS[rule]:
-                case.tensors[name][:, ::2] = strength
-            check(case, backend)
 
 
 @pytest.mark.parametrize("rule, normalizer, causal", covering(RULES, NORMALIZERS, [True, False]))

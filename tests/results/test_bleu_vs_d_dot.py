@@ -47,15 +47,6 @@ def rows(*records, name=NAME):
     return [dict(zip(found.headings, map(str, cells), strict=True)) for cells in found.rows]
 
 
-def test_a_row_names_the_machines_of_all_its_seeds():
-    other = {"environment": record()["environment"] | {"cpu": "Another CPU"}}
-    found = rows(record(seed=1), record(seed=2, **other), record(seed=3), record("elu", 64))
-    assert [row["machine"] for row in found if row["BLEU"] != "not run"] == [
-        "2 × Some CPU",
-        "2 × Some CPU, 2 × Another CPU",
-    ]
-
-
 def test_rows_of_the_paper_stand_beside_ours():
     found = rows(*SOFTMAX, record(bleu=33.5), record("favor", 384, bleu=30.0))
     keyed = {(row["attention"], row["update rule"], row["d_dot"]): row for row in found}
@@ -84,18 +75,6 @@ def test_other_recipes_are_other_rows():
     other = record(seed=2, bleu=1.0, train_command=["fairseq-train", "--lr", "0.1"])
     found = [row for row in rows(record(), other) if row["BLEU"] != "not run"]
     assert [(row["BLEU"], row["seeds"]) for row in found] == [("34.00", "1"), ("1.00", "2")]
-
-
-def test_presets_have_tables_of_their_own():
-    wmt14 = record(
-        preset="wmt14", bleu=26.0, bleu_compound_split=27.1, compound_split_signature="split", valid_bleu=25.5
-    )
-    found = rows(wmt14, name="bleu_vs_d_dot-wmt14")
-    (row,) = (row for row in found if row["BLEU"] == "26.00")
-    assert (row["BLEU, compounds split"], row["valid BLEU"], row["lr"]) == ("27.10", "25.50", "0.004")
-    assert (row["paper, WMT14 big: BLEU"], row["paper, WMT14 big: valid BLEU"]) == ("26.9", "26.2")
-    assert all(row["BLEU"] == "not run" for row in rows(wmt14))
-    assert "compounds split: `split`" in grid(TABLES["bleu_vs_d_dot-wmt14"], "bleu_vs_d_dot-wmt14", [wmt14]).note
 
 
 def drawn(*records, name=NAME):

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from scripts.common import records
@@ -63,12 +61,6 @@ def test_row_of_a_record(results, files):
     assert text.startswith("# Title\n\n<!--") and text.endswith("-->\n\nafter\n") and "old" not in text
 
 
-def test_what_a_run_could_not_tell_is_a_dash(results, files):
-    assert results(*files(record(valid_loss=None, d_dot=None))).status == 0
-    row = rows(files.readme.read_text())[-1]
-    assert (row["valid loss"], row["d_dot"]) == ("–", "natural")
-
-
 def test_check_changes_nothing_and_notices(results, refused, files):
     arguments = files(record())
     assert "README.md" in refused(1, *arguments, "--check")
@@ -77,11 +69,6 @@ def test_check_changes_nothing_and_notices(results, refused, files):
     assert results(*arguments, "--check").status == 0
     files(record("2026-03-01", bleu=36))
     refused(1, *arguments, "--check")
-
-
-def test_a_text_with_backslashes_is_kept(results, files):
-    results(*files(record(signature=r"a\1b\g<0>")))
-    assert r"`a\1b\g<0>`" in files.readme.read_text()
 
 
 @pytest.mark.parametrize(
@@ -98,47 +85,12 @@ def test_markers_that_make_no_sense(refused, files, text, named):
     assert files.readme.read_text() == text
 
 
-def test_record_that_lacks_a_field_is_named(refused, files):
-    broken = record()
-    del broken["bleu"]
-    assert "bleu" in refused(1, *files(broken))
-    assert files.readme.read_text() == TEXT
-
-
-def test_damaged_record_file_is_named(refused, files, tmp_path):
-    arguments = files()
-    (tmp_path / "results" / "quickstart.jsonl").write_text('{"table": "quicks')
-    assert "quickstart.jsonl:1" in refused(1, *arguments)
-
-
-def test_missing_files(refused, files, tmp_path):
-    assert "nowhere" in refused(1, "--results", tmp_path / "nowhere")
-
-
 def test_one_table_as_text(results, files):
     arguments = files(record())
     markdown = results("quickstart", *arguments)
     assert markdown.status == 0 and "| 34.57 |" in markdown.out
     assert r"\begin{tabular}" in results("quickstart", *arguments, "--format", "latex").out
     assert "2345678" in results("quickstart", *arguments, "--format", "csv").out
-
-
-def test_run_folders_are_records_too(results, files, tmp_path):
-    run = tmp_path / "runs" / "quickstart" / "dpfp"
-    run.mkdir(parents=True)
-    (run / "record.json").write_text(json.dumps(record(bleu=12.25), indent=2))
-    found = results("quickstart", "--results", tmp_path / "results", tmp_path / "runs")
-    assert "| 12.25 |" in found.out
-
-
-def test_output_is_written_and_checked(results, refused, files, tmp_path):
-    arguments = ("quickstart", *files(record()), "--output", tmp_path / "table.md")
-    assert results(*arguments).status == 0
-    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
-    assert results(*arguments, "--check").status == 0
-    files(record("2026-03-01", bleu=36))
-    assert "table.md" in refused(1, *arguments, "--check")
-    assert "| 34.57 |" in (tmp_path / "table.md").read_text()
 
 
 @pytest.mark.slow

@@ -36,11 +36,6 @@ def test_damaged_line_is_named(tmp_path, line):
         records.read(tmp_path)
 
 
-def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        records.read(tmp_path / "nowhere")
-
-
 def test_append_refuses_what_is_not_json(tmp_path):
     path = tmp_path / "a.jsonl"
     for record in ({"loss": float("nan")}, {"path": tmp_path}):

@@ -39,16 +39,11 @@ TOOLS = {
     """,
     "fairseq-generate": """
         assert flag("--path").exists() or "average" in str(flag("--path"))
-        number = (100 if "test1" in sys.argv else 1000) - (FAKE == "drop")
+        number = 100 if "test1" in sys.argv else 1000
         lines = [f"S-{i}\\ta\\nH-{i}\\t-1\\t_b\\nD-{i}\\t-1\\tsatz {i}" for i in range(number)]
         speed = "(50.50 sentences/s, 250.0 tokens/s)"
         lines.insert(0, f"NOTE | Translated {number:,} sentences (5,000 tokens) in 20.0s {speed}")
         write(flag("--results-path") / f"generate-{flag('--gen-subset')}.txt", "\\n".join(reversed(lines)) + "\\n")
-    """,
-    "fairseq-eval-lm": """
-        assert flag("--path").exists()
-        bits = 2.0 if flag("--gen-subset").name == "valid" else 3.0
-        print(f"x | INFO | fairseq_cli.eval_lm | Loss (base 2): {bits}, Perplexity: {2 ** bits}")
     """,
     "fairseq-interactive": """
         length = int(str(flag("--max-len-b")))
@@ -67,10 +62,6 @@ TOOLS = {
             model += ["--fwp-decoder-d-dot", "8", "--data-name", "two words"]
             write(flag("--flags-json"), json.dumps({"attention": sites, "flags": model}))
             print("a line\\n  --user-dir of-an-attacker")
-        elif sys.argv[1] == "ppl":
-            (bits,) = [float(line.split()[9][:-1]) for line in open(sys.argv[2]) if "Loss (base 2)" in line]
-            found = {"bits_per_token": bits, "perplexity": 2**bits, "word_perplexity": 4**bits}
-            print(json.dumps({**found, "tokens": 20, "words": 10}))
         else:
             assert flag("--hypotheses").exists()
             if FAKE == "hang in fwp":

@@ -70,10 +70,3 @@ def test_pieces_are_lines_of_the_text(made_up, tmp_path):
     pieces = (tmp_path / "bpe/train.en").read_text(encoding="utf-8").removesuffix("\n").split("\n")
     assert len(pieces) == len(raw) == 150
     assert [model.decode(line.split(" ")) for line in pieces] == [line.replace("\u2028", " ") for line in raw]
-
-
-def test_smoke_set_is_the_beginning_of_the_test_set(made_up, tmp_path):
-    corpus.make(tmp_path)
-    for folder in ("raw", "bpe"):
-        test = (tmp_path / folder / "test_2016_flickr.de").read_bytes().split(b"\n")
-        assert (tmp_path / folder / "smoke.de").read_bytes().split(b"\n") == [*test[:100], b""]

@@ -1,7 +1,6 @@
 """Tests how an experiment is carried out, by the example of BLEU over d_dot with fake tools."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -62,7 +61,6 @@ def root(fake_root, monkeypatch):
 SMOKE = ["--preset", "smoke", "--cpu"]
 FILE = "bleu_vs_d_dot.jsonl"
 OWN = Path("runs/bleu_vs_d_dot/smoke") / FILE
-RECORDS = Path("benchmarks/results") / FILE
 ALL = ["fairseq-train", "fwp", "fairseq-generate", "fwp"]
 
 
@@ -102,28 +100,6 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
     assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
 
 
-def test_finished_runs_are_recorded_later_without_running_again(root, checkout, capsys):
-    multi30k = ["--preset", "multi30k", "--cpu", "--rows", "softmax"]
-    assert recipe.main(multi30k) == 0
-    (first,) = records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)
-    calls(root)
-    for dirty in (True, None):
-        checkout(dirty)
-        assert recipe.main([*multi30k, "--record"]) == 1
-        assert "--record: expected a clean git checkout" in capsys.readouterr().err
-    checkout(False, "another")
-    assert recipe.main([*multi30k, "--record"]) == 0
-    assert calls(root) == []
-    (second,) = records_in(root / RECORDS)
-    # The record has the commit that trained the model.
-    assert second["environment"] == first["environment"]
-    assert len(records_in(root / "runs/bleu_vs_d_dot/multi30k" / FILE)) == 1
-    # A fresh clone does not repeat what the project has.
-    shutil.rmtree(root / "runs")
-    assert recipe.main([*multi30k, "--record"]) == 0
-    assert calls(root) == [] and len(records_in(root / RECORDS)) == 1
-
-
 def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):
     monkeypatch.setenv("FAKE", "fail in epoch 2")
     monkeypatch.setenv("FAKE_IN", "softmax-seed1")
@@ -141,26 +117,6 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
 
 
-def test_training_whose_log_is_missing_is_not_recorded(root, capsys):
-    line = [*SMOKE, "--rows", "softmax"]
-    assert recipe.main(line) == 0
-    run = root / OWN.parent / "softmax-seed1"
-    log = (run / "train.log").read_text()
-    # This is what remains of a training that was started by hand, for instance with torchrun, and has logged elsewhere.
-    for path in (root / OWN, run / "train.log", *run.glob("done-*.json")):
-        path.unlink()
-    calls(root)
-    assert recipe.main(line) == 1
-    assert "softmax-seed1/train.log holds no update of the training" in capsys.readouterr().err
-    assert calls(root) == [] and not (root / OWN).exists()
-    (run / "train.log").write_text("tee: started too late\n")
-    assert recipe.main(line) == 1
-    assert calls(root) == [] and not (root / OWN).exists()
-    (run / "train.log").write_text(log)
-    assert recipe.main(line) == 0
-    assert [(r["updates"], r["valid_loss"]) for r in records_in(root / OWN)] == [(30, 5.0)]
-
-
 def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
     assert recipe.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
     (root / OWN).unlink()
@@ -175,23 +131,6 @@ def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys)
         assert recipe.main(line) == 1
         assert capsys.readouterr().err.startswith(f"error: {line[-1]}")
     assert sorted(root.rglob("*")) == before and calls(root) == []
-
-
-def test_a_dry_run_shows_what_is_missing_and_changes_nothing(root, checkout, capsys):
-    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 0
-    calls(root)
-    before = sorted(root.rglob("*"))
-    capsys.readouterr()
-    assert recipe.main([*SMOKE, "--dry-run"]) == 0
-    output = capsys.readouterr().out
-    assert "# dpfp-256-seed1" in output and "# softmax-seed1" not in output
-    for tool in ("fairseq-train", "average", "fairseq-generate", "bleu"):
-        assert tool in output
-    # Another file of records says what is missing with --record.
-    checkout(False)
-    assert recipe.main(["--preset", "multi30k", "--cpu", "--rows", "softmax", "--dry-run", "--record"]) == 0
-    assert "# softmax-seed1" in capsys.readouterr().out
-    assert calls(root) == [] and sorted(root.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,6 @@ def folder(tmp_path):
     return Folder(tmp_path / "run", ("train", "generate", "bleu"))
 
 
-def test_same_configuration_is_taken_again(folder):
-    folder.claim({"--lr": "0.003"})
-    folder.claim({"--lr": "0.003"})
-
-
 def test_other_configuration_is_refused_and_the_folder_stays(folder):
     folder.claim({"--lr": "0.003", "--seed": "1"})
     with pytest.raises(RecipeError) as refusal:
@@ -54,34 +49,11 @@ def test_a_step_that_is_done_again_forgets_the_later_ones_only(folder):
     assert [folder.result(step, [], []) for step in folder.steps] == [{}, None, None]
 
 
-def test_a_step_that_failed_or_was_stopped_is_not_finished(folder):
-    def work():
-        raise RecipeError("pretended")
-
-    with pytest.raises(RecipeError):
-        folder.run("train", "train", [], [], work)
-    assert folder.result("train", [], []) is None
-
-
 def test_folder_in_use_is_refused(folder):
     with folder.locked(), pytest.raises(RecipeError, match="in use"), folder.locked():
         pass
     with folder.locked():
         pass
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_damaged_marker_is_named(folder, text):
-    (folder.path / "done-train.json").write_text(text)
-    with pytest.raises(RecipeError, match=r"done-train\.json is not a JSON object; remove"):
-        folder.result("train", [], [])
-
-
-@pytest.mark.parametrize("name", ["a:b", "a,b", "a${b}", "${"])
-def test_folder_that_fairseq_would_not_find_is_refused(tmp_path, name):
-    with pytest.raises(RecipeError, match="expected a path without"):
-        Folder(tmp_path / name / "data", ())
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_can_wait_for_the_folder(folder, capsys):

@@ -11,7 +11,7 @@ from scripts.common.folder import RecipeError
 from scripts.data import texts
 from scripts.experiments.language_models import commands, data, presets, recipe
 from scripts.experiments.language_models.commands import Run
-from scripts.experiments.language_models.rows import BY_NAME, D_KEY, ROWS
+from scripts.experiments.language_models.rows import BY_NAME, ROWS
 from scripts.experiments.language_models.table import published
 from tests.scripts.recipe_runs import calls, records_in
 
@@ -37,12 +37,6 @@ def test_rows_are_those_of_the_papers_tables():
     }
 
 
-def test_heads_of_a_little_model_are_as_wide_as_the_papers():
-    for name, size in presets.TINY_SHAKESPEARE.sizes.items():
-        assert size.model["--decoder-embed-dim"] == size.width == D_KEY[name] * size.model["--decoder-attention-heads"]
-        assert size.model["--decoder-layers"] == size.layers
-
-
 def test_state_of_the_carried_rows_is_the_papers():
     # Table 4, in millions.
     for row in published("table_4"):
@@ -66,50 +60,6 @@ def test_an_update_of_every_row_reads_the_same_tokens(preset):
         read = [int(flags[name]) for name in ("--tokens-per-sample", "--batch-size", "--update-freq")]
         size = preset.sizes[row.size]
         assert math.prod(read) == size.length * size.streams
-
-
-@pytest.mark.parametrize("row, length, batch", [("linear-delta-medium", 384, 56), ("linear-sum-small", 256, 96)])
-def test_wikitext103_is_the_recipe_of_the_paper(row, length, batch):
-    flags = flags_of(commands.train(run_of(row=row)))
-    expected = {
-        "--task": "fwp_language_modeling",
-        "--arch": f"fwp_lm_wikitext103_{BY_NAME[row].size}",
-        "--criterion": "adaptive_loss",
-        "--tokens-per-sample": str(length),
-        "--batch-size": str(batch),
-        "--lr": "0.00025",
-        "--lr-scheduler": "cosine",
-        "--warmup-updates": "2000",
-        "--clip-norm": "0.25",
-        "--dropout": "0.1",
-        "--fwp-state": "reset",
-    }
-    assert expected.items() <= flags.items()
-
-
-def test_carried_rows_carry_in_training_and_evaluation_and_others_slide_a_window():
-    carried = run_of(row="linear-delta-carried-medium")
-    train, evaluate = (flags_of(command) for command in (commands.train(carried), commands.evaluate(carried, "test")))
-    assert train["--fwp-state"] == "carried" and "--no-token-positional-embeddings" in train
-    assert evaluate["--task"] == "fwp_language_modeling" and evaluate["--batch-size"] == "1"
-    assert "--context-window" not in evaluate
-    window = flags_of(commands.evaluate(run_of(), "test"))
-    assert window["--task"] == "language_modeling"
-    assert (window["--tokens-per-sample"], window["--context-window"], window["--batch-size"]) == ("384", "383", "1")
-    memory = run_of(row="transformer-xl-64")
-    for flags in (flags_of(command) for command in (commands.train(memory), commands.evaluate(memory, "test"))):
-        assert (flags["--task"], flags["--tokens-per-sample"]) == ("fwp_language_modeling", "64")
-    for flags in (evaluate, window):
-        assert flags["--path"].endswith("checkpoint_best.pt") and flags["--gen-subset"] == "test"
-
-
-def test_an_update_reads_the_same_streams_on_any_number_of_gpus():
-    run = run_of(row="linear-delta-small")
-    for world, batch in ((1, 96), (2, 48), (8, 12)):
-        flags = flags_of(commands.train(run, tuple(range(world))))
-        assert (flags["--batch-size"], flags["--distributed-world-size"]) == (str(batch), str(world))
-    with pytest.raises(RecipeError, match=r"5 GPUs.*56 streams.*1, 2, 4, 7, 8, 14, 28, 56"):
-        commands.train(run_of(), tuple(range(5)))
 
 
 TEXT = "".join(f"Line {n}: to be, or not to be.\n\n" for n in range(400))
@@ -149,43 +99,6 @@ def root(fake_root, monkeypatch):
 
 
 SMOKE = ["--preset", "smoke", "--cpu"]
-OWN = Path("runs/language_models/smoke/language_models.jsonl")
-ALL = ["fairseq-train", "fairseq-eval-lm", "fwp", "fairseq-eval-lm", "fwp"]
-
-
-def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
-    assert recipe.main(SMOKE) == 0
-    assert calls(root) == ALL * 3
-    found = records_in(root / OWN)
-    assert [(r["row"], r["state"]) for r in found] == [
-        ("linear-delta-carried-medium", "carried"),
-        ("transformer-xl-15", "carried"),
-        ("linear-sum-medium", "reset"),
-    ]
-    expected = {
-        "table": "language_models",
-        "preset": "smoke",
-        "update_rule": "delta",
-        "seed": 1,
-        "updates": 30,
-        "parameters": 1234,
-        "state_numbers": 1024,
-        "valid": {"bits_per_token": 2.0, "perplexity": 4.0, "word_perplexity": 16.0, "tokens": 20, "words": 10},
-        "test": {"bits_per_token": 3.0, "perplexity": 8.0, "word_perplexity": 64.0, "tokens": 20, "words": 10},
-    }
-    assert expected.items() <= found[0].items()
-    assert found[0]["environment"]["commit"] and found[0]["command"].startswith(
-        "python -m scripts.experiments language_models "
-    )
-    assert flags_of(found[0]["train_command"])["--fwp-state"] == "carried"
-    assert flags_of(found[2]["eval_commands"][1])["--context-window"] == "15"
-    output = capsys.readouterr().out
-    assert "linear-sum-medium-seed1: bits per character: valid 2.000, test 3.000" in output
-    assert "linear-sum-medium-seed1: epoch 2, 20 of" in output and "1 of 3 runs ended, about" in output
-
-    assert recipe.main(SMOKE) == 0
-    assert calls(root) == [] and records_in(root / OWN) == found
-    assert "3 of 3 runs are recorded already and skipped" in capsys.readouterr().out
 
 
 def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkeypatch, capsys):

@@ -47,20 +47,6 @@ def test_help_needs_no_environment(script, flag, bare):
     assert not (bare / ".venv").exists()
 
 
-def test_tests_run_on_every_processor_and_quick_ones_without_the_slow(tmp_path):
-    environment, python = tmp_path / "scripts/environment.sh", tmp_path / ".venv/bin/python"
-    for program, text in ((environment, "#!/bin/sh\n"), (python, '#!/bin/sh\nprintf "%s|" "$@"\n')):
-        program.parent.mkdir(parents=True)
-        program.write_text(text)
-        program.chmod(0o755)
-    shutil.copy(ROOT / "scripts/test.sh", tmp_path / "scripts")
-    usual = ["-m", "pytest", "-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadgroup"]
-    for arguments, wanted in {("-k", "a b"): ("-k", "a b"), ("--quick", "-x"): ("-m", "not slow", "-x")}.items():
-        # OMP_NUM_THREADS must not limit the number of processes, as it would limit what nproc prints.
-        found = call(tmp_path / "scripts/test.sh", *arguments, OMP_NUM_THREADS="1")
-        assert found.stdout == "|".join([*usual, *wanted, ""])
-
-
 def test_texts_of_ones_own_go_to_fwp_train(tmp_path):
     """Once there is an environment, and from the folder of the caller, to which the paths refer."""
     environment, fwp = tmp_path / "scripts/environment.sh", tmp_path / ".venv/bin/fwp"
@@ -95,11 +81,6 @@ def test_unusable_python_is_named(bare):
     assert result.returncode == 1
     assert "expected 3.10 to 3.13, found: false (does not run)" in result.stderr
     assert not (bare / ".venv").exists()
-
-
-def test_unknown_argument_of_the_environment(bare):
-    result = call(bare / "scripts/environment.sh", "--clean")
-    assert result.returncode == 1 and "unknown argument: --clean" in result.stderr
 
 
 def test_environment_pins_the_fairseq_of_the_extra():

@@ -53,14 +53,6 @@ def test_a_stopped_command_goes_on_and_doubles_no_record(tmp_path):
     assert record["losses"][-1] <= 0.001
 
 
-def test_a_record_that_is_no_point_stops_the_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("scripts.common.program.stop_on_signals", lambda: None)
-    monkeypatch.chdir(ROOT)
-    (tmp_path / "synthetic.jsonl").write_text('{"table": "synthetic"}\n')
-    assert synthetic.main(["--preset", "capacity", "--out", str(tmp_path), "--cpu"]) == 1
-    assert f"{tmp_path}/synthetic.jsonl: a record lacks 'setting'" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("row", NETS)
 def test_every_net_of_state_tracking_trains(row, tmp_path):

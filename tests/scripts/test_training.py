@@ -55,11 +55,6 @@ def test_seconds_are_those_of_every_session():
     assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
 
 
-def test_updates_of_a_training_killed_behind_its_last_save():
-    log = [inner(2, 1.9, 70), record("valid", epoch=2, valid_loss="7.5", valid_num_updates="77"), LOG[0], LOG[1]]
-    assert summary(log)["updates"] == 77
-
-
 def test_best_validation_is_a_number_that_json_can_hold():
     assert summary([record("valid", valid_loss="nan")])["valid_loss"] is None
     log = [record("valid", valid_loss=x, valid_bleu=y) for x, y in (("nan", "9"), ("3.5", "11.5"), ("3.0", "10"))]
@@ -99,12 +94,6 @@ def test_a_line_an_epoch_and_one_a_minute_with_the_time_that_is_left():
         "epoch 1, 40 of 80 updates: training loss 8.000, validation loss 7.250, about 1.7 min of training left"
     )
     assert "epoch 2, 80 of 80 updates" in last and "left" not in last
-
-
-def test_a_resumed_session_counts_all_updates_but_only_its_own_speed():
-    lines = [inner(3, 2.25, 90), inner(3, 2.5, 100)]
-    assert "100 of 160 updates" in said(lines, ["--max-epoch", "4"], 70)[1]
-    assert said(lines, ["--max-epoch", "4"], 70)[1].endswith("about 7.0 min of training left")
 
 
 def test_the_limit_that_comes_first_counts_and_a_clock_may_go_backwards():

@@ -8,12 +8,10 @@ import pytest
 
 from scripts.common import process
 from scripts.common.commands import flags_of
-from scripts.common.folder import RecipeError
 from scripts.data.sources import DataError
 from scripts.experiments.bleu_vs_d_dot import presets, recipe, wmt14
 from scripts.translation import commands
-from tests.scripts.recipe_runs import calls, records_in
-from tests.scripts.test_bleu_vs_d_dot import FILE, run_of
+from tests.scripts.test_bleu_vs_d_dot import run_of
 
 PAIRS = {
     "europarl": [("The house is old – isn't it?", "Das Haus ist alt, nicht wahr?")] * 40,
@@ -98,27 +96,6 @@ def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, probl
     assert not (tmp_path / "data/raw/train.en").exists()
 
 
-def test_it_is_the_recipe_of_the_paper():
-    flags = flags_of(commands.train(run_of(presets.WMT14), (0, 1, 2)))
-    expected = {
-        "--arch": "fwp_transformer_vaswani_wmt_en_de_big",
-        "--max-tokens": "3584",
-        "--update-freq": "16",
-        "--max-epoch": "45",
-        "--adam-betas": "(0.9, 0.98)",
-        "--lr-scheduler": "inverse_sqrt",
-        "--warmup-updates": "4000",
-        "--label-smoothing": "0.1",
-        "--dropout": "0.3",
-        "--best-checkpoint-metric": "bleu",
-    }
-    assert expected.items() <= flags.items()
-    assert {"--fp16", "--share-all-embeddings", "--maximize-best-checkpoint-metric", "--eval-bleu"} <= flags.keys()
-    decode = flags_of(commands.generate(run_of(presets.WMT14), (0,)))
-    assert {"--beam": "4", "--lenpen": "0.6", "--bpe": "sentencepiece"}.items() <= decode.items()
-    assert decode["--path"].endswith("checkpoint_best.pt")
-
-
 @pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
 def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
     run, gpus = run_of(presets.WMT14), tuple(range(world))
@@ -128,25 +105,6 @@ def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
     assert flags["--distributed-world-size"] == str(world)
     # A training can go on with another number of GPUs.
     assert commands.configuration(run, (0,)) == commands.configuration(run, gpus)
-
-
-def test_number_of_gpus_that_cannot_share_an_update_is_refused_with_those_that_can():
-    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
-        commands.train(run_of(presets.WMT14), tuple(range(5)))
-    larger = run_of(presets.WMT14, more=["--max-tokens", "7168"])
-    assert flags_of(commands.train(larger, (0, 1)))["--update-freq"] == "12"
-
-
-def test_both_kinds_of_bleu_and_the_best_checkpoint_are_reported(fake_root, monkeypatch, capsys):
-    monkeypatch.setattr(wmt14, "prepare", lambda data: None)
-    assert recipe.main(["--preset", "wmt14", "--gpus", "0,1,2", "--rows", "elu-64", "--data", "there"]) == 0
-    assert calls(fake_root) == ["fairseq-train", "fairseq-generate", "fwp"]
-    (record,) = records_in(fake_root / "runs/bleu_vs_d_dot/wmt14" / FILE)
-    expected = {"bleu": 31.4, "bleu_compound_split": 32.1, "valid_bleu": 23.0, "decode_peak_mib": None}
-    assert expected.items() <= record.items()
-    assert record["compound_split_signature"] == "BLEU|nrefs:1|tok:split"
-    output = capsys.readouterr().out
-    assert "3 GPUs x 16 batches x 3584 tokens = 172,032" in output and "compounds split 32.10" in output
 
 
 def test_documented_dry_run_names_the_preparation_and_no_gpu_is_refused(fake_root, monkeypatch, capsys):

@@ -1,10 +1,9 @@
-// Fibres, warps and the warp-wide primitives of device.h.
+// Warps, barriers and the warp-wide primitives of device.h.
 #include "device.h"
+#include "fibre.h"
 #include "places.h"
 #include "products.h"
 #include "races.h"
-
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,65 +16,11 @@ namespace fwp::gpu::shim {
 namespace {
 
 constexpr int warp_size = 32, most_threads = 1024, copied_bytes = 16;
-constexpr std::size_t stack_bytes = 512 * 1024, margin = 64 * 1024;
+constexpr std::size_t margin = 64 * 1024;
 constexpr unsigned char poison = 0xff;  // NaN as half, bfloat16 and float
 constexpr unsigned char untouched = 0xa5;
 
 enum class State { ready, in_warp, at_barrier, ended };
-
-// ---- changing fibres ----
-
-#ifdef __x86_64__
-// Saves the registers that a call keeps and the stack pointer to *from, and continues at `to`.
-extern "C" void fwp_shim_switch(void** from, void* to);
-asm(R"(
-.text
-.type fwp_shim_switch, @function
-fwp_shim_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size fwp_shim_switch, .-fwp_shim_switch
-)");
-struct Fibre {
-  void* at = nullptr;
-  void start(char* stack, void (*entry)()) {
-    // The return address lies at 16 n, so that the entry finds the stack as after a call.
-    void** top = reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(stack) + stack_bytes) / 16 * 16) - 2;
-    top[0] = reinterpret_cast<void*>(entry);
-    top[1] = nullptr;
-    at = top - 6;
-    std::memset(at, 0, 6 * sizeof(void*));
-  }
-  static void change(Fibre& from, Fibre& to) { fwp_shim_switch(&from.at, to.at); }
-};
-#else
-struct Fibre {
-  ucontext_t context;
-  void start(char* stack, void (*entry)()) {
-    getcontext(&context);
-    context.uc_stack.ss_sp = stack;
-    context.uc_stack.ss_size = stack_bytes;
-    context.uc_link = nullptr;
-    makecontext(&context, entry, 0);
-  }
-  static void change(Fibre& from, Fibre& to) { swapcontext(&from.context, &to.context); }
-};
-#endif
-
-// ---- one launch ----
 
 struct Thread {
   Fibre fibre;
@@ -112,18 +57,6 @@ struct Machine {
 Machine& machine() {
   static Machine* const one = new Machine;
   return *one;
-}
-
-const float* all_halves() {
-  float* values = new float[65536];
-  for (int i = 0; i < 65536; ++i) {
-    const int exponent = i >> 10 & 31, mantissa = i & 1023;
-    float x = exponent == 0    ? std::ldexp(float(mantissa), -24)
-              : exponent == 31 ? (mantissa ? NAN : INFINITY)
-                               : std::ldexp(float(mantissa + 1024), exponent - 25);
-    values[i] = i & 0x8000 ? -x : x;
-  }
-  return values;
 }
 
 void to_scheduler() {
@@ -298,7 +231,6 @@ void run_block() {
 
 }  // namespace
 
-const float* const half_values = all_halves();
 const char* missing_code = nullptr;
 
 void fail(const char* message) {
