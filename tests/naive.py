@@ -18,6 +18,10 @@ def elu(x):
     return np.array([value + 1 if value > 0 else math.exp(value) for value in x])
 
 
+def relu(x):
+    return np.array([max(value, 0.0) for value in x])
+
+
 def softmax_pair(x):
     """Zhang et al. 2024, without their W: [softmax(x), softmax(-x)]."""
     return np.array(_softmax(x) + _softmax([-value for value in x]))

@@ -16,7 +16,6 @@ from benchmarks import (
     corpus,
     decoding,
     gate,
-    language_model_training,
     long_runs,
     models,
     program,
@@ -185,16 +184,3 @@ def test_carried_precision(tmp_path):
     for record in records.read(tmp_path):
         assert [point["positions"] for point in record["points"]] == [1000, 3000]
         assert all(0 < point["out"] < 1e-5 and 0 < point["W"] < 1e-5 for point in record["points"])
-
-
-@pytest.mark.needs("native")
-def test_language_model_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(language_model_training, "CASES", [language_model_training.Case("mini", 8)])
-    monkeypatch.setattr(language_model_training, "ROWS", ("elu", "delta256-carried", "delta256"))
-    assert language_model_training.main(["--record", str(tmp_path), "--seconds", "0.01"]) == 0
-    rows = shown(tmp_path, "language-model-training")
-    assert [(row["attention"], row["rule"], row["state"]) for row in rows] == [
-        ("softmax", "–", "–"), ("dpfp", "delta", "–"), ("elu", "sum", "–"), ("dpfp", "delta", "carried")
-    ]  # fmt: skip
-    assert float(rows[-1]["over the same without carried state"]) > 0 and rows[-1]["against target"] != "–"
-    assert "of the same without carried state" in capsys.readouterr().out

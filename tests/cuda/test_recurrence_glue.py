@@ -126,26 +126,6 @@ def test_opcheck(name, state, check):
     torch.library.opcheck(backward, given, test_utils=check)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"k": torch.zeros(2, 7, 3, 5).double()}, "k is of type Double, expected Float on CUDA"),
-        ({"v": torch.zeros(2, 7, 3, 5), "here": "v"}, "v is on .*, expected "),
-        ({"pads": PADS, "here": "pads"}, "key_padding_mask is on .*, expected "),
-        ({"R": torch.zeros(3, 5, 5)}, "R is of shape"),
-    ],
-    ids=str,
-)
-def test_the_operator_names_what_is_wrong(changes, message):
-    here = changes.get("here")
-    changes = {name: y.cuda() if isinstance(y, Tensor) and name != here else y for name, y in changes.items()}
-    changes.pop("here", None)
-    operator, given = raw("recur", {name: y.cuda() for name, y in make("recur").items()})
-    given = dict(zip(("z", "k", "v", "beta", "pads", "R", "y"), given, strict=True)) | changes
-    with pytest.raises(ValueError, match=f"fwp::recur: .*{message}"):
-        operator(*given.values())
-
-
 @NAMES
 def test_types_and_widths_that_the_kernels_do_not_have(name):
     """The operator refuses them, so does the backend, and ``auto`` takes the loop and says so."""

@@ -83,9 +83,3 @@ def test_restore_file_with_a_new_optimizer(tools, converted):
     state = tools.load("restored/checkpoint_last.pt")
     assert state["extra_state"]["train_iterator"]["epoch"] == 2
     assert state["optimizer_history"][-1]["num_updates"] == 5
-
-
-def test_random_features_replace_others_in_a_trained_model(tools, mixed):
-    """The model had another attention at each of its three sites; it gets FAVOR+ at all of them."""
-    convert(tools, "mixed/checkpoint_best.pt", "favored.pt", "--reset", "--fwp-feature-map", "favor").ok()
-    assert len(tools.generate("favored.pt", "--beam", 1, "--max-len-b", 10).ok().translations()) == 40

@@ -54,13 +54,6 @@ def test_models_and_tasks_are_registered_although_operators_came_first(package):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_notebook_that_imports_the_operators_first_loads_a_model(tools, favor):
-    code = "import sys; sys.path.insert(0, {!r})\nfrom fwp_fairseq import ops\n"
-    path = "favor/checkpoint_last.pt"
-    plain = tools.generate(path).ok()
-    assert tools.generate(path, prelude=code.format(str(ROOT))).ok().translations() == plain.translations()
-
-
 def test_the_folder_that_fwp_path_prints(tools):
     printed = tools.command("fwp", "path").ok().out.strip()
     arguments = [printed if argument == tools.user_dir[1] else argument for argument in tools.training]

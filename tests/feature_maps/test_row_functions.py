@@ -5,7 +5,6 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import Elu, unit_rows
-from fwp_fairseq.feature_maps.row_functions import RowFunction
 from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair, softmax_pair
 from tests.ops import instruction_sets
 from tests.tolerances import assert_close
@@ -120,11 +119,3 @@ def test_elu_serves_no_subclass():
     x, expected = torch.randn(3, 4), FUNCTIONS["elu_to_length_one"][1]
     assert_close(Elu(4).of_length_one(x, 0.1), expected(x, 0.1), "float32")
     assert_close(Shifted(4).of_length_one(x, 0.1), expected(x + 1, 0.1), "float32")
-
-
-@each
-def test_half_precision_and_no_library_are_pytorchs(name, monkeypatch):
-    (mine, expected), x = FUNCTIONS[name], torch.randn(3, 4)
-    assert mine(x.half(), 1e-3).dtype == torch.float16
-    monkeypatch.setattr(RowFunction, "serves", lambda self, x: False)
-    assert_close(mine(x, 0.2), expected(x, 0.2), "float32")

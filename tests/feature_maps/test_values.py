@@ -81,14 +81,6 @@ def test_a_quarter_of_dpfp_is_not_zero():
     assert 0.24 < share < 0.26
 
 
-def test_dpfp_offsets_of_d_key_and_above_add_nothing():
-    x = torch.randn(50, 4)
-    blocks = build_feature_map("dpfp", 4, nu=7)(x).chunk(7, dim=-1)
-    assert not blocks[3].any()
-    for j in (1, 2, 3):
-        assert_close(blocks[j - 1].sum(-1), blocks[7 - j].sum(-1), "float32")
-
-
 @pytest.mark.parametrize("name", BUILT)
 def test_width_sign_and_type(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
@@ -128,14 +120,6 @@ def test_autocast_changes_nothing(name):
 def test_gradcheck(name):
     phi = build_feature_map(name, D_KEY, **BUILT[name])
     assert torch.autograd.gradcheck(phi, torch.randn(1, 2, D_KEY, dtype=torch.float64, requires_grad=True))
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_what_is_left_for_the_operator(name):
-    phi = build_feature_map(name, D_KEY, **BUILT[name])
-    x = torch.randn(2, 1, 3, D_KEY)
-    assert torch.equal(phi.rest()(phi.prepare(x)), phi(x))
-    assert not phi.rest().learned and phi.rest().kernel is not None
 
 
 def test_learned_maps_by_hand():

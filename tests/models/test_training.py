@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import build, loss, prefixes, sources
 from tests.tolerances import assert_close
@@ -52,14 +51,6 @@ def test_layer_drop_never_shows_the_future_to_softmax():
     assert all(model.decoder.buffered_future_mask(x) is not None for _ in range(40))
 
 
-def test_layer_drop_draws_as_often_as_stock():
-    """The stock model draws once in each pass, so the future mask must not draw random numbers."""
-    model = build(decoder_layerdrop=0.5).train()
-    before = torch.get_rng_state()
-    model.decoder.buffered_future_mask(torch.zeros(4, 2, 12, dtype=torch.float64))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_no_quadratic_mask_without_softmax():
     assert build().decoder.buffered_future_mask(torch.zeros(4, 2, 12)) is None
 
@@ -86,11 +77,3 @@ def test_autocast_trains(rule):
     assert abs(found - wanted) < 0.1
     found.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_updates_reach_every_favor_map_and_draw_apart():
-    model = build(fwp_feature_map="favor").train()
-    model.set_num_updates(5)
-    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, SiteAttention)]
-    assert len(drawn) == 6
-    assert len({tuple(x.flatten().tolist()) for x in drawn}) == 6

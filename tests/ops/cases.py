@@ -1,9 +1,10 @@
 """Inputs of the operators, with the results that tests/naive.py gives for them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
@@ -15,7 +16,7 @@ from tests.requirements import serves
 
 # name: (normalize_features, normalize_output)
 NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
-MAPS = ("identity", "elu", "dpfp-1", "dpfp-2", "favor", "softmax_pair")
+MAPS = ("identity", "elu", "relu", "dpfp-1", "dpfp-2", "favor", "softmax_pair")
 MASKS = ("none", "left", "right", "holes", "empty-row")
 OPERATORS = {rule: getattr(ops, f"{rule}_rule") for rule in RULES}
 D_KEY, D_VALUE = 3, 5
@@ -27,8 +28,8 @@ def feature_map(name: str, d_key: int = D_KEY):
     """Returns the package's map (or None for the identity) and the naive one."""
     if name == "identity":
         return None, naive.identity
-    if name == "elu":
-        return build_feature_map("elu", d_key), naive.elu
+    if name in ("elu", "relu"):
+        return build_feature_map(name, d_key), getattr(naive, name)
     if name == "softmax_pair":
         return SoftmaxPair(d_key), naive.softmax_pair
     if name.startswith("dpfp"):
@@ -99,6 +100,31 @@ class Case:
             **self.options,
         )
         return out, W, z if self.options["normalize_output"] else None
+
+    def leaves(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """Copies of everything that can have a gradient, by name; W0 and z0 are the state."""
+        state = {} if self.state is None else dict(zip(("W0", "z0"), self.state, strict=True))
+        given = {name: x for name, x in (self.tensors | state).items() if x is not None}
+        return {name: x.detach().to(dtype or x.dtype).requires_grad_() for name, x in given.items()}
+
+    def of(self, leaves: dict[str, Tensor]) -> "Case":
+        """The same call of other tensors."""
+        state = None if self.state is None else (leaves["W0"], leaves.get("z0"))
+        return replace(self, tensors={name: leaves[name] for name in self.tensors}, state=state)
+
+    def results(self, backend: str, dtype=None, reads=("out", "W", "z"), **changes) -> dict[str, Tensor]:
+        """Values, and gradients of a fixed random function of those that ``reads`` names."""
+        leaves = self.leaves(dtype)
+        values = dict(zip(("out", "W", "z"), self.of(leaves).run(backend, **changes), strict=True))
+        values = {name: x for name, x in values.items() if x is not None}
+        generator = torch.Generator().manual_seed(1)
+        loss = sum(0 * x.sum() for x in leaves.values())  # so that nothing is without a gradient
+        for name, x in values.items():
+            weight = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype)
+            loss = loss + (x * weight).sum() if name in reads else loss
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        found = values | {f"gradient of {name}": x for name, x in zip(leaves, gradients, strict=True)}
+        return {name: x.detach() for name, x in found.items()}
 
     def to(self, dtype: torch.dtype) -> "Case":
         state = self.state and tuple(None if x is None else x.float() for x in self.state)

@@ -13,30 +13,15 @@ from tests.tolerances import TOLERANCES, error
 OTHERS = [name for name in TESTED if name != "reference"]
 
 
-def _leaves(case) -> dict[str, torch.Tensor]:
-    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in case.tensors.items()}
-    if case.state is not None:
-        state = {"W0": case.state[0], "z0": case.state[1]}
-        leaves |= {name: x.detach().clone().requires_grad_() for name, x in state.items() if x is not None}
-    return leaves
-
-
-def _call(case, backend, leaves, **changes):
-    case.tensors = {name: leaves[name] for name in case.tensors}
-    if case.state is not None:
-        case.state = (leaves["W0"], leaves.get("z0"))
-    return tuple(x for x in case.run(backend, **changes) if x is not None)
-
-
-def _gradients(case, backend) -> dict[str, torch.Tensor]:
-    """Of a fixed random functional of output and state."""
-    leaves = _leaves(case)
-    generator = torch.Generator().manual_seed(1)
-    loss = sum(
-        (x * torch.randn(x.shape, generator=generator, dtype=x.dtype)).sum() for x in _call(case, backend, leaves)
-    )
-    loss.backward()
-    return {name: leaf.grad for name, leaf in leaves.items()}
+def agree(case) -> None:
+    """The other backends with the reference: values and gradients."""
+    expected = case.results("reference")
+    for backend in OTHERS:
+        if serves(backend, case.rule):
+            found = case.results(backend)
+            assert found.keys() == expected.keys()
+            for name, x in expected.items():
+                assert error(found[name], x) <= TOLERANCES["operator"], (backend, name)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +34,12 @@ def test_gradcheck(backend, rule, map_name, normalizer, causal, state):
         rule, map_name, normalizer, causal=causal, length=3, targets=None if causal else 2, mask="holes",
         state=state, batch=2, heads=1, d_key=2, d_value=2, seed=3,
     )  # fmt: skip
-    leaves = _leaves(case)
-    assert torch.autograd.gradcheck(
-        lambda *values: _call(case, backend, dict(zip(leaves, values, strict=True))),
-        tuple(leaves.values()),
-        fast_mode=state,
-    )
+    leaves = case.leaves()
+
+    def values(*given):
+        return tuple(x for x in case.of(dict(zip(leaves, given, strict=True))).run(backend) if x is not None)
+
+    assert torch.autograd.gradcheck(values, tuple(leaves.values()), fast_mode=state)
 
 
 @pytest.mark.parametrize(
@@ -65,20 +50,15 @@ def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length)
         case = make(
             rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
         )
-        expected = _gradients(case, "reference")
-        for backend in OTHERS:
-            if serves(backend, rule):
-                found = _gradients(case, backend)
-                for name in expected:
-                    assert error(found[name], expected[name]) <= TOLERANCES["operator"], (backend, name)
+        agree(case)
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("backend", TESTED)
 def test_backward_twice_gives_the_same(backend, rule):
     case = make(rule, state=True)
-    leaves = _leaves(case)
-    out = _call(case, backend, leaves)[0].square().sum()
+    leaves = case.leaves()
+    out = case.of(leaves).run(backend)[0].square().sum()
     first = torch.autograd.grad(out, list(leaves.values()), retain_graph=True)
     second = torch.autograd.grad(out, list(leaves.values()))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -102,11 +82,4 @@ def test_any_strength_is_the_time_loop(rule, normalizer, causal, length, strengt
             tensor[:, first :: len(strengths) + 1] = smaller * strength
         if len(strengths) == 1:
             tensor.fill_(smaller)
-    values, gradients = case.run("reference"), _gradients(case, "reference")
-    for backend in OTHERS:
-        if serves(backend, rule):
-            for found, expected in zip(case.run(backend), values, strict=True):
-                assert expected is None or error(found, expected) <= TOLERANCES["operator"], backend
-            found = _gradients(case, backend)
-            for name, expected in gradients.items():
-                assert error(found[name], expected) <= TOLERANCES["operator"], (backend, name)
+    agree(case)

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq import ops
 from fwp_fairseq.ops import RULES
-from tests.ops.cases import OPCHECKS
-from tests.ops.native_calls import build, call, make_inputs, results
+from tests.ops.cases import OPCHECKS, OPERATORS, make
 from tests.pairs import covering
 
 pytestmark = pytest.mark.needs("native")
@@ -18,10 +16,9 @@ pytestmark = pytest.mark.needs("native")
 
 def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
     state = changes.pop("state", False)
-    x = make_inputs(rule, 5, 5, state=state)
-    y = {n: x[n].clone().requires_grad_() for n in x}
+    y = make(rule, length=5, d_key=7, state=state).leaves()
     values = {
-        **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W"), "z": y.get("z"),
+        **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W0"), "z": y.get("z0"),
         "projection": None, "rule": rule, "map": feature_map, "d_dot": d_dot, "scale": 1.0, "causal": True,
         "both_ways": False, "features": True, "output": state, "eps": 1e-6, "return_state": True,
     }  # fmt: skip
@@ -41,8 +38,9 @@ def test_opcheck(rule, state, check):
 
 
 def test_second_derivatives_are_refused():
-    x = {n: y.requires_grad_() for n, y in make_inputs("sum", 3, 3).items()}
-    out, _ = call("sum", x, state=False, feature_map=build(("elu", {}), 7), backend="native")
+    case = make("sum", "elu", length=3)
+    x = case.leaves()
+    out, *_ = case.of(x).run("native")
     (gradient,) = torch.autograd.grad(out.sum(), x["q"], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         gradient.sum().backward()
@@ -53,19 +51,16 @@ def test_second_derivatives_are_refused():
     "rule, compiler", [("delta", "eager"), *((rule, "aot_eager") for rule in ("delta", "gated", "gated_delta"))]
 )
 def test_compiles_without_a_graph_break(rule, compiler):
-    phi = build(("dpfp", {"nu": 2}), 7)
-    x = make_inputs(rule, 12, 12)
-
-    operator = getattr(ops, f"{rule}_rule")
+    case = make(rule, length=12)
 
     def run(*tensors):
-        return operator(*tensors, feature_map=phi, backend="native")[0].square()
+        return OPERATORS[rule](*tensors, feature_map=case.phi, backend="native")[0].square()
 
     torch._dynamo.reset()
     compiled = torch.compile(run, fullgraph=True, backend=compiler)
     outcomes = []
     for function in (run, compiled):
-        y = [a.detach().clone().requires_grad_() for a in x.values()]
+        y = list(case.leaves().values())
         out = function(*y)
         outcomes.append((out, *torch.autograd.grad(out.sum(), y)))
     for a, b in zip(*outcomes, strict=True):
@@ -74,14 +69,13 @@ def test_compiles_without_a_graph_break(rule, compiler):
 
 @pytest.mark.parametrize("rule", ["delta", "gated", "gated_delta"])
 def test_threads_do_not_change_a_bit(rule):
-    x = make_inputs(rule, 70, 70, B=3, H=3)
-    options = dict(feature_map=build(("dpfp", {"nu": 2}), 7), normalize_output=True, backend="native")
+    case = make(rule, length=70, heads=3, d_key=7)
     before = torch.get_num_threads()
     found = []
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            found.append(results(rule, x, torch.float32, **options))
+            found.append(case.results("native", torch.float32))
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

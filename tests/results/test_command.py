@@ -110,16 +110,6 @@ def test_plot_is_written_and_checked(results, refused, tmp_path):
     assert results(*arguments).status == 0 and [path.read_bytes() for path in files] == before
 
 
-def test_calls_that_make_no_sense(refused, files):
-    some = files()
-    assert "unheard-of" in refused(2, "unheard-of", *some)
-    assert "--check" in refused(2, "quickstart", *some, "--check")
-    assert "no plot" in refused(2, "quickstart", *some, "--plot", "x.png")
-    assert ".png or .svg or .pdf" in refused(2, "bleu_vs_d_dot-wmt14", *some, "--plot", "x.jpg")
-    assert "--references" in refused(2, "quickstart", *some, "--references", "x")
-    assert "--plot needs the NAME" in refused(2, *some, "--plot", "x.png")
-
-
 def test_without_a_name_every_page_and_figure_is_made(results, refused, files, tmp_path):
     pytest.importorskip("matplotlib")
     files(record())

@@ -79,10 +79,6 @@ def test_record_that_lacks_a_field_is_named(lacking):
         grid(TABLE, "t", [record(), broken])
 
 
-def test_note_is_made_of_the_rows_that_were_run():
-    assert grid(TABLE, "t", [record(), record(d_dot=200, bleu=7.0)]).note == "30.0 7.0"
-
-
 def test_markdown_and_latex_escape_what_would_break_the_table():
     found = grid(TABLE, "t", [record(map="a|b_50%\\", bleu=1.0), record(map="a|b_50%\\", seed=2, bleu=3.0)])
     assert markdown(found).splitlines()[-3] == r"| a\|b_50%\ | 96 | 2 | 1,000 | 2.00 ± 1.41 |"

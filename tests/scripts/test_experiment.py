@@ -117,13 +117,6 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
 
 
-def test_changed_recipe_in_the_same_folder_is_refused(root, capsys):
-    assert recipe.main([*SMOKE, "--rows", "softmax", "--", "--lr", "1"]) == 0
-    (root / OWN).unlink()
-    assert recipe.main([*SMOKE, "--rows", "softmax"]) == 1
-    assert "--lr: expected 0.004, actual 1" in capsys.readouterr().err
-
-
 def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys):
     before = sorted(root.rglob("*"))
     wmt14 = ["--preset", "wmt14", "--gpus", "0,1,2", "--data"]

@@ -34,13 +34,6 @@ def test_printed_command_is_the_command():
         assert shlex.split(printed(command).replace("\\\n", " ")) == as_run(command)
 
 
-def test_models_differ_in_attention_only():
-    softmax, hybrid = flags_of(train()), flags_of(train(rows.HYBRID))
-    different = {flag for flag in softmax | hybrid if softmax.get(flag) != hybrid.get(flag)}
-    assert different == {"--arch", "--fwp-feature-map"}
-    assert hybrid["--arch"] == "fwp_transformer_tiny_hybrid" and softmax["--fwp-feature-map"] == "softmax"
-
-
 def test_nothing_is_left_untranslated():
     # By default fairseq leaves out a last batch of fewer than 8 sentences.
     for command in (train(), train(preset=rows.SMOKE), translation.generate(run_of(), ())):
@@ -143,15 +136,6 @@ def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, 
     assert recipe.main(SCRATCH) == 0
     assert calls(root) == ALL[stage:]
     assert [record["bleu"] for record in records_in(root / FILE)] == [31.4]
-
-
-def test_changed_corpus_settings_are_refused(root, monkeypatch, capsys):
-    recipe.main(SCRATCH)
-    calls(root)
-    monkeypatch.setattr(corpus, "VOCABULARY", 8000)
-    assert recipe.main(["--baseline"]) == 1
-    assert calls(root) == []
-    assert "vocabulary: expected 8000, actual 4000" in capsys.readouterr().err
 
 
 def test_it_fails_when_the_loss_is_not_finite(root, monkeypatch, capsys):

@@ -83,21 +83,6 @@ def test_output_of_every_model(name):
     assert_close(found, expected(model, batch), "operator")
 
 
-def test_sizes_and_initial_values():
-    """As the authors' code: embeddings of width 2.2 S from N(0, 1), key and query weights uniform in +-1/8, or Xavier
-    for softmax."""
-    S = 60
-    model = RetrievalModel(Variant.of("dpfp1-delta"), S)
-    assert model.embedding.shape == (S, 132) and abs(model.embedding.std().item() - 1) < 0.05
-    assert model.to_key.weight.shape == (64, S + 132) and model.to_query.weight.shape == (64, 132)
-    for linear in (model.to_key, model.to_query):
-        assert 0.124 < linear.weight.abs().max() <= 0.125
-    assert model.to_key.bias.abs().max() <= (S + 132) ** -0.5 and model.to_beta.bias is not None
-    xavier = RetrievalModel(Variant.of("softmax"), S)
-    assert 0.99 < xavier.to_query.weight.abs().max() / (6 / (64 + 132)) ** 0.5 <= 1
-    assert xavier.to_beta is None
-
-
 def memory_inputs(length, T=3, heads=2, d_dot=4, d_value=5, dtype=torch.float64):
     generator = torch.Generator().manual_seed(length)
     q, k, v = (

@@ -1,0 +1,142 @@
+// The first step of the backward of one head, outputs_back of backward.cuh, and where the gradients of all steps are.
+#pragma once
+
+#include "forward.cuh"
+
+namespace fwp::gpu {
+
+struct OutputsBack : Forward {
+  using Forward::Forward;
+
+  FWP_DEVICE Matrix rows_gradient(int i) const { return of_keys(c.grad_rows, i); }
+  FWP_DEVICE Matrix state_gradient(int i) const { return state_of(c.grad_states, i); }
+  FWP_DEVICE bool has_gradient(int i) const { return i < chunks_of(c) || c.grad_W; }  // of the state before chunk i
+  FWP_DEVICE float* written_gradient(int i) const {
+    return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + chunk * i * columns_of(c);
+  }
+  FWP_DEVICE float* phi_q_gradient(int i) const {
+    return own(c.grad_phi_q, int64_t(query_rows(c)) * features_of(c)) + chunk * i * features_of(c);
+  }
+  FWP_DEVICE float* phi_k_gradient(int i) const {
+    return own(c.grad_phi_k, int64_t(key_rows(c)) * features_of(c)) + chunk * i * features_of(c);
+  }
+  FWP_DEVICE float* decay_gradient(int i) const {
+    return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + i * decay_floats;
+  }
+  // Own rows to a matrix of floats: stored, or added to what it has.
+  template <int N> FWP_DEVICE void put(float* to, int ld, Strip<N>& x, int columns, bool added) const {
+    each(x, columns, [&](int r, int j, float a, float b) {
+      float* const at = to + r * ld + j;
+      at[0] = added ? at[0] + a : a;
+      at[1] = added ? at[1] + b : b;
+    });
+  }
+  using Forward::put;
+  // sums += the products of own rows with those of a matrix, that of row with row.
+  FWP_DEVICE void meet_rows(float (&sums)[2], Strip<8>& x, const Matrix& with, int columns) const {
+    row_sums(sums, x, columns, [&](int r, int j, float a, float b) {
+      const Float2 y = with(r, j);
+      return a * y.x + b * y.y;
+    });
+  }
+
+  // Of the queries that meet the chunk's keys.
+  FWP_DEVICE void outputs_back(int k) const {
+    load_chunk(k);
+    const bool last = k == chunks_of(c) - 1;
+    const int begin = c.causal ? k : 0, count = c.causal ? 1 : last ? query_chunks_of(c) : 0;
+    if (decays(c.rule)) {
+      FWP_ROLLED (int i = thread; i < decay_floats; i += threads) decay_gradient(k)[i] = 0;
+      sync_block();
+    }
+    if (count == 0 || c.targets == 0) return nothing_read(k);
+    FWP_ROLLED (int i = begin; i < begin + count; ++i) outputs_back(k, i, i > begin);
+  }
+  FWP_DEVICE void nothing_read(int k) const {
+    FWP_ROLLED (int i = thread; i < keys(k) * columns_of(c); i += threads) written_gradient(k)[i] = 0;
+    FWP_ROLLED (int i = thread; i < keys(k) * features_of(c); i += threads) phi_k_gradient(k)[i] = 0;
+    sync_block();
+  }
+  FWP_DEVICE void outputs_back(int k, int i, bool added) const {
+    const int rows = queries(i), columns = keys(k);
+    Strip<8> p, e;
+    clear(p), clear(e);
+    meet(p, phi_q(i), rows, phi_k(k), columns, features_of(c));
+    meet(e, read_gradient(i), rows, written(k), columns, columns_of(c));
+    if (decays(c.rule)) note_pairs(p, e, k, rows, columns);
+    weigh(p, columns), weigh(e, columns);
+
+    if (owns(rows)) put(s.p, p, columns);
+    FWP_ROLLED (int n = 0; n < slices_of(c); ++n) {
+      const Slice x = slice(n);
+      stage(s.x, read_gradient(i).from(0, x.first), rows, x.columns);
+      arrived();
+      Strip<8> u;
+      clear(u);
+      if (owns(columns)) {
+        multiply<true, false>(u, s.p, s.x, rows, x.columns);
+        put(written_gradient(k) + x.first, columns_of(c), u, x.columns, added);
+      }
+      sync_block();
+    }
+
+    if (owns(rows)) put(s.p, e, columns);
+    float lefts[2] = {};
+    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+      Strip<8> dq;
+      clear(dq);
+      if (has_state(k)) {
+        meet(dq, read_gradient(i), rows, state(k).from(chunk * f, 0), width(f), columns_of(c));
+        if (decays(c.rule)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
+        each(dq, width(f), [&](int t, int, float& a, float& b) {
+          a *= left(reader(t));
+          b *= left(reader(t));
+        });
+      }
+      stage(s.x, phi_k(k).from(0, chunk * f), columns, width(f));
+      stage(s.y, phi_q(i).from(0, chunk * f), rows, width(f));
+      arrived();
+      if (owns(rows)) {
+        multiply<false, false>(dq, s.p, s.x, columns, width(f));
+        put(phi_q_gradient(i) + chunk * f, features_of(c), dq, width(f), false);
+      }
+      if (owns(columns)) {
+        Strip<8> dk;
+        clear(dk);
+        multiply<true, false>(dk, s.p, s.y, rows, width(f));
+        put(phi_k_gradient(k) + chunk * f, features_of(c), dk, width(f), added);
+      }
+      sync_block();
+    }
+    if (decays(c.rule) && has_state(k)) note_lefts(lefts, k, rows);
+  }
+  // Adds what decays of pairs get: M of decay.cuh.
+  FWP_DEVICE void note_pairs(Strip<8>& p, Strip<8>& e, int k, int rows, int columns) const {
+    float* const square = reinterpret_cast<float*>(s.x);
+    if (owns(rows))
+      FWP_UNROLL (int n = 0; n < 8; ++n)
+        FWP_UNROLL (int r = 0; r < 4; ++r) {
+          const int t = row + g + 8 * (r / 2), j = 8 * n + 2 * this->t + r % 2;
+          if (j < columns) square[t * square_ld + j] = c.causal && j > t ? 0.f : p[n][r] * e[n][r];
+        }
+    sync_block();
+    if (thread < columns)
+      FWP_ROLLED (int t = 0; t < rows; ++t)
+        decay_gradient(k)[reader(t) * decay_ld + thread] += square[t * square_ld + thread];
+    sync_block();
+  }
+  // Adds own rows' gradients of what was left of the state.
+  FWP_DEVICE void note_lefts(const float (&lefts)[2], int k, int rows) const {
+    share_rows(lefts, rows);
+    if (thread == 0)
+      FWP_ROLLED (int t = 0; t < rows; ++t) decay_gradient(k)[reader(t) * decay_ld + chunk] += s.sums[t];
+    sync_block();
+  }
+  // Numbers of own rows, for all to read. Leaves the barrier before others write s.sums to the reader.
+  FWP_DEVICE void share_rows(const float (&x)[2], int rows) const {
+    if (owns(rows) && t == 0) s.sums[row + g] = x[0], s.sums[row + g + 8] = x[1];
+    sync_block();
+  }
+};
+
+}  // namespace fwp::gpu
