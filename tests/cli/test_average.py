@@ -117,14 +117,11 @@ def without(name):
         (changed(**{"encoder.favor.projection": torch.zeros(2, 3)}), ["projection", "different trainings"]),
         (changed(version=torch.tensor([4])), ["version"]),
         (changed(weight=torch.zeros(3, 2)), ["weight", "(3, 2)", "(2, 3)"]),
-        (changed(weight=torch.zeros(2, 3, dtype=torch.float64)), ["weight", "float64"]),
         (changed(extra=torch.zeros(1)), ["extra"]),
         (without("half"), ["half"]),
         (changed(half=torch.tensor([1.0, float("nan")]).half()), ["1 of 2 numbers in half are NaN"]),
-        (changed(weight=torch.full((2, 3), float("inf"))), ["6 of 6 numbers in weight"]),
         (changed(weight=3), ["weight is of type int, expected a tensor"]),
         ({"weights": 1}, ["not a fairseq checkpoint"]),
-        ([1], ["not a fairseq checkpoint"]),
     ],
 )
 def test_checkpoints_that_do_not_go_together(refused, save, pair, tmp_path, other, named):

@@ -198,20 +198,6 @@ def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, conver
     assert not attention_keys(dropped, "feature_map")
 
 
-def test_sites_of_their_own(save, convert, tmp_path):
-    path = save("fwp_transformer_tiny", fwp_encoder_feature_map="softmax")
-    state, printed = convert(path, "--fwp-cross-update-rule", "gated")
-    assert state["cfg"]["model"]["fwp_encoder_feature_map"] == "softmax"
-    assert attention_keys(state, "beta_proj") == {
-        f"decoder.layers.0.encoder_attn.memory.beta_proj.{kind}" for kind in ("weight", "bias")
-    }
-    assert "[cross: feature-map=dpfp d-dot=16 update-rule=sum" in printed
-    assert "-> [cross: feature-map=dpfp d-dot=16 update-rule=gated" in printed
-    built(tmp_path / "output.pt")
-    reset, _ = convert(path, "--reset", "--fwp-d-dot", 32)
-    assert reset["cfg"]["model"]["fwp_encoder_feature_map"] is None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arch, options, flags, expected",

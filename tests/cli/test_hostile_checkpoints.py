@@ -37,10 +37,8 @@ def nested(state):
 
 CHANGES = {
     "layers": (option("encoder_layers", 10**6), "encoder_layers is 1000000"),
-    "layers-as-text": (option("decoder_layers", "1000000"), "decoder_layers is 1000000"),
     "depth": (option("fwp_decoder_fast_net_depth", 10**6), "depth"),
     "width": (option("encoder_embed_dim", 10**9), "model"),
-    "wide-ffn": (option("encoder_ffn_embed_dim", 10**8), "its options describe a model of"),
     "positions": (option("max_source_positions", 10**10), "its options describe a model of"),
     "d-dot": (option("fwp_d_dot", 10**9), "model"),
     "map": (option("fwp_feature_map", "rbf\x1b[2J"), "rbf\\x1b"),
@@ -70,7 +68,6 @@ ONLY_OURS = {
 LINES = "relu\n--finetune-from-model x --user-dir evil\x1b[2J"  # which a program might split into flags
 CONVERT_ONLY = {
     "no-dropout": (option("dropout", None), "0.1, expected None"),
-    "sine": (option("activation_fn", "sine"), "--activation-fn"),
     "fconv": (option("_name", "fconv_iwslt_de_en"), "model fconv, expected one of fwp_transformer"),
     "other-names": (lambda state: state.update(model={"in_proj_weight": torch.zeros(48, 16)}), "q_proj.weight"),
     "no-text": (

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import os
 import re
 import shlex
@@ -112,26 +111,6 @@ def test_carried_over_more_and_more_batches(tools, train):
     assert_equal(weights(found), weights(expected))
     assert "contradicts feature map favor" in train("unused", *more, "--fwp-feature-map", "favor").error
     assert "--fwp-carry-doubling -1: expected 0 or more" in train("unused", "--fwp-carry-doubling", -1).error
-
-
-def test_a_fast_net_is_carried_as_one_matrix_is(tools, train):
-    """What a Delta RNN with feedback keeps goes into checkpoints, and a text is evaluated with it."""
-    net = ("--fwp-normalizer", "sum", "--fwp-decoder-fast-net", "rnn", "--fwp-decoder-recurrent")
-    losses = train("stream-rnn", *net, "--max-update", 4).ok().losses()
-    assert losses[-1] < losses[0]
-    for updates in (2, 4):
-        train("stream-rnn-parts", *net, "--max-update", updates).ok()
-    expected, found = (saved(tools, folder) for folder in ("stream-rnn", "stream-rnn-parts"))
-    assert_equal(found["model"], expected["model"])
-    carried, theirs = weights(found), weights(expected)
-    assert_equal(carried, theirs)
-    # W, R, the net's output, and what is fed back
-    shapes = [(4, 2, 32, 16), (4, 2, 16, 16), (4, 2, 16), (4, 2, 16)]
-    assert [theirs[0, number].shape for number in range(4)] == shapes
-    path = "stream-rnn/checkpoint_last.pt"
-    at_once = tools.python(AT_ONCE.format(user_dir=tools.user_dir[1], path=path)).ok()
-    result = evaluate(tools, path, "--tokens-per-sample", 32)
-    assert bits(result) == pytest.approx(float(at_once.out.splitlines()[-1]), abs=1e-3)
 
 
 # What a model loses, in bits a token, on the text as one batch of one row.
@@ -290,20 +269,6 @@ def test_two_processes_are_one(tools, train, model):
     expected, found = saved(tools, one), saved(tools, two)
     assert_equal(found["model"], expected["model"], 1e-5)
     assert_equal(weights(found), weights(expected), 1e-4)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--fwp-streams", "documents", "--checkpoint-activations", "--bf16"),
-        ("--fwp-feature-map", "softmax", "--fwp-update-rule", "sum", "--fwp-normalizer", "auto"),
-        ("--fwp-state", "reset", "--fwp-feature-map", "favor", "--memory-efficient-fp16"),
-    ],
-    ids=lambda options: options[1],
-)
-def test_trains(train, options):
-    losses = train("unused", "--no-save", "--max-update", 12, *options).ok().losses()
-    assert len(losses) == 12 and all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0] - 0.5
 
 
 def test_rows_must_be_given(tools, train):

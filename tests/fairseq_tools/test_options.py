@@ -18,22 +18,15 @@ EQUIVALENT = {
     "backend-workers-and-ema": ["--fwp-backend", "reference", "--num-workers", 2, "--store-ema", "--ema-fp32"],
 }
 OTHER = {
-    "memory-efficient-fp16": ["--memory-efficient-fp16"],
-    "bf16": ["--bf16"],
     "layers-and-noise": [
         *("--encoder-normalize-before", "--decoder-normalize-before", "--layernorm-embedding"),
         *("--encoder-layerdrop", 0.5, "--decoder-layerdrop", 0.5, "--encoder-learned-pos", "--decoder-learned-pos"),
         *("--quant-noise-pq", 0.1, "--attention-dropout", 0.2, "--activation-dropout", 0.1, "--update-freq", 2),
     ],
-    "adaptive-softmax": [
-        *("--adaptive-softmax-cutoff", "100,200", "--criterion", "adaptive_loss"),
-        *("--ddp-backend", "legacy_ddp"),
-    ],
     "adafactor-and-buckets": ["--optimizer", "adafactor", "--num-batch-buckets", 2, "--max-tokens", 2000],
 }
-# Flags of the usual training that another optimizer or criterion does not have.
+# Flags of the usual training that another optimizer does not have.
 UNKNOWN = {
-    "adaptive-softmax": ("--criterion", "--label-smoothing"),
     "adafactor-and-buckets": ("--optimizer", "--adam-betas"),
 }
 
@@ -57,7 +50,5 @@ def test_equivalent(tools, plain, option):
 
 
 @pytest.mark.parametrize("option", OTHER)
-def test_trains(tools, plain, option):
-    losses = train(tools, *OTHER[option], without=UNKNOWN.get(option, ()))
-    if option in ("memory-efficient-fp16", "bf16"):
-        assert losses[0] == pytest.approx(plain[0], rel=0.02)
+def test_trains(tools, option):
+    train(tools, *OTHER[option], without=UNKNOWN.get(option, ()))

@@ -1,6 +1,5 @@
 """An optimizer and a scheduler that are saved and loaded go on as if nothing had happened."""
 
-import argparse
 import copy
 
 import pytest
@@ -9,8 +8,7 @@ import torch
 pytest.importorskip("fairseq")
 
 from fairseq.dataclass.configs import FairseqConfig
-from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, build_optimizer
-from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
 import fwp_fairseq.mends  # noqa: F401
@@ -56,22 +54,3 @@ def test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training(monkey
     assert found.get("loss_scaler") == expected.get("loss_scaler")
     for mine, theirs in zip(found["fp32_params"], expected["fp32_params"], strict=True):
         assert torch.equal(mine, theirs)
-
-
-def test_the_plateau_is_as_long():
-    cfg = argparse.Namespace(lr=[1.0], lr_patience=2, lr_shrink=0.5, maximize_best_checkpoint_metric=False)
-    vars(cfg).update(lr_threshold=1e-4, warmup_updates=0, warmup_init_lr=-1)
-
-    def scheduler(state=None):
-        made = ReduceLROnPlateauLRSchedule(
-            cfg, build_optimizer(OmegaConf.create(ADAM), [torch.nn.Parameter(torch.ones(1))])
-        )
-        if state is not None:
-            made.load_state_dict(state)
-        return made
-
-    whole, first = scheduler(), scheduler()
-    rates = [whole.step(epoch, 5.0) for epoch in range(6)]
-    found = [first.step(epoch, 5.0) for epoch in range(2)]
-    second = scheduler(first.state_dict())
-    assert found + [second.step(epoch, 5.0) for epoch in range(2, 4)] == rates[:4] and rates[3] == 0.5

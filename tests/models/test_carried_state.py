@@ -145,17 +145,6 @@ def test_a_segment_read_twice_begins_where_it_began():
 
 
 @torch.no_grad()
-def test_models_that_read_the_same_streams_have_states_of_their_own():
-    models = [tiny(fwp_update_rule="delta", seed=seed) for seed in (1, 2)]
-    text, state = prefixes(3, LENGTH), CarriedState()
-    for start, end in ((0, 9), (9, LENGTH)):
-        segment, offsets = Segment(64, "continue", state), torch.full((3,), start)
-        for model in models:
-            found, _ = model(text[:, start:end], segment=segment, offsets=offsets)
-            assert_close(found, model(text)[0][:, start:end], "model")
-
-
-@torch.no_grad()
 def test_softmax_sites_are_fairseqs():
     """Each segment is a batch of the stock model; beside them fast weights are carried."""
     model = tiny(fwp_feature_map="softmax")

@@ -74,21 +74,6 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     assert source.rows.tolist() == [0, 0, 0, 0]
 
 
-def test_decoding_under_autograd_is_fairseqs_own():
-    ours, stock = _pair()
-    key, pads = _sources(2, 2)
-    query = torch.randn(1, 4, EMBED)
-    state, stock_state = {}, {}
-    for attention, own in ((ours, state), (stock, stock_state)):
-        attention(query, key, key, pads, incremental_state=own, static_kv=True)
-        attention.reorder_incremental_state(own, torch.tensor([1, 0, 2, 2]))
-    a, b = (
-        attention(query, key, key, pads, incremental_state=own, static_kv=True)[0]
-        for attention, own in ((ours, state), (stock, stock_state))
-    )
-    assert torch.equal(a, b) and a.requires_grad
-
-
 def test_a_search_does_not_become_differentiable_half_way():
     ours, _ = _pair()
     key, pads = _sources(1, 2)

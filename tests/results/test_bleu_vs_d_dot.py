@@ -47,29 +47,6 @@ def rows(*records, name=NAME):
     return [dict(zip(found.headings, map(str, cells), strict=True)) for cells in found.rows]
 
 
-def test_rows_of_the_paper_stand_beside_ours():
-    found = rows(*SOFTMAX, record(bleu=33.5), record("favor", 384, bleu=30.0))
-    keyed = {(row["attention"], row["update rule"], row["d_dot"]): row for row in found}
-    assert len(found) == len(keyed) == 12
-    paper = "paper, WMT14 big: BLEU"
-    assert {key: row[paper] for key, row in keyed.items() if row[paper] != "–"} == {
-        ("softmax", "–", "–"): "27.7",
-        ("elu", "sum", "64"): "26.8",
-        ("favor", "sum", "64"): "24.4",
-        ("favor", "sum", "256"): "25.3",
-        ("favor", "sum", "512"): "27.7",
-        ("dpfp", "sum", "256"): "26.9",
-        ("dpfp", "sum", "512"): "27.1",
-    }
-    bleu = {key: row["BLEU"] for key, row in keyed.items() if row["BLEU"] != "not run"}
-    deviation = statistics.stdev([35, 36])
-    assert bleu == {
-        ("softmax", "–", "–"): f"35.50 ± {deviation:.2f}",
-        ("dpfp", "sum", "256"): "33.50",
-        ("favor", "sum", "384"): "30.00",
-    }
-
-
 def test_other_recipes_are_other_rows():
     """They are not averaged as if they were seeds of one recipe."""
     other = record(seed=2, bleu=1.0, train_command=["fairseq-train", "--lr", "0.1"])

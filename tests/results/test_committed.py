@@ -36,15 +36,6 @@ def test_plots_show_what_the_records_say():
         assert embedded_description(path.read_bytes()) == description(TABLES[path.stem].plot(run[path.stem])), path
 
 
-def test_a_figure_of_other_records_is_another():
-    records = [record for record in read(RESULTS) if record.get("table") == "synthetic"]
-    fewer = [r for r in records if (r["setting"], r["model"], r["S"]) != (1, "elu-sum", 60)]
-    assert len(fewer) < len(records)
-    table = TABLES["synthetic-capacity"]
-    first, second = (description(table.plot(run_rows(table, "", found))) for found in (records, fewer))
-    assert first != second
-
-
 @pytest.mark.slow
 def test_the_command_finds_nothing_to_change():
     command = [sys.executable, "-m", "scripts.results", "--check"]

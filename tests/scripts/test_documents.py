@@ -11,9 +11,8 @@ import pytest
 from fwp_fairseq.tables.table import grid
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.data.sources import DataError
 from scripts.experiments.documents import evaluation, extract
-from scripts.experiments.documents.corpus import Paragraph, read, windows
+from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
 from scripts.experiments.documents.table import TABLES
@@ -80,12 +79,6 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     text = "a paragraph of more than eight words stands in all documents"
     parts = extract.split(Paragraph(f"d{n}", text, f"{text} {n}") for n in range(200))
     assert parts["valid"] and parts["test"] and not parts["train"]
-
-
-def test_missing_documents_are_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("FWP_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"train\.doc\.gz: no such file"):
-        read()
 
 
 def record(**fields):

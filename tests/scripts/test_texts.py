@@ -5,7 +5,6 @@ import hashlib
 
 import pytest
 
-from scripts.data import multi30k, sources
 from scripts.data.sources import DataError, Source, provide
 
 TEXT = "".join(f"line {n}\n" for n in range(5000)).encode()
@@ -62,9 +61,3 @@ def test_full_disk_leaves_nothing_half_written(folders, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         provide(source(folders[1]), tmp_path / "out/text.txt", print)
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_the_texts_of_multi30k_are_pinned(monkeypatch):
-    assert set(multi30k.SHA256) == {f"{s}.{lang}" for s in multi30k.SPLITS for lang in multi30k.LANGUAGES}
-    monkeypatch.delenv("FWP_DATA", raising=False)
-    assert sources.folder("multi30k") == sources.ROOT / "../shared/data/multi30k"

@@ -55,12 +55,6 @@ def test_seconds_are_those_of_every_session():
     assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
 
 
-def test_best_validation_is_a_number_that_json_can_hold():
-    assert summary([record("valid", valid_loss="nan")])["valid_loss"] is None
-    log = [record("valid", valid_loss=x, valid_bleu=y) for x, y in (("nan", "9"), ("3.5", "11.5"), ("3.0", "10"))]
-    assert (summary(log)["valid_loss"], summary(log)["valid_bleu"]) == (3.0, 11.5)
-
-
 @pytest.mark.parametrize(
     "losses, problem",
     [

@@ -7,11 +7,8 @@ from dataclasses import replace
 import pytest
 
 from scripts.common import process
-from scripts.common.commands import flags_of
 from scripts.data.sources import DataError
-from scripts.experiments.bleu_vs_d_dot import presets, recipe, wmt14
-from scripts.translation import commands
-from tests.scripts.test_bleu_vs_d_dot import run_of
+from scripts.experiments.bleu_vs_d_dot import recipe, wmt14
 
 PAIRS = {
     "europarl": [("The house is old – isn't it?", "Das Haus ist alt, nicht wahr?")] * 40,
@@ -94,17 +91,6 @@ def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, probl
     with pytest.raises(DataError, match=f"europarl.*{problem}"):
         wmt14.prepare(tmp_path / "data")
     assert not (tmp_path / "data/raw/train.en").exists()
-
-
-@pytest.mark.parametrize("world, freq", [(1, 48), (2, 24), (3, 16), (8, 6), (16, 3), (48, 1)])
-def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
-    run, gpus = run_of(presets.WMT14), tuple(range(world))
-    flags = flags_of(commands.train(run, gpus))
-    assert int(flags["--update-freq"]) == freq
-    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
-    assert flags["--distributed-world-size"] == str(world)
-    # A training can go on with another number of GPUs.
-    assert commands.configuration(run, (0,)) == commands.configuration(run, gpus)
 
 
 def test_documented_dry_run_names_the_preparation_and_no_gpu_is_refused(fake_root, monkeypatch, capsys):
