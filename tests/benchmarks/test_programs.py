@@ -14,6 +14,7 @@ from benchmarks import (
     carried_precision,
     checkouts,
     corpus,
+    ctranslate2_engine,
     decoding,
     gate,
     long_runs,
@@ -124,6 +125,11 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
     rows = shown(tmp_path / "results", module.WORK.name)
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
+
+
+@pytest.mark.parametrize("row", ctranslate2_engine.TYPES)
+def test_other_decoders_compute_the_same(row, data):
+    decoding.check(models.build_task(MINI), MINI, row, "cpu")
 
 
 def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):

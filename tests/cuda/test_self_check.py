@@ -6,11 +6,12 @@ import stat
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from fwp_fairseq import _cuda_library, _self_check, ops
+from fwp_fairseq import _cuda_library, _extension, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
 from fwp_fairseq.ops import backends, native, native_cuda, self_check
 from tests.cuda.cases import make
@@ -127,6 +128,20 @@ def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
     assert [ask(), ask()] == ["3", "3"]
     assert [ask("z", lasts=False), ask("z", lasts=False), ask("z"), ask("z")] == ["4", "5", "6", "6"]
     assert [ask("z", again=True, lasts=False), ask("z")] == ["7", "6"], "what was known is lost"
+
+
+def test_the_key_is_of_library_and_device(monkeypatch, tmp_path):
+    library, device = tmp_path / "library.so", SimpleNamespace(name="H100", major=9, minor=0)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12080, raising=False)
+    monkeypatch.setattr(_extension, "status", lambda: SimpleNamespace(libraries={"cuda": library}))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
+    library.write_bytes(b"one")
+    keys = [_self_check.key(0)]
+    assert keys == [_self_check.key(1)]  # a device of the same kind
+    device.minor = 6
+    keys.append(_self_check.key(0))
+    library.write_bytes(b"two")
+    assert len({*keys, _self_check.key(0)}) == 3
 
 
 @pytest.mark.needs("native", "cuda")
