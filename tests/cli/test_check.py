@@ -58,3 +58,10 @@ def test_a_device_that_is_busy_is_neither_right_nor_wrong(fwp, two_gpus):
     found = fwp("check")
     assert found.status == 1 and found.out.endswith("right: cpu, cuda:1\nnot checked: cuda:0\n")
     assert "  NOT CHECKED: it is busy" in found.out and _self_check.remembered("0", lambda: None).failure == ""
+
+
+def test_without_any_kernels_nothing_is_called_right(fwp, monkeypatch):
+    status = _extension.ExtensionStatus({}, dict.fromkeys(_extension.PARTS, "not built"))
+    monkeypatch.setattr(_extension, "status", lambda: status)
+    found = fwp("check")
+    assert found.status == 1 and found.out.endswith("nothing was checked: no compiled kernels are loaded\n")

@@ -141,6 +141,23 @@ def test_trained_write_strengths_are_kept(save, convert):
     assert not any(state["model"][name].any() for name in attention_keys(state, r"beta_proj\.bias"))
 
 
+def test_norms_are_added_kept_and_dropped(save, convert, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_feature_map="favor", fwp_d_dot=8)
+    state, printed = convert(path, "--fwp-encoder-qk-norm", "l2", output="l2.pt")
+    scales = attention_keys(state, "qk_norm")
+    assert scales == {f"encoder.layers.{layer}.self_attn.qk_norm.scale" for layer in (0, 1)}
+    assert "--fwp-encoder-qk-norm: None -> l2" in printed and "qk_norm.scale (2)" in printed
+    for name in scales:
+        assert torch.equal(state["model"][name], torch.ones(2))
+        state["model"][name] += 1
+    built(tmp_path / "l2.pt")
+    torch.save(state, tmp_path / "l2.pt")
+    elu, _ = convert(tmp_path / "l2.pt", "--reset", "--fwp-feature-map", "elu", "--fwp-encoder-qk-norm", "l2")
+    assert all(torch.equal(elu["model"][name], torch.full((2,), 2.0)) for name in scales)
+    back, printed = convert(tmp_path / "l2.pt", "--fwp-encoder-qk-norm", "none")
+    assert not attention_keys(back, "qk_norm") and "dropped: encoder.layers.*.self_attn.qk_norm.scale (2)" in printed
+
+
 def test_learned_maps_are_kept_where_map_and_width_stay(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="hedgehog", fwp_d_dot=16)
     original = torch.load(path, weights_only=True)["model"]

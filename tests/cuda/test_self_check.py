@@ -1,11 +1,13 @@
 """The check of kernels before their first use: what it finds, how it ends, what is kept, what it switches off."""
 
+import json
 import logging
 import os
 import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +15,13 @@ import torch
 
 from fwp_fairseq import _cuda_library, _extension, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
-from fwp_fairseq.ops import backends, native, native_cuda, self_check
+from fwp_fairseq.ops import backends, native, native_cuda, self_check, times
 from tests.cuda.cases import make
 
 HALF = torch.float16
+
+
+ROWS = {"cuda": 1}
 CACHES = (_self_check.failure, _cuda_library.refusal)
 
 
@@ -130,18 +135,43 @@ def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
     assert [ask("z", again=True, lasts=False), ask("z")] == ["7", "6"], "what was known is lost"
 
 
-def test_the_key_is_of_library_and_device(monkeypatch, tmp_path):
+@pytest.mark.slow
+@pytest.mark.needs("native", "cuda")
+def test_the_times_of_a_device_are_of_its_kernels(monkeypatch):
+    """On the emulated device small sizes; what they are is not looked at."""
+    started, waits = [], []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waits.append(1))  # which an emulated device cannot
+    for name, small in (("LENGTH", 3), ("HISTORY", 2), ("HEADS", 1), ("WIDTH", 4), ("SECONDS", 1e-6), ("ROWS", ROWS)):
+        monkeypatch.setattr(times, name, small)
+    monkeypatch.setattr(torch.cuda, "set_device", started.append)
+    table = times.table("cuda:0")
+    assert started == ["cuda:0"] and waits and "1 x 3 positions, 1 heads of 4, DPFP of 16" in table
+    assert len([line for line in table.splitlines() if "rule" in line and line.count("|") == 3]) == 5
+
+
+def test_the_key_is_of_library_driver_torch_and_device(monkeypatch, tmp_path):
     library, device = tmp_path / "library.so", SimpleNamespace(name="H100", major=9, minor=0)
+    driver = tmp_path / "version"
+    monkeypatch.setattr(_self_check, "_DRIVER", driver)
     monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12080, raising=False)
     monkeypatch.setattr(_extension, "status", lambda: SimpleNamespace(libraries={"cuda": library}))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
     library.write_bytes(b"one")
     keys = [_self_check.key(0)]
     assert keys == [_self_check.key(1)]  # a device of the same kind
-    device.minor = 6
-    keys.append(_self_check.key(0))
     library.write_bytes(b"two")
-    assert len({*keys, _self_check.key(0)}) == 3
+    keys.append(_self_check.key(0))
+    for name, value in (("name", "A100"), ("major", 8), ("minor", 6)):
+        setattr(device, name, value)
+        keys.append(_self_check.key(0))
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    keys.append(_self_check.key(0))
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 13000)
+    keys.append(_self_check.key(0))
+    for version in ("570.86.15", "580.95.05"):
+        driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}")
+        keys.append(_self_check.key(0))
+    assert len(set(keys)) == len(keys) == 9
 
 
 @pytest.mark.needs("native", "cuda")
@@ -192,6 +222,24 @@ def test_one_warning_says_what_kept_a_check_from_being_done(unchecked, monkeypat
     assert f"could not be checked on device 0 ({BUSY}); run `fwp check` before the training" in caplog.text
     _self_check.failure.cache_clear()  # as in the next process
     assert _self_check.failure(0) == ""
+
+
+@pytest.mark.parametrize("value, loaded, reason", [
+    ("0", [], "switched off by FWP_CUDA=0"), ("no", [], "not loaded: FWP_CUDA=no, expected 0 or 1"), ("1", ["cuda"], "")
+])  # fmt: skip
+def test_the_switch(value, loaded, reason, monkeypatch, tmp_path):
+    """Nothing of CUDA is loaded, so neither rules nor row functions can use it."""
+    for part in _extension.PARTS:
+        (tmp_path / f"_{part}.abi3.so").write_text(part)
+    digests = {part: _extension.digest(tmp_path / f"_{part}.abi3.so") for part in _extension.PARTS}
+    (tmp_path / "_build.json").write_text(json.dumps({"target": "cuda", "sha256": digests}))
+    read = []
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: read.append(Path(path).read_text()))
+    for name in _extension.OPERATORS:
+        monkeypatch.setattr(torch.ops.fwp, name, None, raising=False)
+    monkeypatch.setenv("FWP_CUDA", value)
+    assert _extension.load(tmp_path).reasons.get("cuda", "") == reason
+    assert read == ["cpu", *loaded]
 
 
 def test_without_the_library_no_kernel_serves_a_cuda_tensor():

@@ -127,6 +127,26 @@ def test_broken_kernels_are_found(name, message):
         run(name)
 
 
+@pytest.mark.parametrize(
+    "name, barrier, message",
+    [
+        ("neighbour", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
+        ("again", 0, "32 writes byte 128 of shared memory, which was read by thread 31"),
+        ("again", 1, "32 reads byte 124 of shared memory, which was written by thread 31"),
+        ("copy", 0, "16 writes byte 256 of shared memory, which was read by thread 15"),
+        ("multiply", 0, "0 reads byte 0 of shared memory, which was written by thread 0"),  # a whole warp reads
+    ],
+)
+def test_races_are_found(name, barrier, message):
+    """None as the kernels are, one without a barrier, even where the order of threads happens to hide it."""
+    library = primitives()
+    with shim.watched(library):
+        run(name, np.zeros(16 * 24, np.int16), count=256, blocks=1)
+    places = sorted(shim.barriers(library))[barrier][1]
+    with shim.watched(library, without=places), pytest.raises(RuntimeError, match=f"race: thread {message}"):
+        run(name, np.zeros(16 * 24, np.int16), count=256, blocks=1)
+
+
 def test_races_of_blocks_are_found():
     with shim.watched(primitives()), pytest.raises(RuntimeError, match="of global memory, which another block wrote"):
         run("again")

@@ -62,6 +62,13 @@ def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
 
 
+def test_prefix_is_kept(tools, mixed):
+    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2).ok()
+    for reference, text in zip(found.lines("T"), found.translations(), strict=True):
+        expected = reference.split()[:2]
+        assert text.split()[:2] == expected or "<<unk>>" in expected
+
+
 def test_ensemble_is_neither_member(tools, beam4):
     found = tools.generate(f"{BEST}:favor/checkpoint_last.pt", "--beam", 4).ok()
     assert len(found.translations()) == 40
@@ -69,6 +76,23 @@ def test_ensemble_is_neither_member(tools, beam4):
         assert found.lines("P") != member.lines("P")
     twice = tools.generate(f"{BEST}:{BEST}", "--beam", 4).ok()
     assert_same_translations(twice, beam4["mixed"])
+
+
+def test_decoding_by_steps_scores_as_the_whole_pass(tools, beam4):
+    """The decoder gives the hypotheses of beam search the same scores when it reads them in one pass."""
+    folder = tools.folder / "forced"
+    folder.mkdir()
+    (folder / "test.de").write_text("\n".join(beam4["mixed"].translations()) + "\n", encoding="utf-8")
+    (folder / "test.en").write_text((tools.folder / "bpe/val.en").read_text(encoding="utf-8"), encoding="utf-8")
+    tools.run(
+        *("preprocess", "-s", "en", "-t", "de", "--testpref", "forced/test", "--destdir", "forced/bin"),
+        *("--srcdict", "bin/dict.en.txt", "--tgtdict", "bin/dict.de.txt"),
+    ).ok()
+    found = tools.run(
+        *("generate", "forced/bin", *tools.user_dir, "--task", "translation", "--cpu", "--path", BEST),
+        "--score-reference",
+    ).ok()
+    assert_same_translations(found, beam4["mixed"])
 
 
 def test_lengths_beyond_training_and_limit_are_said(tools, mixed):

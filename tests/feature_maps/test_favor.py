@@ -58,6 +58,21 @@ def test_redrawn_per_update_the_same_on_every_worker():
     assert torch.equal(first.training_projection, drawn[1])
 
 
+def test_evaluation_keeps_its_projection():
+    phi = build_feature_map("favor", D_KEY, m=8)
+    x = torch.randn(3, D_KEY)
+    phi.eval()
+    expected = phi(x)
+    phi.set_num_updates(7)
+    assert torch.equal(phi(x), expected)
+    phi.train()
+    trained = phi(x)
+    assert not torch.equal(trained, expected)
+    assert torch.equal(phi(x), trained)
+    phi.eval()
+    assert torch.equal(phi(x), expected)
+
+
 def test_fixed_directions_are_those_of_evaluation():
     layer = FastWeightAttention(D_KEY, 1, feature_map="favor", d_dot=8, directions="fixed")
     phi, x = layer.feature_map, torch.randn(3, D_KEY)

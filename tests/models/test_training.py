@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
 from tests.models.helpers import build, loss, prefixes, sources
 from tests.tolerances import assert_close
@@ -31,6 +32,17 @@ def test_checkpointed_activations_change_nothing(feature_map, rule):
     for name, gradient in found.items():
         assert gradient.any(), name
         assert_close(gradient, expected[name], "rounding")
+
+
+def test_checkpointed_activations_do_not_redraw_favor():
+    """Recomputation in the backward pass must see the projection of the forward pass."""
+    model = build(fwp_feature_map="favor", checkpoint_activations=True, dropout=0.0).train()
+    model.set_num_updates(3)
+    first = loss(model)
+    first.backward()
+    assert torch.equal(loss(model).detach(), first.detach())
+    model.set_num_updates(4)
+    assert not torch.equal(loss(model).detach(), first.detach())
 
 
 def test_layer_drop_never_shows_the_future_to_softmax():
@@ -66,3 +78,11 @@ def test_autocast_trains(rule):
     assert abs(found - wanted) < 0.1
     found.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_updates_reach_every_favor_map_and_draw_apart():
+    model = build(fwp_feature_map="favor").train()
+    model.set_num_updates(5)
+    drawn = [m.feature_map.training_projection for m in model.modules() if isinstance(m, SiteAttention)]
+    assert len(drawn) == 6
+    assert len({tuple(x.flatten().tolist()) for x in drawn}) == 6
