@@ -1,4 +1,4 @@
-"""The check of kernels before their first use: what it finds, how it ends, what is kept, what it switches off."""
+"""The check of kernels before their first use: what it finds, how it ends, what is kept, what is not used then."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Fast nets other than one matrix, and feedback: against loops over positions and heads, steps, states, refusals."""
+"""Fast nets other than one matrix, and feedback: against loops over positions and heads, and refusals."""
 
 import pytest
 import torch

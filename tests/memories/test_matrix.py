@@ -1,4 +1,4 @@
-"""One matrix in attention, with every kind of map, norm and direction: values, gradients, decoding, parameters."""
+"""One matrix in attention, with every kind of map, norm and direction: values and gradients."""
 
 import pytest
 import torch

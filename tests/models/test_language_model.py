@@ -1,4 +1,4 @@
-"""Tests the decoder-only model: steps equal one pass, softmax equals fairseq's own model, and errors."""
+"""Tests the decoder-only model: its sizes, steps equal one pass, softmax equals fairseq's own model."""
 
 import argparse
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Compares models with the stock Transformer: parameters, names, initialisation and, with softmax, outputs."""
+"""Compares models with the stock Transformer: names, initialisation and, with softmax, outputs."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Transformer-XL against its equations position by position, in segments, step by step, and its parameters."""
+"""Transformer-XL against its equations position by position, in segments and step by step."""
 
 import math
 

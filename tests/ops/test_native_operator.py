@@ -1,4 +1,4 @@
-"""The compiled operators as operators of torch: their registration, compilation, threads and instruction sets."""
+"""The compiled operators as operators of torch: their registration, compilation and threads."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The recurrences of the Delta RNN and LSTM: compiled against the loop in PyTorch, what is kept, what is refused."""
+"""The recurrences of the Delta RNN and LSTM: compiled against the loop in PyTorch."""
 
 import pytest
 import torch

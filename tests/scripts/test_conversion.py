@@ -1,4 +1,4 @@
-"""Tests conversions of softmax models with fake tools: what is run, kept, resumed, refused and recorded."""
+"""Tests conversions of softmax models with fake tools: what is run, recorded and refused."""
 
 from pathlib import Path
 

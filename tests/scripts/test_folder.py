@@ -1,4 +1,4 @@
-"""Tests what the folder of a run keeps: configuration, finished steps, times and the last checkpoint."""
+"""Tests what the folder of a run keeps: its configuration and finished steps."""
 
 import json
 import threading

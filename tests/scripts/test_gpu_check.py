@@ -1,4 +1,4 @@
-"""scripts/gpu_check.sh with stand-ins for Python, nvcc and compute-sanitizer; its timeouts with a test that hangs."""
+"""scripts/gpu_check.sh with stand-ins for Python and compute-sanitizer."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Language models: rows and commands of the recipe, with tools that only pretend, and once with the real ones."""
+"""Language models: rows and commands of the recipe, and a run with the real tools."""
 
 import math
 import zipfile

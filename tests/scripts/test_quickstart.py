@@ -1,4 +1,4 @@
-"""Tests the quick start from corpus to score with fake tools: what it runs, keeps, resumes and refuses."""
+"""Tests the quick start from corpus to score with fake tools: what it runs, keeps and resumes."""
 
 import json
 import multiprocessing
@@ -122,7 +122,7 @@ def test_record_is_appended_on_request(root, checkout, capsys):
     ids=["corpus", "averaging", "decoding", "scoring"],
 )
 def test_killed_in_a_stage_it_does_the_stage_again(root, monkeypatch, tool, of, stage):
-    """The tool has written half of its file; the training's stage is in test_bleu_vs_d_dot.py."""
+    """The tool has written half of its file; the training's stage is in test_experiment.py."""
     monkeypatch.setenv("FAKE", f"hang in {tool}")
     monkeypatch.setenv("FAKE_IN", of)
     running = multiprocessing.get_context("fork").Process(target=recipe.main, args=(SCRATCH,))

@@ -1,4 +1,4 @@
-"""Tests the preset wmt14: its recipe, and what is made of archives that this test makes up."""
+"""Tests the preset wmt14: what is made of archives that this test makes up, and its dry run."""
 
 import io
 import tarfile
