@@ -72,7 +72,7 @@ def test_arrows_point_downwards(file):
 
 
 def test_the_layers_are_shown():
-    assert f"```{LAYERS}```" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "CONTRIBUTING.md has others"
+    assert f"```text{LAYERS}```" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "CONTRIBUTING.md has others"
 
 
 # What each part of scripts/ may import of it; every part may also import itself.

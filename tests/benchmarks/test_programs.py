@@ -3,6 +3,7 @@
 import gzip
 import random
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from benchmarks import (
     corpus,
     ctranslate2_engine,
     decoding,
+    decoding_length,
     gate,
+    language_model_training,
     long_runs,
     models,
     program,
@@ -28,6 +31,7 @@ from fwp_fairseq.ops import backends
 from fwp_fairseq.tables.table import grid
 from scripts.common import records
 from scripts.results.tables import TABLES
+from tests.pages import command
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +69,13 @@ def data(tmp_path, monkeypatch):
     corpus._pairs.cache_clear()
 
 
+def recording(line: str, folder: Path) -> list[str]:
+    """The arguments of a page's command, with records in this folder, and of the mini model."""
+    words = shlex.split(line.replace("tiny-multi30k", MINI.name))[3:]
+    words[words.index("--record") + 1] = str(folder)
+    return words
+
+
 def shown(folder, name: str) -> list[dict]:
     table = grid(TABLES[name], name, records.read(folder))
     return [dict(zip(table.headings, map(str, row), strict=True)) for row in table.rows]
@@ -73,8 +84,8 @@ def shown(folder, name: str) -> list[dict]:
 @pytest.mark.needs("native")
 def test_attention(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(attention.CASES, "cpu", [FORWARD, BOTH])
-    arguments = ["--record", str(tmp_path), "--seconds", "0.01", "--against", "softmax,torch"]
-    assert attention.main(arguments) == 0
+    arguments = recording(command("docs/kernels.md", "python -m benchmarks.attention"), tmp_path)
+    assert attention.main([*arguments, "--seconds", "0.01", "--against", "softmax,torch"]) == 0
     first, second = records.read(tmp_path)
     assert (first["part"], second["part"], first["where"]) == ("forward", "both", first["environment"]["cpu"])
     assert first["ratios"]["softmax"] == pytest.approx(first["seconds"]["ours"] / first["seconds"]["softmax"])
@@ -105,17 +116,27 @@ def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def run(main, work, monkeypatch, tmp_path, *more) -> tuple[int, list[dict]]:
-    """Of a whole-model program on the mini model; status and records."""
-    monkeypatch.setattr(f"benchmarks.{work.name}.WORK", replace(work, cases={"cpu": [MINI]}))
+def run(module, line, row, monkeypatch, tmp_path) -> tuple[int, list[dict]]:
+    """A page's command for whole models, on the mini model; status and records."""
+    monkeypatch.setattr(module, "WORK", replace(module.WORK, cases={"cpu": [MINI]}))
     results = tmp_path / "results"
-    status = main(["--record", str(results), "--threads", "1", "--rounds", "1", *more])
-    return status, records.read(results)
+    short = ["--threads", "1", "--rounds", "1", "--no-memory", "--rows", row]
+    return module.main([*recording(line, results), *short]), records.read(results)
 
 
-@pytest.mark.parametrize("module, row", [(training, "dpfp256-torch"), (decoding, "delta256")])
-def test_whole_models(module, row, data, monkeypatch, tmp_path):
-    status, found = run(module.main, module.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", row)
+TRAINING = command("docs/performance.md", "python -m benchmarks.training")
+
+
+@pytest.mark.parametrize(
+    "module, line, row",
+    [
+        (training, TRAINING, "dpfp256-torch"),
+        (decoding, command("docs/performance.md", "python -m benchmarks.decoding --record"), "delta256"),
+        (decoding, command("docs/kernels.md", "python -m benchmarks.decoding"), "delta256"),
+    ],
+)
+def test_whole_models(module, line, row, data, monkeypatch, tmp_path):
+    status, found = run(module, line, row, monkeypatch, tmp_path)
     assert status == 0
     stock, ours = found
     assert [record["attention"] for record in found] == ["softmax", row]
@@ -125,6 +146,13 @@ def test_whole_models(module, row, data, monkeypatch, tmp_path):
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
     rows = shown(tmp_path / "results", module.WORK.name)
     assert [line["attention"] for line in rows] == ["softmax", {"delta256": "dpfp"}.get(row, "dpfp, PyTorch")]
+
+
+def test_decoding_over_the_length(data, monkeypatch, tmp_path):
+    line = command("docs/performance.md", "python -m benchmarks.decoding_length")
+    status, found = run(decoding_length, line, "hybrid", monkeypatch, tmp_path)
+    assert status == 0 and [record["attention"] for record in found] == ["softmax", "hybrid"]
+    assert {record["table"] for record in found} == {"decoding-length"}
 
 
 @pytest.mark.parametrize("row", ctranslate2_engine.TYPES)
@@ -140,7 +168,7 @@ def test_a_wrong_model_is_not_timed(data, monkeypatch, tmp_path, capsys):
         return out * 1.05, state
 
     monkeypatch.setattr(backends.BACKENDS["chunked"], "run", wrong)
-    status, found = run(training.main, training.WORK, monkeypatch, tmp_path, "--no-memory", "--rows", "dpfp256-torch")
+    status, found = run(training, TRAINING, "dpfp256-torch", monkeypatch, tmp_path)
     assert status == 1 and [record["attention"] for record in found] == ["softmax"]
     assert "FAILED: dpfp256-torch, mini-multi30k: error of" in capsys.readouterr().out
     with pytest.raises(gate.Refused, match="error of a hypothesis' score"):
@@ -153,7 +181,8 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python)
     monkeypatch.setitem(CASES, "cpu", [BOTH, STEP])
     monkeypatch.setattr(checkouts, "TURNS", 1)
     monkeypatch.setattr(sys, "executable", forked_python.program)
-    monkeypatch.setattr(sys, "argv", ["checkouts", str(root), "--record", str(tmp_path)])
+    words = shlex.split(command("docs/kernels.md", "python -m benchmarks.checkouts").replace("FOLDER", str(root)))
+    monkeypatch.setattr(sys, "argv", [*words[2:], "--record", str(tmp_path)])
     assert checkouts.main() == 0
     found = records.read(tmp_path)
     assert [record["case"] for record in found] == [BOTH.name, STEP.name]
@@ -169,7 +198,8 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python)
 @pytest.mark.needs("native")
 def test_long_runs(tmp_path, data, capsys, forked_spawn):
     only = "calls|document-dpfp256|continued-softmax|updates-delta"
-    assert long_runs.main(["--record", str(tmp_path), "--count", "12", "--only", only]) == 0
+    arguments = recording(command("docs/performance.md", "python -m benchmarks.long_runs"), tmp_path)
+    assert long_runs.main([*arguments, "--count", "12", "--only", only]) == 0
     rows = shown(tmp_path, "long-runs")
     assert [row["what"] for row in rows] == [
         "12 calls of beam search", "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
@@ -185,8 +215,23 @@ def test_long_runs(tmp_path, data, capsys, forked_spawn):
 
 @pytest.mark.needs("native")
 def test_carried_precision(tmp_path):
-    assert carried_precision.main(["--record", str(tmp_path), "--positions", "3000"]) == 0
+    arguments = recording(command("docs/performance.md", "python -m benchmarks.carried_precision"), tmp_path)
+    assert carried_precision.main([*arguments, "--positions", "3000"]) == 0
     assert [row["rule"] for row in shown(tmp_path, "carried-precision")] == ["sum", "delta", "gated"]
     for record in records.read(tmp_path):
         assert [point["positions"] for point in record["points"]] == [1000, 3000]
         assert all(0 < point["out"] < 1e-5 and 0 < point["W"] < 1e-5 for point in record["points"])
+
+
+@pytest.mark.needs("native")
+def test_language_model_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(language_model_training, "CASES", [language_model_training.Case("mini", 8)])
+    monkeypatch.setattr(language_model_training, "ROWS", ("elu", "delta256-carried", "delta256"))
+    line = command("docs/performance.md", "python -m benchmarks.language_model_training")
+    assert language_model_training.main([*recording(line, tmp_path), "--seconds", "0.01"]) == 0
+    rows = shown(tmp_path, "language-model-training")
+    assert [(row["attention"], row["rule"], row["state"]) for row in rows] == [
+        ("softmax", "–", "–"), ("dpfp", "delta", "–"), ("elu", "sum", "–"), ("dpfp", "delta", "carried")
+    ]  # fmt: skip
+    assert float(rows[-1]["over the same without carried state"]) > 0 and rows[-1]["against target"] != "–"
+    assert "of the same without carried state" in capsys.readouterr().out

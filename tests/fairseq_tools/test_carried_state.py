@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.fairseq_tools.conftest import ROOT
+from tests.pages import ROOT, block, command, commands
 
 MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
@@ -131,15 +131,9 @@ print(torch.nn.functional.cross_entropy(out[0], target).item() / 0.6931471805599
 """
 
 
-PAGE = (ROOT / "docs/language_models.md").read_text(encoding="utf-8")
-
-
-def documented(beginning: str) -> list[str]:
-    """The words of the one command of the page that begins so, without the pipe behind it."""
-    (found,) = re.findall(rf"^({re.escape(beginning)}(?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
-    user_dir = str(ROOT / "fwp_fairseq")
-    words = shlex.split(found.replace('"$(fwp path)"', user_dir).partition(" | ")[0].replace("\\\n", " "))
-    return words[1:]
+def words(line: str) -> list[str]:
+    """Those after the program, without the pipe behind it."""
+    return shlex.split(line.replace('"$(fwp path)"', str(ROOT / "fwp_fairseq")).partition(" | ")[0])[1:]
 
 
 def fwp(tools, *arguments):
@@ -152,31 +146,35 @@ def test_the_documented_commands(tools, train):
     for name in ("train", "valid"):
         lines = (tools.folder / "shakespeare" / name).read_text(encoding="utf-8")
         (tools.folder / f"{name}.txt").write_text(lines.replace(" ", "").replace("▁", " "), encoding="utf-8")
-    (sed,) = re.findall(r"^for part in .*$", PAGE, re.MULTILINE)
-    subprocess.run(["bash", "-euc", sed], cwd=tools.folder, check=True)
+    split, preprocess, train = commands(block("docs/language_models.md", "for part in train valid"))
+    (train_xl,) = commands(block("docs/language_models.md", "fairseq-train data-lm"))
+    subprocess.run(["bash", "-euc", split], cwd=tools.folder, check=True)
     assert (tools.folder / "train.chars").read_text().split() == (
         tools.folder / "shakespeare/train"
     ).read_text().split()
-    tools.run("preprocess", *documented("fairseq-preprocess")).ok()
-    train = 'fairseq-train data-lm --user-dir "$(fwp path)" --task fwp_language_modeling --tokens-per-sample'
-    tools.run("train", *documented(f"{train} 128"), "--max-update", 9).ok()
-    tools.run("train", *documented(f"{train} 64"), "--max-update", 2).ok()
+    tools.run("preprocess", *words(preprocess)).ok()
+    tools.run("train", *words(train), "--max-update", 9).ok()
+    tools.run("train", *words(train_xl), "--max-update", 2).ok()
 
-    carried = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task')).ok()
-    window = tools.run("eval_lm", *documented('fairseq-eval-lm data-lm --user-dir "$(fwp path)" --path')).ok()
+    evaluate = command("docs/language_models.md", 'fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task')
+    carried = tools.run("eval_lm", *words(evaluate)).ok()
+    evaluate = command("docs/language_models.md", 'fairseq-eval-lm data-lm --user-dir "$(fwp path)" --path')
+    window = tools.run("eval_lm", *words(evaluate)).ok()
     assert 0 < bits(carried) < 7 and 0 < bits(window) < 7
     (tools.folder / "eval.log").write_text(carried.out)
-    found = fwp(tools, *documented("fwp ppl"), "--json").ok()
+    found = fwp(tools, *words(command("docs/language_models.md", "fwp ppl")), "--json").ok()
     loss, counts = bits(carried), json.loads(found.out)
     assert counts["lines"] == 12 and counts["tokens"] > 4 * counts["words"]
     assert counts["word_perplexity"] == pytest.approx(2 ** (loss * counts["tokens"] / counts["words"]), rel=1e-6)
 
-    (tools.folder / "prompt").write_text("T h e\n")
+    echo, interactive = commands(block("docs/language_models.md", "echo "))
+    subprocess.run(["bash", "-euc", echo], cwd=tools.folder, check=True)
     options = ("--cpu", "--max-len-b", 150, "--min-len", 150)
-    (text,) = tools.run("interactive", *documented("fairseq-interactive"), *options).ok().translations()
+    (text,) = tools.run("interactive", *words(interactive), *options).ok().translations()
     assert text.startswith("T h e ") and len(text.split()) == 150  # the training had segments of 128
 
-    yaml = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+    page = (ROOT / "docs/language_models.md").read_text(encoding="utf-8")
+    yaml = re.search(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
     (tools.folder / "streams.yaml").write_text(yaml.replace("fwp_fairseq,", f"{ROOT}/fwp_fairseq,"), encoding="utf-8")
     overrides = ("task.data=data-lm", "optimization.max_update=2", "checkpoint.save_dir=yaml", "hydra.run.dir=.")
     overrides += ("++model.decoder_layers=1", "dataset.batch_size=4", "dataset.num_workers=0")

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+from tests.pages import ROOT, command
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 # sbatch copies the batch file, which submitit then moves away, and runs the copy; srun runs the command behind its
 # options, as the one task of job 7.
 SBATCH = '#!/bin/sh\nfor file; do :; done\ncp "$file" batch.sh\nsh batch.sh >log 2>&1 &\necho Submitted batch job 7\n'
@@ -29,9 +29,7 @@ def test_documented_line(tools):
     for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
         (slurm / name).write_text(text)
         (slurm / name).chmod(0o755)
-    text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
-    line = next(block for block in text.split("```\n")[1::2] if block.startswith("fairseq-hydra-train -m"))
-    words = shlex.split(line.replace("\\\n", " "))
+    words = shlex.split(command("docs/distributed.md", "fairseq-hydra-train -m"))
     path = f"PATH={slurm}:{tools.forked.bin}:/usr/bin:/bin"
     small = [f"task.data={tools.folder}/bin", "optimization.max_update=2"]
     tools.command("/usr/bin/env", "-C", folder, path, *words, *small).ok()

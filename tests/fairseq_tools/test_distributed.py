@@ -7,6 +7,8 @@ import time
 import pytest
 import torch
 
+from tests.pages import block
+
 pytestmark = pytest.mark.slow
 
 # All three rules, and a different attention at each site; FAVOR+ has the sum rule.
@@ -63,10 +65,8 @@ def alone(tools):
     return tools.run("train", *flags(tools, "alone", UPDATES, "--update-freq", 2)).ok()
 
 
-def documented(tools, beginning: str, save_dir: str) -> str:
-    """The block of docs/distributed.md that begins with these words, with a path to the programs that it names."""
-    text = (tools.root / "docs/distributed.md").read_text(encoding="utf-8")
-    lines = next(block for block in text.split("```\n")[1::2] if block.startswith(beginning))
+def documented(tools, lines: str, save_dir: str) -> str:
+    """These lines of docs/distributed.md, with a path to the programs that they name."""
     assert lines.count("FLAGS --cpu") == 1
     lines = lines.replace("29500", str(free_port()))
     lines = lines.replace("FLAGS", shlex.join(map(str, flags(tools, save_dir, UPDATES))))
@@ -74,13 +74,15 @@ def documented(tools, beginning: str, save_dir: str) -> str:
 
 
 def by_torchrun(tools, save_dir: str):
-    return tools.command("/bin/bash", "-c", documented(tools, "torchrun", save_dir)).ok()
+    return tools.command(
+        "/bin/bash", "-c", documented(tools, block("docs/distributed.md", "torchrun --standalone"), save_dir)
+    ).ok()
 
 
 def in_background(tools, save_dir: str):
     """The shell says which processes the lines start, and with which arguments."""
     said = """fairseq-train() { printf '%q ' "$OMP_NUM_THREADS" "$@" | sed 's/$/\\n/'; }\n"""
-    lines = documented(tools, "for rank in 0 1", save_dir)
+    lines = documented(tools, block("docs/distributed.md", "for rank in 0 1"), save_dir)
     started = sorted(map(shlex.split, tools.command("/bin/bash", "-c", said + lines).ok().out.splitlines()))
     assert [words[0] for words in started] == ["1", "1"]
     first, second = tools.run_together([("train", words[1:]) for words in started])

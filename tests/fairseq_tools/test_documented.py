@@ -1,4 +1,4 @@
-"""Runs the commands of docs/usage.md and docs/conversion.md as they are printed there."""
+"""Runs the commands of README.md and of docs as they are printed there."""
 
 import os
 import re
@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-TRAIN = 'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch'
-
-
-def block(page: str, beginning: str, language: str = "") -> str:
-    """Returns the only block of code that begins with these words."""
-    found = re.findall(rf"^```{language}\n({re.escape(beginning)}.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
-    assert len(found) == 1, (page, beginning)
-    return found[0]
+from tests.pages import ROOT, block, command
 
 
 def shell(tools, code, folder, fresh=False):
@@ -36,15 +26,6 @@ def shell(tools, code, folder, fresh=False):
     return done
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
-def test_each_training_has_a_folder_of_its_own(page):
-    """Otherwise the next one would go on with its checkpoints."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
-    commands = [line for block in blocks for line in re.sub(r"\\\n", "", block).splitlines()]
-    trainings = [line for line in commands if line.startswith("fairseq-train data") and "..." not in line]
-    assert [line for line in trainings if "--save-dir" not in line] == []
-
-
 @pytest.fixture
 def folder(tools, tmp_path):
     """A folder with data-bin, in which 40 sentences are all three sets."""
@@ -56,25 +37,53 @@ def folder(tools, tmp_path):
     return tmp_path
 
 
-def test_own_texts(tools, tmp_path):
-    """With fewer updates than fit, of 40 sentences that are all three sets."""
+@pytest.fixture
+def texts(tools, tmp_path):
+    """A folder with `corpus`, of 40 sentences that are all three sets."""
     (tmp_path / "corpus").mkdir()
     for part in ("train", "valid", "test"):
         for language in ("en", "de"):
             shutil.copy(tools.folder / "raw" / f"val.{language}", tmp_path / "corpus" / f"{part}.{language}")
+    return tmp_path
+
+
+def test_own_texts(tools, texts):
+    """With fewer updates than fit."""
     code = block("docs/usage.md", "fwp train --texts corpus").replace(
         "--out hybrid", "--out hybrid --max-update 4 --cpu"
     )
-    done = shell(tools, code, tmp_path, fresh=True)
+    done = shell(tools, code, texts, fresh=True)
     assert re.search(r"^update 4: loss on valid [\d.]+$", done.stdout, re.M), done.stdout
-    assert len((tmp_path / "translations.de").read_text().splitlines()) == 40
+    assert len((texts / "translations.de").read_text().splitlines()) == 40
     scores = re.findall(r"^BLEU\S* = (\S+)", done.stdout, re.M)
     assert len(scores) == 2 and scores[0] == scores[1]  # of fwp train, and of the commands after it
-    assert f"fwp translate {tmp_path / 'hybrid/checkpoints'} < FILE" in done.stdout
-    done = shell(tools, block("docs/usage.md", "fairseq-generate hybrid"), tmp_path)
-    translated = (tmp_path / "translations" / "generate-test.txt").read_text()
+    assert f"fwp translate {texts / 'hybrid/checkpoints'} < FILE" in done.stdout
+    done = shell(tools, block("docs/usage.md", "fairseq-generate hybrid"), texts)
+    translated = (texts / "translations" / "generate-test.txt").read_text()
     assert len(re.findall(r"^H-\d+\t", translated, re.M)) == 40
     assert re.search(r"^BLEU\S* = \d", done.stdout, re.M), done.stdout[-2000:]
+
+
+def test_own_texts_in_a_checkout(tools, texts):
+    """Whose environment is there."""
+    (texts / ".venv").mkdir()
+    (texts / ".venv/bin").symlink_to(tools.forked.bin)
+    (texts / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/quickstart.sh", texts / "scripts")
+    (texts / "scripts/environment.sh").write_text("#!/bin/sh\n")
+    (texts / "scripts/environment.sh").chmod(0o755)
+    (texts / "text.en").write_text("A dog runs .\n")
+    code = block("README.md", "scripts/quickstart.sh --texts corpus")
+    done = shell(tools, code.replace("runs/mine\n", "runs/mine --max-update 2 --cpu\n"), texts)
+    assert "\nBLEU|" in done.stdout and "\nscores " in done.stdout
+    assert done.stdout.rpartition("--max-update\n")[2].count("\n") == 2  # an empty line, and the translation
+
+
+def test_the_training_of_the_first_screen(tools, folder):
+    line = command("README.md", "fairseq-train data-bin")
+    flags = "--optimizer adam --max-tokens 2500 --max-update 2 --save-dir checkpoints"
+    shell(tools, line.replace("...", flags), folder)
+    assert (folder / "checkpoints/checkpoint_best.pt").is_file()
 
 
 def test_documents(tools, tmp_path):
@@ -95,14 +104,24 @@ def test_documents(tools, tmp_path):
     assert [bool(line) for line in (tmp_path / "page.de").read_text().splitlines()] == [True, False] * 7 + [True]
 
 
+IN_THE_DECODER = block(
+    "docs/conversion.md",
+    "fwp convert --input checkpoints/checkpoint_best.pt --output converted.pt --fwp-feature-map softmax",
+)
+EVERYWHERE = block(
+    "docs/conversion.md",
+    "fwp convert --input checkpoints/checkpoint_best.pt --output converted.pt --fwp-feature-map hedgehog",
+)
+
+
 @pytest.mark.parametrize(
-    "attention, written, updates",
+    "code, attention, written, updates",
     [
-        ("softmax", (400,), {"finetuned": 5}),
-        ("hedgehog --fwp-d-dot 128", (150, 260), {"maps": 15, "finetuned": 5}),
+        (IN_THE_DECODER, "softmax", (400,), {"finetuned": 5}),
+        (EVERYWHERE, "hedgehog --fwp-d-dot 128", (150, 260), {"maps": 15, "finetuned": 5}),
     ],
 )
-def test_from_softmax_to_fast_weights(tools, folder, attention, written, updates):
+def test_from_softmax_to_fast_weights(tools, folder, code, attention, written, updates):
     """With fewer updates than are printed there."""
     flags = "--fwp-feature-map softmax --optimizer adam --lr 1e-3 --max-tokens 2500 --max-epoch 2"
     shell(
@@ -110,8 +129,6 @@ def test_from_softmax_to_fast_weights(tools, folder, attention, written, updates
         f'fairseq-train data-bin --user-dir "$(fwp path)" --task translation --arch fwp_transformer_tiny {flags}',
         folder,
     )
-    convert = "fwp convert --input checkpoints/checkpoint_best.pt --output converted.pt --fwp-feature-map"
-    code = block("docs/conversion.md", f"{convert} {attention}")
     for given, number in zip(written, updates.values(), strict=True):
         code = code.replace(f"-update {given} ", f"-update {number} ")
     done = shell(tools, code, folder)

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from tests.fairseq_tools.test_documented import block, shell
+from tests.fairseq_tools.test_documented import shell
+from tests.pages import block, commands
 
 MODEL = [
     *("--arch", "fwp_lm", "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2),
@@ -37,6 +38,13 @@ def test_trains(train, option):
     assert len(losses) == 8 and all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0] - 0.5
 
 
+@pytest.mark.parametrize("flags", commands(block("docs/recurrent.md", "--fwp-update-rule delta")))
+def test_documented_nets(tools, train, flags):
+    run = train if "--arch fwp_lm" in flags else tools.train
+    losses = run("unused", "--no-save", "--disable-validation", "--max-update", 2, *flags.split()).ok().losses()
+    assert len(losses) == 2 and all(map(math.isfinite, losses))
+
+
 def test_documented_evaluation(tools, train):
     """Both commands as they are printed in docs/language_models.md, in processes that are not forked."""
     folder = tools.folder / "documented-lm"
@@ -45,7 +53,6 @@ def test_documented_evaluation(tools, train):
     (folder / "data-lm").symlink_to(tools.folder / "lm")
     pieces = (tools.folder / "bpe/val.de").read_text(encoding="utf-8")
     (folder / "valid.txt").write_text(pieces.replace(" ", "").replace("▁", " "), encoding="utf-8")
-    page = "docs/language_models.md"
-    evaluate = block(page, 'fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task fwp_language_modeling')
-    done = shell(tools, evaluate + block(page, "fwp ppl eval.log"), folder, fresh=True)
+    evaluate = block("docs/language_models.md", 'fairseq-eval-lm data-lm --user-dir "$(fwp path)" --task')
+    done = shell(tools, evaluate + block("docs/language_models.md", "fwp ppl eval.log"), folder, fresh=True)
     assert re.search(r"word perplexity [\d.]+$", done.stdout.strip()) and "DEBUG" not in done.stdout

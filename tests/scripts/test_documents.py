@@ -2,9 +2,9 @@
 
 import gzip
 import json
+import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +16,7 @@ from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
 from scripts.experiments.documents.table import TABLES
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.pages import ROOT, command
 
 
 def paragraphs(*texts, document="d"):
@@ -106,15 +105,29 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
     extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, data)
     assert gzip.decompress((data / "test.doc.gz").read_bytes()).count(b"\n") == 120
-    command = [sys.executable, "-m", "scripts.experiments", "documents"]
-    command += ["--preset", "smoke", "--rows", "hybrid", "--cpu"]
     variables = {"FWP_DATA": str(tmp_path / "data"), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--out", str(out)], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+
+    def run(line: str) -> str:
+        """The page's command, with the smallest preset and one row."""
+        words = shlex.split(line.replace("softmax hybrid", "hybrid").replace("softmax", "hybrid").replace("150", "40"))
+        words = [sys.executable, *words[1:], "--preset", "smoke", "--out", str(out)]
+        done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    run(command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke"))
     (found,) = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
     assert (found["row"], found["ended"], found["corpus"]) == ("hybrid", True, "own")
     assert found["updates"] == found["curve"][-1][0]
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
+    evaluate = command(
+        "scripts/experiments/documents/README.md",
+        "python -m scripts.experiments.documents.evaluate --rows softmax hybrid",
+    )
+    assert "4 updates, windows of 40 words: BLEU all" in run(evaluate)
+    evaluate = command(
+        "scripts/experiments/documents/README.md",
+        "python -m scripts.experiments.documents.evaluate --rows softmax --words",
+    )
+    assert "windows of 40 words" in (said := run(evaluate)) and "80 words" not in said

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.pages import ROOT, block, commands
+
 SCRIPT = "scripts/gpu_check.sh"
 PARTS = ("build", "check", "test", "memcheck", "racecheck", "synccheck", "benchmark", "models")
 
@@ -75,8 +76,9 @@ def test_a_part_begins_with_the_build(stand, part):
 
 
 def test_the_first_run_is_every_part_in_order():
-    page = (ROOT / "csrc/cuda/README.md").read_text(encoding="utf-8")
-    assert tuple(re.findall(rf"^{SCRIPT} --record DIR (\w+)$", page, re.M)) == PARTS
+    assert commands(block("csrc/cuda/README.md", "scripts/gpu_check.sh")) == [
+        f"{SCRIPT} --record DIR {part}" for part in PARTS
+    ]
 
 
 def test_a_failed_build_ends_the_call(stand):
