@@ -11,7 +11,8 @@ sentencepiece. In the folder --out it writes
   For fast weights these are the products phi(q).phi(k), divided by their sum over the source, averaged over heads. A
   head whose query has no feature in common with the source, as can happen with DPFP, counts as 0.
 - writes.svg: how much each position changes the fast weights of each head, |W after - W before|, at every site that has
-  them. Under the gated rule this includes what decays.
+  them. Under the gated rule this includes what decays. Behind a window, a position is written when it leaves that, so
+  that the latest ones have written nothing.
 - translation.json: the translation, and the numbers of both pictures.
 """
 
@@ -95,18 +96,20 @@ def cross_attention(model, inputs: dict) -> list[torch.Tensor]:
 
 
 def writes(attention, key: torch.Tensor) -> torch.Tensor:
-    """|W after - W before| of the write of each position of key, (heads, positions)."""
+    """|W after - W before| of the write of each position of key, (heads, positions); 0 of those in a window."""
     memory, state, found = attention.memory, attention.nothing_written(1, key), []
     for position in key.split(1):
         k, v, parts = attention.writes(position)
         _, after = memory.attend(k, k, v, parts, state=state, return_state=True)  # any queries will do
         found.append((after.W - state.W)[0].flatten(1).norm(dim=1))
         state = after
-    return torch.stack(found, dim=1)
+    later = attention.options.window or 0  # positions after which one is written
+    return torch.stack([*found[later:], *(torch.zeros_like(one) for one in found[:later])], dim=1)
 
 
 def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
     """The writes of every attention with one matrix of fast weights, by the name of its place in the model."""
+    from fwp_fairseq.memories.window import WindowState
     from fwp_fairseq.modules import SiteAttention
     from fwp_fairseq.ops import FastWeights
 
@@ -114,7 +117,7 @@ def all_writes(model, inputs: dict) -> dict[str, torch.Tensor]:
     for name, module in model.named_modules():
         if not isinstance(module, SiteAttention):
             continue
-        if module.options.passes == "both-ways" or module.memory.State is not FastWeights:
+        if module.options.passes == "both-ways" or module.memory.State not in (FastWeights, WindowState):
             print(f"{name}: no matrix that is written from the first position to the last; not in writes.svg")
         else:
             found[name] = writes(module, inputs[module][1])

@@ -1,8 +1,13 @@
 """examples/translation.py with a model that has fast weights at all three sites."""
 
 import json
+import re
+import shlex
 
+import pytest
 import torch
+
+from examples import translation
 
 PROGRAM = """
 import sys
@@ -39,16 +44,30 @@ def test_translation(tools, mixed):
     assert wrong.error == "translation: error: none.pt: no such file"
 
 
-def test_a_hybrid_model(tools):
-    """Heads that go both ways have no state to show, and softmax writes nothing."""
-    usual = list(tools.training)
-    usual[usual.index("--arch") + 1] = "fwp_transformer_tiny_hybrid"
-    flags = ("--max-update", 2, "--disable-validation", "--no-epoch-checkpoints", "--save-dir", "hybrid")
-    tools.run("train", *usual, *flags).ok()
-    arguments = ["hybrid/checkpoint_last.pt", "--data", "bin", "--sentence", "▁A ▁man", "--out", "hybrid-pictures"]
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        ("hybrid", ["--arch", "fwp_transformer_tiny_hybrid"]),
+        (
+            "window",
+            ["--fwp-feature-map", "softmax", *["--fwp-decoder-feature-map", "hedgehog", "--fwp-decoder-window", "2"]],
+        ),
+    ],
+)
+def test_models_with_fast_weights_in_the_decoder(tools, name, flags):
+    """The command of its page. Heads that go both ways have no state to show, and softmax writes nothing."""
+    flags = (*flags, "--max-update", 2, "--disable-validation", "--no-epoch-checkpoints")
+    tools.train(name, *flags, without=("--arch",) if "--arch" in flags else ()).ok()
+    (line,) = re.findall(r"^python examples/translation.py (checkpoint_best.pt .*)$", translation.__doc__, re.M)
+    line = line.replace("checkpoint_best.pt", f"{name}/checkpoint_last.pt").replace("data-bin", "bin")
+    arguments = [*shlex.split(line), "--out", f"{name}-pictures"]
     tools.python(PROGRAM.format(root=str(tools.root), arguments=arguments)).ok()
-    found = json.loads((tools.folder / "hybrid-pictures" / "translation.json").read_text())
+    found = json.loads((tools.folder / f"{name}-pictures" / "translation.json").read_text())
     weights = torch.tensor(found["cross_attention"])
-    assert weights.shape == (2, len(found["translation"]), 3)
+    assert weights.shape == (2, len(found["translation"]), len(found["source"]))
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]), atol=1e-3, rtol=0)
     assert list(found["writes"]) == [f"decoder.layers.{number}.self_attn" for number in (0, 1)]
+    for values in map(torch.tensor, found["writes"].values()):
+        written = values.shape[1] - (2 if name == "window" else 0)  # the last two never leave the window
+        assert values.shape == (2, len(found["translation"])) and written > 0
+        assert (values[:, :written] > 0).all() and not values[:, written:].any()
