@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from textwrap import fill
 
 FORMATS = ("png", "svg", "pdf")
+UPRIGHT = 7  # names below an axis; more are turned
 _LEGEND = 12  # characters of a legend in an inch of the figure
 _LINE = 0.2  # inches that a line of the legend takes
 
@@ -33,7 +34,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Line:
-    """A horizontal line for a value that does not depend on x, with its standard deviation as a band."""
+    """A horizontal line for a value that does not depend on x, with its standard deviation as a band.
+
+    It is black if there is no other, but for a hollow one; several have the colours that no series has.
+    """
 
     label: str
     y: float
@@ -117,9 +121,11 @@ def draw(plot: Plot, kind: str) -> bytes:
         widest, entries = int(_LEGEND * size[0]), {}
         for place in figure.axes:
             for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
-                entries.setdefault(fill(label, widest), handle)
+                if label != place.get_ylabel():
+                    entries.setdefault(fill(label, widest), handle)
         columns = max(1, min(4, widest // max(map(len, entries), default=1)))
         lines = max(1 + label.count("\n") for label in entries) * -(-len(entries) // columns) if entries else 1
+        lines += max(map(_lines_of_names, panels))
         figure.set_figheight(size[1] + _LINE * (lines - 1))  # the axes keep their height
         figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
         file = BytesIO()
@@ -135,6 +141,13 @@ def draw(plot: Plot, kind: str) -> bytes:
     return file.getvalue()
 
 
+def _lines_of_names(plot: Plot) -> float:
+    """How many lines of text the names below the axis take, less the one that numbers take."""
+    if len(plot.names) > UPRIGHT:
+        return max(len(line) for name in plot.names for line in name.splitlines()) / 2.5
+    return max((name.count("\n") for name in plot.names), default=0)
+
+
 _MARKS = "osD^vP"
 
 
@@ -142,12 +155,14 @@ def _draw(plot: Plot, axes) -> None:
     groups = list(dict.fromkeys(series.group for series in plot.series))
     for series in plot.series:
         _draw_series(series, groups.index(series.group), plot.hollow_shift if series.hollow else 0.0, axes)
-    for line in plot.lines:
+    alone = sum(not line.hollow for line in plot.lines) < 2
+    for number, line in enumerate(plot.lines, len(groups)):
+        colour = "black" if alone else f"C{number}"
         style = (0, (1, 2)) if line.hollow else "--"
         y = line.y + (plot.hollow_shift if line.hollow else 0.0)
-        axes.axhline(y, color="black", linewidth=1, linestyle=style, label=line.label)
+        axes.axhline(y, color=colour, linewidth=1, linestyle=style, label=line.label)
         if line.spread is not None:
-            axes.axhspan(y - line.spread, y + line.spread, color="black", alpha=0.1, linewidth=0)
+            axes.axhspan(y - line.spread, y + line.spread, color=colour, alpha=0.1, linewidth=0)
     for label, x in plot.verticals.items():
         axes.axvline(x, color="black", linewidth=1, linestyle="-.", label=label)
     _set_scales(plot, axes)
@@ -192,6 +207,7 @@ def _set_scales(plot: Plot, axes) -> None:
     if plot.log_x == 2:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     if plot.names:
-        axes.set_xticks([*plot.names.values()], [*plot.names])
+        turned = 90 if len(plot.names) > UPRIGHT else 0
+        axes.set_xticks([*plot.names.values()], [*plot.names], rotation=turned)
     axes.minorticks_off()
     axes.set_ylim(*plot.y_range)

@@ -3,7 +3,7 @@
 from collections import Counter
 from textwrap import fill
 
-from .plot import Line, Plot, Series
+from .plot import UPRIGHT, Line, Plot, Series
 
 AXES = {
     "d_dot": "features of each head; softmax and models with several widths are horizontal lines",
@@ -11,8 +11,9 @@ AXES = {
     "updates": "learning curves: loss and BLEU of each validation in the logs",
     "length": "BLEU of sources of similar length, in tokens",
 }
-_SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", "validation loss"))
-_NARROW = 18  # characters of a name below an axis
+_LOSS = "validation loss, bits per token"  # fairseq prints losses to the base 2
+_SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", _LOSS))
+_AXIS, _TURNED = 72, 40  # characters below an axis, and of a line of a name that is turned
 
 
 def plot(rows: list[dict], axis: str | None = None) -> Plot:
@@ -62,22 +63,22 @@ def _over_d_dot(labelled: list[tuple[str, dict]]) -> Plot:
             lines.append(Line(label, *point))
         else:
             series.setdefault(label, Series(label, label, {})).points[row["d_dot"]] = point
-    return Plot(x="d_dot", y=title, series=list(series.values()), lines=lines)
+    return Plot(x="d_dot, features of each head", y=title, series=list(series.values()), lines=lines)
 
 
 def _over_attention(labelled: list[tuple[str, dict]]) -> Plot:
     title, shown = _scored(labelled)
-    names = {}
+    names, width = {}, _AXIS // len(shown) if len(shown) <= UPRIGHT else _TURNED
     for place, (label, row, _) in enumerate(shown, 1):
         text = label if row["d_dot"] is None else f"{label}, d_dot {row['d_dot']}"
-        names[fill(text if text not in names else f"{text}, {row['name']}", _NARROW)] = place
+        names[fill(text if text not in names else f"{text}, {row['name']}", width)] = place
     points = {place: point for place, (_, _, point) in enumerate(shown, 1)}
     return Plot(x="", y=title, series=[Series(title, title, points, joined=False)], names=names, log_x=0)
 
 
 def _over_updates(labelled: list[tuple[str, dict]]) -> Plot:
     panels = []
-    for place, title in ((1, "validation loss"), (2, "validation BLEU")):
+    for place, title in ((1, _LOSS), (2, "validation BLEU")):
         series = []
         for label, row in labelled:
             curves = row["curves"]
@@ -104,4 +105,4 @@ def _over_length(labelled: list[tuple[str, dict]]) -> Plot:
             series.append(Series(label, label, points))
     if not series:
         raise ValueError("--axis length: expected --references of outputs of fairseq-generate beside the checkpoints")
-    return Plot(x="tokens of the source", y="BLEU", series=series, names=names, log_x=0)
+    return Plot(x="tokens of the source", y="BLEU", series=series, names=names, log_x=10)

@@ -1,11 +1,13 @@
 import csv
 import io
 import json
+from itertools import pairwise
 from unittest import mock
 
 import pytest
 
 from fwp_fairseq.tables.plot import Line, Plot, draw, embedded_description
+from fwp_fairseq.tables.training_plots import plot
 
 THEIRS = {
     "table": "quickstart", "arch": "fwp_transformer_tiny", "feature_map": "dpfp", "update_rule": "sum", "d_dot": 192,
@@ -103,6 +105,30 @@ def test_the_legend_is_inside(tmp_path):
         draw(Plot(x="d_dot", y="BLEU", lines=lines), "png")
     ((legend, page),) = boxes
     assert page.x0 <= legend.x0 and legend.x1 <= page.x1 and page.y0 <= legend.y0 and legend.y1 <= page.y1
+
+
+@pytest.mark.parametrize("count", [2, 7, 10])
+def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(count):
+    pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_rgba
+    from matplotlib.figure import Figure
+
+    sites = "decoder: elu with output-norm rms, delta, 48; encoder: elu with output-norm rms, delta, 48"
+    row = {"feature_map": sites, "update_rule": None, "d_dot": None, "bleu": 30.0, "valid_bleu": None}
+    rows = [row | {"name": f"training {number}", "valid_loss": None, "spread": {}} for number in range(count)]
+    save = Figure.savefig
+
+    def measure(figure, *args, **kwargs):
+        save(figure, *args, **kwargs)
+        axes = figure.axes[0]
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert not any(left.x1 > right.x0 for left, right in pairwise(boxes))
+        assert axes.bbox.height > 0.5 * 4.2 * figure.dpi
+        assert len({to_rgba(line.get_color()) for line in axes.lines}) == len(axes.lines)
+
+    with mock.patch.object(Figure, "savefig", measure):
+        for axis in ("attention", "d_dot"):
+            draw(plot(rows, axis), "png")
 
 
 def test_an_empty_table_is_an_error(refused, tmp_path):
