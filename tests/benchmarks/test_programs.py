@@ -108,14 +108,6 @@ def test_decode_step(tmp_path, monkeypatch):
     assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
 
 
-def test_no_record_of_uncommitted_changes(tmp_path, monkeypatch):
-    for dirty, what in ((True, "uncommitted"), (None, "none that tracks this package")):
-        monkeypatch.setattr(program.records, "environment", lambda d=dirty: {"dirty": d, "gpu": None, "cpu": "a cpu"})
-        with pytest.raises(SystemExit, match=f"expected a clean git checkout, found .*{what}"):
-            attention.main(["--record", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-
-
 def run(module, line, row, monkeypatch, tmp_path) -> tuple[int, list[dict]]:
     """A page's command for whole models, on the mini model; status and records."""
     monkeypatch.setattr(module, "WORK", replace(module.WORK, cases={"cpu": [MINI]}))

@@ -25,17 +25,6 @@ def test_lengths_before_it_do_not_matter():
 
 
 @torch.no_grad()
-def test_a_vector_of_zeros_has_no_direction():
-    module, query = build("encoder", "favor", **L2), random(5)
-    module.k_proj.weight.zero_()
-    module.k_proj.bias.zero_()
-    assert module(query, query, query)[0].isfinite().all()
-    with torch.enable_grad():
-        module(query, query, query)[0].sum().backward()
-    assert all(p.grad.isfinite().all() for p in module.parameters())
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("source_dim", [256, 64])
 def test_starts_as_sharp_as_softmax_attention(source_dim):
     """The exponents of both, over many queries and keys, have the same standard deviation."""

@@ -8,14 +8,12 @@ import sys
 
 import pytest
 
-from fwp_fairseq.tables.table import grid
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
 from scripts.experiments.documents import evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
-from scripts.experiments.documents.table import TABLES
 from tests.pages import ROOT, command
 
 
@@ -78,24 +76,6 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     text = "a paragraph of more than eight words stands in all documents"
     parts = extract.split(Paragraph(f"d{n}", text, f"{text} {n}") for n in range(200))
     assert parts["valid"] and parts["test"] and not parts["train"]
-
-
-def record(**fields):
-    test = {"buckets": {"all": {"windows": 9, "bleu": 12.345, "chrf": 30.0, "length_ratio": 0.9}}}
-    tests = {"150": test | {"cut": 0.25, "empty": 0.0, "signature": "s", "chrf_signature": "c"}}
-    found = {"table": "documents", "preset": "documents", "corpus": "pinned", "row": "hybrid", "seed": 1}
-    found |= {"updates": 2000, "ended": False, "one_of": 4, "valid_loss": 5.5, "cpu_seconds": 3600.0, "tests": tests}
-    return found | {"curve": [[2000, 5.5, 3600.0]]} | fields
-
-
-def test_the_table_shows_the_newest_record_of_a_training_and_what_it_lacks():
-    records = [record(updates=1000), record(), record(corpus="own", row="delta"), record(preset="smoke", row="elu")]
-    found = grid(TABLES["documents"], "documents", records)
-    rows = {row[0]: dict(zip(found.headings, map(str, row), strict=True)) for row in found.rows}
-    hybrid = rows["hybrid"]
-    assert (hybrid["updates"], hybrid["ended"], hybrid["BLEU"], hybrid["cut, %"]) == ("2,000", "no", "12.35", "25.0")
-    assert (hybrid["to 64"], hybrid["300 words"], rows["delta"]["BLEU"]) == ("–", "–", "not run")
-    assert "Not trained to the end: hybrid" in found.note and "one of 4 test windows" in found.note
 
 
 @pytest.mark.slow

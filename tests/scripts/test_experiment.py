@@ -83,8 +83,6 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
         "valid_bleu": None,
         "bleu": 31.4,
         "signature": "BLEU|nrefs:1|case:mixed",
-        "bleu_compound_split": None,
-        "compound_split_signature": None,
         "train_seconds": 7,
     }
     assert expected.items() <= found[1].items()
@@ -117,27 +115,16 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
     assert [r["row"] for r in records_in(root / OWN)] == ["dpfp-256", "softmax"]
 
 
-def test_folder_that_fairseq_would_not_find_is_refused_in_one_line(root, capsys):
-    before = sorted(root.rglob("*"))
-    wmt14 = ["--preset", "wmt14", "--gpus", "0,1,2", "--data"]
-    for line in ([*SMOKE, "--out", "a:b"], [*SMOKE, "--out", "a${b}"], [*wmt14, "a,b"]):
-        assert recipe.main(line) == 1
-        assert capsys.readouterr().err.startswith(f"error: {line[-1]}")
-    assert sorted(root.rglob("*")) == before and calls(root) == []
-
-
 @pytest.mark.parametrize(
     "line, problem",
     [
         (["--preset", "big"], "--preset"),
         (["--preset", "smoke", "--rows", "elu-64"], "--rows elu-64: expected some of softmax, dpfp-256"),
         (["--preset", "smoke", "--seeds", "1", "1"], "--seeds 1 1"),
-        (["--preset", "smoke", "--rows", "favor-*"], "--rows favor-*: expected some of softmax, dpfp-256"),
         (["--preset", "smoke", "--record"], "--record"),
         (["--preset", "multi30k", "--record", "--", "--lr", "1"], "--record"),
         (["--preset", "wmt14", "--gpus", "two"], "--gpus two"),
         (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),
-        (["--preset", "multi30k", "--seeds", "2", "-1"], "error: --seeds -1: expected 0 or more\n"),
     ],
 )
 def test_wrong_arguments_are_refused(line, problem, capsys):

@@ -12,8 +12,6 @@ from scripts.common.runner.run import called
 from scripts.experiments.state_tracking import recipe as state_tracking
 from scripts.experiments.state_tracking import training as parity
 from scripts.experiments.state_tracking.rows import MODELS as NETS
-from scripts.experiments.synthetic import recipe as synthetic
-from scripts.experiments.synthetic.rows import MODELS, QUICK, SIZES
 from tests.scripts.recipe_runs import records_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,14 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def keys(path):
     return [(r["model"], r["S"], r["seed"]) for r in records_in(path)] if path.exists() else []
-
-
-def test_grids_are_the_papers():
-    assert list(SIZES[1]) == list(range(20, 620, 20)) and list(SIZES[2]) == list(range(20, 220, 20))
-    for setting, name in ((1, "capacity"), (2, "update-rules")):
-        whole, quick = synthetic.PRESETS[name].rows, synthetic.PRESETS[f"{name}-quick"].rows
-        assert len(whole) == len(MODELS[setting]) * len(SIZES[setting])
-        assert set(quick) < set(whole) and len(quick) == sum(map(len, QUICK[setting].values()))
 
 
 @pytest.mark.slow

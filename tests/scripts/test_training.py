@@ -1,11 +1,8 @@
 """Tests how the log of fairseq-train is read, and what is said of its progress."""
 
 import json
-import math
 
-import pytest
-
-from scripts.common.training import Display, loss_problem, parse, summary
+from scripts.common.training import Display, parse, summary
 
 
 def record(kind, **values):
@@ -53,21 +50,6 @@ def test_seconds_are_those_of_every_session():
     walls = [(20, 55), (7,), (30, 60)]
     log = [line for session in walls for line in (LOG[0], *(record("train_inner", wall=str(w)) for w in session))]
     assert summary([*log, record("train", train_wall="62")])["seconds"] == 55 + 7 + 62
-
-
-@pytest.mark.parametrize(
-    "losses, problem",
-    [
-        ((9.0, 8.0), None),
-        ((9.0, 9.0), "did not fall"),
-        ((9.0, math.nan), "not finite"),
-        ((math.inf, 8.0), "not finite"),
-        ((None, None), "no loss"),
-    ],
-)
-def test_loss_problem(losses, problem):
-    found = loss_problem({"first_loss": losses[0], "last_loss": losses[1]})
-    assert found is None if problem is None else problem in found
 
 
 def said(lines, command, seconds=25):
