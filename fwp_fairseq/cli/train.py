@@ -9,10 +9,13 @@ paragraph or a document. --window N joins consecutive lines, up to an empty one,
 last, so that they win. Every command is printed before it runs.
 """
 
+import contextlib
+import fcntl
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..files import refuse_interpreted, replaced
@@ -67,6 +70,18 @@ def _user_dir() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Makes the folder, and refuses it while another command works there."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"--out {out} is in use by another fwp train; wait for it, or choose another") from None
+        yield
+
+
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
     made = {
@@ -80,7 +95,6 @@ def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
         if json.loads(stamp.read_text()) != made:
             raise UsageError(f"--out {out} holds a training on other texts or pieces; expected a folder of its own")
         return
-    out.mkdir(parents=True, exist_ok=True)
     corpus.write_pieces(out, vocabulary)
     source, target = corpus.languages
     _logged(
@@ -127,8 +141,15 @@ def run(args) -> int:
         raise UsageError(f"--out {error}") from None
     import_plugin()
     corpus = Corpus(args.texts, (args.source, args.target), args.window)
-    _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
-    _train(args, corpus, out)
+    with _alone(out):
+        _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
+        _train(args, corpus, out)
+        _score(args, corpus, out)
+    return 0
+
+
+def _score(args, corpus: Corpus, out: Path) -> None:
+    """Translates and scores the test set, and says what can be done with the model."""
     source, target = corpus.write_test_set(out)
     hypotheses, checkpoints = out / f"test.{args.target}", out / "checkpoints"
     cpu = ["--cpu"] if args.cpu else []
@@ -143,4 +164,3 @@ def run(args) -> int:
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
         f"\nto go on     the same command with a larger --max-update\n"
     )
-    return 0

@@ -1,5 +1,6 @@
 """`fwp train` on texts of one's own: resumed, refused, and in folders of any name."""
 
+import fcntl
 import shutil
 import subprocess
 
@@ -64,6 +65,16 @@ def test_a_training_that_fails_says_where_to_look(tools, texts):
     found = run(tools, texts, "--", "--lr", "much")
     assert found.returncode == 1 and found.stderr.count("\n") == 1 and "train.log says why" in found.stderr
     assert "much" in (texts.parent / "out of it/train.log").read_text()
+
+
+def test_a_folder_in_use_is_refused(texts, capsys):
+    (texts / "out").mkdir()
+    with open(texts / "out/.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        words = ["--texts", texts, "--source", "en", "--target", "de", "--out", texts / "out"]
+        assert main(["train", *map(str, words)]) == 1
+    assert f"--out {texts / 'out'} is in use by another fwp train" in capsys.readouterr().err
+    assert [path.name for path in (texts / "out").iterdir()] == [".lock"]
 
 
 def test_files_that_do_not_fit_are_named(texts, capsys):
