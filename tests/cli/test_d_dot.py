@@ -26,17 +26,3 @@ def test_conversion(fwp, arguments, expected):
 def test_impossible(refused, arguments, named):
     message = refused(2, "d-dot", *arguments.split())
     assert all(name in message for name in named), message
-
-
-def test_every_map_and_its_parameters_are_known_by_themselves(fwp):
-    from fwp_fairseq.config import FastWeightConfig
-    from fwp_fairseq.feature_maps import FEATURE_MAPS
-
-    fields = FastWeightConfig.__dataclass_fields__
-    maps, widths = (fields[name].metadata["help"] for name in ("fwp_feature_map", "fwp_d_dot"))
-    for name, cls in FEATURE_MAPS.items():
-        for parameter in cls.parameters_help:
-            result = fwp("d-dot", "--feature-map", name, f"--{parameter}", 2)
-            assert result.out == f"d_dot = {cls.width_for(64, **{parameter: 2})}\n"
-        if name != "identity":
-            assert f"{name}: {cls.title}" in maps and f"{name}: {cls.widths}" in widths

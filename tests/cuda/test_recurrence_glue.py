@@ -124,24 +124,3 @@ def test_opcheck(name, state, check):
     backward = getattr(torch.ops.fwp, f"{name}_backward").default
     given = (*gradients, out, *kept, last, written, *rows, pads, *states[1:])
     torch.library.opcheck(backward, given, test_utils=check)
-
-
-@NAMES
-def test_types_and_widths_that_the_kernels_do_not_have(name):
-    """The operator refuses them, so does the backend, and ``auto`` takes the loop and says so."""
-    wide = r"d is 129, expected at most 128 on CUDA"
-    for x, message, reason in (
-        (make(name, 129, 1, 2, 1), wide, wide),
-        (
-            {key: y.double() for key, y in make(name).items()},
-            "is of type Double, expected Float on CUDA",
-            "the CUDA kernels of the recurrence do not compute in torch.float64",
-        ),
-    ):
-        x = {key: y.cuda() for key, y in x.items()}
-        operator, given = raw(name, x)
-        with pytest.raises(ValueError, match=f"{operator.name()}: .*{message}"):
-            operator(*given)
-        with pytest.raises(NotImplementedError, match=f"backend='native' cannot serve the recurrence.*: .*{reason}"):
-            OPERATORS[name](**x, backend="native")
-        assert OPERATORS[name](**x)[0].isfinite().all()

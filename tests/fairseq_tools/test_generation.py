@@ -118,18 +118,6 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
     assert "4 of 6 tokens of the sources are unknown to the model" in found.out + found.err
 
 
-def test_search_options(tools, mixed):
-    found = tools.generate(
-        *(BEST, "--beam", 4, "--no-repeat-ngram-size", 2, "--lenpen", 0.6, "--unkpen", 1, "--min-len", 20),
-        *("--nbest", 2, "--scoring", "chrf", "--results-path", "results"),
-    )
-    assert found.ok()
-    lines = (tools.folder / "results/generate-test.txt").read_text(encoding="utf-8").splitlines()
-    texts = [line.split("\t")[2].split() for line in lines if line.startswith("H-")]
-    assert len(texts) == 80
-    assert all(len(pieces) >= 20 for pieces in texts)
-
-
 def test_interactive_translates_standard_input(tools, beam4):
     raw = (tools.folder / "raw/val.en").read_text(encoding="utf-8").splitlines()[:5]
     found = tools.run(

@@ -40,14 +40,6 @@ def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
     assert found == described
 
 
-def test_presets_leave_out_sites_that_the_model_does_not_have():
-    args = arguments(big("delta"), no_cross_attention=True, encoder_layers=0, fwp_feature_map="elu")
-    check_flags(args)
-    args = arguments(big("delta"), no_cross_attention=True, fwp_encoder_feature_map="elu")
-    check_flags(args)
-    assert site_config(args, "decoder", 64).d_dot == 256
-
-
 def test_a_width_that_the_user_gave_does_not_give_way():
     args = arguments(big("performer"), fwp_feature_map="elu", fwp_d_dot=256)
     with pytest.raises(ValueError, match="--fwp-d-dot 256 does not fit --fwp-feature-map elu"):

@@ -126,26 +126,6 @@ def test_decoding_step_by_step_with_pads(feature_map, rule, form):
                 assert_close(step, whole[t : t + 1], "operator")
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_cross_attention_writes_once(rule, form):
-    """After the first step the source is not read, so NaN there has no effect, and no key is projected again."""
-    module = build("cross", rule=rule)
-    query, key, mask = random(5), random(8), ragged(length=8)
-    whole, whole_weights = call(module, query, key, mask)
-    calls = {"k_proj": 0, "v_proj": 0, "beta_proj": 0, "decay": 0}
-    for name in calls:
-        part = getattr(module if name.endswith("v_proj") or name == "k_proj" else module.memory, name)
-        if part is not None:
-            part.register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls[name] + 1))
-    state = {}
-    for t in range(5):
-        source = key if t == 0 else torch.full_like(key, float("nan"))
-        out, weights = call(module, query[t : t + 1], source, mask, incremental_state=state)
-        assert_close(out, whole[t : t + 1], "operator")
-        assert_close(weights, whole_weights[:, t : t + 1], "operator")
-    assert calls == {"k_proj": 1, "v_proj": 1, "beta_proj": int(rule != "sum"), "decay": int(rule == "gated_delta")}
-
-
 def test_hypotheses_of_a_sentence_share_its_source(form):
     """Two sentences with different padding have five and three hypotheses, then fewer. Bitwise copies are shared."""
     module = build("cross", rule="delta")

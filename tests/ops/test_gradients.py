@@ -53,17 +53,6 @@ def test_same_as_differentiating_the_time_loop(rule, normalizer, causal, length)
         agree(case)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("backend", TESTED)
-def test_backward_twice_gives_the_same(backend, rule):
-    case = make(rule, state=True)
-    leaves = case.leaves()
-    out = case.of(leaves).run(backend)[0].square().sum()
-    first = torch.autograd.grad(out, list(leaves.values()), retain_graph=True)
-    second = torch.autograd.grad(out, list(leaves.values()))
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
 @pytest.mark.parametrize(
     "rule, normalizer, causal, length, strengths",
     covering(

@@ -103,17 +103,6 @@ def test_gates_at_their_ends():
 
 @each
 @needs_native
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, "operator"), (torch.float32, "float32")], ids=str)
-def test_going_back_over_a_thousand_positions(name, dtype, tolerance):
-    x = inputs(name, 1, 1000, 1, 16, dtype, states=False)
-    expected = results(name, {part: y.detach().double().requires_grad_() for part, y in x.items()}, "reference")
-    found = results(name, x, "native")
-    for part, y in expected.items():
-        assert_close(found[part].double(), y, tolerance)
-
-
-@each
-@needs_native
 def test_opcheck_and_gradcheck(name):
     x = inputs(name, d=6)
     arguments, operator = [*(x[row] for row in ROWS), PADS, *(x[state] for state in STATES[name])], OPERATORS[name]

@@ -85,31 +85,6 @@ def test_markers_that_make_no_sense(refused, files, text, named):
     assert files.readme.read_text() == text
 
 
-def test_one_table_as_text(results, files):
-    arguments = files(record())
-    markdown = results("quickstart", *arguments)
-    assert markdown.status == 0 and "| 34.57 |" in markdown.out
-    assert r"\begin{tabular}" in results("quickstart", *arguments, "--format", "latex").out
-    assert "2345678" in results("quickstart", *arguments, "--format", "csv").out
-
-
-@pytest.mark.slow
-def test_plot_is_written_and_checked(results, refused, tmp_path):
-    pytest.importorskip("matplotlib")
-    (tmp_path / "results").mkdir()
-    files = [tmp_path / "plot.png", tmp_path / "plot.svg", tmp_path / "plot.pdf"]
-    arguments = ("bleu_vs_d_dot-multi30k", "--results", tmp_path / "results", "--plot", *files)
-    found = results(*arguments)
-    assert found.status == 0
-    before = [path.read_bytes() for path in files]
-    assert before[0].startswith(b"\x89PNG") and b"favor, paper" in before[1] and before[2].startswith(b"%PDF")
-    assert results(*arguments, "--check").status == 0
-    files[1].write_bytes(before[1].replace(b"25.3", b"26.3"))
-    assert "plot.svg" in refused(1, *arguments, "--check")
-    files[2].write_bytes(before[2].replace(b"25.3", b"26.3"))
-    assert results(*arguments).status == 0 and [path.read_bytes() for path in files] == before
-
-
 def test_without_a_name_every_page_and_figure_is_made(results, refused, files, tmp_path):
     pytest.importorskip("matplotlib")
     files(record())

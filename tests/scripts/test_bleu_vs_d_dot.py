@@ -10,7 +10,6 @@ from fwp_fairseq.feature_maps import parameter_for
 from scripts.common.commands import flags_of
 from scripts.experiments.bleu_vs_d_dot import presets, rows
 from scripts.experiments.by_site import recipe as by_site
-from scripts.experiments.by_site import rows as site_rows
 from scripts.translation import commands
 from scripts.translation.commands import Run
 
@@ -65,20 +64,3 @@ def test_rows_differ_in_attention_only():
     for row in rows.ROWS:
         flags = flags_of(commands.train(run_of(presets.WMT14, row.name), (0,)))
         assert {flag for flag in flags | softmax if flags.get(flag) != softmax.get(flag)} <= plain
-
-
-def test_rows_by_site_have_their_kinds_where_they_say():
-    from fwp_fairseq.config import FastWeightConfig, site_config
-
-    def found(row):
-        flags = {flag[2:].replace("-", "_"): value for flag, value in row.flags.items()}
-        cfg = argparse.Namespace(**{**vars(FastWeightConfig()), **flags})
-        return [site_config(cfg, site, 128 // row.heads) for site in site_rows.SITES]
-
-    softmax = dict.fromkeys(site_rows.SITES, "softmax")
-    for row in by_site.SITES.rows:
-        for number, (kind, config) in enumerate(zip(row.sites.values(), found(row), strict=True)):
-            assert config.is_softmax == (kind == "softmax")
-            alone = softmax | {site_rows.SITES[number]: kind}
-            assert config == found(site_rows.SiteRow(**alone, heads=row.heads))[number]
-    assert len({row.name for row in by_site.SITES.rows}) == len(by_site.SITES.rows)

@@ -23,6 +23,11 @@ from tests.scripts.recipe_runs import alive, calls, ends, hanging, records_in
 ROOT = process.ROOT
 
 
+def test_tools_run_in_the_running_interpreter():
+    """So an experiment runs in any environment, also in one that is not active."""
+    assert {words[0] for words in common.TOOLS.values()} == {sys.executable}
+
+
 def test_gpus_are_shared_out():
     assert gpus.shares((), 2, True) == [(), ()]
     assert gpus.shares((0, 1, 2, 3), 1, True) == [(0, 1, 2, 3)]

@@ -37,12 +37,6 @@ def test_rows_are_those_of_the_papers_tables():
     }
 
 
-def test_state_of_the_carried_rows_is_the_papers():
-    # Table 4, in millions.
-    for row in published("table_4"):
-        assert round(run_of(row=row["row"]).state_numbers / 1e6, 2) == row["state_m"]
-
-
 @pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
 def test_rows_of_a_size_differ_in_attention_only(preset):
     for size in preset.sizes:

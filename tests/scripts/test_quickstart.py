@@ -91,17 +91,6 @@ def test_whole_run_leaves_a_record_and_shows_the_models_side_by_side(root, capsy
     assert calls(root) == [] and "recorded already and skipped" in output and output.count("31.40") == 2
 
 
-def test_the_softmax_model_is_converted_by_default(root, monkeypatch):
-    asked = []
-    monkeypatch.setattr(recipe.CONVERSION, "reproduce", lambda given: asked.append(given) or 1)
-    assert recipe.main(["--smoke", "--seed", "2", "--cpu", "--out", "there"]) == 1
-    (given,) = asked
-    assert given.preset.softmax == "there/smoke-baseline-seed{seed}/checkpoints/average.pt"
-    assert (given.seeds, str(given.out), given.cpu, given.record) == ([2], "there", True, False)
-    assert [row.name for row in given.rows] == ["smoke-window"] and "hedgehog" in given.rows[0].flags
-    assert calls(root) == ALL
-
-
 def test_record_is_appended_on_request(root, checkout, capsys):
     for dirty in (True, None):
         checkout(dirty)

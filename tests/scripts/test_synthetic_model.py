@@ -100,12 +100,6 @@ def test_fast_weight_memory(length, backend):
     assert error(found, naive_fast_weight_memory(*(x.numpy() for x in inputs))) <= TOLERANCES["operator"]
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
-def test_gradient_of_fast_weight_memory(backend):
-    inputs = [x.requires_grad_() for x in memory_inputs(5, T=2, heads=1, d_dot=2, d_value=3)]
-    assert torch.autograd.gradcheck(lambda *x: fast_weight_memory(*x, backend=backend), inputs)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "point, solved",

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.common import process
 from scripts.data.sources import DataError
-from scripts.experiments.bleu_vs_d_dot import recipe, wmt14
+from scripts.experiments.bleu_vs_d_dot import wmt14
 
 PAIRS = {
     "europarl": [("The house is old – isn't it?", "Das Haus ist alt, nicht wahr?")] * 40,
@@ -91,14 +90,3 @@ def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, probl
     with pytest.raises(DataError, match=f"europarl.*{problem}"):
         wmt14.prepare(tmp_path / "data")
     assert not (tmp_path / "data/raw/train.en").exists()
-
-
-def test_documented_dry_run_names_the_preparation_and_no_gpu_is_refused(fake_root, monkeypatch, capsys):
-    world = ",".join(map(str, range(16)))
-    assert recipe.main(["--preset", "wmt14", "--rows", "dpfp-256", "--gpus", world, "--dry-run"]) == 0
-    output = capsys.readouterr().out
-    assert "--trainpref" in output and "--distributed-world-size 16" in output and "--update-freq 3" in output
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert recipe.main(["--preset", "wmt14"]) == 1
-    assert "no GPU is visible" in capsys.readouterr().err
-    assert fake_root == process.ROOT and not (fake_root / "runs").exists()
