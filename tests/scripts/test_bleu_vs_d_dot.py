@@ -13,8 +13,6 @@ from scripts.experiments.by_site import recipe as by_site
 from scripts.translation import commands
 from scripts.translation.commands import Run
 
-FILE = "bleu_vs_d_dot.jsonl"
-
 
 def test_rows_are_the_papers_and_delta_ones():
     found = {(row.feature_map, row.d_dot, row.update_rule) for row in rows.ROWS}

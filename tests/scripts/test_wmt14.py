@@ -1,4 +1,4 @@
-"""Tests the preset wmt14: what is made of archives that this test makes up, and its dry run."""
+"""Tests the preset wmt14: what is made of archives that this test makes up, and batches on any number of GPUs."""
 
 import io
 import tarfile
@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
 from scripts.data.sources import DataError
-from scripts.experiments.bleu_vs_d_dot import wmt14
+from scripts.experiments.bleu_vs_d_dot import presets, wmt14
+from scripts.translation import commands
+from tests.scripts.test_bleu_vs_d_dot import run_of
 
 PAIRS = {
     "europarl": [("The house is old – isn't it?", "Das Haus ist alt, nicht wahr?")] * 40,
@@ -90,3 +94,12 @@ def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, probl
     with pytest.raises(DataError, match=f"europarl.*{problem}"):
         wmt14.prepare(tmp_path / "data")
     assert not (tmp_path / "data/raw/train.en").exists()
+
+
+@pytest.mark.parametrize("world, freq", [(1, 48), (3, 16), (16, 3)])
+def test_an_update_sees_the_same_tokens_on_any_number_of_gpus(world, freq):
+    flags = flags_of(commands.train(run_of(presets.WMT14), tuple(range(world))))
+    assert (flags["--update-freq"], flags["--distributed-world-size"]) == (str(freq), str(world))
+    assert freq * world * int(flags["--max-tokens"]) == presets.WMT14.tokens_per_update
+    with pytest.raises(RecipeError, match=r"5 GPUs.*among 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"):
+        commands.train(run_of(presets.WMT14), tuple(range(5)))
