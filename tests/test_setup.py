@@ -290,13 +290,7 @@ def test_wheel_says_what_it_is(wheel):
     assert metadata["Author"] == "the fwp_fairseq authors" and metadata["License"] == "MIT"
     assert files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_text()
     assert SpecifierSet(metadata["Requires-Python"]) == SpecifierSet(">=3.10,<3.14")
-    assert not [key for key in metadata if "url" in key.lower() or "home-page" in key.lower()]
-    assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
-    classifiers = metadata.get_all("Classifier")
-    assert [text for text in classifiers if "3.1" in text] == [
-        f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)
-    ]
     assert "fwp = fwp_fairseq.cli:main" in files[f"{info}/entry_points.txt"]
     assert "fwp_fairseq/py.typed" in files
     required = metadata.get_all("Requires-Dist")

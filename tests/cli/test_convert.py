@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils, tasks
 from omegaconf import OmegaConf
 
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.config import SITES, FastWeightConfig
+from fwp_fairseq.config import SITES
 from tests.cli.conftest import LENGTHS, SIZES
 
 import_plugin()
@@ -46,15 +46,6 @@ def built(path):
 
 def attention_keys(state, pattern):
     return {name for name in state["model"] if re.search(pattern, name)}
-
-
-def test_flags_are_those_of_the_configuration(fwp, refused):
-    text = fwp("convert", "--help").out
-    for name in FastWeightConfig.__dataclass_fields__:
-        if name.startswith("fwp_"):
-            assert f"--{name.replace('_', '-')} " in text
-    call = ("convert", "--input", "in.pt", "--output", "out.pt", "--fwp-feature-map")
-    assert "tanh" in refused(2, *call, "tanh") and "--seed -1" in refused(2, *call, "elu", "--seed", -1)
 
 
 @pytest.mark.parametrize(

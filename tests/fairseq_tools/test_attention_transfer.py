@@ -89,13 +89,3 @@ def test_resumed_equals_uninterrupted(tools, words, transferred):
     transfer(tools, words, "resumed", "--restore-file", half).ok()
     found, wanted = (tools.load(f"{folder}/checkpoint_last.pt")["model"] for folder in ("resumed", "transferred"))
     assert found.keys() == wanted.keys() and all(torch.equal(found[name], x) for name, x in wanted.items())
-
-
-def test_softmax_sites_are_left_alone(tools, words):
-    words = convert(
-        *(tools, "softmax/checkpoint_last.pt", "decoder.pt", "--fwp-feature-map", "t2r", "--fwp-d-dot", 24),
-        *("--fwp-encoder-feature-map", "softmax"),
-    )
-    found = transfer(tools, words, "decoder").ok()
-    losses = found.losses()
-    assert sum(losses[-5:]) < sum(losses[:5]) and not found.losses("loss_encoder")

@@ -74,9 +74,3 @@ def test_hybrid_architectures(size, flags, described):
     check_flags(args)
     found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
     assert found == described
-
-
-def test_hybrid_architectures_leave_out_absent_sites():
-    args = arguments("fwp_transformer_tiny_hybrid", no_cross_attention=True, encoder_layers=0)
-    check_flags(args)
-    assert site_maps(args) == {"decoder": "elu"}

@@ -69,17 +69,6 @@ def test_the_decoder_sees_no_future_in_training():
         assert not torch.equal(a[:, 5:], b[:, 5:])
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_autocast_trains(rule):
-    model = build(fwp_update_rule=rule, dropout=0.0).float()
-    wanted = loss(model)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = loss(model)
-    assert abs(found - wanted) < 0.1
-    found.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
 def test_updates_reach_every_favor_map_and_draw_apart():
     model = build(fwp_feature_map="favor").train()
     model.set_num_updates(5)
