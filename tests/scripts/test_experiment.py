@@ -25,7 +25,7 @@ ROOT = process.ROOT
 
 def test_tools_run_in_the_running_interpreter():
     """So an experiment runs in any environment, also in one that is not active."""
-    assert {words[0] for words in common.TOOLS.values()} == {sys.executable}
+    assert {ROOT / words[0] for words in common.TOOLS.values()} == {Path(sys.executable)}
 
 
 def test_gpus_are_shared_out():
