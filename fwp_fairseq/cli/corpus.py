@@ -16,6 +16,7 @@ SETTINGS = [
     *("--required-batch-size-multiple", "1"),  # otherwise fairseq leaves a last batch of fewer than 8 out
 ]
 _EPOCHS, _FEWEST_UPDATES, _MOST_UPDATES = 12, 1000, 100_000
+_FEW = 100_000  # words, of which a model with the architectures' dropout of 0.1 learns the sentences by heart
 _LARGE = 3_000_000  # words, from which on a tiny model is too small
 _LONGEST = 2048  # tokens of a line to train on: attention between the languages takes memory of the square of it
 
@@ -163,7 +164,7 @@ class Recipe:
         return sum(length > self.positions for length in self.lengths)
 
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
-        """Small corpora get a tiny model, a high learning rate and a warm-up of a fifth of all updates.
+        """Small corpora get a tiny model, a high learning rate, a warm-up of a fifth of all updates and more dropout.
 
         Training ends earlier if the loss on valid no longer falls (--patience).
         """
@@ -172,6 +173,7 @@ class Recipe:
         updates = max_update or min(max(self.tokens * _EPOCHS // tokens, _FEWEST_UPDATES), _MOST_UPDATES)
         return {
             "--arch": arch or f"fwp_transformer_{'tiny' if small else 'iwslt_de_en'}_hybrid",
+            "--dropout": "0.3" if self.words < _FEW else "0.1",
             "--lr": "3e-3" if small else "5e-4",
             "--warmup-updates": str(min(max(updates // 5, 1), 4000)),
             "--max-tokens": str(tokens),

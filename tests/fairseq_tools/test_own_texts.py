@@ -94,9 +94,10 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
 
 
 def test_settings_fit_the_size():
-    small, large = Recipe(30_000, [20, 3000], 45_000), Recipe(4_000_000, [20, 1500], 6_000_000)
+    small, large = Recipe(33_000, [20, 3000], 45_000), Recipe(4_000_000, [20, 1500], 6_000_000)
     flags = small.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_tiny_hybrid" and flags["--warmup-updates"] == "200"
+    assert flags["--dropout"] == "0.3" and large.flags(None, None)["--dropout"] == "0.1"
     assert small.too_long == 1 and flags["--max-source-positions"] == "2048"
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
