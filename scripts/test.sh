@@ -9,7 +9,7 @@ case ${1:-} in
 usage: scripts/test.sh [--help] [--quick] [PYTEST ARGUMENTS]
 
 Sets up .venv (scripts/environment.sh) and runs pytest in it, one process more than there are processors, because tests
-wait for tools: all tests, 6 to 10 minutes on 2 cores, or those that the arguments select, e.g.
+wait for tools: all tests, about 20 minutes on 2 cores, or those that the arguments select, e.g.
 scripts/test.sh tests/ops -k delta -x
 
   --quick  leaves out the tests that are marked slow (fairseq's tools and whole trainings, the CUDA kernels on the CPU,

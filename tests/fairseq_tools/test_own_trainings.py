@@ -127,7 +127,7 @@ def test_plot_in_every_format(own, tmp_path, capsys):
     table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files)
     drawn = [json.loads(embedded_description(path.read_bytes())) for path in files]
     assert drawn[0] == drawn[1] == drawn[2] and files[2].read_bytes().startswith(b"%PDF")
-    assert drawn[0]["y"] == "validation loss" and drawn[0]["x"] == "d_dot"
+    assert drawn[0]["y"] == "validation loss, bits per token" and drawn[0]["x"] == "d_dot, features of each head"
     assert [line["label"] for line in drawn[0]["lines"]] == ["softmax"]
     assert [(series["label"], list(series["points"])) for series in drawn[0]["series"]] == [("dpfp", ["64"])]
     before = files[2].read_bytes()
