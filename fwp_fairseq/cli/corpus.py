@@ -61,7 +61,7 @@ class Corpus:
             raise UsageError(f"--source and --target are both {self.languages[0]}, expected two languages")
         if self.window is not None and self.window < 1:
             raise UsageError(f"--window {self.window}: expected 1 or more")
-        assert self.pairs
+        _ = self.pairs  # so that what is wrong with the texts is said before anything is made of them
 
     def _lines(self, part: str, language: str) -> list[str]:
         path = self.folder / f"{part}.{language}"
@@ -98,7 +98,7 @@ class Corpus:
     def digest(self) -> str:
         return hashlib.sha256(repr(sorted(self.pairs.items())).encode()).hexdigest()
 
-    @property
+    @cached_property
     def words(self) -> int:
         """Words of the target language to train on."""
         return sum(len(target.split()) for _, target in self.pairs["train"])
@@ -154,11 +154,11 @@ class Recipe:
                 counts.append([len(line.split(" ")) + 1 for line in file])
         return cls(corpus.words, [max(pair) for pair in zip(*counts, strict=True)], sum(counts[1]))
 
-    @property
+    @cached_property
     def positions(self) -> int:
-        return min(max(1024, *self.lengths), _LONGEST)
+        return min(max(1024, max(self.lengths)), _LONGEST)
 
-    @property
+    @cached_property
     def too_long(self) -> int:
         """Pairs that are left out of the training."""
         return sum(length > self.positions for length in self.lengths)
