@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from .errors import CommandError, UsageError
+from .paragraphs import filled
 
 PARTS = ("train", "valid", "test")
 SETTINGS = [
@@ -28,20 +30,13 @@ def _windows(pairs: Iterable[Pair], words: int) -> list[Pair]:
 
     A longer pair stays alone.
     """
-    found: list[tuple[list[str], list[str]]] = []
-    begin = count = words + 1
-    for source, target in pairs:
-        if not (source.strip() or target.strip()):
-            count = begin
-            continue
-        more = len(source.split())
-        if count + more > words:
-            found.append(([], []))
-            count = 0
-        for side, text in zip(found[-1], (source, target), strict=True):
-            side.append(text.strip())
-        count += more
-    return [(" ".join(source), " ".join(target)) for source, target in found]
+    documents = groupby(pairs, lambda pair: any(text.strip() for text in pair))
+    return [
+        tuple(" ".join(text.strip() for text in side) for side in zip(*few, strict=True))
+        for has_text, document in documents
+        if has_text
+        for few in filled(document, lambda pair: len(pair[0].split()), words)
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """The paragraphs of a text, in windows that a model can translate."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
+Part = TypeVar("Part")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+")
 
 
@@ -10,18 +13,24 @@ def _sentences(text: str) -> list[str]:
     return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
 
 
+def filled(parts: Iterable[Part], words: Callable[[Part], int], most: int) -> Iterator[list[Part]]:
+    """Groups consecutive parts that have at most ``most`` words together; one that has more is a group of its own."""
+    group: list[Part] = []
+    count = 0
+    for part in parts:
+        more = words(part)
+        if group and count + more > most:
+            yield group
+            group, count = [], 0
+        group.append(part)
+        count += more
+    if group:
+        yield group
+
+
 def windows(paragraph: str, words: int) -> list[str]:
     """Divides a paragraph at ends of sentences into windows of at most ``words`` words, or of one longer sentence."""
-    found: list[list[str]] = []
-    size = 0
-    for sentence in _sentences(paragraph):
-        length = len(sentence.split())
-        if not found or size + length > words:
-            found.append([])
-            size = 0
-        found[-1].append(sentence)
-        size += length
-    return [" ".join(sentences) for sentences in found]
+    return [" ".join(few) for few in filled(_sentences(paragraph), lambda sentence: len(sentence.split()), words)]
 
 
 def paragraphs(lines: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
+from fwp_fairseq.cli.paragraphs import filled
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import Folder
 from scripts.data import pieces
@@ -70,16 +71,8 @@ def windows(paragraphs: Iterable[Paragraph], words: int) -> Iterator[Paragraph]:
     A longer paragraph is a window of its own.
     """
     for document, few in groupby(paragraphs, lambda paragraph: paragraph.document):
-        window: list[Paragraph] = []
-        count = 0
-        for paragraph in few:
-            more = len(paragraph.en.split())
-            if window and count + more > words:
-                yield _joined(document, window)
-                window, count = [], 0
-            window.append(paragraph)
-            count += more
-        yield _joined(document, window)
+        for window in filled(few, lambda paragraph: len(paragraph.en.split()), words):
+            yield _joined(document, window)
 
 
 def _joined(document: str, paragraphs: list[Paragraph]) -> Paragraph:
