@@ -1,12 +1,13 @@
 """Writes files atomically: into a temporary file in the same folder, then renamed. Standard library only.
 
-Refuses folders whose names fairseq would not take as they are.
+Locks folders, and refuses those whose names fairseq would not take as they are.
 """
 
 import contextlib
+import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +34,21 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def locked(folder: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Locks a folder for one process. While another one has it, calls ``busy``, and waits unless that raises."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        if not free:
+            busy()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:

@@ -9,16 +9,13 @@ paragraph or a document. --window N joins consecutive lines, up to an empty one,
 last, so that they win. Every command is printed before it runs.
 """
 
-import contextlib
-import fcntl
 import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from ..files import refuse_interpreted, replaced
+from ..files import locked, refuse_interpreted, replaced
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError
 from .plugin import import_plugin
@@ -68,18 +65,6 @@ def _fwp(*words: object) -> list[object]:
 
 def _user_dir() -> Path:
     return Path(__file__).resolve().parents[1]
-
-
-@contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Makes the folder, and refuses it while another command works there."""
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(f"--out {out} is in use by another fwp train; wait for it, or choose another") from None
-        yield
 
 
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
@@ -141,7 +126,12 @@ def run(args) -> int:
         raise UsageError(f"--out {error}") from None
     import_plugin()
     corpus = Corpus(args.texts, (args.source, args.target), args.window)
-    with _alone(out):
+
+    def busy() -> None:
+        raise CommandError(f"--out {out} is in use by another fwp train; wait for it, or choose another")
+
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out, busy):
         _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
         _train(args, corpus, out)
         _score(args, corpus, out)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from fwp_fairseq.files import refuse_interpreted, write_atomically
+from fwp_fairseq.files import locked, refuse_interpreted, write_atomically
 
 from . import process
 from .commands import printed
@@ -37,20 +36,17 @@ class Folder:
         self.path, self.steps, self.say, self.check = path, steps, say, check
         path.mkdir(parents=True, exist_ok=True)
 
-    @contextlib.contextmanager
-    def locked(self, wait: bool = False) -> Iterator[None]:
+    def locked(self, wait: bool = False) -> contextlib.AbstractContextManager[None]:
         """Locks the folder for one command. If another holds it, waits with a message, or raises RecipeError."""
-        with open(self.path / ".lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    raise RecipeError(
-                        f"{self.path} is in use by another command; wait for it, or choose another --name or --out"
-                    ) from None
-                print(f"waiting for another command that is using {self.path}", flush=True)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+
+        def busy() -> None:
+            if not wait:
+                raise RecipeError(
+                    f"{self.path} is in use by another command; wait for it, or choose another --name or --out"
+                )
+            print(f"waiting for another command that is using {self.path}", flush=True)
+
+        return locked(self.path, busy)
 
     def claim(self, configuration: dict) -> None:
         """Stores the configuration in a new folder.
