@@ -13,11 +13,7 @@ from .rows import LR
 
 Gpus = tuple[int, ...]
 DIRECTION = ("--source-lang", "en", "--target-lang", "de")
-# The settings that differ from those of the quick start's training, beside the learning rate.
-_TRAINING = {"--warmup-updates": 40, "--log-interval": 10}
-# Losses are logged as means over several updates, because single ones vary more than a short training gains.
-_SMOKE_TRAINING = {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True}
-# Of the transfer, as far as it differs from both. Only feature maps are trained, which bears a high learning rate.
+# Of the transfer, as far as it differs from fine-tuning. Feature maps alone bear a high learning rate.
 _TRANSFER = {"--lr": 1e-2, "--warmup-updates": 10, "--criterion": "attention_transfer", "--label-smoothing": None}
 LONG_SENTENCES = 10
 
@@ -73,7 +69,7 @@ def convert(run: Run) -> list[str]:
 
 def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, updates: int) -> list[str]:
     limits = {"--lr": LR, "--total-num-update": updates, "--max-update": updates}
-    chosen = TINY.training | _TRAINING | limits | (_SMOKE_TRAINING if run.preset.smoke else {}) | settings
+    chosen = run.preset.training | limits | settings
     checkpoints = run.checkpoint(stage).parent
     device = {"--distributed-world-size": 1} if gpus else {"--cpu": True}
     return [

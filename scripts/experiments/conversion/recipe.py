@@ -33,6 +33,7 @@ class Conversion(Experiment):
     name, file, presets = "conversion", "finetune.jsonl", PRESETS
     run_type = Run
     steps = ("convert", "transfer", "train", "control")
+    table_of_others = "finetune"  # of a checkpoint of the user's
     description = """\
 Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
 weights (fwp convert) and fine-tunes it for a short time; some rows train the feature maps alone before, until they
@@ -50,7 +51,7 @@ decoding before and after, on the test set and with long outputs.
         if given.more:
             parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/conversion.md has the commands")
         if given.checkpoint is not None:
-            given.preset = replace(given.preset, softmax=given.checkpoint, table="finetune")
+            given.preset = replace(given.preset, softmax=given.checkpoint, table=self.table_of_others)
 
     def prepare(self, given: argparse.Namespace) -> None:
         for seed in given.seeds:
@@ -59,6 +60,10 @@ decoding before and after, on the test set and with long outputs.
             if not checkpoint.is_file():
                 command = given.preset.made_by.replace("{seed}", str(seed))
                 raise RecipeError(f"{checkpoint}: no such file; {command} makes it")
+        self.prepare_data(given)
+
+    def prepare_data(self, given: argparse.Namespace) -> None:
+        """Prepares the corpus in ``given.data``."""
         corpus.prepare(given.data)
 
     def configuration(self, run: Run, devices: Gpus) -> dict:
@@ -71,15 +76,13 @@ decoding before and after, on the test set and with long outputs.
         }
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
-        sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
-        write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
-        found = {"softmax": measure(run, devices, work, "softmax")}
+        found = {"softmax": self.measure(run, devices, work, "softmax")}
 
         run.folder("converted").mkdir(exist_ok=True)
         command, outputs = commands.convert(run), [run.checkpoint("converted"), run.flags_file]
         work.run_tool("convert", "convert", command, outputs, run.folder("converted") / "convert.log")
         converted = json.loads(run.flags_file.read_text(encoding="utf-8"))
-        found["converted"] = measure(run, devices, work, "converted")
+        found["converted"] = self.measure(run, devices, work, "converted")
 
         trainings = {
             "transferred": ("transfer", "train the feature maps", commands.transfer),
@@ -91,12 +94,19 @@ decoding before and after, on the test set and with long outputs.
             run.folder(stage).mkdir(exist_ok=True)
             command = words(run, devices, converted["flags"])
             trained = work.train(command, run.checkpoint(stage), step, title, run.folder(stage), run.preset.smoke)
-            found[stage] = measure(run, devices, work, stage) | {
+            found[stage] = self.measure(run, devices, work, stage) | {
                 "updates": trained["updates"],
+                "valid_loss": trained["valid_loss"],
                 "train_seconds": round(trained["seconds"], 1),
                 "train_command": trained["command"],
             }
         return [_record(run, work, stage, converted["attention"], result) for stage, result in found.items()]
+
+    def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
+        """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
+        sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
+        write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
+        return measure(run, devices, work, stage) | {"long_length": run.preset.long}
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         lines = []
@@ -130,7 +140,6 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "planned": run.updates,
         "lr": LR,
         "seed": run.seed,
-        "long_length": run.preset.long,
         "command": shlex.join(work.command),
     }
 
@@ -142,7 +151,7 @@ def _content(checkpoint: Path) -> str:
 
 
 def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
-    """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
+    """What :meth:`Conversion.measure` returns, without the length of the long outputs."""
     steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
     expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
     output = run.generated(stage)

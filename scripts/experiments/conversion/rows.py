@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from scripts.translation.preset import TINY
+
 LR = 1e-3  # of fine-tuning
+# Losses are logged as means over few updates, because single ones vary more than a short training gains.
+SHORT = {"--warmup-updates": 40, "--log-interval": 10}
 _HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
 _SOFTMAX = {"feature-map": "softmax"}
 
@@ -55,6 +59,7 @@ class Preset:
     - `softmax`: its checkpoint; {seed} stands for the seed.
     - `made_by`: the command that makes it.
     - `updates`: of fine-tuning.
+    - `training`: its settings, without learning rate and updates.
     - `long`: the length to which outputs are forced, at which a state of constant size should be an advantage.
     - `table`: what its records are of.
     """
@@ -64,6 +69,7 @@ class Preset:
     made_by: str
     updates: int
     table: str
+    training: dict = field(default_factory=lambda: TINY.training | SHORT)
     long: int = 1000
     smoke: bool = False
     rows: tuple[Row, ...] = ROWS
@@ -91,6 +97,7 @@ SMOKE = replace(
     softmax="runs/quickstart/smoke-baseline-seed{seed}/checkpoints/average.pt",
     made_by="scripts/quickstart.sh --baseline --smoke --seed {seed}",
     updates=30,
+    training=QUICKSTART.training | {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True},
     long=30,
     smoke=True,
     rows=tuple(replace(row, transfer=min(row.transfer, 30), updates=None) for row in ROWS),

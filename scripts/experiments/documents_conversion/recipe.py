@@ -1,0 +1,50 @@
+"""Converts the softmax model of documents to Hedgehog in its decoder; scores every stage on the test documents."""
+
+from __future__ import annotations
+
+import argparse
+
+from scripts.common.runner.run import Work
+from scripts.experiments.conversion.commands import Gpus, Run
+from scripts.experiments.conversion.recipe import Conversion
+from scripts.experiments.documents import corpus, evaluation
+from scripts.experiments.documents.recipe import device
+
+from .rows import PRESETS
+
+
+class DocumentsConversion(Conversion):
+    name, file, presets = "documents_conversion", "documents_conversion.jsonl", PRESETS
+    table_of_others = "documents_conversion"
+    description = """\
+Converts the decoder's self-attention of a softmax model, trained by the experiment on documents, to Hedgehog with and
+without a window that is read by a softmax, fine-tunes it for a short time, and scores it on test documents.
+
+  --preset documents --seeds 1 2 3 --checkpoint softmax.pt
+"""
+
+    def prepare_data(self, given: argparse.Namespace) -> None:
+        corpus.prepare(given.preset.documents.corpus, given.data)
+
+    def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
+        preset, checkpoint = run.preset, run.checkpoint(stage)
+        found, seconds = evaluation.translate(
+            run, checkpoint, preset.words, preset.one_of, device(devices), work.say, work.options
+        )
+        scores = evaluation.scores(found)
+        return {
+            "bleu": scores["buckets"]["all"]["bleu"],
+            **scores,
+            "corpus": "pinned" if corpus.is_pinned(run.data) else "own",
+            "words": preset.words,
+            "one_of": preset.one_of,
+            "decode_seconds": round(seconds, 1),
+            **work.conditions,
+        }
+
+    def summary(self, run: Run, found: list[dict]) -> list[str]:
+        return [f"{record['stage']}: BLEU {record['bleu']:.2f}" for record in found]
+
+
+EXPERIMENT = DocumentsConversion()
+main = EXPERIMENT.main

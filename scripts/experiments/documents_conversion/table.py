@@ -1,0 +1,15 @@
+"""The table of conversions on documents: one like that of the other conversions."""
+
+from dataclasses import replace
+
+from scripts.experiments.conversion import table
+
+_LIKE = table.TABLES["finetune-by-site"]
+
+
+def _note(rows: list[dict]) -> str:
+    said = dict.fromkeys(f"one of {row['one_of']} test windows of up to {row['words']} words" for row in rows)
+    return "\n\n".join([_LIKE.note(rows), *said])
+
+
+TABLES = {"documents-conversion": replace(_LIKE, note=_note, select={"table": "documents_conversion"})}
