@@ -11,24 +11,19 @@ import sacremoses
 from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
-from sacremoses.corpus import NonbreakingPrefixes
 
 NAME = "BLEU-compound-split"
-# For any other language sacremoses silently uses the abbreviations of English.
-LANGUAGES = sorted(set(NonbreakingPrefixes().available_langs.values()))
-
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
 class CompoundSplit(BaseTokenizer):
     """Tokenises with Moses and splits at hyphens; as in fairseq's script, a-b-c is split once if b is one letter."""
 
-    def __init__(self, language: str):
-        self.language = language
-        self._moses = sacremoses.MosesTokenizer(language)
+    def __init__(self):
+        self._moses = sacremoses.MosesTokenizer("de")
 
     def signature(self) -> str:
-        return f"sacremoses-{sacremoses.__version__}-{self.language}+compound-split"
+        return f"sacremoses-{sacremoses.__version__}-de+compound-split"
 
     def __call__(self, line: str) -> str:
         return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", self._moses.tokenize(line, return_str=True))
@@ -37,9 +32,9 @@ class CompoundSplit(BaseTokenizer):
 class CompoundSplitBLEU(BLEU):
     """sacreBLEU's BLEU on those tokens."""
 
-    def __init__(self, language: str):
+    def __init__(self):
         super().__init__(tokenize="none", force=True, smooth_method="none")
-        self.tokenizer = CompoundSplit(language)
+        self.tokenizer = CompoundSplit()
         self.tokenizer_signature = self.tokenizer.signature()
 
     def _compute_score_from_stats(self, stats: list[int]) -> BLEUScore:

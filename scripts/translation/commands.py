@@ -101,7 +101,7 @@ def bleu(run: Run) -> list[str]:
     """BLEU of the detokenised translations against the raw references."""
     preset, command = run.preset, ["fwp", "bleu", "--hypotheses", str(run.generated)]
     command += ["--references", str(run.reference)]
-    return [*command, "--compound-split", preset.target] if preset.compound_split else command
+    return [*command, "--compound-split"] if preset.compound_split else command
 
 
 def all_commands(run: Run, gpus: Gpus) -> list[list[str]]:

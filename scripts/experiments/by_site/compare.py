@@ -31,7 +31,7 @@ def paired(baseline: Run, run: Run) -> dict:
             made = f"--preset {one.preset.name} --rows {one.row.name} --seeds {one.seed}"
             raise RecipeError(f"{one.generated}: no such file; python -m scripts.experiments by_site {made} makes it")
     command = ["fwp", "bleu", "--hypotheses", str(baseline.generated), str(run.generated)]
-    command += ["--references", str(run.reference), "--paired-bs", "--paired-n", str(SAMPLES)]
+    command += ["--references", str(run.reference), "--paired-bs", "--paired-bs-n", str(SAMPLES)]
     first, second = score.paired(command, run.path / "paired.log")
     return {
         "table": "paired_bootstrap",
