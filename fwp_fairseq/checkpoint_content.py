@@ -135,8 +135,8 @@ class _Dictionary:
         return 1
 
 
-def blueprint(options: dict, parameters: dict):
-    """Builds the model that the options describe on the meta device, without memory; raises whatever building raises.
+def build(options: dict, parameters: dict, device: str = "cpu"):
+    """Builds the model that the options describe, on the device meta without memory; raises whatever building raises.
 
     Its dictionaries are as large as the embeddings among the ``parameters``.
     """
@@ -157,7 +157,7 @@ def blueprint(options: dict, parameters: dict):
     else:
         cfg = argparse.Namespace(**options)
     cls = MODEL_REGISTRY[name]
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with torch.random.fork_rng(devices=[]), torch.device(device):
         return cls.build_model(cfg, task)
 
 
@@ -169,7 +169,7 @@ def check_size(options: dict, parameters: dict) -> None:
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
         return
     try:
-        model = blueprint(options | {"_name": name}, parameters)
+        model = build(options | {"_name": name}, parameters, "meta")
     except Exception as error:  # the options may be anything
         reason = printable(" ".join(str(error).split()) or type(error).__name__)
         raise ValueError(f"no model can be built with its options: {reason}") from None

@@ -26,25 +26,20 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoint_content import build
 from ..files import write_atomically
 from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
-from .errors import CommandError, UsageError
+from .errors import CommandError
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 from .training_flags import training_flags
 
-_ATTENTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.(self_attn|encoder_attn)\.)q_proj\.weight")
-# What fast weights add to it: of the feature map, of a fast net, and in all.
+# What fast weights add to attention: of the feature map, of a fast net, and in all.
 _MAP = re.compile(r".*\.memory\.features\..*")
 _NET = re.compile(r".*\.memory\.(slow|feedback|second|norms|inner|outer)\..*")
 _OURS = re.compile(r".*\.(memory|qk_norm|output_norm)\..*")
-_SITES = {
-    ("encoder", "self_attn"): "encoder",
-    ("decoder", "self_attn"): "decoder",
-    ("decoder", "encoder_attn"): "cross",
-}
 # The models that can be converted, each with the model of this plugin that has all of its parameters by the same names.
 _FAMILIES = {
     "fwp_transformer": "fwp_transformer",
@@ -161,45 +156,16 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
     return defaults | kept | given
 
 
-def _attentions(parameters: dict, options: dict, seed: int) -> dict:
-    """Builds a new module for every attention with fast weights; the keys are the prefixes of their parameters.
-
-    Raises ValueError for options that the model cannot have; the message names the flags.
-    """
-    from ..config import check_flags, site_config
-    from ..modules import SiteAttention
-
-    cfg = argparse.Namespace(**options)
-    check_flags(cfg)
-    found = {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for name, tensor in parameters.items():
-            if not (match := _ATTENTION.fullmatch(name)):
-                continue
-            prefix, side, kind = match.groups()
-            site, heads = _SITES[side, kind], options[f"{side}_attention_heads"]
-            config = site_config(cfg, site, len(tensor) // heads)
-            if config.is_softmax:
-                continue
-            if site == "decoder" and options.get("cross_self_attention"):
-                raise ValueError(
-                    f"the checkpoint's --cross-self-attention contradicts feature map {config.feature_map} at the "
-                    "decoder site: give --fwp-decoder-feature-map softmax"
-                )
-            width = parameters[f"{prefix}k_proj.weight"].shape[1]
-            found[prefix] = SiteAttention(len(tensor), heads, site=site, options=config, source_dim=width)
-    return found
-
-
-def _own_parameters(parameters: dict, attentions: dict, before: argparse.Namespace, after: argparse.Namespace) -> dict:
-    """The parameters that stock attention does not have, from the checkpoint if it has them, else new.
+def _own_parameters(parameters: dict, model, before: argparse.Namespace, after: argparse.Namespace) -> dict:
+    """The parameters that stock attention does not have, from the checkpoint if it has them, else of the new model.
 
     ``before`` and ``after`` are the options of the checkpoint and of the converted model.
     """
     from ..config import site_fast_net, site_maps
+    from ..modules import SiteAttention
 
     found, maps = {}, site_maps(before)
+    attentions = {f"{name}.": module for name, module in model.named_modules() if isinstance(module, SiteAttention)}
     for prefix, attention in attentions.items():
         new = {prefix + name: tensor for name, tensor in attention.state_dict().items()}
         same_map = maps.get(attention.site) == attention.feature_map.name
@@ -269,22 +235,20 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     before = defaults | ({n: options[n] for n in defaults if n in options} or {"fwp_feature_map": "softmax"})
 
     parameters = state["model"]
-    if not any(map(_ATTENTION.fullmatch, parameters)):
-        raise CommandError(f"--input {args.input}: no attention with a parameter q_proj.weight, expected one a layer")
     refuse_not_finite(args.input, parameters)
     refuse_other_parameters(args.input, parameters, options | before)
     after = _attention_flags(before, defaults, args)
     options |= after
     try:
-        attentions = _attentions(parameters, options, args.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(args.seed)
+            model = build(options, parameters)
     except ValueError as error:
         raise CommandError(
             f"{error} (flags that were not given keep the checkpoint's values; --reset forgets those)"
         ) from None
     cfgs = (argparse.Namespace(**(options | flags)) for flags in (before, after))
-    own = _own_parameters(parameters, attentions, *cfgs)
-    model = torch.nn.ModuleList(attentions.values())
-    attention_flags.remember(model)
+    own = _own_parameters(parameters, model, *cfgs)
     shared = {name: tensor for name, tensor in parameters.items() if not _OURS.fullmatch(name)}
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
@@ -305,8 +269,6 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
 
 def run(args) -> int:
     refuse_output(args.output, [args.input])
-    if args.seed < 0:
-        raise UsageError(f"--seed {args.seed}: expected 0 or more")
     if args.flags_json is not None:
         refuse_output(args.flags_json, [args.input, args.output], "--flags-json")
     state, changes, flags = convert(load(args.input), args)

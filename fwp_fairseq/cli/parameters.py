@@ -28,14 +28,14 @@ def refuse_other_parameters(path: Path, parameters: dict, options: dict) -> None
 
     The model is built without memory.
     """
-    from ..checkpoint_content import blueprint, check_size
+    from ..checkpoint_content import build, check_size
     from ..models import attention_flags
 
     try:
         check_size(options, parameters)
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from None
-    model = blueprint(options, parameters)
+    model = build(options, parameters, "meta")
     parameters = dict(parameters)
     model.upgrade_state_dict(parameters)
     for name, expected in model.state_dict().items():
