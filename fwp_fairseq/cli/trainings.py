@@ -7,8 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable
-from datetime import datetime, timezone
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..tables.trainings import FIELDS
@@ -20,8 +19,6 @@ from .translations import lines, translations
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
 # The first line of fairseq-train, its configuration.
 _SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
-_SOURCE = re.compile(r"S-(\d+)\t(.*)")
-_SHARES = 5  # of the sentences, by length
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
 _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
@@ -40,18 +37,13 @@ def records_of(folder: Path, references: Path | None = None) -> list[dict]:
     folder = folder.resolve()  # so that the run has a name even if the folder is given as `checkpoints`
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
     save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
-    found = [_training(save_dir, folder, expected) for save_dir in save_dirs if not _has_record(run_of(save_dir))]
+    found = [_training(save_dir, folder, expected) for save_dir in save_dirs]
     known = set()
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
         known.add((record["recipe"], record["seed"]))
     return found
-
-
-def _has_record(run: Path) -> bool:
-    file = run / "record.json"
-    return file.is_file() and '"feature_map"' in file.read_text(encoding="utf-8")
 
 
 def run_of(save_dir: Path) -> Path:
@@ -67,7 +59,6 @@ def _newest(save_dir: Path) -> Path:
 def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dict:
     run, checkpoint = run_of(save_dir), _newest(save_dir)
     name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
-    date = datetime.fromtimestamp(checkpoint.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     state = load(checkpoint, mmap=True)
     own = _plain(_plain(state.get("cfg")).get("checkpoint")).get("save_dir")
     try:
@@ -79,7 +70,7 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
         | found
         | _fields_of_logs([*run.glob("*.log"), run.with_name(f"{run.name}.log")], own)
         | _fields_of_translations(_outputs(run, save_dir), references)
-        | {"table": "trainings", "name": run.name if name == "." else name, "environment": {"date": date}}
+        | {"name": run.name if name == "." else name}
     )
 
 
@@ -140,11 +131,10 @@ def _attention(model: dict, has_encoder: bool) -> dict:
     return {"feature_map": "; ".join(parts)}
 
 
-def _text(paths: Iterable[Path]) -> Iterable[str]:
-    for path in paths:
-        if path.is_file():
-            with open(path, encoding="utf-8", errors="replace") as file:
-                yield from file
+def _lines(path: Path) -> Iterator[str]:
+    if path.is_file():
+        with open(path, encoding="utf-8", errors="replace") as file:
+            yield from file
 
 
 def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
@@ -153,7 +143,7 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
     curve: dict[int, list] = {}
     for path in paths:
         own = True
-        for line in _text([path]):
+        for line in _lines(path):
             if match := _SAVE_DIR.search(line):
                 own = ast.literal_eval(match[1]) == save_dir
             elif own and (match := _VALIDATION.search(line)):
@@ -198,7 +188,7 @@ def _fields_of_translations(paths: list[Path], references: list[str] | None) -> 
     found: dict = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         speed = None
-        for line in _text([path]):
+        for line in _lines(path):
             if match := _TRANSLATED.search(line):
                 speed = float(match[1])
             elif (match := _SCORE.match(line)) and references is None:
@@ -217,26 +207,4 @@ def _scored(path: Path, references: list[str]) -> dict | None:
         return None
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score
-    return {
-        "bleu": score,
-        "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`",
-        "by_length": _by_length(path, hypotheses, references, metric),
-    }
-
-
-def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
-    """BLEU of equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
-    found = {int(match[1]): len(match[2].split()) for line in _text([path]) if (match := _SOURCE.match(line))}
-    order = sorted(found, key=found.get)
-    if len(order) != len(references):
-        return []
-    shares = [order[len(order) * n // _SHARES : len(order) * (n + 1) // _SHARES] for n in range(_SHARES)]
-    return [
-        (
-            found[share[0]],
-            found[share[-1]],
-            metric.corpus_score([hypotheses[n] for n in share], [[references[n] for n in share]]).score,
-        )
-        for share in shares
-        if share
-    ]
+    return {"bleu": score, "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`"}

@@ -1,6 +1,6 @@
 """Draws plots as PNG, SVG or PDF: values over a number, with error bars.
 
-The same records and the same version of matplotlib give the same bytes. Each file also contains a description of the
+The same records and the same version of matplotlib give the same bytes. PNG and SVG also contain a description of the
 plot as JSON, so that a plot can be compared with the records whichever version of matplotlib drew it.
 """
 
@@ -79,16 +79,13 @@ def description(plot: Plot) -> str:
 
 
 def embedded_description(content: bytes) -> str | None:
-    """Returns the :func:`description` that a plot file contains, or None if it contains none."""
+    """Returns the :func:`description` that a PNG or SVG contains, or None if it contains none."""
     if content.startswith(b"\x89PNG"):
         from io import BytesIO
 
         from PIL import Image
 
         return Image.open(BytesIO(content)).info.get("Description")
-    if content.startswith(b"%PDF"):
-        match = re.search(rb"/Subject \(((?:\\.|[^\\)])*)\)", content)
-        return None if match is None else re.sub(r"\\(.)", r"\1", match[1].decode("ascii"))
     match = re.search(r"<dc:description>(.*?)</dc:description>", content.decode("utf-8"), re.DOTALL)
     if match is None:
         return None
@@ -135,7 +132,7 @@ def draw(plot: Plot, kind: str) -> bytes:
         metadata = {
             "png": {"Description": text, "Software": None},
             "svg": {"Description": text, "Date": None, "Creator": None},
-            "pdf": {"Subject": text, "CreationDate": None, "Creator": None, "Producer": None},
+            "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
         }
         figure.savefig(file, format=kind, metadata=metadata[kind])
     return file.getvalue()

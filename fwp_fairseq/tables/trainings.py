@@ -1,44 +1,30 @@
-"""The table of ``fwp table trainings``: trainings found in save-dirs of fairseq-train or in records."""
+"""The table of ``fwp table``: trainings found in save-dirs of fairseq-train."""
 
-from .table import NONE, Table, number, over_seeds, update_rule
+from .table import NONE, Table, number, over_seeds
 from .training_plots import plot
 
-FIELDS = ("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "scorer")
-_DRAWN = ("curve", "by_length")
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_second")
+# What a record has, or None in place of what is not known of its training.
+FIELDS = (
+    *("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "recipe", "scorer"),
+    *("curve", *_MEANS),
+)
 
 
-def _key(record: dict) -> tuple | None:
-    """Returns what the records of a row have in common: everything but the seed. None if the record is no training."""
-    if "feature_map" not in record or "updates" not in record:
-        return None
-    recipe = record.get("recipe") or (record.get("variant") or record.get("row") or record.get("name"))
+def _key(record: dict) -> tuple:
+    """Returns what the records of a row have in common: everything but the seed."""
     # False sorts before True, so softmax attention comes first.
-    return (
-        record["feature_map"] != "softmax",
-        _rule(record),
-        record["feature_map"],
-        record.get("d_dot") or 0,
-        record["updates"],
-        str(recipe),
-    )
+    attention = (record["feature_map"] != "softmax", record["update_rule"], record["feature_map"])
+    return (*attention, record["d_dot"] or 0, record["updates"], record["recipe"])
 
 
 def _combined(records: list[dict]) -> dict:
-    """Combines the records of all seeds into one row. Fields that a record does not have are None."""
-    filled = [dict.fromkeys((*FIELDS, *_MEANS, *_DRAWN)) | record for record in records]
-    names = {record["seed"]: record["name"] or record.get("variant") or record.get("row") for record in filled}
-    row = over_seeds(*_MEANS)([record | {"seed": record["seed"] or 0} for record in filled])
-    seeds = ", ".join(str(seed) for seed in sorted(names, key=lambda seed: seed or 0) if seed is not None)
-    return row | {
-        "name": ", ".join(dict.fromkeys(name for name in names.values() if name)),
-        "seeds": seeds,
-        "curves": {record["name"]: record["curve"] for record in filled if record["curve"]},
+    """Combines the records of all seeds into one row."""
+    return over_seeds(*_MEANS)(records) | {
+        "name": ", ".join(record["name"] for record in records),
+        "seeds": ", ".join(str(record["seed"]) for record in records if record["seed"] is not None),
+        "curves": {record["name"]: record["curve"] for record in records if record["curve"]},
     }
-
-
-def _rule(record: dict) -> str:
-    return update_rule({"update_rule": None} | record) or NONE
 
 
 def _or_dash(name: str):
@@ -46,7 +32,7 @@ def _or_dash(name: str):
 
 
 def _note(rows: list[dict]) -> str:
-    lines = [f"BLEU: {text}." for text in dict.fromkeys(row["scorer"] or row.get("signature") for row in rows) if text]
+    lines = [f"BLEU: {text}." for text in dict.fromkeys(row["scorer"] for row in rows) if text]
     if any(row["spread"] for row in rows):
         lines.append("± is the standard deviation over seeds.")
     return "\n\n".join(lines)
@@ -57,7 +43,7 @@ TRAININGS = Table(
         "training": _or_dash("name"),
         "model": _or_dash("arch"),
         "attention": lambda r: r["feature_map"],
-        "update rule": _rule,
+        "update rule": _or_dash("update_rule"),
         "d_dot": _or_dash("d_dot"),
         "parameters": number("parameters", ","),
         "updates": number("updates", ","),

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from fwp_fairseq.cli import Parser
 from fwp_fairseq.cli.errors import CommandError, UsageError
-from fwp_fairseq.cli.table import add_output_arguments, refuse_plots, show, write, write_plot
-from fwp_fairseq.records import read
+from fwp_fairseq.cli.table import add_output_arguments, refuse_plots, show, write_plot
+from fwp_fairseq.files import write_atomically
+from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
-from scripts.common.records import FOLDER, ROOT
+from scripts.common.records import FOLDER, ROOT, read
 
 from .pages import regenerate
 from .tables import TABLES
@@ -45,18 +46,21 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="files of records (.jsonl), or folders of such files or of runs (default: benchmarks/results)",
     )
     add_output_arguments(parser)
+    parser.add_argument("--check", action="store_true", help="change no file; fail if a file would change")
     args = parser.parse_args(argv)
     if args.name is not None and args.name not in TABLES:
         raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
-    if args.name is None:
-        for flag, value in (("--output", args.output), ("--plot", args.plot)):
-            if value is not None:
-                raise UsageError(f"{flag} needs the NAME of a table")
-    elif args.check and args.output is None and args.plot is None:
-        raise UsageError("--check with the NAME of a table needs --output or --plot")
-    else:
+    if args.plot if args.name is None else args.check:
+        raise UsageError("--plot goes with the NAME of a table, and --check with none")
+    if args.name is not None:
         refuse_plots(args, args.name, TABLES[args.name])
     return args
+
+
+def _change(path: Path, check: bool) -> Path:
+    if check:
+        raise CommandError(f"{path} does not agree with the records: run the same command without --check")
+    return path
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -65,12 +69,17 @@ def _run(args: argparse.Namespace) -> None:
         show(args, args.name, TABLES[args.name], records)
         return
     for path in pages():
-        write(path, regenerate(path.read_text(encoding="utf-8"), records).encode(), args.check)
+        text = path.read_text(encoding="utf-8")
+        if (made := regenerate(text, records)) != text:
+            write_atomically(_change(path, args.check), made)
     for path in sorted(FIGURES.glob("*.*")):
         table = TABLES.get(path.stem)
         if table is None or table.plot is None:
             raise CommandError(f"{path}: expected a figure with the name of a table that has a plot")
-        write_plot(path, table.plot(run_rows(table, path.stem, records)), args.check)
+        plot = table.plot(run_rows(table, path.stem, records))
+        # Another version of matplotlib writes other bytes.
+        if embedded_description(path.read_bytes()) != description(plot):
+            write_plot(_change(path, args.check), plot)
 
 
 def main(argv: list[str] | None = None) -> int:

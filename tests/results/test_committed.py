@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.records import read
 from fwp_fairseq.tables.plot import description, embedded_description
 from fwp_fairseq.tables.table import run_rows
+from scripts.common.records import read
 from scripts.experiments.__main__ import NAMES
 from scripts.results.pages import regenerate
 from scripts.results.tables import TABLES

@@ -98,7 +98,7 @@ def test_records_are_utf_8_whatever_the_locale(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "größer"}\n', encoding="utf-8")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/record.json").write_text('{"text": "größer"}', encoding="utf-8")
-    code = "import sys; from fwp_fairseq.records import read; print(ascii([r['text'] for r in read(sys.argv[1])]))"
+    code = "import sys; from scripts.common.records import read; print(ascii([r['text'] for r in read(sys.argv[1])]))"
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", code, tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
