@@ -19,6 +19,8 @@ from .translations import lines, translations
 _VALIDATION = re.compile(r"""(\{.*"valid_loss".*\}|epoch \d+ \| valid on 'valid' subset \| .*)$""")
 # The first line of fairseq-train, its configuration.
 _SAVE_DIR = re.compile(r"""['"]save_dir['"]: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_SOURCE = re.compile(r"S-(\d+)\t(.*)")
+_SHARES = 5  # of the sentences, by length
 _TRANSLATED = re.compile(r"\| Translated .* \(([\d.]+) sentences/s")
 _SCORE = re.compile(r"^Generate \S+ with beam=\d+: (BLEU4?) = ([\d.]+)")
 _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, by fairseq-generate"}
@@ -207,4 +209,22 @@ def _scored(path: Path, references: list[str]) -> dict | None:
         return None
     metric = BLEU()
     score = metric.corpus_score(hypotheses, [references]).score
-    return {"bleu": score, "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`"}
+    return {
+        "bleu": score,
+        "scorer": f"sacreBLEU's, `BLEU|{metric.get_signature().format()}`",
+        "by_length": _by_length(path, hypotheses, references, metric),
+    }
+
+
+def _by_length(path: Path, hypotheses: list[str], references: list[str], metric) -> list[tuple[int, int, float]]:
+    """BLEU of equal shares of the sentences, each with the fewest and the most tokens of its sources (S- lines)."""
+    found = {int(match[1]): len(match[2].split()) for line in _lines(path) if (match := _SOURCE.match(line))}
+    order = sorted(found, key=found.get)
+    if len(order) != len(references):
+        return []
+    scores = []
+    for n in range(_SHARES):
+        if share := order[len(order) * n // _SHARES : len(order) * (n + 1) // _SHARES]:
+            texts, expected = ([column[number] for number in share] for column in (hypotheses, references))
+            scores.append((found[share[0]], found[share[-1]], metric.corpus_score(texts, [expected]).score))
+    return scores

@@ -1,4 +1,4 @@
-"""The plots of ``fwp table``: a score of trainings over their attention, d_dot or updates."""
+"""The plots of ``fwp table``: a score of trainings over their attention, d_dot or updates, or the length of sources."""
 
 from collections import Counter
 from textwrap import fill
@@ -9,6 +9,7 @@ AXES = {
     "d_dot": "features of each head; softmax and models with several widths are horizontal lines",
     "attention": "one place for each kind of attention",
     "updates": "learning curves: loss and BLEU of each validation in the logs",
+    "length": "BLEU of sources of similar length, in tokens",
 }
 _LOSS = "validation loss, bits per token"  # fairseq prints losses to the base 2
 _SCORES = (("bleu", "BLEU"), ("valid_bleu", "validation BLEU"), ("valid_loss", _LOSS))
@@ -22,7 +23,7 @@ def plot(rows: list[dict], axis: str | None = None) -> Plot:
     """
     if axis is None:
         axis = "d_dot" if len({row["d_dot"] for row in rows} - {None}) > 1 else "attention"
-    drawn = {"d_dot": _over_d_dot, "attention": _over_attention, "updates": _over_updates}[axis]
+    drawn = {"d_dot": _over_d_dot, "attention": _over_attention, "updates": _over_updates, "length": _over_length}[axis]
     labels = _labels(rows)
     return drawn([(labels[number], row) for number, row in enumerate(rows)])
 
@@ -91,3 +92,15 @@ def _over_updates(labelled: list[tuple[str, dict]]) -> Plot:
     if not panels:
         raise ValueError("--axis updates: expected logs of fairseq-train with validations beside the checkpoints")
     return Plot(**{**vars(panels[0]), "beside": panels[1:]})
+
+
+def _over_length(labelled: list[tuple[str, dict]]) -> Plot:
+    series, names = [], {}
+    for label, row in labelled:
+        points = {(low + high) / 2: (score, None) for low, high, score in row["by_length"] or ()}
+        names |= {f"{low}–{high}": (low + high) / 2 for low, high, _ in row["by_length"] or ()}
+        if points:
+            series.append(Series(label, label, points))
+    if not series:
+        raise ValueError("--axis length: expected --references of outputs of fairseq-generate beside the checkpoints")
+    return Plot(x="tokens of the source", y="BLEU", series=series, names=names, log_x=10)

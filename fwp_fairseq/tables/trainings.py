@@ -7,7 +7,7 @@ _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "sentences_per_se
 # What a record has, or None in place of what is not known of its training.
 FIELDS = (
     *("name", "arch", "feature_map", "update_rule", "d_dot", "parameters", "updates", "seed", "recipe", "scorer"),
-    *("curve", *_MEANS),
+    *("curve", "by_length", *_MEANS),
 )
 
 

@@ -11,19 +11,19 @@ from fwp_fairseq.tables.table import grid, run_rows
 from fwp_fairseq.tables.training_plots import plot
 from fwp_fairseq.tables.trainings import FIELDS, TRAININGS
 
-CURVE = [[10, 5.0, None], [20, 4.0, 8.0]]
+CURVE, SHARES = [[10, 5.0, None], [20, 4.0, 8.0]], [(3, 9, 30.0), (9, 40, 22.0)]
 
 
 def trainings(*found):
     return [dict.fromkeys(FIELDS) | {"name": str(number), "recipe": number} | one for number, one in enumerate(found)]
 
 
-@pytest.mark.parametrize("axis", [None, "d_dot", "attention", "updates"])
+@pytest.mark.parametrize("axis", [None, "d_dot", "attention", "updates", "length"])
 def test_axes(axis):
     """Every training has a place in the plot, also one whose sites have different attention and so no single d_dot."""
     sites = "encoder: dpfp, sum, 64; decoder: hedgehog with window 8, delta, 128; cross: dpfp, sum, 64"
     rows = trainings(
-        {"feature_map": "softmax", "updates": 20, "bleu": 31.0, "curve": CURVE},
+        {"feature_map": "softmax", "updates": 20, "bleu": 31.0, "curve": CURVE, "by_length": SHARES},
         {"feature_map": sites, "updates": 20, "bleu": 30.0, "curve": CURVE},
         {"feature_map": sites, "updates": 30, "bleu": 29.0},
     )
@@ -34,13 +34,15 @@ def test_axes(axis):
         assert len({line.label for line in drawn.lines}) == 3
     elif axis == "updates":
         assert values == [[5, 4], [5, 4]] and drawn.beside[0].series[0].points == {20: (8, None)}
+    elif axis == "length":
+        assert values == [[30, 22]] and list(drawn.names) == ["3–9", "9–40"]
     else:
         assert values == [[31, 30, 29]] and len(drawn.names) == 3
 
 
 def test_what_cannot_be_drawn_is_said():
     rows = run_rows(TRAININGS, "trainings", trainings({"feature_map": "softmax", "updates": 20}))
-    for axis, named in (("d_dot", "found none"), ("updates", "expected logs")):
+    for axis, named in (("d_dot", "found none"), ("updates", "expected logs"), ("length", "--references")):
         with pytest.raises(ValueError, match=named):
             plot(rows, axis)
 

@@ -98,15 +98,22 @@ def test_translations_are_scored_with_sacrebleu(tools, own, capsys):
     assert "tok:13a" in table(capsys, "--results", folder, "--references", references)
 
 
-def test_curves_come_from_logs(tools, own, tmp_path, capsys):
+def drawn_over(capsys, axis, folder, file, *arguments):
+    table(capsys, "--results", folder, "--plot", file, "--axis", axis, *arguments)
+    return json.loads(embedded_description(file.read_bytes()))
+
+
+def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     folder, results = own
-    table(capsys, "--results", folder, "--plot", tmp_path / "curves.png", "--axis", "updates")
-    curves = json.loads(embedded_description((tmp_path / "curves.png").read_bytes()))
+    curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.png")
     points = {series["label"]: series["points"] for series in curves["series"]}
     assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
     losses = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
     assert [loss for loss, _ in points["dpfp"].values()] == [*map(float, losses[:2])]
+    references = ("--references", tools.folder / "raw/val.de")
+    lengths = drawn_over(capsys, "length", folder, tmp_path / "length.png", *references)
+    assert len(lengths["series"]) == 1 and len(lengths["names"]) >= 4
     (tmp_path / "one.de").write_text("Ein Mann .\n")
     capsys.readouterr()
     assert main(["table", "--results", str(folder), "--references", str(tmp_path / "one.de")]) == 0
