@@ -85,7 +85,12 @@ def plain(section) -> dict:
     return dict(section)
 
 
-def _section(found, name: str) -> dict:
+def section(state: dict, name: str) -> dict:
+    """The options of the model or of the task that a checkpoint holds, old or new."""
+    return plain((state.get("cfg") or {}).get(name) or state.get("args") or {})
+
+
+def _options_by_name(found, name: str) -> dict:
     if found is not None and not isinstance(found, Mapping | argparse.Namespace):
         raise ValueError(f"{name} is of type {type(found).__name__}, expected options by their names")
     return plain(found or {})
@@ -106,13 +111,13 @@ def check(state) -> None:
         if not isinstance(state.get(name) or kind(), kind):
             raise ValueError(f"{name} is of type {type(state[name]).__name__}, expected {kind.__name__}")
     for entry in state.get("optimizer_history") or ():
-        _section(entry, "an entry of optimizer_history")
-    cfg = _section(state.get("cfg"), "cfg")
+        _options_by_name(entry, "an entry of optimizer_history")
+    cfg = _options_by_name(state.get("cfg"), "cfg")
     for name in ("task", "common", "checkpoint"):
-        _section(cfg.get(name), f"cfg.{name}")
+        _options_by_name(cfg.get(name), f"cfg.{name}")
     most = max(_FEW_LAYERS, len(state["model"]) // 4)  # no layer has less than four parameters
     for found, where in ((cfg.get("model"), "cfg.model"), (state.get("args"), "args")):
-        for name, value in _section(found, where).items():
+        for name, value in _options_by_name(found, where).items():
             if name in ("_name", "arch") and not isinstance(value, str | None):
                 raise ValueError(f"{where}.{name} is {printable(repr(value)[:60])}, expected a name")
             if str(name).endswith(("layers", "depth")) and str(value).isdigit() and int(str(value)) > most:

@@ -5,7 +5,6 @@ fairseq-train --arch NAME --help cannot show those defaults: it prints its help 
 
 import argparse
 import enum
-import json
 import textwrap
 
 from ..options import OPTIONS
@@ -15,7 +14,6 @@ from .plugin import import_plugin
 
 def add_arguments(parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show the flags of this one (any of fairseq's too)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def plain(value):
@@ -67,20 +65,6 @@ def defaults(arch: str) -> dict:
 
 def flag_name(action: argparse.Action) -> str:
     return next(name for name in action.option_strings if name.startswith("--"))
-
-
-def flags(arch: str) -> list[dict]:
-    """Describes every model flag by its ``flag``, ``default``, ``choices`` and ``help``."""
-    values = defaults(arch)
-    return [
-        {
-            "flag": flag_name(action),
-            "default": _of_its_sites(action.dest, values),
-            "choices": [str(plain(choice)) for choice in action.choices] if action.choices else None,
-            "help": " ".join((action.help or "").split()),
-        }
-        for action in actions(arch)
-    ]
 
 
 def _of_its_sites(name: str, values: dict):
@@ -142,12 +126,13 @@ def _print_table(rows: list[dict[str, str]]) -> None:
         print("  ".join(f"{row[title]:<{width}}" for title, width in widths.items()).rstrip())
 
 
-def _print_flags(found: list[dict]) -> None:
-    for flag in found:
-        choices = f"  {{{','.join(flag['choices'])}}}" if flag["choices"] else ""
-        print(f"{flag['flag']}  [{flag['default']}]{choices}")
-        if flag["help"]:
-            print(textwrap.fill(flag["help"], 100, initial_indent="    ", subsequent_indent="    "))
+def _print_flags(arch: str) -> None:
+    values = defaults(arch)
+    for action in actions(arch):
+        choices = f"  {{{','.join(str(plain(choice)) for choice in action.choices)}}}" if action.choices else ""
+        print(f"{flag_name(action)}  [{_of_its_sites(action.dest, values)}]{choices}")
+        if action.help:
+            print(textwrap.fill(action.help, 100, initial_indent="    ", subsequent_indent="    "))
 
 
 def run(args) -> int:
@@ -155,11 +140,9 @@ def run(args) -> int:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     if args.name is None:
-        rows = [summary(arch) for arch in _own_architectures()]
-        print(json.dumps(rows, indent=1)) if args.json else _print_table(rows)
+        _print_table([summary(arch) for arch in _own_architectures()])
         return 0
     if args.name not in ARCH_MODEL_REGISTRY:
         raise UsageError(f"unknown architecture {args.name!r}, expected one of {', '.join(_own_architectures())}")
-    found = flags(args.name)
-    print(json.dumps({"architecture": args.name, "flags": found}, indent=1)) if args.json else _print_flags(found)
+    _print_flags(args.name)
     return 0

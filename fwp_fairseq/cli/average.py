@@ -7,22 +7,16 @@
 Everything but the parameters is taken from the newest (last) input.
 """
 
-import argparse
 import re
 from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import plain
+from ..checkpoint_content import section
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
-
-# Options that change the training or the speed, but not the function that the parameters define.
-_HARMLESS = re.compile(
-    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend"
-)
 
 
 def add_arguments(parser) -> None:
@@ -65,25 +59,8 @@ def _inputs(args) -> list[Path]:
     return paths
 
 
-def _model_options(state: dict) -> dict:
-    cfg = state.get("cfg")
-    options = cfg["model"] if cfg else state.get("args")
-    options = vars(options) if isinstance(options, argparse.Namespace) else dict(options or {})
-    return {name: value for name, value in options.items() if not _HARMLESS.search(name)}
-
-
-def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:
-    """Raises CommandError unless both are checkpoints of one model.
-
-    ``first`` holds the options and parameters of the checkpoint at ``first_path``.
-    """
-    options, expected = _model_options(state), first["options"]
-    for name in sorted(options.keys() | expected.keys()):
-        if options.get(name) != expected.get(name):
-            raise CommandError(
-                f"{path}: model option {name} is {options.get(name)!r}, but {expected.get(name)!r} in {first_path}"
-            )
-    parameters, others = state["model"], first["parameters"]
+def _refuse_differences(path: Path, parameters: dict, first_path: Path, others: dict) -> None:
+    """Raises CommandError unless both are parameters of one model."""
     if parameters.keys() != others.keys():
         some = ", ".join(sorted(parameters.keys() ^ others.keys())[:3])
         raise CommandError(f"{path}: other parameters than {first_path}: {some}, ...")
@@ -112,15 +89,13 @@ def _is_constant(name: str, tensor: torch.Tensor) -> bool:
 def average(paths: list[Path]) -> dict:
     """Returns the last checkpoint with the mean parameters of all, summed in float64; does not import the plugin."""
     sums: dict[str, torch.Tensor] = {}
-    first: dict = {}
+    first: dict = {}  # the parameters of the first checkpoint
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {path}", flush=True)
         state = load(path)
         refuse_not_finite(path, state["model"])
-        if not first:
-            first = {"options": _model_options(state), "parameters": state["model"]}
-        else:
-            _refuse_differences(path, state, paths[0], first)
+        first = first or state["model"]
+        _refuse_differences(path, state["model"], paths[0], first)
         for name, tensor in state["model"].items():
             if not _is_constant(name, tensor):
                 sums[name] = sums[name] + tensor if name in sums else tensor.double()
@@ -136,7 +111,7 @@ def _refuse_incomplete(path: Path, state: dict) -> None:
     """Raises CommandError if a parameter is missing; checks the plugin's own models only, which it can build."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    options = plain((state.get("cfg") or {}).get("model") or {})
+    options = section(state, "model")
     model = ARCH_MODEL_REGISTRY.get(options.get("_name"))
     if model is not None and model.__module__.startswith("fwp_fairseq."):
         refuse_other_parameters(path, state["model"], options)

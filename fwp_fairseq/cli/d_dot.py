@@ -6,8 +6,6 @@ fwp d-dot --feature-map favor --m 128                 ->  d_dot = 256
 fwp d-dot --feature-map elu                           ->  d_dot = 64
 """
 
-import json
-
 from ..feature_maps import FEATURE_MAPS, PARAMETERS, parameter_for, width_for
 from .errors import UsageError
 
@@ -20,7 +18,6 @@ def add_arguments(parser) -> None:
     given.add_argument("--d-dot", type=int, metavar="N", help="number of features wanted")
     for name, text in PARAMETERS.items():
         given.add_argument(f"--{name}", type=int, metavar="N", help=f"{text} of {_owner(name)}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _owner(parameter: str) -> str:
@@ -38,10 +35,7 @@ def run(args) -> int:
         parameters = parameter_for(name, args.d_key, d_dot)
     except ValueError as error:
         raise UsageError(error) from None
-    result = {"feature_map": name, "d_key": args.d_key, "d_dot": d_dot, **parameters}
-    if args.json:
-        print(json.dumps(result))
-    elif args.d_dot is not None and parameters:
+    if args.d_dot is not None and parameters:
         print("".join(f"{key} = {value}" for key, value in parameters.items()))
     else:
         print(f"d_dot = {d_dot}")

@@ -1,10 +1,10 @@
 """Reports what is installed and built, and which backend serves which operator, with reasons."""
 
-import json
 import os
 import platform
 import sys
 from importlib import metadata
+from itertools import product
 
 import numpy
 import torch
@@ -58,40 +58,17 @@ def library_rows() -> dict[str, str]:
     return {part: str(status.libraries.get(part) or status.reasons[part]) for part in _extension.PARTS}
 
 
-def _backends(operator: str, device: str) -> dict:
-    """The backend that "auto" picks (``chosen``), and why each other cannot serve (``reasons``, empty if it can)."""
-    if device == "cuda" and not torch.cuda.is_available():
-        return {"chosen": None, "reasons": {"all": ["no CUDA device is visible to torch"]}}
-    report = backend_report(operator, device)
-    return {"chosen": next((name for name, reasons in report if not reasons), None), "reasons": dict(report)}
-
-
-def _served() -> dict[str, dict]:
-    """Of each operator and kind of device, what :func:`_backends` says."""
-    return {f"{rule}_rule": {device: _backends(f"{rule}_rule", device) for device in ("cpu", "cuda")} for rule in RULES}
-
-
-def served_rows(served: dict[str, dict] | None = None) -> dict[str, str]:
-    """The same for reading."""
+def served_rows() -> dict[str, str]:
+    """Of each operator and kind of device, the backend that "auto" picks, and why each other cannot serve."""
     rows = {}
-    for operator, devices in (_served() if served is None else served).items():
-        for device, found in devices.items():
-            rows[f"{operator} on {device}"] = found["chosen"] or "no backend"
-            for backend, reasons in found["reasons"].items():
-                if reasons:
-                    rows[f"{operator} on {device}"] += f"\n      not {backend}: {'; '.join(reasons)}"
+    for operator, device in product((f"{rule}_rule" for rule in RULES), ("cpu", "cuda")):
+        report = [("any backend", ["no CUDA device is visible to torch"])]
+        if device == "cpu" or torch.cuda.is_available():
+            report = backend_report(operator, device)
+        chosen = next((name for name, reasons in report if not reasons), "no backend")
+        refused = (f"\n      not {name}: {'; '.join(reasons)}" for name, reasons in report if reasons)
+        rows[f"{operator} on {device}"] = "".join([chosen, *refused])
     return rows
-
-
-def collect() -> dict:
-    """Collects everything that ``fwp info`` prints, as plain JSON types."""
-    return {
-        "versions": _versions(),
-        "machine": _machine(),
-        "build": _extension.build_record(),
-        "libraries": library_rows(),
-        "backends": _served(),
-    }
 
 
 def section(title: str, rows: dict) -> list[str]:
@@ -112,18 +89,12 @@ def _build_rows(record: dict | None) -> dict[str, str]:
     }
 
 
-def text(info: dict) -> str:
-    """Formats the result of :func:`collect` for reading."""
-    lines = section("versions", info["versions"]) + section("machine", info["machine"])
-    lines += section("build", _build_rows(info["build"])) + section("compiled libraries", info["libraries"])
-    return "\n".join(lines + section("backend=auto picks", served_rows(info["backends"]))).rstrip()
-
-
 def add_arguments(parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    pass
 
 
 def run(args) -> int:
-    found = collect()
-    print(json.dumps(found, indent=2) if args.json else text(found))
+    lines = section("versions", _versions()) + section("machine", _machine())
+    lines += section("build", _build_rows(_extension.build_record())) + section("compiled libraries", library_rows())
+    print("\n".join(lines + section("backend=auto picks", served_rows())).rstrip())
     return 0

@@ -1,6 +1,5 @@
 """Makes records of a user's own trainings from the checkpoints, logs and translations in a folder."""
 
-import argparse
 import ast
 import hashlib
 import json
@@ -10,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checkpoint_content import plain, section
 from ..tables.trainings import FIELDS
 from .checkpoint import load
 from .errors import CommandError
@@ -62,7 +62,7 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     run, checkpoint = run_of(save_dir), _newest(save_dir)
     name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
     state = load(checkpoint, mmap=True)
-    own = _plain(_plain(state.get("cfg")).get("checkpoint")).get("save_dir")
+    own = plain((state.get("cfg") or {}).get("checkpoint") or {}).get("save_dir")
     try:
         found = _fields_of_checkpoint(state)
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # a stranger's may be anything
@@ -76,14 +76,10 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     )
 
 
-def _plain(section) -> dict:
-    return vars(section) if isinstance(section, argparse.Namespace) else dict(section or {})
-
-
 def _fields_of_checkpoint(state: dict) -> dict:
-    cfg = {name: _plain(section) for name, section in (state.get("cfg") or {}).items() if name != "_name"}
+    cfg = {name: plain(options or {}) for name, options in (state.get("cfg") or {}).items() if name != "_name"}
     extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
-    model = cfg.get("model") or _plain(state.get("args"))
+    model = section(state, "model")
     cfg |= {"model": model}
     # The model section of fairseq's own Transformer repeats every option of the command line.
     others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS

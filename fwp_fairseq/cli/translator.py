@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint_content import section
 from ..text import printable
 from .checkpoint import load, load_model
 from .errors import CommandError, UsageError
@@ -30,12 +31,6 @@ def checkpoint_in(path: Path) -> Path:
     if not found:
         raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
     return found[0]
-
-
-def _task_options(state: dict) -> dict:
-    """The options of the task in a checkpoint of fairseq, old or new."""
-    options = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    return options if isinstance(options, dict) else vars(options)
 
 
 def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
@@ -107,7 +102,7 @@ class Translator:
     ):  # fmt: skip
         from fairseq.dataclass.configs import FairseqConfig
 
-        data = data_of(checkpoint, _task_options(load(checkpoint, mmap=True)), data)
+        data = data_of(checkpoint, section(load(checkpoint, mmap=True), "task"), data)
         self.pieces = pieces_of(checkpoint, data, spm)
         self.model, self.task = load_model(checkpoint, data, translates=True)
         self._take_any_length()

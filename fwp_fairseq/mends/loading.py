@@ -12,7 +12,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from ..checkpoint_content import check, check_file, check_size, plain, why_unreadable
+from ..checkpoint_content import check, check_file, check_size, plain, section, why_unreadable
 from ..text import printable
 
 
@@ -33,7 +33,7 @@ def _refuse_by_name() -> None:
         try:
             with mock.patch.object(torch, "load", read_and_check):
                 state = load(path, *args, **kwargs)
-            check_size(plain((state.get("cfg") or {}).get("model") or {}), state["model"])
+            check_size(section(state, "model"), state["model"])
             return state
         except FileNotFoundError:
             raise
@@ -63,7 +63,7 @@ def _explain_misfits() -> None:
             if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
                 raise
             reason = " ".join(str(error.__context__).split())
-            theirs = plain((checkpoint_utils.load_checkpoint_to_cpu(filename).get("cfg") or {}).get("model") or {})
+            theirs = section(checkpoint_utils.load_checkpoint_to_cpu(filename), "model")
             trainings = f"expected one of {_name(plain(self.cfg.model))}, actual {_name(theirs)}"
             raise RuntimeError(
                 f"checkpoint {filename} does not fit the model ({trainings}): {reason}. If another training is in "

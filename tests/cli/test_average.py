@@ -10,17 +10,12 @@ from tests.full_disk import full_disk
 pytest.importorskip("fairseq")
 
 
-def checkpoint(value=1.0, **options):
+def checkpoint(value=1.0):
     """Returns a small checkpoint with the entries that fairseq saves."""
     return {
         "args": None,
         "cfg": {
-            "model": {
-                "_name": "anothers_transformer",
-                "fwp_update_rule": "sum",
-                "encoder_attention_heads": 4,
-                **options,
-            },
+            "model": {"_name": "anothers_transformer", "encoder_attention_heads": 4},
             "task": {"_name": "translation"},
         },
         "model": {
@@ -112,8 +107,6 @@ def without(name):
 @pytest.mark.parametrize(
     "other, named",
     [
-        (checkpoint(2.0, fwp_update_rule="delta"), ["fwp_update_rule", "'delta'", "'sum'"]),
-        (checkpoint(2.0, encoder_attention_heads=8), ["encoder_attention_heads", "8", "4"]),
         (changed(**{"encoder.favor.projection": torch.zeros(2, 3)}), ["projection", "different trainings"]),
         (changed(version=torch.tensor([4])), ["version"]),
         (changed(weight=torch.zeros(3, 2)), ["weight", "(3, 2)", "(2, 3)"]),
@@ -129,11 +122,6 @@ def test_checkpoints_that_do_not_go_together(refused, save, pair, tmp_path, othe
     message = refused(1, "average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt")
     assert all(name in message for name in ["other.pt", *named]), message
     assert not (tmp_path / "out.pt").exists()
-
-
-def test_options_of_training_and_speed_may_differ(fwp, save, pair, tmp_path):
-    path = save(checkpoint(2.0, dropout=0.3, fwp_backend="reference", checkpoint_activations=True), "other.pt")
-    assert fwp("average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt").status == 0
 
 
 class Harmful:
