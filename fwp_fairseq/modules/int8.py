@@ -38,6 +38,20 @@ class Int8Linear(nn.Module):
         # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
         return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
 
+    def get_extra_state(self) -> dict[str, Tensor | None]:
+        """What ``state_dict`` keeps of it, in plain tensors."""
+        weight, bias = torch.ops.quantized.linear_unpack(self.packed)
+        return {"integers": weight.int_repr(), "scales": weight.q_per_channel_scales(), "bias": bias}
+
+    def set_extra_state(self, state: dict[str, Tensor | None]) -> None:
+        shape, expected = tuple(state["integers"].shape), (self.out_features, self.in_features)
+        if shape != expected:
+            raise ValueError(f"the weights of the state are of shape {shape}, expected {expected}")
+        scales = state["scales"]
+        zeros = torch.zeros_like(scales, dtype=torch.int64)
+        whole = torch._make_per_channel_quantized_tensor(state["integers"], scales, zeros, 0)
+        self.packed = torch.ops.quantized.linear_prepack(whole, state["bias"])
+
     @property
     def weight(self) -> Tensor:
         return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()

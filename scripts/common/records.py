@@ -1,6 +1,6 @@
 """Reads and appends records of runs, and describes the environment of a run.
 
-A record is a JSON object: a line of a .jsonl file, or the file record.json of a run.
+A record is a JSON object, a line of a .jsonl file.
 """
 
 import fcntl
@@ -23,24 +23,17 @@ PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
 def read(*folders: str | os.PathLike) -> list[dict]:
     """Returns the records in the given folders and .jsonl files, oldest first.
 
-    Records are sorted by ``environment.date``, and those of the same date by position. In a folder, the records are the
-    lines of its .jsonl files and the files record.json at any depth.
+    Records are sorted by ``environment.date``, and those of the same date by position.
 
     Raises FileNotFoundError for a folder or file that is missing, and ValueError for a line that is no record, naming
     file and line.
     """
     records = []
     for folder in map(Path, folders):
-        if folder.is_file():
-            records += read_file(folder)
-            continue
-        if not folder.is_dir():
+        if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such folder or file of records")
-        for path in sorted(folder.glob("*.jsonl")):
+        for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]:
             records += read_file(path)
-        records += [
-            _record(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.rglob("record.json"))
-        ]
     return sorted(records, key=lambda record: (record.get("environment") or {}).get("date", ""))
 
 

@@ -43,7 +43,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         nargs="+",
         type=Path,
         metavar="DIR",
-        help="files of records (.jsonl), or folders of such files or of runs (default: benchmarks/results)",
+        help="files of records (.jsonl), or folders of such files (default: benchmarks/results)",
     )
     add_output_arguments(parser)
     parser.add_argument("--check", action="store_true", help="change no file; fail if a file would change")

@@ -1,6 +1,7 @@
 """Linear layers in eight bits against the same in float64, alone and in a model that translates."""
 
 import copy
+import io
 import pickle
 
 import pytest
@@ -40,7 +41,15 @@ def test_what_is_read_of_it_is_what_it_computes_with():
     assert ((int8.weight - linear.weight).abs() <= step / 2 + 1e-7).all()
     assert torch.equal(int8.bias, linear.bias)
     x = torch.randn(3, 512)
-    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8))):
+    other, narrow, file = Int8Linear(nn.Linear(512, 512)), Int8Linear(nn.Linear(256, 512)), io.BytesIO()
+    torch.save(int8.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    with pytest.raises(ValueError, match=r"of shape \(512, 512\), expected \(512, 256\)"):
+        narrow.load_state_dict(int8.state_dict())
+    with pytest.raises(RuntimeError, match="_extra_state"):
+        int8.load_state_dict(linear.state_dict())
+    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8)), other):
         assert torch.equal(copied(x), int8(x))
 
 
