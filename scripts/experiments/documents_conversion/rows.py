@@ -48,6 +48,7 @@ class Preset:
 
 _ROWS = (
     _row("hedgehog", _TRANSFER, _UPDATES - _TRANSFER),
+    _row("at-once", 0, _UPDATES),
     *(_row(f"window-{size}", 0, _UPDATES, window=size) for size in (16, 8, 32)),
 )
 DOCUMENTS = Preset(
