@@ -10,15 +10,13 @@ from unittest import mock
 
 from fairseq import file_utils
 
+from . import around
 
-def mend() -> None:
-    load = file_utils.load_archive_file
 
-    def load_inside(archive_file):
-        try:
-            with mock.patch.object(tarfile.TarFile, "extraction_filter", staticmethod(tarfile.data_filter)):
-                return load(archive_file)
-        except tarfile.FilterError as error:
-            raise ValueError(f"archive {archive_file} is refused: {error}") from error
-
-    file_utils.load_archive_file = load_inside
+@around(file_utils, "load_archive_file")
+def load_inside(load, archive_file):
+    try:
+        with mock.patch.object(tarfile.TarFile, "extraction_filter", staticmethod(tarfile.data_filter)):
+            return load(archive_file)
+    except tarfile.FilterError as error:
+        raise ValueError(f"archive {archive_file} is refused: {error}") from error

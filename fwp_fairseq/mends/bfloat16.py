@@ -9,15 +9,13 @@ import importlib.util
 
 from fairseq.distributed import utils as distributed_utils
 
+from . import around
 
-def mend() -> None:
-    call = distributed_utils.call_main
 
-    def call_without_tpu(cfg, main, **keywords):
-        if cfg.common.bf16 and importlib.util.find_spec("torch_xla") is None:
-            for section in (cfg.common, cfg.model):
-                if hasattr(section, "tpu"):
-                    section.tpu = False
-        return call(cfg, main, **keywords)
-
-    distributed_utils.call_main = call_without_tpu
+@around(distributed_utils, "call_main")
+def call_without_tpu(call, cfg, main, **keywords):
+    if cfg.common.bf16 and importlib.util.find_spec("torch_xla") is None:
+        for section in (cfg.common, cfg.model):
+            if hasattr(section, "tpu"):
+                section.tpu = False
+    return call(cfg, main, **keywords)

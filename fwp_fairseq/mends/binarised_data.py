@@ -11,6 +11,8 @@ import struct
 import numpy as np
 from fairseq.data import indexed_dataset
 
+from . import around
+
 _AGAIN = "binarise the data again (fairseq-preprocess)"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
 _MAGIC = indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC
@@ -63,15 +65,11 @@ def _check_numbers(path: str, dataset, dictionary) -> None:
         )
 
 
-def mend() -> None:
-    make = indexed_dataset.make_dataset
-
-    def check_and_make(path, impl, fix_lua_indexing=False, dictionary=None):
-        if impl in ("mmap", "cached", "lazy"):
-            _check_files(path, impl == "mmap")
-        dataset = make(path, impl, fix_lua_indexing, dictionary)
-        if dictionary is not None and isinstance(dataset, indexed_dataset.MMapIndexedDataset):
-            _check_numbers(path, dataset, dictionary)
-        return dataset
-
-    indexed_dataset.make_dataset = check_and_make
+@around(indexed_dataset, "make_dataset")
+def check_and_make(make, path, impl, fix_lua_indexing=False, dictionary=None):
+    if impl in ("mmap", "cached", "lazy"):
+        _check_files(path, impl == "mmap")
+    dataset = make(path, impl, fix_lua_indexing, dictionary)
+    if dictionary is not None and isinstance(dataset, indexed_dataset.MMapIndexedDataset):
+        _check_numbers(path, dataset, dictionary)
+    return dataset

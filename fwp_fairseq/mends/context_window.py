@@ -8,6 +8,8 @@ Test: tests/fairseq_tools/test_carried_state.py::test_a_sliding_window
 import torch
 from fairseq.data import LMContextWindowDataset
 
+from . import around
+
 
 def _before(self, index: int) -> torch.Tensor:
     """Returns the last ``context_window`` tokens of the text that stand before item ``index``."""
@@ -24,21 +26,19 @@ def _before(self, index: int) -> torch.Tensor:
     return context
 
 
-def mend() -> None:
-    def collate_with_context(self, samples):
-        contexts = [_before(self, sample["id"]) for sample in samples]
-        longer = [
-            {
-                **sample,
-                "source": torch.cat([context, sample["source"]]),
-                "target": torch.cat([torch.full_like(context, self.pad_idx), sample["target"]]),
-            }
-            for sample, context in zip(samples, contexts, strict=True)
-        ]
-        batch = self.dataset.collater(longer)
-        if batch:
-            batch["start_indices"] = [len(context) for context in contexts]
-            batch["ntokens"] = sum(len(sample["source"]) for sample in samples)
-        return batch
-
-    LMContextWindowDataset.collater = collate_with_context
+@around(LMContextWindowDataset, "collater")
+def collate_with_context(_, self, samples):
+    contexts = [_before(self, sample["id"]) for sample in samples]
+    longer = [
+        {
+            **sample,
+            "source": torch.cat([context, sample["source"]]),
+            "target": torch.cat([torch.full_like(context, self.pad_idx), sample["target"]]),
+        }
+        for sample, context in zip(samples, contexts, strict=True)
+    ]
+    batch = self.dataset.collater(longer)
+    if batch:
+        batch["start_indices"] = [len(context) for context in contexts]
+        batch["ntokens"] = sum(len(sample["source"]) for sample in samples)
+    return batch

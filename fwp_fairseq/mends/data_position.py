@@ -10,44 +10,35 @@ import logging
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 
-def _count_batches_of_all_processes() -> None:
+@around(EpochBatchIterator, "state_dict")
+def save_with_processes(save, self):
     """Saves the number of processes (``num_shards``) beside the number of batches that each of them has had."""
-    save, load = EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict
-
-    def save_with_processes(self):
-        return save(self) | {"num_shards": self.num_shards}
-
-    def load_for_processes(self, state_dict):
-        done, before = state_dict.get("iterations_in_epoch", 0), state_dict.get("num_shards", self.num_shards)
-        if done and before != self.num_shards:
-            # If the division leaves a remainder, a few batches are repeated rather than left out.
-            here = done * before // self.num_shards
-            logger.info(f"{done} batches in each of {before} processes are {here} in each of {self.num_shards}")
-            state_dict = state_dict | {"iterations_in_epoch": here}
-        load(self, state_dict)
-
-    EpochBatchIterator.state_dict, EpochBatchIterator.load_state_dict = save_with_processes, load_for_processes
+    return save(self) | {"num_shards": self.num_shards}
 
 
-def _tell_before_saving() -> None:
+@around(EpochBatchIterator, "load_state_dict")
+def load_for_processes(load, self, state_dict):
+    done, before = state_dict.get("iterations_in_epoch", 0), state_dict.get("num_shards", self.num_shards)
+    if done and before != self.num_shards:
+        # If the division leaves a remainder, a few batches are repeated rather than left out.
+        here = done * before // self.num_shards
+        logger.info(f"{done} batches in each of {before} processes are {here} in each of {self.num_shards}")
+        state_dict = state_dict | {"iterations_in_epoch": here}
+    load(self, state_dict)
+
+
+@around(checkpoint_utils, "save_checkpoint")
+def tell_and_save(save, cfg, trainer, epoch_itr, val_loss):
     """Calls ``before_saving(group)`` of the iterator, if it has one, in every process before a checkpoint is written.
 
     fairseq asks only the process that writes the checkpoint for the position in the data, and an iterator may keep part
     of it in each process.
     """
-    save = checkpoint_utils.save_checkpoint
-
-    def tell_and_save(cfg, trainer, epoch_itr, val_loss):
-        if hasattr(epoch_itr, "before_saving") and not cfg.no_save:
-            epoch_itr.before_saving(trainer.data_parallel_process_group)
-        return save(cfg, trainer, epoch_itr, val_loss)
-
-    checkpoint_utils.save_checkpoint = tell_and_save
-
-
-def mend() -> None:
-    _count_batches_of_all_processes()
-    _tell_before_saving()
+    if hasattr(epoch_itr, "before_saving") and not cfg.no_save:
+        epoch_itr.before_saving(trainer.data_parallel_process_group)
+    return save(cfg, trainer, epoch_itr, val_loss)

@@ -5,14 +5,16 @@ Cause: The parameters tell only how many entries the dictionaries had.
 Test: tests/fairseq_tools/test_checkpoints.py::test_decoding_with_another_dictionary_is_refused
 """
 
-import contextlib
 import hashlib
 import logging
+from unittest import mock
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
+
+from . import around
 
 logger = logging.getLogger(__name__)
 
@@ -47,60 +49,40 @@ def _difference(task: FairseqTask, remembered: object) -> str | None:
     return None
 
 
-def mend() -> None:
-    state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
-
-    def state_and_dictionaries(self):
-        return {**state_dict(self), KEY: _describe(self)}
-
-    def check_and_load(self, state):
-        state = dict(state)
-        if problem := _difference(self, state.pop(KEY, None)):
-            raise ValueError(f"{problem}; give the data folder that it was trained on")
-        load_state_dict(self, state)
-
-    FairseqTask.state_dict, FairseqTask.load_state_dict = state_and_dictionaries, check_and_load
-    _check_when_training()
+@around(FairseqTask, "state_dict")
+def state_and_dictionaries(state_dict, self):
+    return {**state_dict(self), KEY: _describe(self)}
 
 
-@contextlib.contextmanager
-def _checking_loads(check):
-    """Applies ``check`` to every checkpoint that fairseq loads within the block."""
-    load = checkpoint_utils.load_checkpoint_to_cpu
-
-    def load_and_check(*args, **kwargs):
-        state = load(*args, **kwargs)
-        check(state)
-        return state
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_and_check
-    try:
-        yield
-    finally:
-        checkpoint_utils.load_checkpoint_to_cpu = load
+@around(FairseqTask, "load_state_dict")
+def check_and_load(load_state_dict, self, state):
+    state = dict(state)
+    if problem := _difference(self, state.pop(KEY, None)):
+        raise ValueError(f"{problem}; give the data folder that it was trained on")
+    load_state_dict(self, state)
 
 
-def _check_when_training() -> None:
+@around(Trainer, "load_checkpoint")
+def load_and_check(load, self, filename, reset_optimizer=False, *args, **kwargs):
     """Checks the dictionaries in fairseq-train too, which does not load the task's state.
 
     When only the parameters are loaded (--reset-optimizer, --finetune-from-model), other dictionaries may be intended,
     so a difference is a warning only.
     """
-    load = Trainer.load_checkpoint
+    read = checkpoint_utils.load_checkpoint_to_cpu
 
-    def load_and_check(self, filename, reset_optimizer=False, *args, **kwargs):
-        def check(state: dict) -> None:
-            problem = _difference(self.task, (state.get("task_state") or {}).get(KEY))
-            if problem and not reset_optimizer:
-                sizes = (text.partition(" ")[0] for text in problem.partition("expected ")[2].split(", actual "))
-                advice = "--finetune-from-model begins a new training with its parameters"
-                if len(set(sizes)) > 1:
-                    advice = "fairseq-preprocess --srcdict DICTIONARY --tgtdict DICTIONARY makes data with its own"
-                raise ValueError(f"{filename}: {problem}; {advice}, --save-dir a training in another folder")
-            if problem:
-                logger.warning(f"{filename}: {problem}")
+    def read_and_check(*args, **kwargs):
+        state = read(*args, **kwargs)
+        problem = _difference(self.task, (state.get("task_state") or {}).get(KEY))
+        if problem and not reset_optimizer:
+            sizes = (text.partition(" ")[0] for text in problem.partition("expected ")[2].split(", actual "))
+            advice = "--finetune-from-model begins a new training with its parameters"
+            if len(set(sizes)) > 1:
+                advice = "fairseq-preprocess --srcdict DICTIONARY --tgtdict DICTIONARY makes data with its own"
+            raise ValueError(f"{filename}: {problem}; {advice}, --save-dir a training in another folder")
+        if problem:
+            logger.warning(f"{filename}: {problem}")
+        return state
 
-        with _checking_loads(check):
-            return load(self, filename, reset_optimizer, *args, **kwargs)
-
-    Trainer.load_checkpoint = load_and_check
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_and_check):
+        return load(self, filename, reset_optimizer, *args, **kwargs)

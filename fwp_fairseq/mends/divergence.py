@@ -14,6 +14,8 @@ import torch
 from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 _REMEDY = "Lower --lr, lengthen --warmup-updates, or set --clip-norm"
@@ -29,25 +31,23 @@ def _tensors(output):
             yield from _tensors(part)
 
 
-def _watch_gradients_of_every_output() -> None:
+@around(NanDetector, "add_hooks")
+def add_hooks(_, self, module):
     """Makes fairseq's search for the origin of a NaN work with modules whose outputs are nested.
 
     The search uses torch's backward hooks, which fail with StopIteration for a module that returns no tensor at the top
     level of its output, such as fairseq's encoders.
     """
 
-    def add_hooks(self, module):
-        def watch(module, inputs, output):
-            for tensor in _tensors(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda gradient: self.bhook_fn(module, None, gradient))
+    def watch(module, inputs, output):
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient: self.bhook_fn(module, None, gradient))
 
-        if self.forward:
-            self.fhooks.append(module.register_forward_hook(self.fhook_fn))
-        if self.backward:
-            self.bhooks.append(module.register_forward_hook(watch))
-
-    NanDetector.add_hooks = add_hooks
+    if self.forward:
+        self.fhooks.append(module.register_forward_hook(self.fhook_fn))
+    if self.backward:
+        self.bhooks.append(module.register_forward_hook(watch))
 
 
 def _problem(losses: list[float], guessing: float) -> str | None:
@@ -71,42 +71,36 @@ def _guessing(task) -> float:
         return 0.0
 
 
-def _report_divergence() -> None:
+_losses: dict[int, float] = {}  # by update: the first of the session, and the last ones
+
+
+def _conclude(trainer) -> None:
+    if problem := _problem([*_losses.values()], _guessing(trainer.task)):
+        logger.warning(problem)
+
+
+@around(Trainer, "train_step")
+def step_or_say_why(train_step, self, *args, **kwargs):
     """Warns of a diverged training when its process ends, and improves the error about NaN or infinite gradients.
 
     After the warning the exit status is still 0, because the training did what it was told to, and a short one may be
     meant to end like this. The error about gradients names the update and the remedies.
     """
-    train_step = Trainer.train_step
-    losses: dict[int, float] = {}  # by update: the first of the session, and the last ones
-
-    def conclude(trainer) -> None:
-        if problem := _problem([*losses.values()], _guessing(trainer.task)):
-            logger.warning(problem)
-
-    def step_or_say_why(self, *args, **kwargs):
-        if not losses and self.is_data_parallel_master:
-            atexit.unregister(conclude)
-            atexit.register(conclude, self)
-        try:
-            found = train_step(self, *args, **kwargs)
-        except FloatingPointError as error:
-            atexit.unregister(conclude)
-            if error.__cause__ is not None:  # a step within this step has reported it
-                raise
-            reason = " ".join(str(error).strip("- \n").split())
-            raise FloatingPointError(
-                f"training ended in update {self.get_num_updates() + 1}: {reason}. {_REMEDY}"
-            ) from error
-        if found and (loss := found.get("nll_loss", found.get("loss"))) is not None:
-            losses.setdefault(self.get_num_updates(), float(loss))
-            if len(losses) > _FEWEST:
-                del losses[list(losses)[1]]
-        return found
-
-    Trainer.train_step = step_or_say_why
-
-
-def mend() -> None:
-    _watch_gradients_of_every_output()
-    _report_divergence()
+    if not _losses and self.is_data_parallel_master:
+        atexit.unregister(_conclude)
+        atexit.register(_conclude, self)
+    try:
+        found = train_step(self, *args, **kwargs)
+    except FloatingPointError as error:
+        atexit.unregister(_conclude)
+        if error.__cause__ is not None:  # a step within this step has reported it
+            raise
+        reason = " ".join(str(error).strip("- \n").split())
+        raise FloatingPointError(
+            f"training ended in update {self.get_num_updates() + 1}: {reason}. {_REMEDY}"
+        ) from error
+    if found and (loss := found.get("nll_loss", found.get("loss"))) is not None:
+        _losses.setdefault(self.get_num_updates(), float(loss))
+        if len(_losses) > _FEWEST:
+            del _losses[list(_losses)[1]]
+    return found

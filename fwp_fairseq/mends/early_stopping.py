@@ -10,6 +10,8 @@ import sys
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
+from . import around
+
 _COUNTERS = ("best", "num_runs")
 
 
@@ -18,18 +20,16 @@ def _function():
     return getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", None)
 
 
-def mend() -> None:
-    save, load = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
+@around(Trainer, "save_checkpoint")
+def save_counters(save, self, filename, extra_state):
+    found = {name: getattr(_function(), name) for name in _COUNTERS if hasattr(_function(), name)}
+    return save(self, filename, extra_state | {"early_stopping": found})
 
-    def save_counters(self, filename, extra_state):
-        found = {name: getattr(_function(), name) for name in _COUNTERS if hasattr(_function(), name)}
-        return save(self, filename, extra_state | {"early_stopping": found})
 
-    def load_counters(cfg, trainer, **kwargs):
-        extra_state, iterator = load(cfg, trainer, **kwargs)
-        fresh = cfg.reset_optimizer or cfg.reset_meters or not trainer.get_num_updates()
-        if extra_state is not None and not fresh and _function() is not None:
-            vars(_function()).update(extra_state.get("early_stopping", {}))
-        return extra_state, iterator
-
-    Trainer.save_checkpoint, checkpoint_utils.load_checkpoint = save_counters, load_counters
+@around(checkpoint_utils, "load_checkpoint")
+def load_counters(load, cfg, trainer, **kwargs):
+    extra_state, iterator = load(cfg, trainer, **kwargs)
+    fresh = cfg.reset_optimizer or cfg.reset_meters or not trainer.get_num_updates()
+    if extra_state is not None and not fresh and _function() is not None:
+        vars(_function()).update(extra_state.get("early_stopping", {}))
+    return extra_state, iterator

@@ -12,6 +12,8 @@ from fairseq import models
 from fairseq.dataclass import utils
 from omegaconf import DictConfig, OmegaConf
 
+from . import around
+
 
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
@@ -30,14 +32,10 @@ def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     return filled
 
 
-def mend() -> None:
+@around(utils, "merge_with_parent")
+def merge_filled(merge, dc, cfg, remove_missing=False):
     """Fills in the architecture's values before fairseq merges the defaults, from which they cannot be told later."""
-    merge = utils.merge_with_parent
-
-    def merge_filled(dc, cfg, remove_missing=False):
-        name = models.ARCH_MODEL_NAME_REGISTRY.get(getattr(cfg, "_name", None))
-        if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc:
-            cfg = _filled(cfg, dc)
-        return merge(dc, cfg, remove_missing)
-
-    utils.merge_with_parent = merge_filled
+    name = models.ARCH_MODEL_NAME_REGISTRY.get(getattr(cfg, "_name", None))
+    if name is not None and models.MODEL_DATACLASS_REGISTRY.get(name) is dc:
+        cfg = _filled(cfg, dc)
+    return merge(dc, cfg, remove_missing)

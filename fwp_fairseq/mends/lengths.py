@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 _MANY_UNKNOWN = 0.1  # of all tokens
@@ -65,57 +67,44 @@ class _Count:
             logger.warning(f"{self.cut} of {self.sentences} translations reached the limit of {self.limit}: cut there")
 
 
-def _keep_longest_source() -> None:
+@around(FairseqTask, "state_dict")
+def state_and_length(state_dict, self):
     """Saves the number of tokens of the longest source in training, which the task has again when it is decoded."""
-    state_dict, load_state_dict = FairseqTask.state_dict, FairseqTask.load_state_dict
-
-    def state_and_length(self):
-        sizes = getattr(self.datasets.get("train"), "src_sizes", None)
-        longest = getattr(self, KEY, None)
-        if sizes is not None and len(sizes):
-            longest = min(int(sizes.max()), getattr(self.cfg, "max_source_positions", sys.maxsize))
-        return state_dict(self) | ({} if longest is None else {KEY: longest})
-
-    def load_length(self, state):
-        state = dict(state)
-        setattr(self, KEY, state.pop(KEY, None))
-        load_state_dict(self, state)
-
-    FairseqTask.state_dict, FairseqTask.load_state_dict = state_and_length, load_length
+    sizes = getattr(self.datasets.get("train"), "src_sizes", None)
+    longest = getattr(self, KEY, None)
+    if sizes is not None and len(sizes):
+        longest = min(int(sizes.max()), getattr(self.cfg, "max_source_positions", sys.maxsize))
+    return state_dict(self) | ({} if longest is None else {KEY: longest})
 
 
-def _count() -> None:
-    inference_step, count = FairseqTask.inference_step, _Count()
-
-    def step_and_count(self, generator, models, sample, *args, **kwargs):
-        found = inference_step(self, generator, models, sample, *args, **kwargs)
-        training = "fairseq_cli.train" in sys.modules  # which has validations with BLEU
-        if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not training:
-            count.add(self, generator, sample, found)
-        return found
-
-    FairseqTask.inference_step = step_and_count
+@around(FairseqTask, "load_state_dict")
+def load_length(load_state_dict, self, state):
+    state = dict(state)
+    setattr(self, KEY, state.pop(KEY, None))
+    load_state_dict(self, state)
 
 
-def _name_every_limit() -> None:
+_count = _Count()
+
+
+@around(FairseqTask, "inference_step")
+def step_and_count(inference_step, self, generator, models, sample, *args, **kwargs):
+    found = inference_step(self, generator, models, sample, *args, **kwargs)
+    training = "fairseq_cli.train" in sys.modules  # which has validations with BLEU
+    if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not training:
+        _count.add(self, generator, sample, found)
+    return found
+
+
+@around(FairseqTask, "filter_indices_by_size")
+def filter_or_say_how(filter_indices, self, *args, **kwargs):
     """Names all four flags that a longer sentence needs; fairseq names the one that leaves it out."""
-    filter_indices = FairseqTask.filter_indices_by_size
-
-    def filter_or_say_how(self, *args, **kwargs):
-        try:
-            return filter_indices(self, *args, **kwargs)
-        except Exception as error:
-            if not str(error).startswith("Size of sample"):
-                raise
-            raise ValueError(
-                f"{error}, or take it with --max-source-positions N --max-target-positions N and, for positions that "
-                "are not learned, --model-overrides \"{'max_source_positions': N, 'max_target_positions': N}\""
-            ) from None
-
-    FairseqTask.filter_indices_by_size = filter_or_say_how
-
-
-def mend() -> None:
-    _keep_longest_source()
-    _count()
-    _name_every_limit()
+    try:
+        return filter_indices(self, *args, **kwargs)
+    except Exception as error:
+        if not str(error).startswith("Size of sample"):
+            raise
+        raise ValueError(
+            f"{error}, or take it with --max-source-positions N --max-target-positions N and, for positions that "
+            "are not learned, --model-overrides \"{'max_source_positions': N, 'max_target_positions': N}\""
+        ) from None

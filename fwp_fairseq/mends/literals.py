@@ -50,8 +50,7 @@ def evaluate(text: str):
         raise ValueError(f"{shown!r}: expected numbers, text or lists of them ({error})") from None
 
 
-def mend() -> None:
-    """Makes ``eval`` mean :func:`evaluate` in all modules of fairseq, which importing fairseq has imported."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fairseq.") and module is not None:
-            module.eval = evaluate
+# ``eval`` means evaluate in all modules of fairseq, which importing fairseq has imported.
+for _name, _module in list(sys.modules.items()):
+    if _name.startswith("fairseq.") and _module is not None:
+        _module.eval = evaluate

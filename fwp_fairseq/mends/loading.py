@@ -14,11 +14,12 @@ from fairseq.trainer import Trainer
 
 from ..checkpoint_content import check, check_file, check_size, plain, section, why_unreadable
 from ..text import printable
+from . import around
 
 
-def _refuse_by_name() -> None:
+@around(checkpoint_utils, "load_checkpoint_to_cpu")
+def load_and_name(load, path, *args, **kwargs):
     """Checks each checkpoint when it is read, and names the file in every error about it."""
-    load = checkpoint_utils.load_checkpoint_to_cpu
     read = torch.load
 
     def read_and_check(file, *args, **kwargs):
@@ -29,50 +30,38 @@ def _refuse_by_name() -> None:
         check(state)
         return state
 
-    def load_and_name(path, *args, **kwargs):
-        try:
-            with mock.patch.object(torch, "load", read_and_check):
-                state = load(path, *args, **kwargs)
-            check_size(section(state, "model"), state["model"])
-            return state
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            reason = why_unreadable(error)
-            if isinstance(error, ValueError) or "would run" in reason:
-                raise RuntimeError(f"checkpoint {path} is refused: {reason}") from error
-            raise RuntimeError(
-                f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
-                "Remove it to continue from an earlier one, e.g. with --restore-file"
-            ) from error
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_and_name
+    try:
+        with mock.patch.object(torch, "load", read_and_check):
+            state = load(path, *args, **kwargs)
+        check_size(section(state, "model"), state["model"])
+        return state
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        reason = why_unreadable(error)
+        if isinstance(error, ValueError) or "would run" in reason:
+            raise RuntimeError(f"checkpoint {path} is refused: {reason}") from error
+        raise RuntimeError(
+            f"checkpoint {path} cannot be read (truncated or not a checkpoint): {reason}. "
+            "Remove it to continue from an earlier one, e.g. with --restore-file"
+        ) from error
 
 
 def _name(options: dict) -> str:
     return f"--arch {printable(options.get('arch') or options.get('_name'))}"
 
 
-def _explain_misfits() -> None:
-    load = Trainer.load_checkpoint
-
-    def load_or_say_why(self, filename, *args, **kwargs):
-        try:
-            return load(self, filename, *args, **kwargs)
-        except Exception as error:
-            if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
-                raise
-            reason = " ".join(str(error.__context__).split())
-            theirs = section(checkpoint_utils.load_checkpoint_to_cpu(filename), "model")
-            trainings = f"expected one of {_name(plain(self.cfg.model))}, actual {_name(theirs)}"
-            raise RuntimeError(
-                f"checkpoint {filename} does not fit the model ({trainings}): {reason}. If another training is in "
-                f"{os.path.dirname(filename) or '.'}, give this one a folder of its own with --save-dir"
-            ) from error
-
-    Trainer.load_checkpoint = load_or_say_why
-
-
-def mend() -> None:
-    _refuse_by_name()
-    _explain_misfits()
+@around(Trainer, "load_checkpoint")
+def load_or_say_why(load, self, filename, *args, **kwargs):
+    try:
+        return load(self, filename, *args, **kwargs)
+    except Exception as error:
+        if not str(error).startswith("Cannot load model parameters") or error.__context__ is None:
+            raise
+        reason = " ".join(str(error.__context__).split())
+        theirs = section(checkpoint_utils.load_checkpoint_to_cpu(filename), "model")
+        trainings = f"expected one of {_name(plain(self.cfg.model))}, actual {_name(theirs)}"
+        raise RuntimeError(
+            f"checkpoint {filename} does not fit the model ({trainings}): {reason}. If another training is in "
+            f"{os.path.dirname(filename) or '.'}, give this one a folder of its own with --save-dir"
+        ) from error

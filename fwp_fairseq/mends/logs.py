@@ -13,12 +13,10 @@ import sys
 _ON_STANDARD_OUTPUT = ("fairseq_cli.eval_lm", "fairseq_cli.validate")
 
 
-def mend() -> None:
-    root = logging.root
-    if "fairseq.tasks.frm_text_to_speech" not in sys.modules or root.level != logging.DEBUG:
-        return  # a program that set up its log before it imported fairseq
-    root.setLevel(os.environ.get("LOGLEVEL", "INFO").upper())
+# Not in a program that set up its log before it imported fairseq.
+if "fairseq.tasks.frm_text_to_speech" in sys.modules and logging.root.level == logging.DEBUG:
+    logging.root.setLevel(os.environ.get("LOGLEVEL", "INFO").upper())
     if any(name in sys.modules for name in _ON_STANDARD_OUTPUT):
-        for handler in root.handlers:
+        for handler in logging.root.handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
                 handler.setStream(sys.stdout)

@@ -11,41 +11,30 @@ from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 
-
-def _skip_integers() -> None:
-    initialize = EMA.__init__
-
-    def initialize_and_skip(self, model, *args, **kwargs):
-        initialize(self, model, *args, **kwargs)
-        integers = {name for name, tensor in model.named_buffers() if not tensor.is_floating_point()}
-        self.skip_keys = set(self.skip_keys) | integers
-
-    EMA.__init__ = initialize_and_skip
+from . import around
 
 
-def _go_on() -> None:
+@around(EMA, "__init__")
+def initialize_and_skip(initialize, self, model, *args, **kwargs):
+    initialize(self, model, *args, **kwargs)
+    integers = {name for name, tensor in model.named_buffers() if not tensor.is_floating_point()}
+    self.skip_keys = set(self.skip_keys) | integers
+
+
+@around(Trainer, "load_checkpoint")
+def load_and_count(load, self, filename, *args, **kwargs):
     """Begins with the parameters of a checkpoint that holds no average, and else counts on to the next update of it."""
-    load = Trainer.load_checkpoint
+    if not self.cfg.ema.store_ema:
+        return load(self, filename, *args, **kwargs)
+    read = checkpoint_utils.load_checkpoint_to_cpu
 
-    def load_and_count(self, filename, *args, **kwargs):
-        if not self.cfg.ema.store_ema:
-            return load(self, filename, *args, **kwargs)
-        read = checkpoint_utils.load_checkpoint_to_cpu
+    def read_with_average(*args, **kwargs):
+        state = read(*args, **kwargs)
+        state["extra_state"].setdefault("ema", dict(state["model"]))
+        return state
 
-        def read_with_average(*args, **kwargs):
-            state = read(*args, **kwargs)
-            state["extra_state"].setdefault("ema", dict(state["model"]))
-            return state
-
-        with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
-            extra_state = load(self, filename, *args, **kwargs)
-        if self.cfg.ema.ema_update_freq > 1:
-            self.ema.update_freq_counter = self.get_num_updates() % self.cfg.ema.ema_update_freq
-        return extra_state
-
-    Trainer.load_checkpoint = load_and_count
-
-
-def mend() -> None:
-    _skip_integers()
-    _go_on()
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
+        extra_state = load(self, filename, *args, **kwargs)
+    if self.cfg.ema.ema_update_freq > 1:
+        self.ema.update_freq_counter = self.get_num_updates() % self.cfg.ema.ema_update_freq
+    return extra_state

@@ -8,18 +8,16 @@ Test: tests/fairseq_tools/test_faults.py::test_what_makes_no_sense_is_named
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqMultiModel
 from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
 
+from . import around
 
-def mend() -> None:
-    build_model = MultilingualTranslationTask.build_model
 
-    def refuse_or_build(self, args, from_checkpoint=False):
-        arch = getattr(args, "arch", None) or getattr(args, "_name", None)
-        model = ARCH_MODEL_REGISTRY.get(arch)
-        if model is not None and not issubclass(model, FairseqMultiModel):
-            raise ValueError(
-                f"--arch {arch}: --task multilingual_translation expects an architecture with a model for each pair of "
-                "languages, such as multilingual_transformer; --task translation_multi_simple_epoch takes this one"
-            )
-        return build_model(self, args, from_checkpoint)
-
-    MultilingualTranslationTask.build_model = refuse_or_build
+@around(MultilingualTranslationTask, "build_model")
+def refuse_or_build(build_model, self, args, from_checkpoint=False):
+    arch = getattr(args, "arch", None) or getattr(args, "_name", None)
+    model = ARCH_MODEL_REGISTRY.get(arch)
+    if model is not None and not issubclass(model, FairseqMultiModel):
+        raise ValueError(
+            f"--arch {arch}: --task multilingual_translation expects an architecture with a model for each pair of "
+            "languages, such as multilingual_transformer; --task translation_multi_simple_epoch takes this one"
+        )
+    return build_model(self, args, from_checkpoint)

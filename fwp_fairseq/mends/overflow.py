@@ -10,14 +10,12 @@ from unittest import mock
 import torch
 from fairseq.trainer import Trainer
 
+from . import around
 
-def mend() -> None:
-    train_step = Trainer.train_step
 
-    def step_without_gpu(self, *args, **kwargs):
-        if self.device.type != "cpu":
-            return train_step(self, *args, **kwargs)
-        with mock.patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):  # also for a step within a step
-            return train_step(self, *args, **kwargs)
-
-    Trainer.train_step = step_without_gpu
+@around(Trainer, "train_step")
+def step_without_gpu(train_step, self, *args, **kwargs):
+    if self.device.type != "cpu":
+        return train_step(self, *args, **kwargs)
+    with mock.patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):  # also for a step within a step
+        return train_step(self, *args, **kwargs)

@@ -7,13 +7,11 @@ Test: tests/fairseq_tools/test_attention_transfer.py::test_the_loss_falls_and_no
 
 from fairseq.trainer import Trainer
 
+from . import around
 
-def mend() -> None:
-    initialize = Trainer.__init__
 
-    def prepare_and_initialize(self, cfg, task, model, criterion, *args, **kwargs):
-        if hasattr(criterion, "prepare_model"):
-            criterion.prepare_model(model)
-        initialize(self, cfg, task, model, criterion, *args, **kwargs)
-
-    Trainer.__init__ = prepare_and_initialize
+@around(Trainer, "__init__")
+def prepare_and_initialize(initialize, self, cfg, task, model, criterion, *args, **kwargs):
+    if hasattr(criterion, "prepare_model"):
+        criterion.prepare_model(model)
+    initialize(self, cfg, task, model, criterion, *args, **kwargs)

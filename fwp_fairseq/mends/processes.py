@@ -14,6 +14,8 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
@@ -23,107 +25,82 @@ _DEAD_WORKER = "DataLoader worker"
 _LOST = re.compile(r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection refused|Socket closed")
 
 
-def _follow_launchers() -> None:
-    """Takes the number of processes from torchrun, and lets torchrun and srun start processes on a CPU.
+@around(distributed_utils, "infer_init_method")
+def infer_or_follow(infer, cfg, force_distributed: bool = False):
+    """Takes the number of processes from torchrun.
 
     By default fairseq's --distributed-world-size is the number of GPUs, or 1 on a CPU. If it is 1, fairseq ignores
     torchrun's variables, and the processes become separate trainings that overwrite each other's checkpoints.
     """
-    infer = distributed_utils.infer_init_method
-
-    def infer_or_follow(cfg, force_distributed: bool = False):
-        alone = cfg.distributed_init_method is not None or cfg.tpu or any(name not in os.environ for name in _TORCHRUN)
-        if not alone:
-            cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
-        return infer(cfg, force_distributed)
-
-    distributed_utils.infer_init_method = infer_or_follow
-
-    launched = distributed_utils._infer_torch_distributed_launch_init
-
-    def launched_without_gpus(cfg):
-        if torch.cuda.device_count():
-            return launched(cfg)
-        cfg.distributed_init_method = "env://"
-        cfg.distributed_world_size, cfg.distributed_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        cfg.device_id = 0  # fairseq divides by the number of GPUs here
-        cfg.distributed_no_spawn = True
-
-    distributed_utils._infer_torch_distributed_launch_init = launched_without_gpus
-
-    slurm = distributed_utils._infer_slurm_init
-
-    def slurm_without_gpus(cfg, *arguments):
-        found = slurm(cfg, *arguments)
-        if not torch.cuda.device_count():
-            cfg.device_id = 0  # otherwise fairseq selects the GPU of the process's number
-        return found
-
-    distributed_utils._infer_slurm_init = slurm_without_gpus
+    alone = cfg.distributed_init_method is not None or cfg.tpu or any(name not in os.environ for name in _TORCHRUN)
+    if not alone:
+        cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    return infer(cfg, force_distributed)
 
 
-def _train_on_cpu() -> None:
-    """On a CPU, replaces fairseq's default backend nccl by gloo, and passes no GPU to DistributedDataParallel."""
-    init = distributed_utils.distributed_init
-
-    def init_on_a_cpu(cfg):
-        on_cpu = hasattr(cfg, "common") and (cfg.common.cpu or not torch.cuda.is_available())
-        if on_cpu and cfg.distributed_training.distributed_backend == "nccl":
-            cfg.distributed_training.distributed_backend = "gloo"
-            logger.info("--distributed-backend gloo: nccl needs GPUs")
-        return init(cfg)
-
-    distributed_utils.distributed_init = init_on_a_cpu
-
-    ddp = distributed_fairseq_model.DistributedDataParallel
-
-    def ddp_where_the_model_is(module, device_ids=None, output_device=None, **keywords):
-        if next(module.parameters()).device.type == "cpu":
-            device_ids = output_device = None
-        return ddp(module, device_ids=device_ids, output_device=output_device, **keywords)
-
-    distributed_fairseq_model.DistributedDataParallel = ddp_where_the_model_is
+@around(distributed_utils, "_infer_torch_distributed_launch_init")
+def launched_without_gpus(launched, cfg):
+    if torch.cuda.device_count():
+        return launched(cfg)
+    cfg.distributed_init_method = "env://"
+    cfg.distributed_world_size, cfg.distributed_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    cfg.device_id = 0  # fairseq divides by the number of GPUs here
+    cfg.distributed_no_spawn = True
 
 
-def _explain_failures() -> None:
+@around(distributed_utils, "_infer_slurm_init")
+def slurm_without_gpus(slurm, cfg, *arguments):
+    found = slurm(cfg, *arguments)
+    if not torch.cuda.device_count():
+        cfg.device_id = 0  # otherwise fairseq selects the GPU of the process's number
+    return found
+
+
+@around(distributed_utils, "distributed_init")
+def init_on_a_cpu(init, cfg):
+    on_cpu = hasattr(cfg, "common") and (cfg.common.cpu or not torch.cuda.is_available())
+    if on_cpu and cfg.distributed_training.distributed_backend == "nccl":
+        cfg.distributed_training.distributed_backend = "gloo"
+        logger.info("--distributed-backend gloo: nccl needs GPUs")
+    return init(cfg)
+
+
+@around(distributed_fairseq_model, "DistributedDataParallel")
+def ddp_where_the_model_is(ddp, module, device_ids=None, output_device=None, **keywords):
+    if next(module.parameters()).device.type == "cpu":
+        device_ids = output_device = None
+    return ddp(module, device_ids=device_ids, output_device=output_device, **keywords)
+
+
+@around(distributed_utils, "call_main")
+def call_or_say_why(call, cfg, main, **keywords):
     """Replaces torch's errors about a lost process and about unused parameters by short ones that say what to do.
 
     A process whose partner is gone fails at their next exchange with an error about a socket; so it does, now and then,
     when a process of --num-workers is gone. About a parameter that was not used, torch prints a page of text.
     """
-    call = distributed_utils.call_main
-
-    def call_or_say_why(cfg, main, **keywords):
-        try:
-            return call(cfg, main, **keywords)
-        except KeyboardInterrupt:
-            logger.warning("interrupted; the same command continues from the last checkpoint")
-            sys.exit(_INTERRUPTED)
-        except (RuntimeError, ConnectionError, EOFError) as error:
-            if not isinstance(error, RuntimeError) or _DEAD_WORKER in str(error):
-                reason = " ".join(str(error).split()) or type(error).__name__
-                raise RuntimeError(
-                    f"a process that reads data for this one died ({reason}): was it killed for lack of memory? "
-                    "--num-workers 0 needs no such process. A training that is started again continues from its last "
-                    "checkpoint"
-                ) from error
-            rank, found = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
-            if _UNUSED in str(error):
-                raise RuntimeError(
-                    f"rank {rank}: parameters took no part in an update (layer drop?); with --ddp-backend pytorch_ddp "
-                    "that needs --find-unused-parameters"
-                ) from error
-            if found is None:
-                raise
+    try:
+        return call(cfg, main, **keywords)
+    except KeyboardInterrupt:
+        logger.warning("interrupted; the same command continues from the last checkpoint")
+        sys.exit(_INTERRUPTED)
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not isinstance(error, RuntimeError) or _DEAD_WORKER in str(error):
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise RuntimeError(
-                f"rank {rank} lost another process of this training ({found[0]}): see the last output of that process. "
-                "When all processes are started again, the training continues from its last checkpoint"
+                f"a process that reads data for this one died ({reason}): was it killed for lack of memory? "
+                "--num-workers 0 needs no such process. A training that is started again continues from its last "
+                "checkpoint"
             ) from error
-
-    distributed_utils.call_main = call_or_say_why
-
-
-def mend() -> None:
-    _follow_launchers()
-    _train_on_cpu()
-    _explain_failures()
+        rank, found = cfg.distributed_training.distributed_rank, _LOST.search(str(error))
+        if _UNUSED in str(error):
+            raise RuntimeError(
+                f"rank {rank}: parameters took no part in an update (layer drop?); with --ddp-backend pytorch_ddp "
+                "that needs --find-unused-parameters"
+            ) from error
+        if found is None:
+            raise
+        raise RuntimeError(
+            f"rank {rank} lost another process of this training ({found[0]}): see the last output of that process. "
+            "When all processes are started again, the training continues from its last checkpoint"
+        ) from error

@@ -9,6 +9,8 @@ from fairseq import checkpoint_utils
 from fairseq.optim import fp16_optimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
+from . import around
+
 _SCALER = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 _PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
@@ -19,16 +21,17 @@ def _master(optimizer) -> list:
     return list(found.values() if isinstance(found, dict) else found)
 
 
-def _keep_optimizer(cls) -> None:
-    state_dict, load_state_dict = cls.state_dict, cls.load_state_dict
+for _cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficientFP16OptimizerMixin):
 
-    def state_and_more(self):
+    @around(_cls, "state_dict")
+    def state_and_more(state_dict, self):
         own = {"fp32_params": [tensor.detach() for tensor in _master(self)]}
         if self.scaler is not None:
             own["loss_scaler"] = {name: getattr(self.scaler, name) for name in _SCALER}
         return {**state_dict(self), **own}
 
-    def load_more(self, state, optimizer_overrides=None):
+    @around(_cls, "load_state_dict")
+    def load_more(load_state_dict, self, state, optimizer_overrides=None):
         load_state_dict(self, state, optimizer_overrides)
         if "fp32_params" in state:
             for tensor, saved in zip(_master(self), state["fp32_params"], strict=True):
@@ -36,35 +39,25 @@ def _keep_optimizer(cls) -> None:
         if self.scaler is not None:
             vars(self.scaler).update(state.get("loss_scaler", {}))
 
-    cls.state_dict, cls.load_state_dict = state_and_more, load_more
+
+@around(ReduceLROnPlateauLRSchedule, "state_dict")
+def state_and_plateau(state_dict, self):
+    return state_dict(self) | {name: getattr(self.lr_scheduler, name) for name in _PLATEAU}
 
 
-def _keep_plateau() -> None:
-    cls = ReduceLROnPlateauLRSchedule
-    state_dict, load_state_dict = cls.state_dict, cls.load_state_dict
-
-    def load_more(self, state):
-        load_state_dict(self, state)
-        vars(self.lr_scheduler).update({name: state[name] for name in _PLATEAU if name in state})
-
-    cls.state_dict = lambda self: state_dict(self) | {name: getattr(self.lr_scheduler, name) for name in _PLATEAU}
-    cls.load_state_dict = load_more
-    load = checkpoint_utils.load_checkpoint
-
-    def load_and_step(cfg, trainer, **kwargs):
-        extra_state, iterator = load(cfg, trainer, **kwargs)
-        # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
-        ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
-        goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler
-        if ended and goes_on and isinstance(trainer.lr_scheduler, cls):
-            trainer.lr_step(iterator.epoch - 1)  # without a loss it sets the epoch
-            trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
-        return extra_state, iterator
-
-    checkpoint_utils.load_checkpoint = load_and_step
+@around(ReduceLROnPlateauLRSchedule, "load_state_dict")
+def load_plateau(load_state_dict, self, state):
+    load_state_dict(self, state)
+    vars(self.lr_scheduler).update({name: state[name] for name in _PLATEAU if name in state})
 
 
-def mend() -> None:
-    for cls in (fp16_optimizer._FP16OptimizerMixin, fp16_optimizer._MemoryEfficientFP16OptimizerMixin):
-        _keep_optimizer(cls)
-    _keep_plateau()
+@around(checkpoint_utils, "load_checkpoint")
+def load_and_step(load, cfg, trainer, **kwargs):
+    extra_state, iterator = load(cfg, trainer, **kwargs)
+    # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
+    ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
+    goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler
+    if ended and goes_on and isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule):
+        trainer.lr_step(iterator.epoch - 1)  # without a loss it sets the epoch
+        trainer.lr_step(iterator.epoch - 1, extra_state.get("val_loss"))
+    return extra_state, iterator

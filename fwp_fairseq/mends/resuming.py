@@ -14,6 +14,8 @@ from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 _USUAL = "checkpoint_last.pt"  # fairseq's --restore-file
@@ -21,7 +23,8 @@ _USUAL = "checkpoint_last.pt"  # fairseq's --restore-file
 _NO_EPOCH = -1
 
 
-def _keep_batches() -> None:
+@around(FairseqTask, "get_batch_iterator")
+def get_and_keep(get_batch_iterator, self, *args, **kwargs):
     """Gives every session of a training the batches of its first session.
 
     fairseq groups sentences of equal length at random, seeded by --seed and the epoch in which the session began, and
@@ -31,26 +34,20 @@ def _keep_batches() -> None:
     Batches that fairseq makes anew for each epoch (--update-epoch-batch-itr True, sharded data, tasks that require it)
     depend on the epoch alone and are left as they are.
     """
-    get_batch_iterator = FairseqTask.get_batch_iterator
-    signature = inspect.signature(get_batch_iterator)
-
-    def get_and_keep(self, *args, **kwargs):
-        given = signature.bind(self, *args, **kwargs)
-        given.apply_defaults()
-        options = given.arguments
-        dataset, epoch = options["dataset"], options["epoch"]
-        made_once = self.can_reuse_epoch_itr(dataset) and not (
-            options["disable_iterator_cache"] or options.get("update_epoch_batch_itr", False)
-        )
-        if not made_once or dataset in self.dataset_to_epoch_iter:
-            return get_batch_iterator(self, *args, **kwargs)
-        options["epoch"] = 1
-        iterator = get_batch_iterator(*given.args, **given.kwargs)
-        iterator.epoch = max(epoch, 1)
-        dataset.set_epoch(epoch)
-        return iterator
-
-    FairseqTask.get_batch_iterator = get_and_keep
+    given = inspect.signature(get_batch_iterator).bind(self, *args, **kwargs)
+    given.apply_defaults()
+    options = given.arguments
+    dataset, epoch = options["dataset"], options["epoch"]
+    made_once = self.can_reuse_epoch_itr(dataset) and not (
+        options["disable_iterator_cache"] or options.get("update_epoch_batch_itr", False)
+    )
+    if not made_once or dataset in self.dataset_to_epoch_iter:
+        return get_batch_iterator(self, *args, **kwargs)
+    options["epoch"] = 1
+    iterator = get_batch_iterator(*given.args, **given.kwargs)
+    iterator.epoch = max(epoch, 1)
+    dataset.set_epoch(epoch)
+    return iterator
 
 
 def _finished(trainer, extra_state) -> str | None:
@@ -67,63 +64,44 @@ def _finished(trainer, extra_state) -> str | None:
     return None
 
 
-def _follow_curriculum() -> None:
+@around(EpochBatchIterator, "_get_iterator_for_epoch")
+def get_and_shuffle(get_iterator, self, epoch, shuffle, *args, **kwargs):
     """Shuffles the epochs after --curriculum N. fairseq shuffles all epochs of a session like its first one."""
-    get_iterator = EpochBatchIterator._get_iterator_for_epoch
-
-    def get_and_shuffle(self, epoch, shuffle, *args, **kwargs):
-        if self.dataloader is not None:  # it is kept, together with what gives it the batches of each epoch
-            self.epoch_batch_sampler.shuffle = shuffle
-        return get_iterator(self, epoch, shuffle, *args, **kwargs)
-
-    EpochBatchIterator._get_iterator_for_epoch = get_and_shuffle
+    if self.dataloader is not None:  # it is kept, together with what gives it the batches of each epoch
+        self.epoch_batch_sampler.shuffle = shuffle
+    return get_iterator(self, epoch, shuffle, *args, **kwargs)
 
 
-def _say_what_begins_again() -> None:
+@around(Trainer, "load_checkpoint")
+def load_and_say(load, self, filename, reset_optimizer=False, *args, **kwargs):
     """Warns where a training does not go on at its update, because its checkpoints lack the optimizer's state."""
-    load = Trainer.load_checkpoint
-
-    def load_and_say(self, filename, reset_optimizer=False, *args, **kwargs):
-        extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
-        if reset_optimizer:
-            self._previous_training_time = 0  # that of another training, as its updates are
-        done = (self._optim_history or [{}])[-1].get("num_updates", 0) if extra_state else 0
-        if not self.is_data_parallel_master:
-            return extra_state
-        if done and not reset_optimizer and not self.get_num_updates():
-            logger.warning(
-                f"{filename} holds no optimizer state (--no-save-optimizer-state, or an average): the training keeps "
-                f"its parameters and begins again at update 0 of {done}"
-            )
-        elif self.cfg.checkpoint.no_save_optimizer_state and not self.cfg.checkpoint.no_save:
-            logger.warning("--no-save-optimizer-state: if this training is resumed, it begins again at update 0")
+    extra_state = load(self, filename, reset_optimizer, *args, **kwargs)
+    if reset_optimizer:
+        self._previous_training_time = 0  # that of another training, as its updates are
+    done = (self._optim_history or [{}])[-1].get("num_updates", 0) if extra_state else 0
+    if not self.is_data_parallel_master:
         return extra_state
+    if done and not reset_optimizer and not self.get_num_updates():
+        logger.warning(
+            f"{filename} holds no optimizer state (--no-save-optimizer-state, or an average): the training keeps "
+            f"its parameters and begins again at update 0 of {done}"
+        )
+    elif self.cfg.checkpoint.no_save_optimizer_state and not self.cfg.checkpoint.no_save:
+        logger.warning("--no-save-optimizer-state: if this training is resumed, it begins again at update 0")
+    return extra_state
 
-    Trainer.load_checkpoint = load_and_say
 
-
-def _stop_finished_trainings() -> None:
+@around(checkpoint_utils, "load_checkpoint")
+def load_and_stop(load, cfg, trainer, **kwargs):
     """Stops a resumed training that has reached --max-update, --stop-time-hours or --patience before another update.
 
     fairseq checks these limits only after an update, and so makes one update too many.
     """
-    load = checkpoint_utils.load_checkpoint
-
-    def load_and_stop(cfg, trainer, **kwargs):
-        given = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
-        if cfg.restore_file != _USUAL and not PathManager.exists(given) and trainer.is_data_parallel_master:
-            logger.warning(f"--restore-file {given}: no such checkpoint; the training begins with new parameters")
-        found = load(cfg, trainer, **kwargs)
-        if reason := _finished(trainer, found[0]):
-            logger.info(f"Stopping training before its first update due to {reason}")
-            trainer.cfg.optimization.max_epoch = _NO_EPOCH
-        return found
-
-    checkpoint_utils.load_checkpoint = load_and_stop
-
-
-def mend() -> None:
-    _keep_batches()
-    _follow_curriculum()
-    _say_what_begins_again()
-    _stop_finished_trainings()
+    given = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+    if cfg.restore_file != _USUAL and not PathManager.exists(given) and trainer.is_data_parallel_master:
+        logger.warning(f"--restore-file {given}: no such checkpoint; the training begins with new parameters")
+    found = load(cfg, trainer, **kwargs)
+    if reason := _finished(trainer, found[0]):
+        logger.info(f"Stopping training before its first update due to {reason}")
+        trainer.cfg.optimization.max_epoch = _NO_EPOCH
+    return found

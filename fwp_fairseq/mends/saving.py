@@ -10,6 +10,9 @@ import time
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from . import around
 
 
 def _remove(path: str) -> None:
@@ -17,55 +20,37 @@ def _remove(path: str) -> None:
         os.remove(path)
 
 
-def _save_to_temporary_files() -> None:
-    save = checkpoint_utils.torch_persistent_save
-    manager = checkpoint_utils.PathManager
-
-    def write(obj, path: str) -> None:
-        with manager.open(path, "wb") as file:
-            torch.save(obj, file)
-
-    def save_then_rename(obj, filename, async_write: bool = False):
-        if async_write or not isinstance(filename, str) or not manager.supports_rename(filename):
-            return save(obj, filename, async_write)
-        unfinished = filename + ".tmp"
-        for attempts_left in (2, 1, 0):
-            try:
-                write(obj, unfinished)
-                return manager.rename(unfinished, filename)
-            except (OSError, RuntimeError) as error:
-                _remove(unfinished)
-                if not attempts_left:
-                    reason = str(error).partition("\n")[0] or type(error).__name__
-                    raise OSError(f"checkpoint {filename} cannot be written: {reason}") from error
-                time.sleep(2.5)
-            except BaseException:
-                _remove(unfinished)
-                raise
-
-    checkpoint_utils.torch_persistent_save = save_then_rename
-
-
-def _copy_to_temporary_files() -> None:
-    """The same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
-    manager = checkpoint_utils.PathManager
-    copy = manager.copy
-
-    def copy_then_rename(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if not overwrite or not manager.supports_rename(dst_path):
-            return copy(src_path, dst_path, overwrite=overwrite)
-        unfinished = dst_path + ".tmp"
+@around(checkpoint_utils, "torch_persistent_save")
+def save_then_rename(save, obj, filename, async_write: bool = False):
+    if async_write or not isinstance(filename, str) or not PathManager.supports_rename(filename):
+        return save(obj, filename, async_write)
+    unfinished = filename + ".tmp"
+    for attempts_left in (2, 1, 0):
         try:
-            copied = copy(src_path, unfinished, overwrite=True)
-            manager.rename(unfinished, dst_path)
+            with PathManager.open(unfinished, "wb") as file:
+                torch.save(obj, file)
+            return PathManager.rename(unfinished, filename)
+        except (OSError, RuntimeError) as error:
+            _remove(unfinished)
+            if not attempts_left:
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise OSError(f"checkpoint {filename} cannot be written: {reason}") from error
+            time.sleep(2.5)
         except BaseException:
             _remove(unfinished)
             raise
-        return copied
-
-    manager.copy = staticmethod(copy_then_rename)
 
 
-def mend() -> None:
-    _save_to_temporary_files()
-    _copy_to_temporary_files()
+@around(PathManager, "copy")
+def copy_then_rename(copy, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    """The same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
+    if not overwrite or not PathManager.supports_rename(dst_path):
+        return copy(src_path, dst_path, overwrite=overwrite)
+    unfinished = dst_path + ".tmp"
+    try:
+        copied = copy(src_path, unfinished, overwrite=True)
+        PathManager.rename(unfinished, dst_path)
+    except BaseException:
+        _remove(unfinished)
+        raise
+    return copied

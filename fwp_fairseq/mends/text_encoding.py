@@ -11,6 +11,8 @@ import sys
 
 from fairseq import file_chunker_utils
 
+from . import around
+
 logger = logging.getLogger(__name__)
 
 _LONGEST = 4  # bytes of one character
@@ -35,59 +37,44 @@ def _without_mark(line: str, source: str) -> str:
     return line.removeprefix(_MARK)
 
 
-def _leave_out_the_mark_of_input() -> None:
-    """Leaves out the mark before the first line of fairseq-interactive, which would become an unknown word."""
-    interactive = sys.modules.get("fairseq_cli.interactive")
-    if interactive is None:
-        return
-    read = interactive.buffered_read
+if interactive := sys.modules.get("fairseq_cli.interactive"):
 
-    def read_without_mark(source, buffer_size):
+    @around(interactive, "buffered_read")
+    def read_without_mark(read, source, buffer_size):
+        """Leaves out the mark before the first line of fairseq-interactive, which would become an unknown word."""
         for number, lines in enumerate(read(source, buffer_size)):
             if not number:
                 lines[0] = _without_mark(lines[0], "standard input" if source == "-" else source)
             yield lines
 
-    interactive.buffered_read = read_without_mark
 
-
-def _name_undecodable_lines() -> None:
+@around(file_chunker_utils, "_safe_readline")
+def readline(_, file) -> str:
     """Ends fairseq-preprocess at a line that is not UTF-8 with an error that names it.
 
     A process that starts to read in the middle of a character steps back to its beginning. fairseq steps back without
     end, and then complains about a negative position.
     """
-    chunker = file_chunker_utils.Chunker
-    leave = chunker.__exit__
-
-    def readline(file) -> str:
-        position = file.tell()
-        for back in range(min(_LONGEST, position + 1)):
-            if back:
-                file.seek(position - back)
-            try:
-                line = file.readline()
-                return line if position else _without_mark(line, file.name)
-            except UnicodeDecodeError as error:
-                problem = error
-        raise ValueError(_explained(file.name)) from problem
-
-    def leave_or_explain(self, kind, error, traceback) -> None:
-        leave(self, kind, error, traceback)
-        if isinstance(error, UnicodeDecodeError):
-            raise ValueError(_explained(self.path)) from error
-
-    file_chunker_utils._safe_readline, chunker.__exit__ = readline, leave_or_explain
+    position = file.tell()
+    for back in range(min(_LONGEST, position + 1)):
+        if back:
+            file.seek(position - back)
+        try:
+            line = file.readline()
+            return line if position else _without_mark(line, file.name)
+        except UnicodeDecodeError as error:
+            problem = error
+    raise ValueError(_explained(file.name)) from problem
 
 
-def _read_and_write_utf8() -> None:
-    """Reads standard input and writes output as UTF-8, like the files of fairseq, where the locale says otherwise."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
-            stream.reconfigure(encoding="utf-8", errors="strict" if stream is sys.stdin else stream.errors)
+@around(file_chunker_utils.Chunker, "__exit__")
+def leave_or_explain(leave, self, kind, error, traceback) -> None:
+    leave(self, kind, error, traceback)
+    if isinstance(error, UnicodeDecodeError):
+        raise ValueError(_explained(self.path)) from error
 
 
-def mend() -> None:
-    _name_undecodable_lines()
-    _leave_out_the_mark_of_input()
-    _read_and_write_utf8()
+# Like the files of fairseq, standard input and output are UTF-8, also where the locale says otherwise.
+for _stream in (sys.stdin, sys.stdout, sys.stderr):
+    if isinstance(_stream, io.TextIOWrapper) and _stream.encoding.lower().replace("-", "") != "utf8":
+        _stream.reconfigure(encoding="utf-8", errors="strict" if _stream is sys.stdin else _stream.errors)

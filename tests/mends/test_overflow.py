@@ -1,5 +1,7 @@
 """A number that fairseq moves to the GPU stays on a CPU, and the method that moves it is put back."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -20,7 +22,6 @@ def test_a_step_within_a_step(monkeypatch):
     def step(self, deeper):
         return Trainer.train_step(self, deeper - 1).cuda() if deeper else torch.zeros(()).cuda()
 
-    monkeypatch.setattr(Trainer, "train_step", step)
-    overflow.mend()
+    monkeypatch.setattr(Trainer, "train_step", partial(overflow.step_without_gpu, step))
     assert Trainer.train_step(OnACpu(), 2).device.type == "cpu"
     assert "cuda" not in vars(torch.Tensor)
