@@ -262,7 +262,7 @@ setup(
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
         "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8", "ctranslate2"],
-        "plot": ["matplotlib"],
+        "plot": ["matplotlib", "tabulate"],
         "log": ["tensorboardX", "wandb"],
         "cluster": ["hydra-submitit-launcher>=1.2"],
     },

@@ -236,37 +236,3 @@ class SiteOptions(_Fields):
             for option in OPTIONS.values()
             if option.kept == "always" or (option.kept == "if chosen" and values[option.name] != option.default)
         )
-
-
-def _cell(text: object) -> str:
-    return str(text).replace("|", "\\|")
-
-
-def _values(option: Option) -> str:
-    if option.values is None:
-        return "a whole number"
-    named = (f"`{value}`" + (" (default)" if value == option.default else "") for value in option.values)
-    return ", ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
-
-
-def flag_table() -> str:
-    """The options as flags, as a table in Markdown."""
-    rows = ["| option | flags | values | what it does |", "|---|---|---|---|"]
-    for option in OPTIONS.values():
-        flags = [f"`{option.flag()}`"] if option.is_common else [f"`{option.flag(option.sites[0])}`"]
-        if option.is_common and option.per_site:
-            flags.append(f"`{option.flag('SITE')}`")
-        cells = (option.title, ", ".join(flags), _values(option), option.help)
-        rows.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join(rows)
-
-
-def argument_table() -> str:
-    """The options as arguments of the layers, as a table in Markdown."""
-    rows = ["| argument | values | what it does |", "|---|---|---|"]
-    for option in OPTIONS.values():
-        shown = option._replace(values={k: v for k, v in option.values.items() if k != "softmax"}) if (
-            option.name == "feature_map"
-        ) else option  # fmt: skip
-        rows.append(f"| {' | '.join(map(_cell, (f'`{option.name}`', _values(shown), option.help)))} |")
-    return "\n".join(rows)

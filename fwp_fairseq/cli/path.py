@@ -1,6 +1,6 @@
 """Prints the folder of this package, for fairseq-train --user-dir "$(fwp path)"."""
 
-from pathlib import Path
+from .plugin import FOLDER
 
 
 def add_arguments(parser) -> None:
@@ -8,5 +8,5 @@ def add_arguments(parser) -> None:
 
 
 def run(args) -> int:
-    print(Path(__file__).resolve().parents[1])
+    print(FOLDER)
     return 0

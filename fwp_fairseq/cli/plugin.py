@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .errors import CommandError
 
+FOLDER = Path(__file__).resolve().parents[1]  # for --user-dir
 INSTALL = (
     "pip install torch numpy cython setuptools wheel packaging && "
     "env -u CUDA_HOME pip install --no-build-isolation fairseq-fixed==0.12.3.1"
@@ -42,4 +43,4 @@ def _import() -> None:
         ) from None
     from fairseq.utils import import_user_module
 
-    import_user_module(argparse.Namespace(user_dir=str(Path(__file__).resolve().parents[1])))
+    import_user_module(argparse.Namespace(user_dir=str(FOLDER)))

@@ -53,11 +53,7 @@ def refuse_plots(args, name: str, table) -> None:
 def write_plot(path: Path, plot) -> None:
     from ..tables.plot import draw
 
-    try:
-        content = draw(plot, path.suffix[1:])
-    except ImportError as error:
-        raise CommandError(f"--plot: {error}; pip install matplotlib") from None
-    write_atomically(path, content)
+    write_atomically(path, draw(plot, path.suffix[1:]))
 
 
 def show(args, name: str, table, records: list[dict]) -> None:
@@ -65,9 +61,12 @@ def show(args, name: str, table, records: list[dict]) -> None:
     from ..tables.render import FORMATS
     from ..tables.table import grid, run_rows
 
-    for path in args.plot or ():
-        write_plot(path, table.plot(run_rows(table, name, records)))
-    print(FORMATS[args.format](grid(table, name, records)))
+    try:
+        for path in args.plot or ():
+            write_plot(path, table.plot(run_rows(table, name, records)))
+        print(FORMATS[args.format](grid(table, name, records)))
+    except ImportError as error:
+        raise CommandError(f"{error}; pip install matplotlib tabulate") from None
 
 
 def run(args) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..files import locked, refuse_interpreted, replaced
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError
-from .plugin import import_plugin
+from .plugin import FOLDER, import_plugin
 from .updates import follow
 
 
@@ -63,10 +63,6 @@ def _fwp(*words: object) -> list[object]:
     return [sys.executable, "-m", "fwp_fairseq", *words]
 
 
-def _user_dir() -> Path:
-    return Path(__file__).resolve().parents[1]
-
-
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
     made = {
@@ -84,7 +80,7 @@ def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     source, target = corpus.languages
     _logged(
         out / "preprocess.log",
-        *_tool("preprocess", "--user-dir", _user_dir(), "--source-lang", source, "--target-lang", target),
+        *_tool("preprocess", "--user-dir", FOLDER, "--source-lang", source, "--target-lang", target),
         *("--joined-dictionary", "--destdir", out, "--workers", 1),
         *(word for part in PARTS for word in (f"--{part}pref", out / f"{part}.pieces")),
     )
@@ -106,7 +102,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
     source, target = corpus.languages
     words = [
-        *_tool("train", out, "--user-dir", _user_dir(), "--task", "translation", "-s", source, "-t", target),
+        *_tool("train", out, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
         *(word for flag, value in chosen.items() for word in (flag, value)),
         *SETTINGS, "--save-dir", out / "checkpoints", "--log-format", "json", "--log-interval", 20, *cpu, *args.flags,
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
-from ..config import absent_sites, site_maps
+from ..config import SITES, absent_sites
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 
@@ -11,25 +11,6 @@ def fill_defaults(args, **values) -> None:
     for name, value in values.items():
         if not hasattr(args, name):
             setattr(args, name, value)
-
-
-def fill_attention(args, feature_map: str, d_dot: int | None = None, update_rule: str = "sum") -> None:
-    """Fills in a preset's attention options where they agree with the feature maps that the user has chosen.
-
-    Softmax sites get no option, and the preset's width is set only at sites that have the preset's map.
-    """
-    fill_defaults(args, fwp_feature_map=feature_map)
-    maps = {site: name for site, name in site_maps(args).items() if name != "softmax"}
-    if not maps:
-        return
-    fill_defaults(args, fwp_update_rule=update_rule)
-    if d_dot is None or hasattr(args, "fwp_d_dot"):
-        return
-    undecided = {site: name for site, name in maps.items() if getattr(args, f"fwp_{site}_d_dot", None) is None}
-    if set(undecided.values()) == {feature_map}:
-        args.fwp_d_dot = d_dot
-    else:  # --fwp-d-dot would also set the width of the sites with other maps
-        fill_defaults(args, **{f"fwp_{site}_d_dot": d_dot for site, name in undecided.items() if name == feature_map})
 
 
 def fill_sites(args, sites: dict[str, dict]) -> None:
@@ -45,16 +26,13 @@ def fill_sites(args, sites: dict[str, dict]) -> None:
             fill_defaults(args, **{f"fwp_{site}_{name}": value for name, value in own.items()})
 
 
-def _architecture(preset, attention: dict | None = None, sites: dict[str, dict] | None = None, **values):
+def _architecture(preset, sites: dict[str, dict] | None = None, **values):
     """An architecture with ``values`` and otherwise those of fairseq's ``preset``; a flag of the user beats both."""
 
     def fill_gaps(args):
         fill_defaults(args, **values)
         preset(args)
-        if attention:
-            fill_attention(args, **attention)
-        if sites:
-            fill_sites(args, sites)
+        fill_sites(args, sites or {})
 
     return fill_gaps
 
@@ -92,12 +70,12 @@ for _name, _preset, _values in (
     _register(f"fwp_transformer_{_name}", _preset, **_values)
     _register(f"fwp_transformer_{_name}_hybrid", _preset, sites=HYBRID, **_values)
 
-# The rows of the paper's Table 1, and its delta rule, on the same model. --fwp-d-dot sets another width. With another
-# feature map the preset's width does not apply, and the default is that map's own.
+# The rows of the paper's Table 1, and its delta rule, on the same model. --fwp-d-dot sets another width.
 for _name, _attention in {
     "linear": {"feature_map": "elu"},
     "performer": {"feature_map": "favor", "d_dot": 256},
     "dpfp": {"feature_map": "dpfp", "d_dot": 256},
     "delta": {"feature_map": "dpfp", "d_dot": 256, "update_rule": "delta"},
 }.items():
-    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, attention=_attention)
+    _sites = dict.fromkeys(SITES, _attention)
+    _register(f"{_name}_transformer_wmt_en_de_big", stock.transformer_vaswani_wmt_en_de_big, sites=_sites)

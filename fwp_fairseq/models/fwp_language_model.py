@@ -26,10 +26,6 @@ class FwpLanguageModel(stock.TransformerLanguageModel):
         attention_flags.remember(self)
 
     @classmethod
-    def hub_models(cls):
-        return {}
-
-    @classmethod
     def build_model(cls, args, task):
         check_flags(args)
         # fairseq builds the embeddings and checks their flags; only the decoder around them is ours.

@@ -91,10 +91,6 @@ class TransformerXlLanguageModel(stock.TransformerLanguageModel):
     """Transformer-XL of Dai et al. 2019; see ``fwp archs transformer_xl_lm`` for every flag."""
 
     @classmethod
-    def hub_models(cls):
-        return {}
-
-    @classmethod
     def build_model(cls, args, task):
         if args.mem_len < 0:
             raise ValueError(f"--mem-len {args.mem_len}: expected 0 or more")

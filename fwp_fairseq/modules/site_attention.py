@@ -176,8 +176,5 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
     def _get_input_buffer(self, incremental_state: dict | None) -> dict:
         return states.load(self, incremental_state)
 
-    def _set_input_buffer(self, incremental_state: dict, buffer: dict) -> dict:
-        return states.store(self, incremental_state, buffer)
-
     def extra_repr(self) -> str:
         return f"site={self.site}, num_heads={self.num_heads}, {self.options.describe(self.head_dim)}"

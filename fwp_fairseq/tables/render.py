@@ -14,32 +14,15 @@ def markdown(table: Grid) -> str:
     return f"{text}\n\n{table.note}" if table.note else text
 
 
-_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "–": "--",
-}
-
-
-def _latex_line(cells: list) -> str:
-    return (
-        " & ".join("".join(_LATEX.get(character, character) for character in printable(cell)) for cell in cells)
-        + r" \\"
-    )
-
-
 def latex(table: Grid) -> str:
-    """Returns a ``tabular`` for the LaTeX package booktabs, with columns of numbers aligned to the right."""
+    """Returns a ``tabular`` for the LaTeX package booktabs. Raises ImportError if tabulate is not installed."""
+    from tabulate import tabulate
+
     columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.headings)
-    layout = "".join("r" if any(isinstance(cell, Number | int) for cell in column) else "l" for column in columns)
-    lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", _latex_line(table.headings), r"\midrule"]
-    lines += [*map(_latex_line, table.rows), r"\bottomrule", r"\end{tabular}"]
-    note = table.note.replace("`", "").splitlines()
-    return "\n".join([*lines, *(f"% {line}" for line in note)])
+    sides = ["right" if any(isinstance(cell, Number | int) for cell in column) else "left" for column in columns]
+    cells = [[printable(cell) for cell in row] for row in table.rows]
+    text = tabulate(cells, table.headings, "latex_booktabs", colalign=sides if cells else None, disable_numparse=True)
+    return "\n".join([text, *(f"% {line}" for line in table.note.replace("`", "").splitlines())])
 
 
 def comma_separated(table: Grid) -> str:

@@ -19,7 +19,7 @@ from tests.cli.conftest import LENGTHS, SIZES
 import_plugin()
 
 UNTIED = {"share_all_embeddings": False}
-WIDE = {"fwp_d_dot": 32}
+WIDE = {f"fwp_{site}_d_dot": 32 for site in SITES}
 DELTA_BIG = "delta_transformer_wmt_en_de_big"
 ELU_DELTA = ("--fwp-feature-map", "elu", "--fwp-update-rule", "delta")
 

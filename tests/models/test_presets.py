@@ -18,7 +18,7 @@ def big(name: str) -> str:
     [
         ("performer", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
         ("delta", {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
-        ("delta", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {DELTA}"] * 3),
+        ("delta", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
         ("delta", {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
         ("delta", {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
         ("delta", {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}, ["softmax"] * 3),
