@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
     for path in filter(None, (args.checkpoint, args.spm)):
         if not path.is_file():
             raise CommandError(f"{path}: no such file")
-    model, task = load_model(args.checkpoint, args.data, translates=True)
+    model, task = load_model(args.checkpoint, args.data)
     model.eval()
     source = encode(args, task.source_dictionary)
     target = translate(model, task, source, args.beam)

@@ -51,10 +51,6 @@ def _inputs(args) -> list[Path]:
         if args.last is None or args.last < 1:
             raise UsageError(f"--checkpoint-dir needs --last N with N at least 1 (got {args.last})")
         paths = _newest(args.checkpoint_dir, args.last)
-    resolved = [path.resolve() for path in paths]
-    for path in paths:
-        if resolved.count(path.resolve()) > 1:
-            raise UsageError(f"{path} is given more than once")
     refuse_output(args.output, paths)
     return paths
 

@@ -35,10 +35,10 @@ def load(path: Path, mmap: bool = False) -> dict:
     return state
 
 
-def load_model(path: Path, data: Path, translates: bool):
-    """Returns the model of a checkpoint and its task, which takes its dictionaries from the folder ``data``.
+def load_model(path: Path, data: Path):
+    """Returns the translation model of a checkpoint and its task, which takes its dictionaries from a folder.
 
-    Raises CommandError if it cannot be loaded, or is a language model in place of one that ``translates``, or reverse.
+    Raises CommandError if it cannot be loaded, or is a language model.
     """
     from fairseq import checkpoint_utils
 
@@ -50,9 +50,8 @@ def load_model(path: Path, data: Path, translates: bool):
         raise CommandError(f"{path}: {error}") from None
     finally:
         logging.disable(logging.NOTSET)
-    if hasattr(model, "encoder") != translates:
-        expected = "translation" if translates else "language"
-        raise CommandError(f"{path}: expected a {expected} model, actual {type(model).__name__}")
+    if not hasattr(model, "encoder"):
+        raise CommandError(f"{path}: expected a translation model, actual {type(model).__name__}")
     return model, task
 
 

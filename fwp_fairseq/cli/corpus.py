@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from .errors import CommandError, UsageError
-from .paragraphs import filled
+from .paragraphs import filled, lines_of
 
 PARTS = ("train", "valid", "test")
 SETTINGS = [
@@ -60,13 +60,9 @@ class Corpus:
 
     def _lines(self, part: str, language: str) -> list[str]:
         path = self.folder / f"{part}.{language}"
-        try:
-            text = path.read_bytes().decode("utf-8-sig")  # fairseq would take a byte order mark for a word
-        except FileNotFoundError:
-            raise CommandError(f"{path}: no such file") from None
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{path} is not UTF-8: {error}") from None
-        return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n") if text]
+        if not path.is_file():
+            raise CommandError(f"{path}: no such file")
+        return lines_of(path.read_bytes(), path)
 
     @cached_property
     def pairs(self) -> dict[str, list[Pair]]:

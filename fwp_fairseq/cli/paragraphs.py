@@ -1,11 +1,22 @@
-"""The paragraphs of a text, in windows that a model can translate."""
+"""The lines and paragraphs of a text, in windows that a model can translate."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from .errors import CommandError
+
 Part = TypeVar("Part")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+")
+
+
+def lines_of(text: bytes, source: object) -> list[str]:
+    """The lines of UTF-8, without a byte order mark, which would be a word. Raises CommandError for any other bytes."""
+    try:
+        decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{source} is not UTF-8: {error}") from None
+    return [line.rstrip("\r") for line in decoded.removesuffix("\n").split("\n") if decoded]
 
 
 def _sentences(text: str) -> list[str]:

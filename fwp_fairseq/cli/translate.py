@@ -12,8 +12,8 @@ than the sources of the training, or cut, is said at the end. fairseq-interactiv
 import sys
 from pathlib import Path
 
-from .errors import CommandError, UsageError
-from .paragraphs import paragraphs, windows
+from .errors import UsageError
+from .paragraphs import lines_of, paragraphs, windows
 from .plugin import import_plugin
 
 _LINES = 2000  # are read, translated and written at a time
@@ -72,14 +72,6 @@ def _translator(args):
     )  # fmt: skip
 
 
-def _lines() -> list[str]:
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")  # a byte order mark would be a word
-    except UnicodeDecodeError as error:
-        raise CommandError(f"standard input is not UTF-8: {error}") from None
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n") if text]
-
-
 class _Cut:
     """Counts the sources that are longer than a model with learned positions can read."""
 
@@ -99,7 +91,7 @@ def run(args) -> int:
     translator = _translator(args)
     from tqdm import tqdm
 
-    texts = _lines()
+    texts = lines_of(sys.stdin.buffer.read(), "standard input")
     parts = [windows(text, args.window) for text in paragraphs(texts)] if args.document else [[t] for t in texts]
     parts = [[part for part in of if part.strip()] for of in parts]
     cut = _Cut(translator.longest)

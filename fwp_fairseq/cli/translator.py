@@ -104,7 +104,7 @@ class Translator:
 
         data = data_of(checkpoint, section(load(checkpoint, mmap=True), "task"), data)
         self.pieces = pieces_of(checkpoint, data, spm)
-        self.model, self.task = load_model(checkpoint, data, translates=True)
+        self.model, self.task = load_model(checkpoint, data)
         self._take_any_length()
         cfg = FairseqConfig()
         for name, value in options.items():
