@@ -64,9 +64,7 @@ def check(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
         logger.info("random features of another width: checkpoint has [%s], this model has [%s]", was, now)
         state_dict[BUFFER] = mine
         return
-    message = (
+    raise ValueError(
         f"the checkpoint was trained with other attention flags: checkpoint has [{was}], this model has [{now}]; "
         "fwp convert reopens a checkpoint with other flags"
     )
-    logger.error(message)
-    raise ValueError(message)
