@@ -3,8 +3,4 @@
 It is imported before the mends for its effects, and exports nothing.
 """
 
-from . import numpy_names, safe_globals, startup_warnings
-
-safe_globals.register()
-numpy_names.restore()
-startup_warnings.silence()
+from . import numpy_names, safe_globals, startup_warnings  # noqa: F401

@@ -10,16 +10,16 @@ import types
 import numpy as np
 from fairseq.data import bucket_pad_length_dataset, data_utils
 
+if not hasattr(np, "compat"):
+    np.compat = types.SimpleNamespace(long=int)
+for name, alias in {"int": int, "float": float, "bool": bool, "object": object}.items():
+    if name not in np.__dict__:
+        setattr(np, name, alias)
 
-def restore() -> None:
-    if not hasattr(np, "compat"):
-        np.compat = types.SimpleNamespace(long=int)
-    for name, alias in {"int": int, "float": float, "bool": bool, "object": object}.items():
-        if name not in np.__dict__:
-            setattr(np, name, alias)
 
-    def get_buckets(sizes, num_buckets):
-        # fairseq's version, for --num-batch-buckets, uses percentile(interpolation=), which numpy 2 no longer has.
-        return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
+def get_buckets(sizes, num_buckets):
+    # fairseq's version, for --num-batch-buckets, uses percentile(interpolation=), which numpy 2 no longer has.
+    return np.unique(np.percentile(sizes, np.linspace(0, 100, num_buckets + 1), method="lower")[1:])
 
-    data_utils.get_buckets = bucket_pad_length_dataset.get_buckets = get_buckets
+
+data_utils.get_buckets = bucket_pad_length_dataset.get_buckets = get_buckets

@@ -15,23 +15,16 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import nodes
 
-
-def register() -> None:
-    core, spelling, other = (
-        (np._core, "numpy._core", "numpy.core") if hasattr(np, "_core") else (np.core, "numpy.core", "numpy._core")
-    )
-    # Legacy models store their arguments as a Namespace; --eval-bleu stores its meters as numpy arrays. A checkpoint
-    # written under numpy 1 names numpy.core, one written under numpy 2 names numpy._core.
-    checkpoint = [argparse.Namespace, np.ndarray, np.dtype]
-    checkpoint += [type(np.dtype(t)) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)]
-    for function in ("_reconstruct", "scalar"):
-        found = getattr(core.multiarray, function)
-        checkpoint += [(found, f"{module}.multiarray.{function}") for module in (spelling, other)]
-    # The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
-    workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
-    workers += [distributed_utils._TensorPlaceholder]
-    workers += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
-    workers += [
-        value for value in vars(nodes).values() if isinstance(value, type) and issubclass(value, nodes.ValueNode)
-    ]
-    torch.serialization.add_safe_globals(checkpoint + workers)
+# Legacy models store their arguments as a Namespace; --eval-bleu stores its meters as numpy arrays. A checkpoint
+# written under numpy 1 names numpy.core, one written under numpy 2 names numpy._core.
+checkpoint = [argparse.Namespace, np.ndarray, np.dtype]
+checkpoint += [type(np.dtype(t)) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)]
+for function in ("_reconstruct", "scalar"):
+    found = getattr((np._core if hasattr(np, "_core") else np.core).multiarray, function)
+    checkpoint += [(found, f"{module}.multiarray.{function}") for module in ("numpy._core", "numpy.core")]
+# The first worker of a resumed multi-worker training sends the whole state, with its configuration, to the others.
+workers = [dict, int, list, str, float, bool, collections.defaultdict, typing.Any]
+workers += [distributed_utils._TensorPlaceholder]
+workers += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
+workers += [value for value in vars(nodes).values() if isinstance(value, type) and issubclass(value, nodes.ValueNode)]
+torch.serialization.add_safe_globals(checkpoint + workers)

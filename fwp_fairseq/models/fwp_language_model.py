@@ -1,6 +1,7 @@
 """fairseq's Transformer language model with fast weights: a decoder without cross-attention."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models import transformer_lm as stock
@@ -59,11 +60,6 @@ def fill_wikitext103(args, width: int, **more) -> None:
     args.decoder_normalize_before = pre_norm
 
 
-@register_model_architecture("fwp_lm", "fwp_lm_wikitext103_small")
-def fwp_lm_wikitext103_small(args):
-    fill_wikitext103(args, 128, fwp_feature_map="elu")
-
-
-@register_model_architecture("fwp_lm", "fwp_lm_wikitext103_medium")
-def fwp_lm_wikitext103_medium(args):
-    fill_wikitext103(args, 256, fwp_feature_map="elu")
+for _size, _width in {"small": 128, "medium": 256}.items():
+    _architecture = partial(fill_wikitext103, width=_width, fwp_feature_map="elu")
+    register_model_architecture("fwp_lm", f"fwp_lm_wikitext103_{_size}")(_architecture)

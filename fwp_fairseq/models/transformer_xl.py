@@ -1,6 +1,7 @@
 """Transformer-XL, the paper's baseline with a memory of the text before a segment, and its architectures."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from fairseq.models import register_model, register_model_architecture
@@ -104,11 +105,6 @@ class TransformerXlLanguageModel(stock.TransformerLanguageModel):
         return cls(TransformerXlDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
 
 
-@register_model_architecture("transformer_xl_lm", "transformer_xl_lm_wikitext103_small")
-def transformer_xl_lm_wikitext103_small(args):
-    fill_wikitext103(args, 128, mem_len=256, no_token_positional_embeddings=True)
-
-
-@register_model_architecture("transformer_xl_lm", "transformer_xl_lm_wikitext103_medium")
-def transformer_xl_lm_wikitext103_medium(args):
-    fill_wikitext103(args, 256, mem_len=384, no_token_positional_embeddings=True)
+for _size, _width, _mem_len in (("small", 128, 256), ("medium", 256, 384)):
+    _architecture = partial(fill_wikitext103, width=_width, mem_len=_mem_len, no_token_positional_embeddings=True)
+    register_model_architecture("transformer_xl_lm", f"transformer_xl_lm_wikitext103_{_size}")(_architecture)

@@ -110,7 +110,8 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
                 kept["length"] = (before["length"] + len(query)).clamp(max=self.mem_len)
             states.store(self, incremental_state, kept)
         hidden = self._hidden(len(query), k.shape[1], before.get("length"), key_padding_mask, k.device)
-        r = self._distances(len(query), k.shape[1], query, incremental_state)
+        r = self.position_dropout_module(distance_sinusoids(k.shape[1], self.embed_dim, query))
+        r = self.r_proj(r).unflatten(-1, (self.num_heads, self.head_dim))
         scores = torch.einsum("bthd,bshd->bhts", q + self.u, k)
         scores = scores + self._by_position(torch.einsum("bthd,nhd->bhtn", q + self.v, r))
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min) / math.sqrt(self.head_dim)
@@ -148,17 +149,6 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
             pads = pad(key_padding_mask[:, -queries:].bool(), (before, 0))
             hidden = hidden | pads[:, None, None]
         return hidden
-
-    def _distances(self, queries: int, keys: int, like: Tensor, incremental_state: dict | None) -> Tensor:
-        """Returns W_R r of the distances keys - 1 to 0, (S, H, d_key). When decoding they are computed for more."""
-        known = self.get_incremental_state(incremental_state, "distances")
-        if known is not None and len(known["r"]) >= keys:
-            return known["r"][-keys:]
-        length = keys if incremental_state is None else max(keys, min(2 * keys, self.mem_len + queries))
-        r = self.position_dropout_module(distance_sinusoids(length, self.embed_dim, like))
-        r = self.r_proj(r).unflatten(-1, (self.num_heads, self.head_dim))
-        self.set_incremental_state(incremental_state, "distances", {"r": r})
-        return r[-keys:]
 
     def nothing_written(self, rows: int, like: Tensor) -> Remembered:
         """Returns an empty memory, for inputs of the type and device of ``like``."""
