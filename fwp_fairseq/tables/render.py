@@ -31,24 +31,18 @@ def comma_separated(table: Grid) -> str:
     Numbers have full precision, standard deviations have columns of their own, a missing value is an empty cell, and
     the note is left out.
     """
-    spread = [
-        number
-        for number in range(len(table.headings))
-        if any(isinstance(row[number], Number) and row[number].spread is not None for row in table.rows)
-    ]
+    columns: list[list] = []
+    for heading, *cells in zip(table.headings, *table.rows, strict=True):
+        numbers = [cell if isinstance(cell, Number) else None for cell in cells]
+        values = [
+            None if cell in (NONE, NOT_RUN) else number.value if number else cell
+            for cell, number in zip(cells, numbers, strict=True)
+        ]
+        columns.append([heading, *values])
+        if any(number and number.spread is not None for number in numbers):
+            columns.append([f"{heading}, standard deviation", *(number and number.spread for number in numbers)])
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-
-    def write(cells: list, deviations: list) -> None:
-        pairs = zip(range(len(cells)), cells, strict=True)
-        writer.writerow([text for n, cell in pairs for text in ([cell, deviations[n]] if n in spread else [cell])])
-
-    write(table.headings, [f"{heading}, standard deviation" for heading in table.headings])
-    for row in table.rows:
-        write(
-            [cell.value if isinstance(cell, Number) else None if cell in (NONE, NOT_RUN) else cell for cell in row],
-            [cell.spread if isinstance(cell, Number) else None for cell in row],
-        )
+    csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
     return file.getvalue().removesuffix("\n")
 
 
