@@ -8,6 +8,7 @@ import enum
 import textwrap
 
 from ..options import OPTIONS
+from . import Parser
 from .errors import UsageError
 from .plugin import import_plugin
 
@@ -20,15 +21,10 @@ def plain(value):
     return value.value if isinstance(value, enum.Enum) else value
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise ValueError(message)
-
-
 def _parser(arch: str) -> argparse.ArgumentParser:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser = Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     ARCH_MODEL_REGISTRY[arch].add_args(parser)
     return parser
 
@@ -41,7 +37,7 @@ def actions(arch: str) -> list[argparse.Action]:
 def options(arch: str, words: list[str]) -> dict:
     """The value of every model option for an architecture and the flags in ``words``, as fairseq-train computes them.
 
-    Raises ValueError for a flag that the parser refuses.
+    Raises UsageError for a flag that the parser refuses.
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from . import archs
-from .errors import CommandError
+from .errors import CommandError, UsageError
 
 
 def _words(action: argparse.Action, value) -> list[str]:
@@ -59,7 +59,7 @@ def training_flags(options: dict, path: Path) -> list[str]:
     for arch in dict.fromkeys((chosen, ARCH_MODEL_NAME_REGISTRY[chosen])):
         try:
             words, different = _flags(arch, wanted)
-        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+        except (UsageError, ValueError, TypeError, argparse.ArgumentTypeError) as error:
             raise CommandError(f"--input {path}: fairseq-train refuses options of the checkpoint: {error}") from None
         if not different:
             return ["--arch", arch, *words]
