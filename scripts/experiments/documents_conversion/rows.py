@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from scripts.experiments.conversion import rows
 from scripts.experiments.conversion.rows import SHORT, Row
 from scripts.experiments.documents import presets
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
@@ -18,28 +19,19 @@ def _row(name: str, transfer: int, updates: int, **more) -> Row:
     return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates)
 
 
-@dataclass(frozen=True)
-class Preset:
+@dataclass(frozen=True, kw_only=True)
+class Preset(rows.Preset):
     """The model that is converted, and what its translations of the test documents are scored on.
 
     - `documents`: the preset of the experiment on documents, which has the corpus and the flags of decoding.
     - `words`, `one_of`: one of so many test windows of this length is translated.
-
-    The others are those of the experiment on conversion.
     """
 
-    name: str
     documents: presets.Preset
-    softmax: str
-    made_by: str
     words: int
     one_of: int
-    rows: tuple[Row, ...]
-    training: dict
+    updates: int = _UPDATES
     table: str = "documents_conversion"
-    smoke: bool = False
-    distributed = False
-    on_a_cpu = None
 
     @property
     def decoding(self) -> dict:
@@ -52,10 +44,10 @@ _ROWS = (
     *(_row(f"window-{size}", 0, _UPDATES, window=size) for size in (16, 8, 32)),
 )
 DOCUMENTS = Preset(
-    "documents",
-    presets.DOCUMENTS,
-    "runs/documents/documents/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
-    "python -m scripts.experiments documents --preset documents --rows softmax --seeds {seed}",
+    name="documents",
+    documents=presets.DOCUMENTS,
+    softmax="runs/documents/documents/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
+    made_by="python -m scripts.experiments documents --preset documents --rows softmax --seeds {seed}",
     words=150,
     one_of=5,
     rows=_ROWS,
@@ -69,14 +61,15 @@ DOCUMENTS = Preset(
         **SHORT,
     },
 )
-SMOKE = Preset(
-    "smoke",
-    presets.SMOKE,
-    "runs/documents/smoke/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
-    "python -m scripts.experiments documents --preset smoke --rows softmax --seeds {seed}",
+SMOKE = replace(
+    DOCUMENTS,
+    name="smoke",
+    documents=presets.SMOKE,
+    softmax=DOCUMENTS.softmax.replace("documents/documents", "documents/smoke"),
+    made_by=DOCUMENTS.made_by.replace("--preset documents", "--preset smoke"),
     words=40,
     one_of=1,
-    rows=tuple(Row(row.name, row.attention, min(row.transfer, 4), 8) for row in _ROWS),
+    rows=tuple(replace(row, transfer=min(row.transfer, 4), updates=8) for row in _ROWS),
     training=DOCUMENTS.training | {"--max-tokens": 500, "--warmup-updates": 1, "--log-interval": 1},
     smoke=True,
 )
