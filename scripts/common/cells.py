@@ -54,12 +54,6 @@ def signature_notes(rows: list[dict], title: str = "sacreBLEU signature", field:
     return [f"{title}: `{text}`" for text in dict.fromkeys(row[field] for row in rows if row[field])]
 
 
-def train_flags(record: dict) -> dict[str, str]:
-    """Returns the flags of fairseq-train in a record, each with the word behind it."""
-    command = [str(word) for word in record["train_command"]]
-    return {flag: value for flag, value in zip(command, [*command[1:], ""], strict=True) if flag.startswith("--")}
-
-
 def signatures(rows: list[dict]) -> str:
     return "\n".join(signature_notes(rows))
 

@@ -119,14 +119,6 @@ def _steps(device: str, scale: float, unit: str) -> Table:
 _SPEEDS = {"words/s": "words_per_second", "tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}
 
 
-def _stock(heading: str) -> Callable[[dict], object]:
-    """Returns a column: the speed of the stock model in the run of this row.
-
-    A table shows the newest run of each row, so its rows may come from different runs.
-    """
-    return lambda record: Number(record[_SPEEDS[heading]] / record["ratio"], ",.0f")
-
-
 def _target(record: dict) -> object:
     return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
 
@@ -137,7 +129,6 @@ _TARGETS = {"target": number("limit", ".2f"), "against target": _target}
 def _speed_and_memory(*speeds: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
     return {
         **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
-        f"stock in the same run, {speeds[0]}": _stock(speeds[0]),
         "speed over stock": number("ratio", ".2f"),
         **targets,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),

@@ -18,7 +18,6 @@ class Preset:
     - `rows`: the models. A row has a `name`, the `flags` of fairseq-train that choose its attention, its `feature_map`,
       `update_rule`, `normalizer` and `d_dot`, and in `recorded` what records hold of it beside these.
     - `source`, `target`: the languages.
-    - `d_key`: the width of the model's heads, for which `rows` are chosen.
     - `tokens_per_update`: the tokens that an update sees, with any number of GPUs.
     - `test`: the test set among those of fairseq-preprocess.
     - `reference`: its raw text in the target language, a file in the folder of the data.
@@ -40,7 +39,6 @@ class Preset:
     test: str = "test"
     source: str = "en"
     target: str = "de"
-    d_key: int = 64
     precision: str = "fp32"
     on_a_cpu: str | None = None
     average: int | None = None

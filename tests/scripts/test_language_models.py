@@ -8,7 +8,7 @@ import pytest
 
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
-from scripts.data import texts
+from scripts.data import sources
 from scripts.experiments.language_models import commands, data, presets, recipe
 from scripts.experiments.language_models.commands import Run
 from scripts.experiments.language_models.rows import BY_NAME, ROWS
@@ -115,7 +115,7 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_pat
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(TEXT)
 
-    monkeypatch.setattr(texts, "provide", provide)
+    monkeypatch.setattr(sources, "provide", provide)
     out = tmp_path / "out"
     line = [*SMOKE, "--rows", row, "--out", str(out)]
     assert recipe.main(line) == 0

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-
-from ..text import duration
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 
 def carry_out(
@@ -37,25 +34,17 @@ def carry_out(
         finally:
             free.put(where)
 
-    failures, begin = {}, time.monotonic()
-
-    def ended(future: Future, run) -> None:
-        try:
-            future.result()
-        except Exception as error:
-            failures[run.name] = error
-            say(f"{run.name}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
-        done = len(runs) - len(futures)
-        left = f", about {duration((time.monotonic() - begin) * len(futures) / done)} left" if futures else ""
-        say(f"{done} of {len(runs)} runs ended{left}")
-
+    failures = {}
     with ThreadPoolExecutor(len(devices)) as pool:
-        futures = {pool.submit(work, run): run for run in runs}
+        names = {pool.submit(work, run): run.name for run in runs}
         try:
-            while futures:
-                time.sleep(0.2)  # a signal comes through here
-                for future in [one for one in futures if one.done()]:
-                    ended(future, futures.pop(future))
+            for done, future in enumerate(as_completed(names), 1):
+                try:
+                    future.result()
+                except Exception as error:
+                    failures[names[future]] = error
+                    say(f"{names[future]}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
+                say(f"{done} of {len(runs)} runs ended")
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

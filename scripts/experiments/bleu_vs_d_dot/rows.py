@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One attention function, at all sites; `model` is its name in the paper, None if it is not there."""
+    """One attention function, at all sites."""
 
     name: str
-    model: str | None
     feature_map: str
     d_dot: int | None = None
     update_rule: str | None = None
@@ -31,9 +30,9 @@ class Row:
         }
 
 
-def _sum(name: str, model: str, feature_map: str, d_dot: int) -> Row:
+def _sum(name: str, feature_map: str, d_dot: int) -> Row:
     """Returns a row with the sum rule and attention normalisation (Schlag et al. 2021, Sections 3.2 and 5)."""
-    return Row(name, model, feature_map, d_dot, "sum", "attention")
+    return Row(name, feature_map, d_dot, "sum", "attention")
 
 
 def _delta(name: str, feature_map: str, d_dot: int) -> Row:
@@ -41,21 +40,21 @@ def _delta(name: str, feature_map: str, d_dot: int) -> Row:
 
     The paper has no translation results for this rule.
     """
-    return Row(name, None, feature_map, d_dot, "delta", "sum")
+    return Row(name, feature_map, d_dot, "delta", "sum")
 
 
 # For heads of 64, so that nu and m are those of the paper's Table 6.
 ROWS = (
-    Row("softmax", "standard", "softmax"),
-    _sum("elu-64", "linear", "elu", 64),
-    _sum("dpfp-256", "dpfp", "dpfp", 256),
-    _sum("favor-256", "performer", "favor", 256),
+    Row("softmax", "softmax"),
+    _sum("elu-64", "elu", 64),
+    _sum("dpfp-256", "dpfp", 256),
+    _sum("favor-256", "favor", 256),
     _delta("delta-dpfp-256", "dpfp", 256),
-    _sum("dpfp-512", "dpfp", "dpfp", 512),
-    _sum("favor-64", "performer", "favor", 64),
-    _sum("favor-512", "performer", "favor", 512),
-    _sum("dpfp-384", "dpfp", "dpfp", 384),
-    _sum("favor-384", "performer", "favor", 384),
+    _sum("dpfp-512", "dpfp", 512),
+    _sum("favor-64", "favor", 64),
+    _sum("favor-512", "favor", 512),
+    _sum("dpfp-384", "dpfp", 384),
+    _sum("favor-384", "favor", 384),
     _delta("delta-elu-64", "elu", 64),
     _delta("delta-dpfp-512", "dpfp", 512),
 )

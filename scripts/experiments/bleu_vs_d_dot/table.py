@@ -4,7 +4,8 @@ from itertools import product
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds, update_rule
-from scripts.common.cells import d_dot, machine, signature_notes, spread_note, train_flags, training
+from scripts.common.cells import d_dot, machine, signature_notes, spread_note, training
+from scripts.common.commands import flags_of
 from scripts.common.published import tables
 
 from .rows import ROWS
@@ -33,7 +34,7 @@ _MEANS = (
 
 def _recipe(record: dict) -> tuple:
     """Returns what two trainings must have in common for their seeds to share a row."""
-    flags = train_flags(record)
+    flags = flags_of(record["train_command"])
     chosen = [f"{flag} {flags[flag]}" for flag in sorted(flags) if flag == "--lr" or flag.startswith("--fwp-")]
     precision = [flag for flag in ("--fp16", "--bf16") if flag in flags]
     return (record["updates"], record["parameters"], *chosen, *precision)
@@ -99,7 +100,7 @@ def _columns(*, hours: bool) -> dict:
     wmt14 = {
         "valid BLEU": number("valid_bleu", ".2f"),
         "BLEU, compounds split": number("bleu_compound_split", ".2f"),
-        "lr": lambda r: train_flags(r)["--lr"],
+        "lr": lambda r: flags_of(r["train_command"])["--lr"],
     }
     return {
         "attention": lambda r: r["feature_map"],

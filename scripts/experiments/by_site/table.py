@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
-from scripts.common.cells import machine, signature_notes, signatures, spread_note, train_flags, training
+from scripts.common.cells import machine, signature_notes, signatures, spread_note, training
+from scripts.common.commands import flags_of
 
 from .rows import DE_EN_ROWS, FAMILIES, KINDS, LR, ROWS, SITES, SiteRow
 
@@ -35,7 +36,7 @@ def _at(site: str) -> Callable[[dict], str]:
 
 
 def _lr(record: dict) -> float:
-    return float(train_flags(record)["--lr"])
+    return float(flags_of(record["train_command"])["--lr"])
 
 
 def _note(rows: list[dict]) -> str:

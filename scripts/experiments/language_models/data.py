@@ -9,13 +9,24 @@ from fwp_fairseq.files import write_atomically
 from scripts.common import process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
-from scripts.data import texts
+from scripts.data import sources
 
 SPLITS = ("train", "valid", "test")
 STEPS = ("text", "preprocess")
 # As in fwp ppl, this stands for a space.
 SPACE = "\u2581"
 SMOKE_CHARACTERS = 6000
+TINY_SHAKESPEARE = sources.Source(
+    "tinyshakespeare",
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+)
+# The server of its first author; the address of the publication no longer answers. The checksum is of either.
+WIKITEXT103 = sources.Source(
+    "wikitext103",
+    "https://wikitext.smerity.com/wikitext-103-v1.zip",
+    "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+)
 # Name of each corpus to what it is, for the user.
 CORPORA = {
     "wikitext103": "WikiText-103 in words",
@@ -60,12 +71,12 @@ def prepare(name: str, data: Path) -> None:
     Raises RecipeError if a file cannot be fetched, is damaged, or the folder holds another text.
     """
     folder = Folder(data, STEPS)
-    source = texts.WIKITEXT103 if name == "wikitext103" else texts.TINY_SHAKESPEARE
+    source = WIKITEXT103 if name == "wikitext103" else TINY_SHAKESPEARE
     outputs = [data / path for split in SPLITS for path in (f"raw/{split}.txt", f"tokens/{split}")]
 
     def text() -> None:
         fetched = data / "fetched" / source.name
-        texts.provide(source, fetched, lambda line: folder.say(f"  {line}"))
+        sources.provide(source, fetched, lambda line: folder.say(f"  {line}"))
         for kind in ("raw", "tokens"):
             (data / kind).mkdir(exist_ok=True)
         for split, part in _parts(name, fetched).items():

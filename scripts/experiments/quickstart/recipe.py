@@ -92,7 +92,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given.rows = [replace(row, name=f"smoke-{row.name}") if given.smoke else row]
     given.preset, given.seeds, given.more = (SMOKE if given.smoke else QUICKSTART), [given.seed], tuple(more)
     given.jobs, given.gpus = 1, None
-    given.list = given.prepare = given.dry_run = False
+    given.prepare = given.dry_run = False
     return given
 
 
