@@ -1,14 +1,12 @@
-"""Golden losses: trains and translates by fixed seeds, and compares every digit with what another checkout computed.
+"""Golden losses: trains and translates by fixed seeds, and compares every digit with what another checkout computes.
 
 Each case trains a small model for 20 updates with `fairseq-train`, translates with `fairseq-generate`, and keeps the
 losses, the norms of the gradients, the validation loss and the translations with their scores, none of them rounded. A
 change that should not alter what is computed leaves losses and norms the same to the last digit, the translations the
-same and their scores within 1e-6. Digits depend on the processor and on torch, so both checkouts are measured on one
-machine, each with the `.venv` in its folder:
+same and their scores within 1e-6. Each checkout has a `.venv` in its folder:
 
-    python -m scripts.golden --checkout ../before --write golden.json    # 4 minutes on one core
-    python -m scripts.golden --compare golden.json                       # this checkout, as long
-    python -m scripts.golden --compare golden.json --cases elu hybrid
+    python -m scripts.golden ../before                       # 8 minutes on one core
+    python -m scripts.golden ../before --cases elu hybrid
 
 Exit status: 0 if all cases agree, 1 if one does not, 2 for wrong arguments.
 """
@@ -138,36 +136,24 @@ def _binarised(folder: Path) -> Path:
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.golden", description=__doc__.partition("\n")[0])
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="what is measured; it has a .venv (default: here)")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", type=Path, metavar="FILE", help="keep what is measured")
-    what.add_argument("--compare", type=Path, metavar="FILE", help="compare with what was kept on this machine")
+    parser.add_argument("checkout", type=Path, help="the other checkout")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     options = parser.parse_args(argv)
     options.checkout = options.checkout.resolve()
-    if not (options.checkout / ".venv/bin/python").exists():
-        parser.error(f"--checkout {options.checkout}: no .venv/bin/python in it; scripts/environment.sh makes it")
-    if options.compare and not options.compare.is_file():
-        parser.error(f"--compare {options.compare}: no such file; --write makes it")
+    for checkout in (ROOT, options.checkout):
+        if not (checkout / ".venv/bin/python").exists():
+            parser.error(f"{checkout}: no .venv/bin/python in it; scripts/environment.sh makes it")
     return options
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parse(argv)
-    known = json.loads(options.compare.read_text()) if options.compare else {}
-    measured, different = {}, 0
+    options, different = _parse(argv), 0
     with tempfile.TemporaryDirectory() as folder:
         data = _binarised(Path(folder))
         for case in options.cases:
-            measured[case] = measure(options.checkout, case, data)
-            if not options.compare:
-                print(f"{case:18} last loss {measured[case]['losses'][-1]}", flush=True)
-                continue
-            difference = _difference(measured[case], known[case]) if case in known else "not in the file"
+            difference = _difference(*(measure(checkout, case, data) for checkout in (ROOT, options.checkout)))
             print(f"{case:18} {difference or 'equal'}", flush=True)
             different += bool(difference)
-    if options.write:
-        options.write.write_text(json.dumps(measured, indent=1))
     return 1 if different else 0
 
 

@@ -4,8 +4,6 @@ import importlib
 import sys
 from numbers import Number
 
-sys.path.pop(0)  # this folder, whose hydra would hide the package that fairseq needs
-
 from fairseq.logging import meters, progress_bar
 
 
