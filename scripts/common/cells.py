@@ -1,8 +1,6 @@
 """Cells and notes that several tables share."""
 
-from collections.abc import Callable
-
-from fwp_fairseq.tables.table import NONE, Table, grid, number
+from fwp_fairseq.tables.table import NONE, number
 
 # Feature maps of records that are in the code no more (docs/results.md, What was tried). Tables do not show them.
 REMOVED_MAPS = ("slots", "poly", "exp", "softmax_pair")
@@ -25,22 +23,16 @@ def seeds(record: dict) -> str:
     return ", ".join(map(str, record["seeds"]))
 
 
-def training_time(*, hours: bool) -> dict[str, Callable[[dict], object]]:
-    """Returns the column of the training's time, in hours or minutes, with its heading."""
-    heading, scale = ("training, hours", 1 / 3600) if hours else ("training, minutes", 1 / 60)
-    return {heading: number("train_seconds", ".1f", scale)}
-
-
-def training(*, hours: bool) -> dict[str, Callable[[dict], object]]:
-    """Returns the columns of a training and of the decoding after it, with their headings."""
-    return {
-        "valid loss": number("valid_loss", ".3f"),
-        "seeds": seeds,
-        "updates": number("updates", ","),
-        "parameters": number("parameters", ","),
-        **training_time(hours=hours),
-        "decoding, seconds": number("decode_seconds", ".0f"),
-    }
+TRAINING_TIME = {"training, minutes": number("train_seconds", ".1f", 1 / 60)}
+# The columns of a training and of the decoding after it.
+TRAINING = {
+    "valid loss": number("valid_loss", ".3f"),
+    "seeds": seeds,
+    "updates": number("updates", ","),
+    "parameters": number("parameters", ","),
+    **TRAINING_TIME,
+    "decoding, seconds": number("decode_seconds", ".0f"),
+}
 
 
 def spread_note(rows: list[dict]) -> list[str]:
@@ -56,12 +48,3 @@ def signature_notes(rows: list[dict], title: str = "sacreBLEU signature", field:
 
 def signatures(rows: list[dict]) -> str:
     return "\n".join(signature_notes(rows))
-
-
-def lines_of(table: Table, name: str, records: list[dict]) -> list[str]:
-    """Returns the lines of a table as text, each column as wide as its widest cell, with its note."""
-    shown = grid(table, name, records)
-    lines = [shown.headings, *([str(cell) for cell in row] for row in shown.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = (map(str.ljust, line, widths) for line in lines)
-    return [*("  ".join(line).rstrip() for line in cells), "", shown.note]

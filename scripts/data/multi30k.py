@@ -6,9 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import sources
-from .sources import DataError
-
-__all__ = ["LANGUAGES", "SHA256", "SPLITS", "DataError", "provide"]
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 SPLITS = {"train": 29000, "val": 1014, "test_2016_flickr": 1000}

@@ -11,7 +11,8 @@ import pytest
 from scripts.common import program
 from scripts.common.commands import as_run, flags_of, printed
 from scripts.common.runner import gpus
-from scripts.data import corpus, multi30k
+from scripts.data import corpus
+from scripts.data.sources import DataError
 from scripts.experiments.quickstart import recipe, rows
 from scripts.translation import commands as translation
 from scripts.translation.commands import Run
@@ -136,7 +137,7 @@ def test_it_fails_when_the_loss_is_not_finite(root, monkeypatch, capsys):
 
 def test_missing_corpus_is_an_error_without_a_traceback(root, monkeypatch, capsys):
     def make(data, say):
-        raise multi30k.DataError("Multi30k is not on this machine")
+        raise DataError("Multi30k is not on this machine")
 
     monkeypatch.setattr(corpus, "make", make)
     assert recipe.main(SCRATCH) == 1

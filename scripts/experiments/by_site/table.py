@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
-from scripts.common.cells import machine, signature_notes, signatures, spread_note, training
+from scripts.common.cells import TRAINING, machine, signature_notes, signatures, spread_note
 from scripts.common.commands import flags_of
 
 from .rows import DE_EN_ROWS, FAMILIES, KINDS, LR, ROWS, SITES, SiteRow
@@ -83,7 +83,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
             "lr": _lr,
             "BLEU": number("bleu", ".2f"),
             "valid BLEU": number("valid_bleu", ".2f"),
-            **training(hours=False),
+            **TRAINING,
             "machine": machine,
         },
         key=_key,

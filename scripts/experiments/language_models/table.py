@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fwp_fairseq.tables.table import NONE, Number, Table, number, over_seeds
-from scripts.common.cells import machine, seeds, spread_note, training_time
+from scripts.common.cells import TRAINING_TIME, machine, seeds, spread_note
 from scripts.common.published import tables
 
 from .rows import BITS, BY_NAME, MEASURES
@@ -95,7 +95,7 @@ def _table(preset: str, table: str) -> Table:
             "seeds": seeds,
             "updates": number("updates", ","),
             "parameters": number("parameters", ","),
-            **training_time(hours=preset == "wikitext103"),
+            **TRAINING_TIME,
             "machine": machine,
         },
         key=_key(names),

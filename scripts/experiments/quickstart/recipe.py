@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from fwp_fairseq.tables.table import grid
 from scripts.common import program, records
 from scripts.common.arguments import Parser
-from scripts.common.cells import lines_of
 from scripts.common.commands import flags_of
 from scripts.data.corpus import SMOKE_SENTENCES, VOCABULARY
 from scripts.translation import commands
@@ -131,10 +131,14 @@ class Quickstart(Translation):
         return status
 
     def _conclude(self, given: argparse.Namespace, run: commands.Run, checkpoint: Path) -> None:
+        from tabulate import tabulate  # sacrebleu needs it too
+
         table, file, of = TABLES["quickstart"], self.file, self.name
         if given.convert:
             table, file, of = CONVERTED["quickstart-conversions"], CONVERSION.file, "quickstart-converted"
-        print("", *lines_of(replace(table, expected=[], select={}), of, records.read_file(given.out / file)), sep="\n")
+        shown = grid(replace(table, expected=[], select={}), of, records.read_file(given.out / file))
+        cells = [[str(cell) for cell in row] for row in shown.rows]
+        print("", tabulate(cells, shown.headings, "plain", disable_numparse=True), "", shown.note, sep="\n")
         if not given.smoke:
             line = commands.interactive(run, checkpoint, bool(self.devices(given)[0]))
             print(f"\nNext, translate sentences of your own:\n  {line}")

@@ -1,7 +1,7 @@
 """The table of scripts/quickstart.sh."""
 
 from fwp_fairseq.tables.table import Table, number, update_rule
-from scripts.common.cells import REMOVED_MAPS, d_dot, machine, signatures, training_time
+from scripts.common.cells import REMOVED_MAPS, TRAINING_TIME, d_dot, machine, signatures
 
 
 def _key(record: dict) -> tuple | None:
@@ -19,7 +19,7 @@ TABLES = {
             "d_dot": d_dot,
             "parameters": number("parameters", ","),
             "updates": number("updates", ","),
-            **training_time(hours=False),
+            **TRAINING_TIME,
             "decoding, seconds": number("decode_seconds", ".0f"),
             "valid loss": number("valid_loss", ".3f"),
             "BLEU": number("bleu", ".2f"),

@@ -23,12 +23,11 @@ class RetrievalModel(nn.Module):
 
     Args:
         S: number of keys, and of values.
-        backend: backend of the operators; see :mod:`fwp_fairseq.ops`.
     """
 
-    def __init__(self, variant: Variant, S: int, backend: str = "auto"):
+    def __init__(self, variant: Variant, S: int):
         super().__init__()
-        self.variant, self.S, self.backend = variant, S, backend
+        self.variant, self.S = variant, S
         width = 22 * S // 10
         self.embedding = nn.Parameter(torch.randn(S, width))
         self.to_key = nn.Linear(S + width, D_KEY)
@@ -63,11 +62,11 @@ class RetrievalModel(nn.Module):
             return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
         if rule == "fwm":
             phi = torch.tanh if self.phi is None else self.phi
-            return fast_weight_memory(phi(q), phi(k), v, beta, backend=self.backend)
+            return fast_weight_memory(phi(q), phi(k), v, beta)
         if isinstance(self.phi, Favor):
             # As in the authors' code, every call draws a new matrix, also in evaluation.
             self.phi.train().set_num_updates(self._draws)
             self._draws += 1
         operator = {"sum": ops.sum_rule, "delta": ops.delta_rule, "gated": ops.gated_rule}[rule]
         given = (q, k, v) if beta is None else (q, k, v, beta)
-        return operator(*given, feature_map=self.phi, causal=False, backend=self.backend, return_state=False)[0]
+        return operator(*given, feature_map=self.phi, causal=False, return_state=False)[0]
