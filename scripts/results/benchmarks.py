@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
@@ -23,16 +24,11 @@ def _of(part: str, cell: Callable[[dict], object]) -> Callable[[dict], object]:
     return lambda row: cell(row["parts"][part]) if part in row["parts"] else NOT_RUN
 
 
-def _seconds(name: str, style: str, scale: float) -> Callable[[dict], object]:
-    return lambda record: Number(record["seconds"][name] * scale, style) if name in record["seconds"] else NONE
+def _measured(group: str, name: str, style: str = ".2f", scale: float = 1) -> Callable[[dict], object]:
+    return lambda record: Number(record[group][name] * scale, style) if name in record[group] else NONE
 
 
-def _ratio(name: str, style: str = ".2f") -> Callable[[dict], object]:
-    return lambda record: Number(record["ratios"][name], style) if name in record["ratios"] else NONE
-
-
-def _limit(name: str, style: str = ".2f", scale: float = 1) -> Callable[[dict], object]:
-    return lambda record: Number(record["limits"][name] * scale, style) if name in record["limits"] else NONE
+_seconds, _ratio, _limit = (partial(_measured, group) for group in ("seconds", "ratios", "limits"))
 
 
 def _excess(factor: float) -> str:
@@ -116,9 +112,6 @@ def _steps(device: str, scale: float, unit: str) -> Table:
     )
 
 
-_SPEEDS = {"words/s": "words_per_second", "tokens/s": "tokens_per_second", "sentences/s": "sentences_per_second"}
-
-
 def _target(record: dict) -> object:
     return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
 
@@ -126,9 +119,9 @@ def _target(record: dict) -> object:
 _TARGETS = {"target": number("limit", ".2f"), "against target": _target}
 
 
-def _speed_and_memory(*speeds: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
+def _speed_and_memory(unit: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
     return {
-        **{heading: number(_SPEEDS[heading], ",.0f") for heading in speeds},
+        f"{unit}/s": number(f"{unit}_per_second", ",.0f"),
         "speed over stock": number("ratio", ".2f"),
         **targets,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
@@ -250,7 +243,7 @@ TABLES = {
         key=lambda r: (r["where"], r["what"] != "net", r["part"] == "both", r["length"]),
         note=conditions,
     ),
-    "training": _models("training", _speed_and_memory("words/s")),
+    "training": _models("training", _speed_and_memory("words")),
     "language-model-training": Table(
         columns={
             "machine": lambda r: r["where"],
@@ -276,11 +269,11 @@ TABLES = {
         ),
         note=conditions,
     ),
-    "decoding": _models("decoding", _speed_and_memory("tokens/s", "sentences/s")),
+    "decoding": _models("decoding", _speed_and_memory("tokens")),
     "decoding-length": replace(
         _models(
             "decoding-length",
-            _speed_and_memory("tokens/s", targets={}),
+            _speed_and_memory("tokens", targets={}),
             key=lambda r: (r["where"], *_length(r["data"]), *model) if (model := _model(r)) else None,
         ),
         plot=_over_length,

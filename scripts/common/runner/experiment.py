@@ -7,6 +7,7 @@ import shlex
 import sys
 import threading
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import process, program, records
@@ -16,6 +17,16 @@ from ..text import say
 from . import gpus, options
 from .parallel import carry_out
 from .run import Run, Work
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A scale with nothing but rows, which take minutes on a CPU."""
+
+    name: str
+    rows: tuple
+    distributed = False
+    on_a_cpu = None
 
 
 class Experiment(ABC):

@@ -114,7 +114,7 @@ class Work:
         return trained
 
     def call(self, module: str, arguments: dict) -> dict:
-        """Runs a Python module as the step "train"; returns what it writes, a JSON object.
+        """Runs a Python module with one thread as the step "train"; returns what it writes, a JSON object.
 
         The module gets two arguments: ``arguments`` as JSON, and the file to write. Its last line is repeated once a
         minute.
@@ -129,9 +129,10 @@ class Work:
                 self.say(text)
 
         def work() -> dict:
-            conditions = self.conditions
+            conditions = self.conditions | {"threads": 1}
             command = [PYTHON, "-m", module, json.dumps(arguments), str(output)]
-            self.tool(command, self.run.path / "train.log", on_line=line)
+            one = self.variables | {"OMP_NUM_THREADS": "1"}
+            self.tool(command, self.run.path / "train.log", on_line=line, variables=one)
             return json.loads(output.read_text(encoding="utf-8")) | conditions
 
         return self.folder.run("train", "train", arguments, [output], work)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.experiment import Experiment, Preset
 from scripts.common.runner.run import Run, Work
 
 from .rows import MODELS, MOST_STEPS, Row
 
-
-@dataclass(frozen=True)
-class Preset:
-    name = "parity"
-    rows = tuple(Row(name) for name in MODELS)
-    distributed = False
-    on_a_cpu = None
+PARITY = Preset("parity", tuple(map(Row, MODELS)))
 
 
 class StateTracking(Experiment):
-    name, file, presets = "state_tracking", "parity.jsonl", {"parity": Preset()}
+    name, file, presets = "state_tracking", "parity.jsonl", {PARITY.name: PARITY}
     description = """\
 State tracking: trains each kind of fast net to say of random bits, after each of them, whether there were an odd number
 of ones; see training.py. All rows with three seeds take about ten minutes on one core.
@@ -27,9 +19,6 @@ of ones; see training.py. All rows with three seeds take about ten minutes on on
   --seeds 1 2 3
 """
     saved = "model: one that was stopped begins again"
-
-    def variables(self, devices) -> dict[str, str]:
-        return super().variables(devices) | {"OMP_NUM_THREADS": "1"}
 
     def configuration(self, run: Run, devices) -> dict:
         return {"name": run.row.name, "seed": run.seed, "most_steps": MOST_STEPS}

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.experiment import Experiment, Preset
 from scripts.common.runner.run import Run, Work
 from scripts.common.text import duration
 
-from .rows import QUICK, Point, points
-
-
-@dataclass(frozen=True)
-class Preset:
-    name: str
-    rows: tuple[Point, ...]
-    distributed = False
-    on_a_cpu = None
-
+from .rows import QUICK, points
 
 PRESETS = {
     f"{name}{suffix}": Preset(f"{name}{suffix}", points(setting, sizes))
@@ -46,9 +37,6 @@ which the paper has no result.
 
     def folder_of(self, given):
         return super().folder_of(given).with_name(given.preset.name.removesuffix("-quick"))
-
-    def variables(self, devices) -> dict[str, str]:
-        return super().variables(devices) | {"OMP_NUM_THREADS": "1"}
 
     def configuration(self, run: Run, devices) -> dict:
         return asdict(run.row) | {"seed": run.seed}
