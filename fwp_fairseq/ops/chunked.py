@@ -232,17 +232,14 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     chunks = (_Chunk(*part, call) for part in parts)
     queries = q.split(longest)[:count] if call.causal else [q] * count
 
+    reads_gram = call.causal or (count == 1 and not state_needed)
     outputs = []
-    if count == 1 and not call.causal and not state_needed:
-        chunk = next(chunks)
-        outputs.append(_read_gram(q, chunk, chunk.updates(W, z), W, z, causal=False))
-    else:
-        for number, (chunk, query) in enumerate(zip(chunks, queries, strict=False)):
-            u = chunk.updates(W, z)
-            if call.causal:
-                outputs.append(_read_gram(query, chunk, u, W, z, causal=True))
-            if state_needed or not call.causal or number + 1 < count:
-                W, z = chunk.next_state(u, W, z)
+    for number, (chunk, query) in enumerate(zip(chunks, queries, strict=False)):
+        u = chunk.updates(W, z)
+        if reads_gram:
+            outputs.append(_read_gram(query, chunk, u, W, z, causal=call.causal))
+        if state_needed or not reads_gram or number + 1 < count:
+            W, z = chunk.next_state(u, W, z)
 
     if W is None and (call.return_state or not outputs):
         W = v.new_zeros(*v.shape[:2], d_dot, d_value)
