@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -35,18 +36,20 @@ def packed(member, pairs, more=("", "")):
 
 @pytest.fixture
 def archives(tmp_path, monkeypatch):
-    """Archives in FWP_DATA, and sacreBLEU's sets."""
+    """Archives in FWP_DATA, whose lengths are the published ones, and sacreBLEU's sets."""
     dataset = pytest.importorskip("sacrebleu.dataset")
     pytest.importorskip("sentencepiece")
-    folder = tmp_path / "own/wmt14"
+    folder, moved = tmp_path / "own/wmt14", []
     folder.mkdir(parents=True)
     for archive, pairs in zip(wmt14.ARCHIVES, PAIRS.values(), strict=False):
         (folder / archive.file).write_bytes(packed(archive.member, pairs))
+        moved.append(replace(archive, pairs=archive.pairs and len(pairs)))
     for column, language in enumerate(wmt14.LANGUAGES):
         (tmp_path / language).write_text("".join(f"{pair[column]}\n" for pair in PAIRS["news"]))
     for news in wmt14.NEWS.values():
         files = [str(tmp_path / language) for language in wmt14.LANGUAGES]
         monkeypatch.setattr(dataset.DATASETS[news], "get_files", lambda pair, files=files: files)
+    monkeypatch.setattr(wmt14, "ARCHIVES", tuple(moved))
     monkeypatch.setattr(wmt14, "VOCABULARY", 80)
     monkeypatch.setenv("FWP_DATA", str(folder.parent))
     return folder
@@ -82,6 +85,7 @@ def test_prepared_from_archives_to_binarised_corpus(archives, real_root, tmp_pat
         (lambda good: b"<html>", "not a whole archive"),
         (lambda good: packed("training/other", PAIRS["europarl"]), "not a whole archive"),
         (lambda good: packed(wmt14.ARCHIVES[0].member, PAIRS["europarl"], ("", "Mehr\n")), "40 and 41"),
+        (lambda good: packed(wmt14.ARCHIVES[0].member, PAIRS["europarl"][1:]), "the published 40 lines"),
     ],
 )
 def test_archive_that_is_not_whole_is_refused(archives, tmp_path, content, problem):
