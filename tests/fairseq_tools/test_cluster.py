@@ -24,7 +24,7 @@ def test_documented_line(tools):
     folder = tools.folder / "cluster"
     slurm = folder / "slurm"
     slurm.mkdir(parents=True)
-    for name in ("scripts", "fwp_fairseq"):
+    for name in ("examples", "fwp_fairseq"):
         (folder / name).symlink_to(ROOT / name)
     for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
         (slurm / name).write_text(text)

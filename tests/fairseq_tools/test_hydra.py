@@ -34,7 +34,10 @@ def test_documented_commands(tools, documented):
     train = [*train[1:], "common.cpu=true"]
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
     tools.run("hydra_train", *train, "optimization.max_update=2", "++model.dropout=0.2").ok()
-    found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob("hybrid/**/checkpoint_last.pt")}
+    found = {
+        str(path.parent.relative_to(tools.folder))
+        for path in tools.folder.glob("hybrid/**/checkpoints/checkpoint_last.pt")
+    }
     assert found == {"hybrid/checkpoints", "hybrid/++model.dropout=0.2/checkpoints"}
     assert tools.load("hybrid/++model.dropout=0.2/checkpoints/checkpoint_last.pt")["cfg"]["model"]["dropout"] == 0.2
     assert len(tools.run("generate", *generate[1:], "--cpu", "--max-len-b", 10).ok().translations()) == 40
