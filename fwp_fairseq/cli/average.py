@@ -18,6 +18,11 @@ from .errors import CommandError, UsageError
 from .parameters import refuse_not_finite, refuse_other_parameters
 from .plugin import import_plugin
 
+# Options that change the training or the speed, but not the function that the parameters define.
+_HARMLESS = re.compile(
+    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend"
+)
+
 
 def add_arguments(parser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
@@ -51,12 +56,30 @@ def _inputs(args) -> list[Path]:
         if args.last is None or args.last < 1:
             raise UsageError(f"--checkpoint-dir needs --last N with N at least 1 (got {args.last})")
         paths = _newest(args.checkpoint_dir, args.last)
+    resolved = [path.resolve() for path in paths]
+    for path in paths:
+        if resolved.count(path.resolve()) > 1:
+            raise UsageError(f"{path} is given more than once")
     refuse_output(args.output, paths)
     return paths
 
 
-def _refuse_differences(path: Path, parameters: dict, first_path: Path, others: dict) -> None:
-    """Raises CommandError unless both are parameters of one model."""
+def _model_options(state: dict) -> dict:
+    return {name: value for name, value in section(state, "model").items() if not _HARMLESS.search(name)}
+
+
+def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:
+    """Raises CommandError unless both are checkpoints of one model.
+
+    ``first`` holds the options and parameters of the checkpoint at ``first_path``.
+    """
+    options, expected = _model_options(state), first["options"]
+    for name in sorted(options.keys() | expected.keys()):
+        if options.get(name) != expected.get(name):
+            raise CommandError(
+                f"{path}: model option {name} is {options.get(name)!r}, but {expected.get(name)!r} in {first_path}"
+            )
+    parameters, others = state["model"], first["parameters"]
     if parameters.keys() != others.keys():
         some = ", ".join(sorted(parameters.keys() ^ others.keys())[:3])
         raise CommandError(f"{path}: other parameters than {first_path}: {some}, ...")
@@ -85,13 +108,15 @@ def _is_constant(name: str, tensor: torch.Tensor) -> bool:
 def average(paths: list[Path]) -> dict:
     """Returns the last checkpoint with the mean parameters of all, summed in float64; does not import the plugin."""
     sums: dict[str, torch.Tensor] = {}
-    first: dict = {}  # the parameters of the first checkpoint
+    first: dict = {}
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {path}", flush=True)
         state = load(path)
         refuse_not_finite(path, state["model"])
-        first = first or state["model"]
-        _refuse_differences(path, state["model"], paths[0], first)
+        if not first:
+            first = {"options": _model_options(state), "parameters": state["model"]}
+        else:
+            _refuse_differences(path, state, paths[0], first)
         for name, tensor in state["model"].items():
             if not _is_constant(name, tensor):
                 sums[name] = sums[name] + tensor if name in sums else tensor.double()

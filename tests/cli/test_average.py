@@ -10,12 +10,17 @@ from tests.full_disk import full_disk
 pytest.importorskip("fairseq")
 
 
-def checkpoint(value=1.0):
+def checkpoint(value=1.0, **options):
     """Returns a small checkpoint with the entries that fairseq saves."""
     return {
         "args": None,
         "cfg": {
-            "model": {"_name": "anothers_transformer", "encoder_attention_heads": 4},
+            "model": {
+                "_name": "anothers_transformer",
+                "fwp_update_rule": "sum",
+                "encoder_attention_heads": 4,
+                **options,
+            },
             "task": {"_name": "translation"},
         },
         "model": {
@@ -107,6 +112,8 @@ def without(name):
 @pytest.mark.parametrize(
     "other, named",
     [
+        (checkpoint(2.0, fwp_update_rule="delta"), ["fwp_update_rule", "'delta'", "'sum'"]),
+        (checkpoint(2.0, encoder_attention_heads=8), ["encoder_attention_heads", "8", "4"]),
         (changed(**{"encoder.favor.projection": torch.zeros(2, 3)}), ["projection", "different trainings"]),
         (changed(version=torch.tensor([4])), ["version"]),
         (changed(weight=torch.zeros(3, 2)), ["weight", "(3, 2)", "(2, 3)"]),
@@ -122,6 +129,11 @@ def test_checkpoints_that_do_not_go_together(refused, save, pair, tmp_path, othe
     message = refused(1, "average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt")
     assert all(name in message for name in ["other.pt", *named]), message
     assert not (tmp_path / "out.pt").exists()
+
+
+def test_options_of_training_and_speed_may_differ(fwp, save, pair, tmp_path):
+    path = save(checkpoint(2.0, dropout=0.3, fwp_backend="reference", checkpoint_activations=True), "other.pt")
+    assert fwp("average", "--inputs", pair[0], path, "--output", tmp_path / "out.pt").status == 0
 
 
 class Harmful:
@@ -142,6 +154,7 @@ def test_calls_that_make_no_sense(refused, pair, tmp_path):
     link = tmp_path / "link.pt"
     link.symlink_to(pair[0])
     assert "one of the inputs" in refused(2, "average", "--inputs", *pair, "--output", link)
+    assert "more than once" in refused(2, "average", "--inputs", pair[0], link, *out)
     assert "--last" in refused(2, "average", "--inputs", *pair, "--last", 2, *out)
     assert "--last" in refused(2, "average", "--checkpoint-dir", tmp_path, *out)
     assert "--last" in refused(2, "average", "--checkpoint-dir", tmp_path, "--last", 0, *out)
