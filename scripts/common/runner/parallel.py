@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from ..text import duration
 
 
 def carry_out(
@@ -34,7 +37,7 @@ def carry_out(
         finally:
             free.put(where)
 
-    failures = {}
+    failures, begin = {}, time.monotonic()
     with ThreadPoolExecutor(len(devices)) as pool:
         names = {pool.submit(work, run): run.name for run in runs}
         try:
@@ -44,7 +47,8 @@ def carry_out(
                 except Exception as error:
                     failures[names[future]] = error
                     say(f"{names[future]}: FAILED, the other runs go on: {str(error).partition(chr(10))[0]}")
-                say(f"{done} of {len(runs)} runs ended")
+                left = (time.monotonic() - begin) * (len(runs) - done) / done
+                say(f"{done} of {len(runs)} runs ended{f', about {duration(left)} left' if left else ''}")
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
