@@ -104,9 +104,7 @@ decoding before and after, on the test set and with long outputs.
 
     def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
         """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
-        sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
-        write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
-        return measure(run, devices, work, stage) | {"long_length": run.preset.long}
+        return measure(run, devices, work, stage)
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         lines = []
@@ -151,7 +149,9 @@ def _content(checkpoint: Path) -> str:
 
 
 def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
-    """What :meth:`Conversion.measure` returns, without the length of the long outputs."""
+    """What :meth:`Conversion.measure` returns: quality, speed and memory on Multi30k and with long outputs."""
+    sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
+    write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
     steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
     expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
     output = run.generated(stage)
@@ -169,7 +169,7 @@ def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
     long, length = commands.generate_long(run, gpus, stage), run.preset.long
     found = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
     found |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
-    found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib"))
+    found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib")) | {"long_length": length}
     if stage in LONG_STAGES:
         title = f"{stage}: {commands.LONG_SENTENCES} outputs of {length} tokens"
         found |= steps.run("long", title, [model, long], [], decode_long, long)
