@@ -1,20 +1,10 @@
-"""The table of options, and the tables of the documentation that are made from it."""
-
-import pytest
+"""The table of options."""
 
 from fwp_fairseq.feature_maps import FEATURE_MAPS
 from fwp_fairseq.memories import FAST_NETS
 from fwp_fairseq.ops import RULES
 from fwp_fairseq.ops.backends import CHOICES
 from fwp_fairseq.options import NORMALIZERS, OPTIONS, SITES, SiteOptions
-from scripts.option_tables import PAGES, ROOT, with_tables
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_documentation_has_the_tables(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert text.count("<!-- options:") == 1
-    assert text == with_tables(text), f"python -m scripts.option_tables writes the table of {page}"
 
 
 def test_values_are_those_that_the_code_knows():

@@ -8,6 +8,7 @@ import pytest
 
 from fwp_fairseq.tables.render import comma_separated, latex, markdown
 from fwp_fairseq.tables.table import Table, grid, number, over_seeds
+from scripts.results import options
 from scripts.results.tables import TABLES
 
 TABLE = Table(
@@ -100,7 +101,7 @@ def test_csv_holds_whole_numbers_and_deviations():
     assert found[0]["BLEU"] == found[0]["size"] == found[0]["BLEU, standard deviation"] == ""
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in options.TABLES])
 def test_every_table_shows_what_is_expected_of_it_without_a_record(name):
     found = grid(TABLES[name], name, [])
     assert len(found.rows) == len(TABLES[name].expected)

@@ -22,8 +22,8 @@ class Run(runner.Run):
     """One conversion with one seed."""
 
     @property
-    def softmax(self) -> Path:
-        return Path(self.preset.softmax.replace("{seed}", str(self.seed)))
+    def model(self) -> Path:
+        return Path(self.preset.model.replace("{seed}", str(self.seed)))
 
     @property
     def updates(self) -> int:
@@ -32,14 +32,14 @@ class Run(runner.Run):
     @property
     def stages(self) -> tuple[str, ...]:
         transferred, continued = ["transferred"] * bool(self.row.transfer), ["continued"] * self.row.control
-        return ("softmax", "converted", *transferred, "finetuned", *continued)
+        return (self.preset.before, "converted", *transferred, "finetuned", *continued)
 
     def folder(self, stage: str) -> Path:
         return self.path / stage
 
     def checkpoint(self, stage: str) -> Path:
-        if stage == "softmax":
-            return self.softmax
+        if stage == self.preset.before:
+            return self.model
         return self.folder(stage) / ("checkpoint.pt" if stage == "converted" else "checkpoints/checkpoint_last.pt")
 
     @property
@@ -62,7 +62,7 @@ class Run(runner.Run):
 
 def convert(run: Run) -> list[str]:
     return [
-        *("fwp", "convert", "--input", str(run.softmax), "--output", str(run.checkpoint("converted"))),
+        *("fwp", "convert", "--input", str(run.model), "--output", str(run.checkpoint("converted"))),
         *("--seed", str(run.seed), "--flags-json", str(run.flags_file), *run.row.flags),
     ]
 
@@ -97,12 +97,12 @@ def train(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
 
 
 def control(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
-    """The command that trains the softmax model for as many updates as the converted model in all."""
+    """The command that trains the model as it was for as many updates as the converted model in all."""
     kept, own = [], False
     for word in model:
         own = word.startswith("--fwp-") if word.startswith("--") else own
         kept += [] if own else [word]
-    model = [*_begins_with(run.softmax), *kept, "--fwp-feature-map", "softmax"]
+    model = [*_begins_with(run.model), *kept, *words_of(run.preset.attention)]
     return _train(run, gpus, "continued", model, {}, run.row.transfer + run.updates)
 
 

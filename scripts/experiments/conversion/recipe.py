@@ -33,7 +33,7 @@ class Conversion(Experiment):
     name, file, presets = "conversion", "finetune.jsonl", PRESETS
     run_type = Run
     steps = ("convert", "transfer", "train", "control")
-    table_of_others = "finetune"  # of a checkpoint of the user's
+    table_of_others: str | None = "finetune"  # of a checkpoint of the user's; None if it is the preset's
     description = """\
 Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
 weights (fwp convert) and fine-tunes it for a short time; some rows train the feature maps alone before, until they
@@ -45,17 +45,18 @@ decoding before and after, on the test set and with long outputs.
 """
 
     def add_options(self, parser: Parser) -> None:
-        parser.add_argument("--checkpoint", metavar="FILE", help="the softmax model, {seed} for the seed")
+        parser.add_argument("--checkpoint", metavar="FILE", help="the model to convert, {seed} for the seed")
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
         if given.more:
             parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/conversion.md has the commands")
         if given.checkpoint is not None:
-            given.preset = replace(given.preset, softmax=given.checkpoint, table=self.table_of_others)
+            table = self.table_of_others or given.preset.table
+            given.preset = replace(given.preset, model=given.checkpoint, table=table)
 
     def prepare(self, given: argparse.Namespace) -> None:
         for seed in given.seeds:
-            checkpoint = Path(given.preset.softmax.replace("{seed}", str(seed)))
+            checkpoint = Path(given.preset.model.replace("{seed}", str(seed)))
             refuse_path(checkpoint)
             if not checkpoint.is_file():
                 command = given.preset.made_by.replace("{seed}", str(seed))
@@ -68,7 +69,7 @@ decoding before and after, on the test set and with long outputs.
 
     def configuration(self, run: Run, devices: Gpus) -> dict:
         return {
-            "checkpoint": _content(run.softmax),
+            "checkpoint": _content(run.model),
             "conversion": run.row.flags,
             "transfer": run.row.transfer,
             "updates": run.updates,
@@ -76,7 +77,8 @@ decoding before and after, on the test set and with long outputs.
         }
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
-        found = {"softmax": self.measure(run, devices, work, "softmax")}
+        before = run.preset.before
+        found = {before: self.measure(run, devices, work, before)}
 
         run.folder("converted").mkdir(exist_ok=True)
         command, outputs = commands.convert(run), [run.checkpoint("converted"), run.flags_file]
@@ -87,7 +89,7 @@ decoding before and after, on the test set and with long outputs.
         trainings = {
             "transferred": ("transfer", "train the feature maps", commands.transfer),
             "finetuned": ("train", "fine-tune", commands.train),
-            "continued": ("control", "train the softmax model on", commands.control),
+            "continued": ("control", f"train the {before} model on", commands.control),
         }
         for stage in run.stages[2:]:
             step, title, words = trainings[stage]
@@ -132,7 +134,7 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "preset": run.preset.name,
         "row": run.row.name,
         "stage": stage,
-        "attention": "softmax" if stage in ("softmax", "continued") else attention,
+        "attention": run.preset.before if stage in (run.preset.before, "continued") else attention,
         "conversion": attention,
         "transfer": run.row.transfer,
         "planned": run.updates,

@@ -20,7 +20,7 @@ class Row:
     - `attention`: the options of `fwp convert` by site ("" for all sites), by what follows the site in a flag.
     - `transfer`: updates that train only the feature maps before, if they can be trained.
     - `updates`: updates of fine-tuning; None for those of the preset.
-    - `control`: whether the softmax model is trained on too, for as many updates in all.
+    - `control`: whether the model as it was is trained on too, for as many updates in all.
     """
 
     name: str
@@ -56,7 +56,8 @@ ROWS = (
 class Preset:
     """The model that is converted.
 
-    - `softmax`: its checkpoint; {seed} stands for the seed.
+    - `model`: its checkpoint; {seed} stands for the seed.
+    - `before`, `attention`: what its attention is called, and the flags of it.
     - `made_by`: the command that makes it.
     - `updates`: of fine-tuning.
     - `training`: its settings, without learning rate and updates.
@@ -65,12 +66,14 @@ class Preset:
     """
 
     name: str
-    softmax: str
+    model: str
     made_by: str
     updates: int
     table: str
     training: dict = field(default_factory=lambda: TINY.training | SHORT)
     long: int = 1000
+    before: str = "softmax"
+    attention: dict = field(default_factory=lambda: {"--fwp-feature-map": "softmax"})
     smoke: bool = False
     rows: tuple[Row, ...] = ROWS
     distributed: bool = field(default=False, init=False)
@@ -94,7 +97,7 @@ MULTI30K = Preset(
 SMOKE = replace(
     QUICKSTART,
     name="smoke",
-    softmax="runs/quickstart/smoke-baseline-seed{seed}/checkpoints/average.pt",
+    model="runs/quickstart/smoke-baseline-seed{seed}/checkpoints/average.pt",
     made_by="scripts/quickstart.sh --baseline --smoke --seed {seed}",
     updates=30,
     training=QUICKSTART.training | {"--max-tokens": 1000, "--warmup-updates": 5, "--disable-validation": True},

@@ -8,6 +8,7 @@ from scripts.common.cells import REMOVED_MAPS, machine, seeds, signature_notes, 
 _MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
 _TITLES = {
     "softmax": "softmax, as trained",
+    "hybrid": "hybrid, as trained",
     "converted": "converted",
     "transferred": "feature maps trained",
     "finetuned": "fine-tuned",

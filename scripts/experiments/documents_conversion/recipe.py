@@ -1,4 +1,4 @@
-"""Converts the softmax model of documents to Hedgehog in its decoder; scores every stage on the test documents."""
+"""Converts one site of a model of documents to fast weights; scores every stage on the test documents."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .rows import PRESETS
 
 class DocumentsConversion(Conversion):
     name, file, presets = "documents_conversion", "documents_conversion.jsonl", PRESETS
-    table_of_others = "documents_conversion"
+    table_of_others = None
     description = """\
-Converts the decoder's self-attention of a softmax model, trained by the experiment on documents, to Hedgehog with and
-without a window that is read by a softmax, fine-tunes it for a short time, and scores it on test documents.
+Converts one site of a model that the experiment on documents has trained, fine-tunes it for a short time, and scores it
+on test documents: the decoder's self-attention of softmax to Hedgehog with and without a window that is read by a
+softmax, or the cross-attention of the hybrid to fast weights.
 
   --preset documents --seeds 1 2 3 --checkpoint softmax.pt
+  --preset cross --checkpoint hybrid.pt
 """
 
     def prepare_data(self, given: argparse.Namespace) -> None:

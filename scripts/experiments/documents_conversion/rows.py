@@ -1,4 +1,4 @@
-"""The conversions of the softmax model of the experiment on documents: its decoder's self-attention to Hedgehog."""
+"""The conversions of models of the experiment on documents: decoders to Hedgehog, cross-attention to fast weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from scripts.experiments.conversion import rows
 from scripts.experiments.conversion.rows import SHORT, Row
 from scripts.experiments.documents import presets
+from scripts.experiments.documents.rows import BY_NAME, DELTA, ELU, GATED
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
 _UPDATES = 500  # of a training in all
@@ -46,7 +47,7 @@ _ROWS = (
 DOCUMENTS = Preset(
     name="documents",
     documents=presets.DOCUMENTS,
-    softmax="runs/documents/documents/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
+    model="runs/documents/documents/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
     made_by="python -m scripts.experiments documents --preset documents --rows softmax --seeds {seed}",
     words=150,
     one_of=5,
@@ -65,7 +66,7 @@ SMOKE = replace(
     DOCUMENTS,
     name="smoke",
     documents=presets.SMOKE,
-    softmax=DOCUMENTS.softmax.replace("documents/documents", "documents/smoke"),
+    model=DOCUMENTS.model.replace("documents/documents", "documents/smoke"),
     made_by=DOCUMENTS.made_by.replace("--preset documents", "--preset smoke"),
     words=40,
     one_of=1,
@@ -73,4 +74,19 @@ SMOKE = replace(
     training=DOCUMENTS.training | {"--max-tokens": 500, "--warmup-updates": 1, "--log-interval": 1},
     smoke=True,
 )
-PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}
+CROSS = replace(
+    DOCUMENTS,
+    name="cross",
+    model=DOCUMENTS.model.replace("softmax", "hybrid"),
+    before="hybrid",
+    attention=BY_NAME["hybrid"].flags,
+    made_by=DOCUMENTS.made_by.replace("softmax", "hybrid"),
+    table="documents_cross",
+    rows=(
+        Row("delta", {"cross": DELTA}, control=True),
+        Row("gated-delta", {"cross": GATED}),
+        Row("elu", {"cross": ELU}),
+        Row("hedgehog", {"cross": _HEDGEHOG}),
+    ),
+)
+PRESETS = {preset.name: preset for preset in (DOCUMENTS, CROSS, SMOKE)}

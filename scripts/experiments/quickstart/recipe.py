@@ -120,7 +120,7 @@ class Quickstart(Translation):
         if status == 0 and given.convert:
             preset = conversions.SMOKE if given.smoke else conversions.QUICKSTART
             softmax = str(run.checkpoint).replace(f"seed{given.seed}", "seed{seed}")
-            given.preset = replace(preset, softmax=softmax)
+            given.preset = replace(preset, model=softmax)
             name = f"smoke-{conversions.WINDOW.name}" if given.smoke else conversions.WINDOW.name
             given.rows = [replace(conversions.WINDOW, name=name, control=False)]
             status = CONVERSION.reproduce(given)
