@@ -5,15 +5,18 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
+from scripts.experiments.conversion import commands as conversion
 from scripts.experiments.documents import evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
+from scripts.experiments.documents_conversion.rows import CROSS
 from tests.pages import ROOT, command
 
 
@@ -76,6 +79,15 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     text = "a paragraph of more than eight words stands in all documents"
     parts = extract.split(Paragraph(f"d{n}", text, f"{text} {n}") for n in range(200))
     assert parts["valid"] and parts["test"] and not parts["train"]
+
+
+def test_the_hybrid_is_trained_on_with_its_own_attention(tmp_path):
+    run = conversion.Run(CROSS, CROSS.rows[0], 1, tmp_path, tmp_path)
+    words = conversion.control(run, (), ["--arch", "tiny", "--fwp-cross-feature-map", "elu", "--dropout", "0.3"])
+    flags = dict(pairwise(words))
+    assert [flags[f"--fwp-{site}-feature-map"] for site in ("encoder", "decoder", "cross")] == ["elu", "elu", "softmax"]
+    assert (flags["--fwp-encoder-passes"], flags["--arch"], flags["--dropout"]) == ("both-ways", "tiny", "0.3")
+    assert flags["--finetune-from-model"] == str(run.model) and "hybrid-seed1" in str(run.model)
 
 
 @pytest.mark.slow

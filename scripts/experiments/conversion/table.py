@@ -1,4 +1,4 @@
-"""The tables of conversions of trained softmax models."""
+"""The tables of conversions of trained models."""
 
 import re
 
@@ -8,13 +8,13 @@ from scripts.common.cells import REMOVED_MAPS, machine, seeds, signature_notes, 
 _MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
 _TITLES = {
     "softmax": "softmax, as trained",
-    "hybrid": "hybrid, as trained",
     "converted": "converted",
     "transferred": "feature maps trained",
     "finetuned": "fine-tuned",
     "continued": "softmax, trained on",
 }
-
+_STAGES = ("before", "converted", "transferred", "finetuned", "continued")
+_STAGE_OF = {"softmax": "before", "hybrid": "before"}  # what its attention was
 
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
@@ -73,10 +73,10 @@ def _note(rows: list[dict]) -> str:
 
 def _stages(records: list[dict]) -> dict:
     """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
-    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_TITLES)
+    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_STAGES)
     row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
-    for stage in _TITLES:
-        if found := [record for record in records if record["stage"] == stage]:
+    for stage in _STAGES:
+        if found := [record for record in records if _STAGE_OF.get(record["stage"], record["stage"]) == stage]:
             mean = over_seeds("bleu")(found)
             row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
             row["spread"] |= {stage: mean["spread"].get("bleu")}
@@ -113,11 +113,11 @@ TABLES = {
             "updates of the maps": number("transfer", ","),
             "of everything": number("updates", ","),
             "learning rate then": lambda r: f"{_lr(r):g}",
-            "softmax before": number("softmax", ".2f"),
+            "before": number("before", ".2f"),
             "converted": number("converted", ".2f"),
             "maps trained": number("transferred", ".2f"),
             "then everything": number("finetuned", ".2f"),
-            "softmax, trained on": number("continued", ".2f"),
+            "not converted, trained on": number("continued", ".2f"),
             "seeds": seeds,
         },
         key=lambda r: (r["conversion"].count(": "), *key) if (key := _key(r)) else None,
