@@ -121,16 +121,15 @@ class Kernel:
         if others is not None:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
 
-    def unsupported_reasons(self, like: Tensor, dtype: torch.dtype | None = None) -> list[str]:
-        """Why the compiled library cannot serve a call with tensors like this one, of ``dtype``; empty when it can."""
-        dtype = dtype or like.dtype
+    def unsupported_reasons(self, like: Tensor) -> list[str]:
+        """Why the compiled library cannot serve a call with tensors like this one; empty when it can."""
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
         if device not in self.devices:
             reasons.append(f"the compiled library has no kernel of {self.name} for {device} tensors")
-        if dtype not in self.types:
-            reasons.append(f"the compiled library has no kernel of {self.name} for {dtype}")
+        if like.dtype not in self.types:
+            reasons.append(f"the compiled library has no kernel of {self.name} for {like.dtype}")
         return reasons
 
 

@@ -14,8 +14,6 @@ class RandomFeatures(FeatureMap):
     ``projection`` is drawn once, used in evaluation, and saved with the model in float32 (even after ``.half()``).
     In training, :meth:`set_num_updates` (fairseq calls it before every update) draws other directions from the saved
     seed and the number of updates, so that all workers, a resumed run and recomputed activations use the same ones.
-    The rest of the model knows no direction then, so it may be loaded into maps of another width, for example a larger
-    one for evaluation, whose features estimate the kernel better.
 
     Attributes:
         redraws: if False, training uses the directions of evaluation, to which the rest of the model then adapts.
@@ -62,11 +60,6 @@ class RandomFeatures(FeatureMap):
         self.training_projection = self._draw(num_updates + 1).to(self.projection.device)
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
-        """Loads parameters, of any number of directions where training redraws them: others are drawn from the seed."""
-        saved = state_dict.get(f"{prefix}projection")
-        if self.redraws and saved is not None and saved.shape[-2] != self.m:
-            self.seed.copy_(state_dict[f"{prefix}seed"])
-            state_dict = state_dict | {f"{prefix}projection": self._draw(0)}
         super()._load_from_state_dict(state_dict, prefix, *args)
         # Until the next draw training has the directions of evaluation, as a new map has.
         self.training_projection = self.projection.clone()

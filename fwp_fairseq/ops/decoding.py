@@ -92,12 +92,6 @@ class Cache:
         if self.ancestors is None or self.W is not None:
             self.rows = self.rows.index_select(0, order)
 
-    @property
-    def size(self) -> int:
-        """How many numbers the cache holds."""
-        tensors = (self.keys, self.written, self.strengths, self.ancestors, self.rows, self.W, self.z)
-        return sum(x.numel() for x in tensors if x is not None)
-
 
 @dataclass(frozen=True)
 class Decoding:

@@ -10,11 +10,6 @@ from .plot import Plot
 NOT_RUN, NONE = "not run", "–"
 
 
-def newest(records: list[dict]) -> dict:
-    """Returns the last of the records, which are sorted by date."""
-    return records[-1]
-
-
 def over_seeds(*fields: str) -> Callable[[list[dict]], dict]:
     """Returns a function that combines the newest records of all seeds into one.
 
@@ -58,7 +53,7 @@ class Table:
 
     columns: dict[str, Callable[[dict], object]]
     key: Callable[[dict], tuple | None]
-    combine: Callable[[list[dict]], dict] = newest
+    combine: Callable[[list[dict]], dict] = lambda records: records[-1]
     expected: list[dict] = field(default_factory=list)
     note: Callable[[list[dict]], str] = lambda rows: ""
     select: dict | None = None

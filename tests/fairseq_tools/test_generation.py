@@ -45,15 +45,6 @@ def test_batches_and_their_padding_change_nothing(tools, beam4):
     assert_same_translations(tools.generate(BEST, "--beam", 4, "--batch-size", 3).ok(), beam4["mixed"])
 
 
-def test_more_random_directions_than_in_training(tools, beam4):
-    path, wider = "favor/checkpoint_last.pt", "{'fwp_d_dot': 256}"
-    found = tools.generate(path, "--beam", 4, "--model-overrides", wider).ok()
-    assert len(found.translations()) == 40
-    for words in ("checkpoint has [cross: feature-map=favor d-dot=32", "model has [cross: feature-map=favor d-dot=256"):
-        assert words in found.out
-    assert found.lines("P") != beam4["favor"].lines("P")
-
-
 @pytest.mark.parametrize("backend", ["reference", "chunked"])
 @pytest.mark.parametrize("name", ["mixed", "favor"])
 def test_backend_chosen_at_decoding(tools, beam4, name, backend):

@@ -200,7 +200,8 @@ def test_memory_is_bounded(rule):
     size_of_block = LATER_BLOCK * 2 * (HEADS * (3 + 5 + 1) + 1) + 2
     for length in (100, 300):
         _, cache = decode(decoding, stream, rows[:, :length], together=50)
-        assert cache.size <= size_of_state + size_of_block
+        size = sum(x.numel() for x in vars(cache).values() if isinstance(x, torch.Tensor))
+        assert size <= size_of_state + size_of_block
 
 
 @pytest.mark.parametrize("map_name, rule, d_key", covering(["elu", "dpfp-3", "favor"], RULES, [16, 64]))
