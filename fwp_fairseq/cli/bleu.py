@@ -94,8 +94,8 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
     from sacrebleu.utils import Color, print_results_table
 
     kind, samples = ("bs", args.paired_bs_n) if args.paired_bs else ("ar", args.paired_ar_n)
-    (name, texts), *others = systems.items()
-    named = [(f"Baseline: {name}", texts), *others]  # by which sacreBLEU's table knows it
+    (first, texts), *rest = systems.items()
+    named = [(f"Baseline: {first}", texts), *rest]  # by which sacreBLEU's table knows it
     signatures, results = PairedTest(named, _metrics(args), [references], kind, samples, n_jobs=args.paired_jobs)()
     for metric, (baseline, *others) in results.items():
         if metric == "System":

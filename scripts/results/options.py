@@ -5,16 +5,24 @@ from fwp_fairseq.tables.table import Table
 
 
 def _flags(option: Option) -> str:
-    common = option.is_common
-    flags = [option.flag(None if common else option.sites[0]), *[option.flag("SITE")] * (common and option.per_site)]
+    flags = [option.flag() if option.is_common else option.flag(option.sites[0])]
+    if option.is_common and option.per_site:
+        flags.append(option.flag("SITE"))
     return ", ".join(f"`{flag}`" for flag in flags)
 
 
-def _values(option: Option, without: str | None = None) -> str:
+def _values(option: Option) -> str:
     if option.values is None:
         return "a whole number"
-    named = {f"`{value}`" + (" (default)" * (value == option.default)): what for value, what in option.values.items()}
-    return ", ".join(f"{name}: {what}" for name, what in named.items() if name != f"`{without}`")
+    named = (f"`{value}`" + (" (default)" if value == option.default else "") for value in option.values)
+    return ", ".join(f"{name}: {what}" for name, what in zip(named, option.values.values(), strict=True))
+
+
+def _of_layers(option: Option) -> Option:
+    """The option as the layers have it, whose attention is never softmax."""
+    if option.name != "feature_map":
+        return option
+    return option._replace(values={value: what for value, what in option.values.items() if value != "softmax"})
 
 
 def _table(columns: dict) -> Table:
@@ -26,11 +34,10 @@ TABLES = {
     "flags": _table(
         {"option": lambda o: o.title, "flags": _flags, "values": _values, "what it does": lambda o: o.help}
     ),
-    # The layers have no softmax attention.
     "arguments": _table(
         {
             "argument": lambda o: f"`{o.name}`",
-            "values": lambda o: _values(o, "softmax" if o.name == "feature_map" else None),
+            "values": lambda o: _values(_of_layers(o)),
             "what it does": lambda o: o.help,
         }
     ),

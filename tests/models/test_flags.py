@@ -124,6 +124,20 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
 
 
+FAVOR = {"fwp_feature_map": "favor", "fwp_d_dot": 16}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"fwp_directions": "fixed"}, {"fwp_update_rule": "delta"}, {"fwp_feature_map": "rfa"}],
+    ids=["redrawn", "fixed", "rule", "map"],
+)
+def test_random_features_of_another_width_are_refused(flags):
+    source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32} | flags)
+    with pytest.raises(ValueError, match="trained with other attention flags"):
+        target.load_state_dict(source.state_dict())
+
+
 @pytest.mark.parametrize("codes", [[300], [-1], [255, 254], [[97]], [0.5]], ids=str)
 def test_flags_that_are_no_text_are_a_damaged_checkpoint(codes):
     model = build()

@@ -25,6 +25,11 @@ def test_tables_are_regenerated_byte_for_byte(path):
     assert regenerate(text, read(RESULTS)) == text
 
 
+@pytest.mark.parametrize("page, name", [("docs/flags.md", "flags"), ("docs/layers.md", "arguments")])
+def test_the_pages_of_options_have_their_tables(page, name):
+    assert (ROOT / page).read_text(encoding="utf-8").count(f"<!-- table:{name} -->") == 1
+
+
 def test_plots_show_what_the_records_say():
     """Compares the descriptions in the files, because other versions of matplotlib write other bytes."""
     pytest.importorskip("PIL")

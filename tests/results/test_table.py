@@ -101,9 +101,11 @@ def test_csv_holds_whole_numbers_and_deviations():
     assert found[0]["BLEU"] == found[0]["size"] == found[0]["BLEU, standard deviation"] == ""
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name not in options.TABLES])
+@pytest.mark.parametrize("name", TABLES)
 def test_every_table_shows_what_is_expected_of_it_without_a_record(name):
     found = grid(TABLES[name], name, [])
     assert len(found.rows) == len(TABLES[name].expected)
+    if name in options.TABLES:  # which need no records
+        return
     # a cell that shows "–" beside the authors' number
     assert all(any(str(cell) == "not run" or str(cell).startswith("– /") for cell in row) for row in found.rows)

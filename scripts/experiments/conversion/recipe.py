@@ -106,7 +106,32 @@ decoding before and after, on the test set and with long outputs.
 
     def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
         """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
-        return measure(run, devices, work, stage)
+        sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
+        write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
+        steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
+        expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
+        output = run.generated(stage)
+
+        def decode() -> dict:
+            return _decode(work, generate, steps.path / "generate.log", output, expected) | work.conditions
+
+        def scored() -> dict:
+            return score.bleu(bleu, steps.path / "bleu.log", **work.options)[0]
+
+        def decode_long() -> dict:
+            return _decode_long(work, long, steps.path / "long.log", length)
+
+        generate, bleu = commands.generate(run, devices, stage), commands.bleu(run, stage)
+        long, length = commands.generate_long(run, devices, stage), run.preset.long
+        found = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
+        found |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
+        found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib")) | {"long_length": length}
+        if stage in LONG_STAGES:
+            title = f"{stage}: {commands.LONG_SENTENCES} outputs of {length} tokens"
+            found |= steps.run("long", title, [model, long], [], decode_long, long)
+        if devices:  # the memory of the process says nothing about that of a GPU
+            found |= {"peak_mib": None, "long_peak_mib": None}
+        return found
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         lines = []
@@ -148,36 +173,6 @@ def _content(checkpoint: Path) -> str:
     """Identifies a checkpoint by name, size and time, because one of the same name may have other content."""
     status = checkpoint.stat()
     return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
-
-
-def measure(run: Run, gpus: Gpus, work: Work, stage: str) -> dict:
-    """What :meth:`Conversion.measure` returns: quality, speed and memory on Multi30k and with long outputs."""
-    sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
-    write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
-    steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
-    expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
-    output = run.generated(stage)
-
-    def decode() -> dict:
-        return _decode(work, generate, steps.path / "generate.log", output, expected) | work.conditions
-
-    def scored() -> dict:
-        return score.bleu(bleu, steps.path / "bleu.log", **work.options)[0]
-
-    def decode_long() -> dict:
-        return _decode_long(work, long, steps.path / "long.log", length)
-
-    generate, bleu = commands.generate(run, gpus, stage), commands.bleu(run, stage)
-    long, length = commands.generate_long(run, gpus, stage), run.preset.long
-    found = dict(steps.run("generate", f"{stage}: translate", [model, generate], [output], decode, generate))
-    found |= steps.run("bleu", f"{stage}: score", [model, bleu], [], scored, bleu)
-    found |= dict.fromkeys(("long_tokens_per_second", "long_peak_mib")) | {"long_length": length}
-    if stage in LONG_STAGES:
-        title = f"{stage}: {commands.LONG_SENTENCES} outputs of {length} tokens"
-        found |= steps.run("long", title, [model, long], [], decode_long, long)
-    if gpus:  # the memory of the process says nothing about that of a GPU
-        found |= {"peak_mib": None, "long_peak_mib": None}
-    return found
 
 
 def _decode(work: Work, command: list[str], log: Path, output: Path, expected: int) -> dict:

@@ -1,6 +1,7 @@
 """The tables of conversions of trained models."""
 
 import re
+from collections import defaultdict
 
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 from scripts.common.cells import REMOVED_MAPS, machine, seeds, signature_notes, signatures, spread_note
@@ -13,8 +14,8 @@ _TITLES = {
     "finetuned": "fine-tuned",
     "continued": "softmax, trained on",
 }
+# The first stage of a record is named after the attention that the model had.
 _STAGES = ("before", "converted", "transferred", "finetuned", "continued")
-_STAGE_OF = {"softmax": "before", "hybrid": "before"}  # what its attention was
 
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
@@ -74,12 +75,14 @@ def _note(rows: list[dict]) -> str:
 def _stages(records: list[dict]) -> dict:
     """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
     row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_STAGES)
+    by_stage = defaultdict(list)
+    for record in records:
+        by_stage[record["stage"] if record["stage"] in _STAGES else "before"].append(record)
     row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
-    for stage in _STAGES:
-        if found := [record for record in records if _STAGE_OF.get(record["stage"], record["stage"]) == stage]:
-            mean = over_seeds("bleu")(found)
-            row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
-            row["spread"] |= {stage: mean["spread"].get("bleu")}
+    for stage in sorted(by_stage, key=_STAGES.index):
+        mean = over_seeds("bleu")(by_stage[stage])
+        row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
+        row["spread"] |= {stage: mean["spread"].get("bleu")}
     return row
 
 
