@@ -25,13 +25,13 @@ struct Backward : OutputsBack {
   FWP_DEVICE void walk_back(int number) const {
     const Slice x = slice(number);
     const int chunks = chunks_of(c);
-    if (c.grad_W) load_state(c.grad_states, chunks, c.grad_W, c.grad_z, x);
+    if (c.grad_W) load_state(c.grad_states, chunks, c.grad_W, c.grad_z, x, {0, feature_tiles()});
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
       load_chunk(i);
       find_rows(x, i);
       if (i > 0 || c.initial_W) change_state_gradient(x, i);
     }
-    if (c.initial_W) store_state(c.grad_states, 0, c.grad_initial_W, c.grad_initial_z, x);
+    if (c.initial_W) store_state(c.grad_states, 0, c.grad_initial_W, c.grad_initial_z, x, {0, feature_tiles()});
     sync_block();
   }
   // dR, and from it dV.

@@ -73,6 +73,7 @@ constexpr int query_chunks_of(const Call& c) { return (c.targets + chunk - 1) / 
 constexpr int key_rows(const Call& c) { return c.sources > 0 ? round_up(c.sources, 16) : 16; }
 constexpr int query_rows(const Call& c) { return round_up(c.targets, 16); }
 constexpr int features_of(const Call& c) { return round_up(c.d_dot, 16); }
+constexpr int feature_tiles_of(const Call& c) { return (features_of(c) + chunk - 1) / chunk; }
 constexpr int first_value(const Call& c) { return c.normalize_output ? 16 : 0; }
 constexpr int columns_of(const Call& c) { return first_value(c) + round_up(c.d_value, 16); }
 // Slices of columns: that of z, if there is one, and then one for every 64 values.
@@ -81,6 +82,8 @@ constexpr int slices_of(const Call& c) { return first_slice(c) + (c.d_value + ch
 
 // A call of one chunk of keys and one of queries: one block a head does it all.
 constexpr bool is_short(const Call& c) { return chunks_of(c) == 1 && query_chunks_of(c) <= 1; }
+// Blocks of the walk for each slice: features do not depend on each other where nothing is corrected.
+constexpr int walks_of(const Call& c) { return corrects(c.rule) ? 1 : feature_tiles_of(c); }
 // Whether the gradient of z depends on that of keys, see backward.cuh.
 constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
 

@@ -29,35 +29,44 @@ struct Hypothesis : Lanes {
 
   // The row of storage of position p. Positions that this call writes are in the row itself; a table entry outside of
   // the storage stops the kernel.
-  FWP_DEVICE int64_t place(int p) const {
+  FWP_DEVICE int stored_at(int p) const {
     int at = row;
     if (p < c.count) at = c.ancestors ? c.ancestors[row * c.ancestors_ld + p] : c.state_rows[row];
     require(at >= 0 && at < c.stored, "a table names a row outside of storage");
-    return (int64_t(p) * c.stored + at) * c.heads + h;
+    return at;
   }
+  FWP_DEVICE int64_t place(int p, int at) const { return (int64_t(p) * c.stored + at) * c.heads + h; }
   FWP_DEVICE int64_t state() const {
     const int at = c.state_rows[row];
     require(at >= 0 && at < c.states, "a table names a row outside of the states");
     return int64_t(at) * c.heads + h;
   }
-  // Feature i of a position's key, of which the cache has the features or, with offsets, the key itself.
+  // Number d of a position's key, of which the cache has the features or, with offsets, the key itself.
+  FWP_DEVICE float cached(int64_t place, int d) const { return load(c.type, c.keys, place * c.d_cached + d); }
   FWP_DEVICE float feature(int64_t place, int i) const {
-    const auto cached = [&](int d) { return load(c.type, c.keys, place * c.d_cached + d); };
-    return c.map == Map::dpfp ? dpfp_feature(cached, c.d_cached, i) : cached(i);
+    return c.map == Map::dpfp ? dpfp_feature([&](int d) { return cached(place, d); }, c.d_cached, i) : cached(place, i);
+  }
+  // Calls f(i, feature i) for all features, each from one lane.
+  template <class F> FWP_DEVICE void each_feature(int64_t place, F f) const {
+    const auto x = [&](int d) { return cached(place, d); };
+    if (c.map == Map::dpfp) each_dpfp_feature(x, c.d_cached, c.nu, f);
+    else each(c.d_dot, [&](int i) { f(i, x(i)); });
   }
   FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
-  // What is left of each of so many positions, with its beta where the rule has it there; behind them, of the state.
-  // By all threads; leaves the barrier before it is read to others.
-  FWP_DEVICE void weigh(float* weights, int positions) const {
-    FWP_ROLLED (int p = thread; p < positions; p += decode_threads)
-      weights[p] = c.strengths ? c.strengths[place(p)] : 1.f;
+  // The rows of storage of so many positions, and what is left of each, with its beta where the rule has it there;
+  // behind them, of the state. By all threads; leaves the barrier before it is read to others.
+  FWP_DEVICE void weigh(float* weights, int* rows, int positions) const {
+    FWP_ROLLED (int p = thread; p < positions; p += decode_threads) {
+      rows[p] = stored_at(p);
+      weights[p] = c.strengths ? c.strengths[place(p, rows[p])] : 1.f;
+    }
     sync_block();
     if (thread > 0) return;
     float left = 1;
-    FWP_ROLLED (int p = positions - 1; p >= 0; --p) {
+    FWP_ROLLED (int p = positions - 1; p >= 0 && c.strengths; --p) {
       const float strength = weights[p];
       weights[p] = c.rule == Rule::gated ? strength * left : left;
-      if (c.strengths) left *= c.rule == Rule::gated ? 1 - strength : strength;
+      left *= c.rule == Rule::gated ? 1 - strength : strength;
     }
     weights[positions] = left;
   }
@@ -67,6 +76,7 @@ struct Hypothesis : Lanes {
 struct DecodeShared {
   float *x, *phi;  // [2][d_key], [2][d_dot]: of the query and of the key
   float* weights;  // [most + 1]
+  int* rows;  // [most]: of storage
   float *a, *b;  // [most]
   float* sums;  // [decode_warps][4], then the block's [4]
   float* parts;  // [2][decode_parts][column_block]
@@ -74,13 +84,14 @@ struct DecodeShared {
   FWP_BOTH int lay(float* base, const DecodeCall& c) {
     const int most = c.count + (c.k.data ? c.tokens : 0);
     int used = 0;
-    const auto take = [&](float*& pointer, int count) {
-      pointer = base + used;
+    const auto take = [&](auto*& pointer, int count) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += count;
     };
     take(x, 2 * c.d_key);
     take(phi, 2 * c.d_dot);
     take(weights, most + 1);
+    take(rows, most);
     take(a, most);
     take(b, most);
     take(sums, 4 * (decode_warps + 1));
@@ -96,6 +107,8 @@ struct Decoder : Hypothesis {
     s.lay(reinterpret_cast<float*>(shared_memory(s.lay(nullptr, c))), c);
   }
   FWP_DEVICE bool writes() const { return c.k.data; }
+  FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(p, s.rows[p]); }
+  FWP_DEVICE int64_t new_place(int p) const { return Hypothesis::place(p, row); }  // of the token's own position
   template <class V> FWP_DEVICE int64_t offset(const Rows<V>& rows, int token) const {
     return row * rows.batch + token * rows.time + h * rows.head;
   }
@@ -107,15 +120,14 @@ struct Decoder : Hypothesis {
   FWP_DEVICE void run(int token) const {
     const int positions = c.count + (writes() ? token : 0);
     const bool pad = writes() && is_pad(token), correcting = writes() && corrects(c.rule);
-    weigh(s.weights, positions);
+    weigh(s.weights, s.rows, positions);
     if (warp < (writes() ? 2 : 1)) make(token, warp, pad, positions);
     sync_block();
     float sums[4] = {};  // of a, of b, q.k
     FWP_ROLLED (int p = warp; p < positions; p += decode_warps) {
       const int64_t at = place(p);
       float a = 0, b = 0;
-      each(c.d_dot, [&](int i) {
-        const float k = feature(at, i);
+      each_feature(at, [&](int i, float k) {
         a += k * s.phi[i];
         if (correcting) b += k * s.phi[c.d_dot + i];
       });
@@ -144,9 +156,11 @@ struct Decoder : Hypothesis {
     sync_warp();
     const Features<DecodeCall> map(c, x, c.projection, phi);
     map.make();
-    const float by = map.normalize(empty);
+    const float by = map.norm(empty);
+    each(c.d_dot, [&](int i) { phi[i] *= by; });
+    sync_warp();
     if (!which) return;
-    const int64_t at = place(position) * c.d_cached;
+    const int64_t at = new_place(position) * c.d_cached;
     if (c.map == Map::dpfp) each(c.d_key, [&](int d) { keep(at + d, x[d] * square_root(by)); });
     else each(c.d_dot, [&](int i) { keep(at + i, phi[i]); });
   }
@@ -177,7 +191,7 @@ struct Decoder : Hypothesis {
     const bool correcting = writes() && corrects(c.rule);
     float N = 0, O = 0;
     if (j < c.d_value) {
-      FWP_ROLLED (int p = part; p < positions; p += decode_parts) {
+      for (int p = part; p < positions; p += decode_parts) {
         const float u = written(place(p), j);
         N += s.a[p] * u;
         if (correcting) O += s.b[p] * u;
@@ -185,7 +199,7 @@ struct Decoder : Hypothesis {
       const float* const W = c.W ? c.W + state() * c.d_dot * c.d_value + j : nullptr;
       const float left = s.weights[positions];
       if (W)
-        FWP_ROLLED (int i = part; i < c.d_dot; i += decode_parts) {
+        for (int i = part; i < c.d_dot; i += decode_parts) {
           const float w = left * W[int64_t(i) * c.d_value];
           N += s.phi[i] * w;
           if (correcting) O += s.phi[c.d_dot + i] * w;
@@ -212,14 +226,14 @@ struct Decoder : Hypothesis {
       if (c.rule == Rule::gated) keep = 1 - beta, product *= beta;
       if (takes_alpha(c.rule)) keep = pad ? 1.f : c.alpha.data[offset(c.alpha, token)];
       if (decays(c.rule)) {
-        if (j == 0) c.strengths[place(position)] = c.rule == Rule::gated ? beta : keep;
+        if (j == 0) c.strengths[new_place(position)] = c.rule == Rule::gated ? beta : keep;
         N *= keep, total *= keep, O *= keep, seen *= keep;
       }
       if (!pad) {
         u = load(c.type, c.v.data, offset(c.v, token) + j);
         if (corrects(c.rule)) u = beta * (u - times(O, norm(seen)));
       }
-      store(c.type, c.written, place(position) * c.d_value + j, u);
+      store(c.type, c.written, new_place(position) * c.d_value + j, u);
       N += product * u;
       total += product;
     }
@@ -238,18 +252,22 @@ FWP_KERNEL(decode_threads, 1) decode_kernel(FWP_CONSTANT DecodeCall c) {
 // The state of each row after the positions of the block: W = w W0 + sum_j w_j phi(k_j) u_j^T, and z likewise. A block
 // of threads computes 64 features of a row and head, from 32 positions at a time in shared memory.
 constexpr int fold_features = 64, fold_positions = 32;
-FWP_BOTH int fold_bytes(const DecodeCall& c) { return 4 * (fold_positions * fold_features + c.count + 1); }
+FWP_BOTH int fold_bytes(const DecodeCall& c) { return 4 * (fold_positions * fold_features + 2 * c.count + 1); }
 
 struct Folder : Hypothesis {
   float *const phi, *const weights;  // [fold_positions][fold_features], [count + 1]
+  int* const rows;  // [count]: of storage
   const int first;  // feature
 
   FWP_DEVICE Folder(const DecodeCall& call, int index, int first)
       : Hypothesis(call, index), phi(reinterpret_cast<float*>(shared_memory(fold_bytes(call)))),
-        weights(phi + fold_positions * fold_features), first(first) {}
+        weights(phi + fold_positions * fold_features), rows(reinterpret_cast<int*>(weights + call.count + 1)),
+        first(first) {}
+
+  FWP_DEVICE int64_t place(int p) const { return Hypothesis::place(p, rows[p]); }
 
   FWP_DEVICE void run() const {
-    weigh(weights, c.count);
+    weigh(weights, rows, c.count);
     sync_block();
     FWP_ROLLED (int j = thread % column_block; j - thread % column_block < c.d_value; j += column_block) add(j);
   }
@@ -265,7 +283,7 @@ struct Folder : Hypothesis {
         phi[i] = f < c.d_dot ? weights[p] * feature(place(p), f) : 0.f;
       }
       sync_block();
-      FWP_ROLLED (int p = 0; p < count; ++p) {
+      for (int p = 0; p < count; ++p) {
         const float u = j < c.d_value ? written(place(begin + p), j) : 0.f;
         FWP_UNROLL (int i = 0; i < own; ++i) {
           W[i] += phi[p * fold_features + part + i] * u;

@@ -70,22 +70,23 @@ struct Forward : Tokens {
 
   // ---- walk ----
 
-  FWP_DEVICE void walk(int number) const {
+  // Of so many tiles of features: all of them, or where nothing is corrected some, in a block of their own.
+  FWP_DEVICE void walk(int number, const Tiles& tiles) const {
     const Slice x = slice(number);
     const int chunks = chunks_of(c);
-    if (c.initial_W) load_state(c.states, 0, c.initial_W, c.initial_z, x);
+    if (c.initial_W) load_state(c.states, 0, c.initial_W, c.initial_z, x, tiles);
     FWP_ROLLED (int i = 0; i < chunks; ++i) {
       load_chunk(i);
       Strip<8> u;
-      write(u, x, i);
-      if (i + 1 < chunks || c.W) change_state(u, x, i);
+      write(u, x, i, tiles.first == 0);
+      if (i + 1 < chunks || c.W) change_state(u, x, i, tiles);
     }
-    if (c.W) store_state(c.states, chunks, c.W, c.z, x);
+    if (c.W) store_state(c.states, chunks, c.W, c.z, x, tiles);
     sync_block();
   }
 
-  // Own rows of U, which `written` gets too. Leaves shared memory free.
-  FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i) const {
+  // Own rows of U, which `written` gets too if they are `kept`. Leaves shared memory free.
+  FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i, bool kept) const {
     const int rows = keys(i);
     clear(u);
     if (corrected(x) && has_state(i)) read_state(u, phi_k(i), rows, state(i).from(0, x.first), x.columns);
@@ -97,7 +98,7 @@ struct Forward : Tokens {
         b = by * v.y - (old == 0 ? 0.f : old * b);
       });
     if (corrected(x)) solve<false>(u, x, i);
-    if (owns(rows)) put(written(i).from(0, x.first), u, x.columns);
+    if (owns(rows) && kept) put(written(i).from(0, x.first), u, x.columns);
   }
   // u <- T u, or T^T u. Leaves shared memory free.
   template <bool TURNED> FWP_DEVICE void solve(Strip<8>& u, const Slice& x, int i) const {
@@ -109,7 +110,7 @@ struct Forward : Tokens {
     if (owns(rows)) multiply<TURNED, false>(u, s.y, s.x, rows, x.columns);
     sync_block();
   }
-  FWP_DEVICE void change_state(Strip<8>& u, const Slice& x, int i) const {
+  FWP_DEVICE void change_state(Strip<8>& u, const Slice& x, int i, const Tiles& tiles) const {
     const int rows = keys(i);
     each(u, x.columns, [&](int t, int, float& a, float& b) {
       a *= decay(last_token, t);
@@ -117,7 +118,7 @@ struct Forward : Tokens {
     });
     if (owns(rows)) put(s.x, u, x.columns);
     const float by = left(last_token);
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+    FWP_ROLLED (int f = tiles.first; f < tiles.end; ++f) {
       stage(s.y, phi_k(i).from(0, chunk * f), rows, width(f));
       arrived();
       if (owns(width(f))) {
@@ -134,34 +135,39 @@ struct Forward : Tokens {
     }
   }
   // States from and to memory of the caller, (d_dot, d_value) and (d_dot). A barrier follows.
-  FWP_DEVICE void load_state(const Pairs& to, int i, const float* W, const float* z, const Slice& x) const {
+  FWP_DEVICE void load_state(const Pairs& to, int i, const float* W, const float* z, const Slice& x,
+                             const Tiles& tiles) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
     const Matrix state = state_of(to, i).from(0, x.first);
-    FWP_ROLLED (int n = thread; n < features_of(c) * x.columns / 2; n += threads) {
-      const int f = n / (x.columns / 2), j = n % (x.columns / 2) * 2;
+    each_entry(x, tiles, features_of(c), [&](int f, int j) {
       const auto at = [&](int j) {
         if (f >= c.d_dot) return 0.f;
         if (x.is_z) return j == 0 ? z[first + f] : 0.f;
         return x.values + j < c.d_value ? W[(first + f) * c.d_value + x.values + j] : 0.f;
       };
       state.put(f, j, {at(j), at(j + 1)});
-    }
+    });
     sync_block();
   }
-  FWP_DEVICE void store_state(const Pairs& from, int i, float* W, float* z, const Slice& x) const {
+  FWP_DEVICE void store_state(const Pairs& from, int i, float* W, float* z, const Slice& x, const Tiles& tiles) const {
     const int64_t first = int64_t(c.first_head + head) * c.d_dot;
     const Matrix state = state_of(from, i).from(0, x.first);
-    FWP_ROLLED (int n = thread; n < c.d_dot * x.columns / 2; n += threads) {
-      const int f = n / (x.columns / 2), j = n % (x.columns / 2) * 2;
+    each_entry(x, tiles, c.d_dot, [&](int f, int j) {
       const Float2 y = state(f, j);
       if (x.is_z) {
         if (j == 0) z[first + f] = y.x;
-        continue;
+        return;
       }
       float* const to = W + (first + f) * c.d_value + x.values;
       if (x.values + j < c.d_value) to[j] = y.x;
       if (x.values + j + 1 < c.d_value) to[j + 1] = y.y;
-    }
+    });
+  }
+  // Calls f(feature, column) for every two neighbours of a state in these tiles, of so many features.
+  template <class F> FWP_DEVICE void each_entry(const Slice& x, const Tiles& tiles, int features, F f) const {
+    const int pairs = x.columns / 2, end = chunk * tiles.end < features ? chunk * tiles.end : features;
+    FWP_ROLLED (int n = chunk * tiles.first * pairs + thread; n < end * pairs; n += threads)
+      f(n / pairs, n % pairs * 2);
   }
 
   // ---- outputs ----
@@ -245,7 +251,7 @@ struct Forward : Tokens {
   FWP_DEVICE void run() const {
     FWP_ROLLED (int n = 0; n < slices_of(c); ++n) {
       if (n == first_slice(c) && corrects(c.rule)) fresh<Forward>().keys_of(0);  // rates depend on z
-      fresh<Forward>().walk(n);
+      fresh<Forward>().walk(n, {0, feature_tiles()});
     }
     if (c.targets > 0) fresh<Forward>().outputs(0, c.grad_out.data);
   }

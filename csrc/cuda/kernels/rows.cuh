@@ -6,19 +6,21 @@
 
 namespace fwp::gpu {
 
+constexpr int rows_of_block = 4 * (threads / 32);  // one after the other, 4 for each warp
+
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
+FWP_BOTH int row_blocks_of_head(const Call& c) { return (rows_of_head(c) + rows_of_block - 1) / rows_of_block; }
 // Shared memory of a block: each warp has x, phi and, in the backward, the gradient of phi.
 FWP_BOTH int rows_bytes(const Call& c, bool back) { return threads / 32 * 4 * (c.d_key + (back ? 2 : 1) * c.d_dot); }
 
 struct FeatureRow : Head {
   const bool of_query;
-  const int token, length;
+  const int token, rows, length;  // of so many rows and tokens
   float *x, *phi, *gradient;
 
-  FWP_DEVICE FeatureRow(const Call& call, int index, bool back)
-      : Head(call, index / rows_of_head(call)), of_query(index % rows_of_head(call) < query_rows(call)),
-        token(index % rows_of_head(call) - (of_query ? 0 : query_rows(call))),
-        length(of_query ? c.targets : c.sources) {
+  FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back)
+      : Head(call, head), of_query(row < query_rows(call)), token(row - (of_query ? 0 : query_rows(call))),
+        rows(of_query ? query_rows(call) : key_rows(call)), length(of_query ? c.targets : c.sources) {
     x = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) +
         warp_index() * (c.d_key + (back ? 2 : 1) * c.d_dot);
     phi = x + c.d_key;
@@ -27,7 +29,8 @@ struct FeatureRow : Head {
 
   FWP_DEVICE bool is_empty() const { return token >= length || (!of_query && is_pad(token)); }
   FWP_DEVICE Features<Call> features() const { return {c, x, c.projection_turned, phi}; }
-  // phi in shared memory; returns by what its normalisation multiplied.
+  FWP_DEVICE int64_t first_feature() const { return (int64_t(head) * rows + token) * features_of(c); }
+  // phi in shared memory; returns by what it has to be multiplied.
   FWP_DEVICE float make() const {
     const Features<Call> map = features();
     const bool empty = is_empty();
@@ -35,29 +38,23 @@ struct FeatureRow : Head {
     map.each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, from.data, offset(from, token, length) + d); });
     sync_warp();
     map.make();
-    return map.normalize(empty);
+    return map.norm(empty);
   }
   FWP_DEVICE void run() const {
-    make();
+    const float by = make();
     const Pairs& to = of_query ? c.phi_q : c.phi_k;
-    const int rows = of_query ? query_rows(c) : key_rows(c), features = features_of(c);
-    const int64_t first = (int64_t(head) * rows + token) * features;
-    const Matrix row{{to.high + first, to.low + first}, features};
-    const auto at = [&](int i) { return i < c.d_dot ? phi[i] : 0.f; };
-    Lanes().each(features / 2, [&](int i) { row.put(0, 2 * i, {at(2 * i), at(2 * i + 1)}); });
+    const int64_t first = first_feature();
+    const Matrix row{{to.high + first, to.low + first}, features_of(c)};
+    const auto at = [&](int i) { return i < c.d_dot ? by * phi[i] : 0.f; };
+    Lanes().each(features_of(c) / 2, [&](int i) { row.put(0, 2 * i, {at(2 * i), at(2 * i + 1)}); });
   }
   FWP_DEVICE void run_back() const {
     if (token >= length) return;
     const float by = make();
     const Features<Call> map = features();
-    const int rows = of_query ? query_rows(c) : key_rows(c);
-    const float* const from =
-        (of_query ? c.grad_phi_q : c.grad_phi_k) + (int64_t(head) * rows + token) * features_of(c);
-    const float mean = c.normalize_features ? map.sum(c.d_dot, [&](int i) { return phi[i] * from[i]; }) : 0.f;
-    map.each(c.d_dot, [&](int i) {
-      gradient[i] = by * (from[i] - mean);
-      if (c.normalize_features && by != 0) phi[i] /= by;
-    });
+    const float* const from = (of_query ? c.grad_phi_q : c.grad_phi_k) + first_feature();
+    const float mean = c.normalize_features ? by * map.sum(c.d_dot, [&](int i) { return phi[i] * from[i]; }) : 0.f;
+    map.each(c.d_dot, [&](int i) { gradient[i] = by * (from[i] - mean); });
     sync_warp();
     const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
     const bool empty = is_empty();
@@ -66,13 +63,21 @@ struct FeatureRow : Head {
   }
 };
 
+// Calls f(row) for the rows of this warp.
+template <class F> FWP_DEVICE void each_row(const Call& c, bool back, F f) {
+  const int blocks = row_blocks_of_head(c), head = block_index() / blocks;
+  const int first = block_index() % blocks * rows_of_block, rows = rows_of_head(c);
+  FWP_ROLLED (int n = first + warp_index(); n < first + rows_of_block && n < rows; n += threads / 32) {
+    f(FeatureRow(c, head, n, back));
+    sync_warp();
+  }
+}
+
 FWP_KERNEL(threads, 1) rows_kernel(FWP_CONSTANT Call c) {
-  const int row = block_index() * (threads / 32) + warp_index();
-  if (row < c.group * rows_of_head(c)) FeatureRow(c, row, false).run();
+  each_row(c, false, [](const FeatureRow& row) { row.run(); });
 }
 FWP_KERNEL(threads, 1) rows_back_kernel(FWP_CONSTANT Call c) {
-  const int row = block_index() * (threads / 32) + warp_index();
-  if (row < c.group * rows_of_head(c)) FeatureRow(c, row, true).run_back();
+  each_row(c, true, [](const FeatureRow& row) { row.run_back(); });
 }
 
 }  // namespace fwp::gpu

@@ -61,6 +61,11 @@ struct Slice {
   bool is_z;
 };
 
+// Tiles of 64 features.
+struct Tiles {
+  int first, end;
+};
+
 struct Tokens : Head, Products {
   Shared s;
 
@@ -74,7 +79,7 @@ struct Tokens : Head, Products {
   static FWP_DEVICE int part(int total, int i) { return total - chunk * i < chunk ? total - chunk * i : chunk; }
   FWP_DEVICE int keys(int i) const { return part(key_rows(c), i); }  // of a chunk, in whole 16s
   FWP_DEVICE int queries(int i) const { return part(query_rows(c), i); }
-  FWP_DEVICE int feature_tiles() const { return (features_of(c) + chunk - 1) / chunk; }
+  FWP_DEVICE int feature_tiles() const { return feature_tiles_of(c); }
   FWP_DEVICE int width(int f) const { return part(features_of(c), f); }
   FWP_DEVICE bool owns(int rows) const { return row < rows; }  // whether this warp has some of so many rows
 

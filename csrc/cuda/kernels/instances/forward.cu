@@ -2,9 +2,11 @@
 
 namespace fwp::gpu {
 
-// A block for each head and slice of columns, for each head and chunk, or for each head.
+// A block for each head, slice of columns and tile of features, for each head and chunk, or for each head.
 FWP_KERNEL(threads, 1) walk_kernel(FWP_CONSTANT Call c) {
-  Forward(c, block_index() / c.slices).walk(c.slice + block_index() % c.slices);
+  const int walks = walks_of(c), tile = block_index() % walks, rest = block_index() / walks;
+  const Tiles tiles = walks > 1 ? Tiles{tile, tile + 1} : Tiles{0, feature_tiles_of(c)};
+  Forward(c, rest / c.slices).walk(c.slice + rest % c.slices, tiles);
 }
 FWP_KERNEL(threads, 1) keys_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / chunks_of(c)).keys_of(block_index() % chunks_of(c));
@@ -23,7 +25,7 @@ const char* run_forward(Stage step, const Call& c, void* stream) {
   };
   switch (step) {
     case Stage::walk:
-      return start(walk_kernel, c.slices);
+      return start(walk_kernel, c.slices * walks_of(c));
     case Stage::keys:
       return start(keys_kernel, chunks_of(c));
     case Stage::outputs:
