@@ -10,7 +10,11 @@ _MOST_REPEATS = 300
 
 
 class Call:
-    """A call to time. ``before()`` runs before each repeat and is not timed; one call does ``count`` units."""
+    """A call to time. ``before()`` runs before each repeat and is not timed; one call does ``count`` units.
+
+    On a GPU the call may run only once, to be captured, after one ``before()``; replays go on reading the tensors that
+    it found. So the Call must hold all of them, also those that the call replaces.
+    """
 
     count = 1
 

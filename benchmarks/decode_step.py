@@ -5,7 +5,7 @@ folding blocks. Every step writes a new key and value.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -142,16 +142,22 @@ def check(name: str, decoder: Decoder, case: Case, device: str) -> float:
     return error
 
 
-class _Steps(Call):
-    """The steps of a case; before each repeat their state is made anew."""
+class _Continued(Call):
+    """A call that continues a state, which is made anew before each repeat."""
+
+    def before(self) -> None:
+        self.state = deepcopy(self.first)
+        # A CUDA graph of the call reads these tensors in every replay, long after the call has put others in place.
+        self.given = copy(self.state)
+
+
+class _Steps(_Continued):
+    """The steps of a case."""
 
     def __init__(self, decoder: Decoder, case: Case, device: str):
         self.decoder, self.case, self.count = decoder, case, STEPS
         history, self.steps = _inputs(case, device)
         self.first = decoder.begin(case, history)
-
-    def before(self) -> None:
-        self.state = deepcopy(self.first)
 
     def __call__(self) -> None:
         state = self.state
@@ -159,7 +165,7 @@ class _Steps(Call):
             _, state = self.decoder.step(self.case, state, x)
 
 
-class _Reorder(Call):
+class _Reorder(_Continued):
     """One reordering as in beam search: the hypotheses of each sentence exchange their places."""
 
     def __init__(self, decoder: Decoder, case: Case, device: str):
@@ -168,9 +174,6 @@ class _Reorder(Call):
         self.first = state
         rows = case.rows // HEADS
         self.order = (torch.arange(rows) // 5 * 5 + torch.randint(0, 5, (rows,))).clamp(max=rows - 1).to(device)
-
-    def before(self) -> None:
-        self.state = deepcopy(self.first)
 
     def __call__(self) -> None:
         self.decoder.reorder(self.state, self.order)

@@ -5,10 +5,12 @@ import random
 import re
 import shlex
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import (
     attention,
@@ -16,6 +18,7 @@ from benchmarks import (
     checkouts,
     corpus,
     ctranslate2_engine,
+    decode_step,
     decoding,
     decoding_length,
     gate,
@@ -106,6 +109,23 @@ def test_decode_step(tmp_path, monkeypatch):
     assert set(reorder["ratios"]) == {"softmax", "state", "step"}
     (row,) = shown(tmp_path, "decode-step")
     assert row["reordering over step"] == f"{reorder['ratios']['step']:.1%}" and row["history"] == "20"
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("name", decode_step.DECODERS)
+@pytest.mark.parametrize("kind", [decode_step._Steps, decode_step._Reorder])
+@pytest.mark.parametrize("history", [20, 150])  # the cache grows; a block is folded into a state that was there
+def test_decode_step_holds_what_it_reads(history, kind, name):
+    case = replace(STEP, length=history)
+    with torch.no_grad():
+        call = kind(decode_step.DECODERS[name], case, "cpu")
+        call.before()
+        state = call.state
+        fields = state if isinstance(state, tuple) else vars(state).values()
+        found = [weakref.ref(x) for x in fields if isinstance(x, torch.Tensor)]
+        del state, fields
+        call()
+    assert found and all(x() is not None for x in found)
 
 
 def run(module, line, row, monkeypatch, tmp_path) -> tuple[int, list[dict]]:
