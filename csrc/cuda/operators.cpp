@@ -57,23 +57,19 @@ struct Launches {
   }
   // In a backward, everything up to the gradients of numerators and denominators.
   void forward() {
-    const int values = first_slice(call), end = slices_of(call);
+    const int values = first_slice(call), end = walk_slices_of(call);
     then(run_rows, Stage::rows);
-    if (is_short(call)) return void(then(run_forward, Stage::whole));
     if (z_comes_last(call)) then(run_forward, Stage::walk, 0, values);  // rates depend on z
     if (corrects(call.rule)) then(run_forward, Stage::keys);
     then(run_forward, Stage::walk, z_comes_last(call) ? values : 0, end).then(run_forward, Stage::outputs);
   }
   void backward() {
-    const int first = z_comes_last(call) ? first_slice(call) : 0, end = slices_of(call);
+    const int first = z_comes_last(call) ? first_slice(call) : 0;
     forward();
-    if (is_short(call)) {
-      then(run_backward, Stage::whole_back);
-    } else {
-      then(run_backward, Stage::outputs_back);
-      then(run_backward, Stage::walk_back, first, end).then(run_backward, Stage::keys_back, first, end);
-      if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::keys_back, 0, 1);
-    }
+    then(run_backward, Stage::outputs_back);
+    then(run_backward, Stage::walk_back, first, walk_slices_of(call));
+    then(run_backward, Stage::keys_back, first, slices_of(call));
+    if (first > 0) then(run_backward, Stage::walk_back, 0, 1).then(run_backward, Stage::keys_back, 0, 1);
     then(run_rows, Stage::rows_back);
   }
 };
@@ -107,8 +103,12 @@ struct Operators {
     const int heads = call.batch * call.heads;
     call.group = 1;
     const int64_t fitting = cached_bytes / lay(call, nullptr, backward);
-    const int filling = 2 * attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
-    call.group = static_cast<int>(std::min<int64_t>(heads, std::max<int64_t>(fitting, filling)));
+    const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
+    const int64_t most = std::max<int64_t>(fitting, 4 * processors), groups = (heads + most - 1) / most;
+    call.group = groups > 0 ? static_cast<int>((heads + groups - 1) / groups) : 1;
+    call.walk_width = chunk;
+    const auto walks = [&] { return call.group * walks_of(call) * walk_slices_of(call); };
+    while (call.walk_width > 16 && walks() < 2 * processors) call.walk_width /= 2;
     const Tensor workspace = at::empty({lay(call, nullptr, backward)}, q.options().dtype(at::kByte));
     for (; call.first_head < heads; call.first_head += call.group) {
       call.group = std::min(call.group, heads - call.first_head);

@@ -23,7 +23,7 @@ struct Backward : OutputsBack {
   // ---- walk ----
 
   FWP_DEVICE void walk_back(int number) const {
-    const Slice x = slice(number);
+    const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
     if (c.grad_W) load_state(c.grad_states, chunks, c.grad_W, c.grad_z, x, {0, feature_tiles()});
     FWP_ROLLED (int i = chunks - 1; i >= 0; --i) {
@@ -88,21 +88,20 @@ struct Backward : OutputsBack {
   }
   // The gradient of the state before chunk i = start(matrix, tile of features, row, column) + A^T s.x, of `rows` rows.
   template <class F> FWP_DEVICE void add_to_state(const Slice& x, int i, const Matrix& a, int rows, F start) const {
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
-      stage(s.y, a.from(0, chunk * f), rows, width(f));
-      arrived();
-      if (owns(width(f))) {
-        Strip<8> w;
-        clear(w);
-        multiply<true, false>(w, s.y, s.x, rows, x.columns);
-        const Matrix to = state_gradient(i).from(chunk * f, x.first);
-        each(w, x.columns, [&](int r, int j, float a, float b) {
-          const Float2 y = start(to, f, r, j);
-          to.put(r, j, {a + y.x, b + y.y});
+    const auto tile = [&](int f) { return f % 2 ? s.p : s.y; };
+    each_staged(
+        feature_tiles(), [&](int f) { stage(tile(f), a.from(0, chunk * f), rows, width(f)); },
+        [&](int f) {
+          if (!owns(width(f))) return;
+          Strip<8> w;
+          clear(w);
+          multiply<true, false>(w, tile(f), s.x, rows, x.columns);
+          const Matrix to = state_gradient(i).from(chunk * f, x.first);
+          each(w, x.columns, [&](int r, int j, float a, float b) {
+            const Float2 y = start(to, f, r, j);
+            to.put(r, j, {a + y.x, b + y.y});
+          });
         });
-      }
-      sync_block();
-    }
   }
 
   // ---- keys ----
@@ -114,7 +113,8 @@ struct Backward : OutputsBack {
     const int rows = keys(i);
     float after[2] = {}, before[2] = {};  // (U dW^T).k and (dR W^T).k of own rows
     float kept = 0;  // dW.W
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+    const bool meets_states = has_gradient(i + 1) || (corrects(c.rule) && has_state(i));
+    FWP_ROLLED (int f = 0; f < feature_tiles() && meets_states; ++f) {
       Strip<8> e, r;
       clear(e), clear(r);
       FWP_ROLLED (int n = first; n < end; ++n) {
@@ -206,24 +206,23 @@ struct Backward : OutputsBack {
         a[n][h] = j < token ? (dL[n][h] * s.rate[token] + norms[h / 2]) * decay(token, j) : 0.f;
       }
     if (owns(rows)) put(s.p, a, rows);
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
-      stage(s.x, phi_k(i).from(0, chunk * f), rows, width(f));
-      arrived();
-      if (owns(rows)) {
-        Strip<8> dk;
-        clear(dk);
-        multiply<false, false>(dk, s.p, s.x, rows, width(f));
-        multiply<true, false>(dk, s.p, s.x, rows, width(f));
-        if (with_z)
-          each(dk, width(f), [&](int token, int j, float& x, float& y) {
-            const float by = of_row(norms, token) * left(token);
-            x += by * state(i)(chunk * f + j, 0).x;
-            y += by * state(i)(chunk * f + j + 1, 0).x;
-          });
-        put(phi_k_gradient(i) + chunk * f, features_of(c), dk, width(f), true);
-      }
-      sync_block();
-    }
+    const auto tile = [&](int f) { return f % 2 ? s.y : s.x; };
+    each_staged(
+        feature_tiles(), [&](int f) { stage(tile(f), phi_k(i).from(0, chunk * f), rows, width(f)); },
+        [&](int f) {
+          if (!owns(rows)) return;
+          Strip<8> dk;
+          clear(dk);
+          multiply<false, false>(dk, s.p, tile(f), rows, width(f));
+          multiply<true, false>(dk, s.p, tile(f), rows, width(f));
+          if (with_z)
+            each(dk, width(f), [&](int token, int j, float& x, float& y) {
+              const float by = of_row(norms, token) * left(token);
+              x += by * state(i)(chunk * f + j, 0).x;
+              y += by * state(i)(chunk * f + j + 1, 0).x;
+            });
+          put(phi_k_gradient(i) + chunk * f, features_of(c), dk, width(f), true);
+        });
   }
   // What a key's denominator found of the state's z.
   FWP_DEVICE void note_found(int i, const float (&norms)[2]) const {
@@ -269,16 +268,6 @@ struct Backward : OutputsBack {
     const float through_rates = corrects(c.rule) ? c.grad_beta.data[offset(c.grad_beta, token, c.sources)] : 0.f;
     put_strength(c.grad_beta, i, thread, s.sums[thread] + through_rates - (c.rule == Rule::gated ? kept : 0.f));
     if (takes_alpha(c.rule)) put_strength(c.grad_alpha, i, thread, kept);
-  }
-
-  // A call of one chunk of keys and one of queries, after Forward::run.
-  FWP_DEVICE void run() const {
-    outputs_back(0);
-    int first = z_comes_last(c) ? 1 : 0, end = slices_of(c);
-    FWP_ROLLED (; end > 0; end = first, first = 0) {  // once, or without z and then with it alone
-      FWP_ROLLED (int n = first; n < end; ++n) fresh<Backward>().walk_back(n);
-      fresh<Backward>().keys_back(0, first, end);
-    }
   }
 };
 

@@ -57,6 +57,7 @@ struct Call {
   // one counts.
   int first_head, group;
   int slice, slices;  // of columns, that this launch works on: the first and how many
+  int walk_width;  // values of a slice of the walks, which are narrow where heads are few
   Pairs phi_q, phi_k;  // (length, features), from the head's first token to its last, or turned round
   Pairs inverse;  // (chunks, 64, 64): T of each chunk
   Pairs written;  // (length, columns): U
@@ -79,17 +80,18 @@ constexpr int columns_of(const Call& c) { return first_value(c) + round_up(c.d_v
 // Slices of columns: that of z, if there is one, and then one for every 64 values.
 constexpr int first_slice(const Call& c) { return c.normalize_output ? 1 : 0; }
 constexpr int slices_of(const Call& c) { return first_slice(c) + (c.d_value + chunk - 1) / chunk; }
+constexpr int walk_slices_of(const Call& c) { return first_slice(c) + (c.d_value + c.walk_width - 1) / c.walk_width; }
 
-// A call of one chunk of keys and one of queries: one block a head does it all.
-constexpr bool is_short(const Call& c) { return chunks_of(c) == 1 && query_chunks_of(c) <= 1; }
-// Blocks of the walk for each slice: features do not depend on each other where nothing is corrected.
-constexpr int walks_of(const Call& c) { return corrects(c.rule) ? 1 : feature_tiles_of(c); }
+// Blocks of the walk for each slice: where nothing is corrected, features of a state do not depend on each other.
+constexpr int walks_of(const Call& c) {
+  return corrects(c.rule) || (chunks_of(c) == 1 && !c.W) ? 1 : feature_tiles_of(c);
+}
 // Whether the gradient of z depends on that of keys, see backward.cuh.
 constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
 
 // The steps of a forward and of a backward, in the sources of instances/. `stream` is a cudaStream_t. They return null,
 // or what is wrong.
-enum class Stage { rows, rows_back, walk, keys, outputs, whole, outputs_back, walk_back, keys_back, whole_back };
+enum class Stage { rows, rows_back, walk, keys, outputs, outputs_back, walk_back, keys_back };
 const char* run_rows(Stage step, const Call& call, void* stream);
 const char* run_forward(Stage step, const Call& call, void* stream);
 const char* run_backward(Stage step, const Call& call, void* stream);

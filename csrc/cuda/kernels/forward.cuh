@@ -27,16 +27,18 @@ struct Forward : Tokens {
     Strip<8> a;
     Strip<2> kz;
     clear(a), clear(kz);
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
-      stage(s.x, phi_k(i).from(0, chunk * f), rows, width(f));
-      if (with_z) stage(s.y, state(i).from(chunk * f, 0), width(f), 16);
-      arrived();
-      if (owns(rows)) {
-        multiply<false, true>(a, s.x, s.x, width(f), rows);
-        if (with_z) multiply<false, false>(kz, s.x, s.y, width(f), 16);
-      }
-      sync_block();
-    }
+    each_staged(
+        feature_tiles(),
+        [&](int f) {
+          stage(f % 2 ? s.p : s.x, phi_k(i).from(0, chunk * f), rows, width(f));
+          if (with_z) stage(s.y + f % 2 * 16, state(i).from(chunk * f, 0), width(f), 16);
+        },
+        [&](int f) {
+          const Tile k = f % 2 ? s.p : s.x;
+          if (!owns(rows)) return;
+          multiply<false, true>(a, k, k, width(f), rows);
+          if (with_z) multiply<false, false>(kz, k, s.y + f % 2 * 16, width(f), 16);
+        });
     each(a, rows, [&](int t, int j, float& x, float& y) {
       x = j < t ? x * decay(t, j) : 0.f;
       y = j + 1 < t ? y * decay(t, j + 1) : 0.f;
@@ -70,9 +72,9 @@ struct Forward : Tokens {
 
   // ---- walk ----
 
-  // Of so many tiles of features: all of them, or where nothing is corrected some, in a block of their own.
+  // Of so many tiles of features: all of them, or one in a block of its own (walks_of).
   FWP_DEVICE void walk(int number, const Tiles& tiles) const {
-    const Slice x = slice(number);
+    const Slice x = slice(number, c.walk_width);
     const int chunks = chunks_of(c);
     if (c.initial_W) load_state(c.states, 0, c.initial_W, c.initial_z, x, tiles);
     FWP_ROLLED (int i = 0; i < chunks; ++i) {
@@ -118,21 +120,25 @@ struct Forward : Tokens {
     });
     if (owns(rows)) put(s.x, u, x.columns);
     const float by = left(last_token);
-    FWP_ROLLED (int f = tiles.first; f < tiles.end; ++f) {
-      stage(s.y, phi_k(i).from(0, chunk * f), rows, width(f));
-      arrived();
-      if (owns(width(f))) {
-        Strip<8> w;
-        clear(w);
-        multiply<true, false>(w, s.y, s.x, rows, x.columns);
-        const Matrix before = state(i).from(chunk * f, x.first), after = state(i + 1).from(chunk * f, x.first);
-        each(w, x.columns, [&](int r, int j, float a, float b) {
-          const Float2 old = has_state(i) ? before(r, j) : Float2{0, 0};
-          after.put(r, j, {a + by * old.x, b + by * old.y});
+    const auto tile = [&](int n) { return n % 2 ? s.p : s.y; };
+    each_staged(
+        tiles.end - tiles.first,
+        [&](int n) {
+          const int f = tiles.first + n;
+          stage(tile(n), phi_k(i).from(0, chunk * f), rows, width(f));
+        },
+        [&](int n) {
+          const int f = tiles.first + n;
+          if (!owns(width(f))) return;
+          Strip<8> w;
+          clear(w);
+          multiply<true, false>(w, tile(n), s.x, rows, x.columns);
+          const Matrix before = state(i).from(chunk * f, x.first), after = state(i + 1).from(chunk * f, x.first);
+          each(w, x.columns, [&](int r, int j, float a, float b) {
+            const Float2 old = has_state(i) ? before(r, j) : Float2{0, 0};
+            after.put(r, j, {a + by * old.x, b + by * old.y});
+          });
         });
-      }
-      sync_block();
-    }
   }
   // States from and to memory of the caller, (d_dot, d_value) and (d_dot). A barrier follows.
   FWP_DEVICE void load_state(const Pairs& to, int i, const float* W, const float* z, const Slice& x,
@@ -246,17 +252,6 @@ struct Forward : Tokens {
   FWP_DEVICE Float2 gradient(const Slice& x, int i, int t, int j) const {
     return values(c.grad_out, chunk * i + t, c.targets, x.values + j);
   }
-
-  // A call of one chunk of keys and one of queries.
-  FWP_DEVICE void run() const {
-    FWP_ROLLED (int n = 0; n < slices_of(c); ++n) {
-      if (n == first_slice(c) && corrects(c.rule)) fresh<Forward>().keys_of(0);  // rates depend on z
-      fresh<Forward>().walk(n, {0, feature_tiles()});
-    }
-    if (c.targets > 0) fresh<Forward>().outputs(0, c.grad_out.data);
-  }
-  // The same, without anything that the compiler might keep in registers from the step before.
-  template <class Same> FWP_DEVICE Same fresh() const { return Same(c, kept(head)); }
 };
 
 }  // namespace fwp::gpu

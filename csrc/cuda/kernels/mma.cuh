@@ -56,9 +56,9 @@ struct Products {
 
   // Starts to copy rows x columns numbers, whole 16s; `arrived` waits for all copies of the block.
   FWP_DEVICE void stage(Tile to, const Matrix& from, int rows, int columns) const {
-    const int column = thread % 8 * 8;
+    const int across = columns > 32 ? 8 : columns > 16 ? 4 : 2, column = thread % across * 8;
     if (column >= columns) return;
-    FWP_ROLLED (int r = thread / 8; r < rows; r += threads / 8) {
+    FWP_ROLLED (int r = thread / across; r < rows; r += threads / across) {
       const int64_t i = int64_t(r) * from.ld + column;
       start_copy(to + r * tile_ld + column, from.at.high + i);
       start_copy(to + tile_plane + r * tile_ld + column, from.at.low + i);
@@ -66,6 +66,18 @@ struct Products {
   }
   static FWP_DEVICE void arrived() {
     copies_arrived();
+    sync_block();
+  }
+
+  // Calls start(i), which starts copies, and then use(i) for so many i, and makes copies for the next i while it uses
+  // what has arrived: start(i) and start(i + 1) write to different places. Leaves shared memory free.
+  template <class Start, class Use> static FWP_DEVICE void each_staged(int count, Start start, Use use) {
+    if (count > 0) start(0);
+    FWP_ROLLED (int i = 0; i < count; ++i) {
+      arrived();
+      if (i + 1 < count) start(i + 1);
+      use(i);
+    }
     sync_block();
   }
 

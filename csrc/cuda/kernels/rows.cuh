@@ -35,7 +35,9 @@ struct FeatureRow : Head {
     const Features<Call> map = features();
     const bool empty = is_empty();
     const Rows<const void>& from = of_query ? c.q : c.k;
-    map.each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, from.data, offset(from, token, length) + d); });
+    const void* const data = from.data;
+    const int64_t at = offset(from, token, length);
+    map.each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, data, at + d); });
     sync_warp();
     map.make();
     return map.norm(empty);
@@ -57,9 +59,10 @@ struct FeatureRow : Head {
     map.each(c.d_dot, [&](int i) { gradient[i] = by * (from[i] - mean); });
     sync_warp();
     const Rows<void>& to = of_query ? c.grad_q : c.grad_k;
+    void* const data = to.data;
+    const int64_t at = offset(to, token, length);
     const bool empty = is_empty();
-    map.back(gradient, c.projection,
-             [&](int d, float y) { store(c.type, to.data, offset(to, token, length) + d, empty ? 0.f : y); });
+    map.back(gradient, c.projection, [&](int d, float y) { store(c.type, data, at + d, empty ? 0.f : y); });
   }
 };
 
@@ -73,10 +76,10 @@ template <class F> FWP_DEVICE void each_row(const Call& c, bool back, F f) {
   }
 }
 
-FWP_KERNEL(threads, 1) rows_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 8) rows_kernel(FWP_CONSTANT Call c) {
   each_row(c, false, [](const FeatureRow& row) { row.run(); });
 }
-FWP_KERNEL(threads, 1) rows_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 8) rows_back_kernel(FWP_CONSTANT Call c) {
   each_row(c, true, [](const FeatureRow& row) { row.run_back(); });
 }
 

@@ -16,6 +16,17 @@ FWP_DEVICE void store(Type type, void* to, int64_t i, float x) {
   if (type == Type::float32) static_cast<float*>(to)[i] = x;
   else static_cast<uint16_t*>(to)[i] = type == Type::float16 ? to_half(x) : to_bfloat16(x);
 }
+// Numbers i and i + 1 of rows that are aligned (call.h), i even.
+FWP_DEVICE Float2 load_two(Type type, const void* from, int64_t i) {
+  if (type == Type::float32) return {load(type, from, i), load(type, from, i + 1)};
+  const uint32_t x = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + i);
+  return type == Type::float16 ? Float2{from_half(uint16_t(x)), from_half(uint16_t(x >> 16))} : both(x);
+}
+FWP_DEVICE void store_two(Type type, void* to, int64_t i, Float2 x) {
+  if (type == Type::float32) return store(type, to, i, x.x), store(type, to, i + 1, x.y);
+  *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to) + i) =
+      type == Type::float16 ? to_half(x.x) | uint32_t(to_half(x.y)) << 16 : high_pair(x);
+}
 FWP_DEVICE float inverse_of(float x) { return x == 0 ? 0.f : 1 / x; }  // of a denominator: 0 / 0 counts as 0
 
 struct Head {
@@ -71,10 +82,10 @@ struct Tokens : Head, Products {
 
   FWP_DEVICE Tokens(const Call& call, int head) : Head(call, head) { s.lay(shared_memory(s.lay(nullptr, c)), c); }
 
-  FWP_DEVICE Slice slice(int i) const {
+  FWP_DEVICE Slice slice(int i, int width = chunk) const {
     if (i < first_slice(c)) return {0, 16, 0, true};
-    const int values = chunk * (i - first_slice(c)), rest = round_up(c.d_value, 16) - values;
-    return {first_value(c) + values, rest < chunk ? rest : chunk, values, false};
+    const int values = width * (i - first_slice(c)), rest = round_up(c.d_value, 16) - values;
+    return {first_value(c) + values, rest < width ? rest : width, values, false};
   }
   static FWP_DEVICE int part(int total, int i) { return total - chunk * i < chunk ? total - chunk * i : chunk; }
   FWP_DEVICE int keys(int i) const { return part(key_rows(c), i); }  // of a chunk, in whole 16s
@@ -128,15 +139,16 @@ struct Tokens : Head, Products {
 
   // Numbers `column` and column + 1 of the row of `token`, 0 where there are none.
   template <class V> FWP_DEVICE Float2 values(const Rows<V>& rows, int token, int length, int column) const {
-    if (token >= length) return {0, 0};
+    if (token >= length || column >= c.d_value) return {0, 0};
     const int64_t at = offset(rows, token, length) + column;
-    return {column < c.d_value ? load(c.type, rows.data, at) : 0.f,
-            column + 1 < c.d_value ? load(c.type, rows.data, at + 1) : 0.f};
+    if (rows.aligned) return load_two(c.type, rows.data, at);
+    return {load(c.type, rows.data, at), column + 1 < c.d_value ? load(c.type, rows.data, at + 1) : 0.f};
   }
   FWP_DEVICE void put_values(const Rows<void>& rows, int token, int length, int column, Float2 x) const {
-    if (token >= length) return;
+    if (token >= length || column >= c.d_value) return;
     const int64_t at = offset(rows, token, length) + column;
-    if (column < c.d_value) store(c.type, rows.data, at, x.x);
+    if (rows.aligned) return store_two(c.type, rows.data, at, x);
+    store(c.type, rows.data, at, x.x);
     if (column + 1 < c.d_value) store(c.type, rows.data, at + 1, x.y);
   }
   // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value; for z, 1.
@@ -152,27 +164,40 @@ struct Tokens : Head, Products {
   }
   FWP_DEVICE bool corrected(const Slice& x) const { return corrects(c.rule) && !x.is_z; }
 
+  // Half a tile: 32 columns or rows of it, for part i of what is staged.
+  static constexpr int half = chunk / 2;
+  static FWP_DEVICE Tile half_columns(Tile x, int i) { return x + i % 2 * half; }
+  static FWP_DEVICE Tile half_rows(Tile x, int i) { return x + i % 2 * half * tile_ld; }
+  static FWP_DEVICE int halves(int inner) { return (inner + half - 1) / half; }
+  static FWP_DEVICE int half_part(int inner, int i) { return inner - half * i < half ? inner - half * i : half; }
+
   // sum += A S over all features: A has `rows` rows of tokens, S a row for each feature. Leaves shared memory free.
   template <int N> FWP_DEVICE void read_state(Strip<N>& sum, const Matrix& a, int rows, const Matrix& state,
                                               int columns) const {
-    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
-      stage(s.x, a.from(0, chunk * f), rows, width(f));
-      stage(s.y, state.from(chunk * f, 0), width(f), columns);
-      arrived();
-      if (owns(rows)) multiply<false, false>(sum, s.x, s.y, width(f), columns);
-      sync_block();
-    }
+    const int inner = features_of(c);
+    each_staged(
+        halves(inner),
+        [&](int f) {
+          stage(half_columns(s.x, f), a.from(0, half * f), rows, half_part(inner, f));
+          stage(half_rows(s.y, f), state.from(half * f, 0), half_part(inner, f), columns);
+        },
+        [&](int f) {
+          if (owns(rows))
+            multiply<false, false>(sum, half_columns(s.x, f), half_rows(s.y, f), half_part(inner, f), columns);
+        });
   }
-  // sum += A B^T over all features, or all columns of a slice: both have rows of tokens.
+  // sum += A B^T over all features, or all columns of a slice: both have rows of tokens. Leaves shared memory free.
   FWP_DEVICE void meet(Strip<8>& sum, const Matrix& a, int rows, const Matrix& b, int columns, int inner) const {
-    FWP_ROLLED (int f = 0; chunk * f < inner; ++f) {
-      const int width = part(inner, f);
-      stage(s.x, a.from(0, chunk * f), rows, width);
-      stage(s.y, b.from(0, chunk * f), columns, width);
-      arrived();
-      if (owns(rows)) multiply<false, true>(sum, s.x, s.y, width, columns);
-      sync_block();
-    }
+    each_staged(
+        halves(inner),
+        [&](int f) {
+          stage(half_columns(s.x, f), a.from(0, half * f), rows, half_part(inner, f));
+          stage(half_columns(s.y, f), b.from(0, half * f), columns, half_part(inner, f));
+        },
+        [&](int f) {
+          if (owns(rows))
+            multiply<false, true>(sum, half_columns(s.x, f), half_columns(s.y, f), half_part(inner, f), columns);
+        });
   }
 };
 

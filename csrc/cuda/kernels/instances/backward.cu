@@ -2,16 +2,15 @@
 
 namespace fwp::gpu {
 
-FWP_KERNEL(threads, 1) outputs_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 3) outputs_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / chunks_of(c)).outputs_back(block_index() % chunks_of(c));
 }
-FWP_KERNEL(threads, 1) walk_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 3) walk_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / c.slices).walk_back(c.slice + block_index() % c.slices);
 }
-FWP_KERNEL(threads, 1) keys_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 3) keys_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / chunks_of(c)).keys_back(block_index() % chunks_of(c), c.slice, c.slice + c.slices);
 }
-FWP_KERNEL(threads, 1) backward_kernel(FWP_CONSTANT Call c) { Backward(c, block_index()).run(); }
 
 const char* run_backward(Stage step, const Call& c, void* stream) {
   const auto start = [&](void (*kernel)(Call), int blocks) {
@@ -22,10 +21,8 @@ const char* run_backward(Stage step, const Call& c, void* stream) {
       return start(outputs_back_kernel, chunks_of(c));
     case Stage::walk_back:
       return start(walk_back_kernel, c.slices);
-    case Stage::keys_back:
-      return start(keys_back_kernel, chunks_of(c));
     default:
-      return start(backward_kernel, 1);
+      return start(keys_back_kernel, chunks_of(c));
   }
 }
 

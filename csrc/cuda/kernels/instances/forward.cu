@@ -2,19 +2,18 @@
 
 namespace fwp::gpu {
 
-// A block for each head, slice of columns and tile of features, for each head and chunk, or for each head.
-FWP_KERNEL(threads, 1) walk_kernel(FWP_CONSTANT Call c) {
+// A block for each head, slice of columns and tile of features, or for each head and chunk.
+FWP_KERNEL(threads, 4) walk_kernel(FWP_CONSTANT Call c) {
   const int walks = walks_of(c), tile = block_index() % walks, rest = block_index() / walks;
   const Tiles tiles = walks > 1 ? Tiles{tile, tile + 1} : Tiles{0, feature_tiles_of(c)};
   Forward(c, rest / c.slices).walk(c.slice + rest % c.slices, tiles);
 }
-FWP_KERNEL(threads, 1) keys_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 4) keys_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / chunks_of(c)).keys_of(block_index() % chunks_of(c));
 }
-FWP_KERNEL(threads, 1) outputs_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 4) outputs_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / query_chunks_of(c)).outputs(block_index() % query_chunks_of(c), c.grad_out.data);
 }
-FWP_KERNEL(threads, 1) forward_kernel(FWP_CONSTANT Call c) { Forward(c, block_index()).run(); }
 
 int bytes_of_block(const Call& c) { return Shared().lay(nullptr, c); }
 
@@ -28,13 +27,11 @@ const char* run_forward(Stage step, const Call& c, void* stream) {
       return start(walk_kernel, c.slices * walks_of(c));
     case Stage::keys:
       return start(keys_kernel, chunks_of(c));
-    case Stage::outputs:
-      return start(outputs_kernel, query_chunks_of(c));
     default:
-      return start(forward_kernel, 1);
+      return start(outputs_kernel, query_chunks_of(c));
   }
 }
 
-const char* missing_code() { return gpu::missing_code(forward_kernel); }
+const char* missing_code() { return gpu::missing_code(outputs_kernel); }
 
 }  // namespace fwp::gpu
