@@ -74,7 +74,8 @@ struct Launches {
   }
 };
 
-// Heads are worked on in groups: as many as fill the device, or as have workspace that its cache may hold.
+// Heads are worked on in groups of equal size: of as many as fill the device, or as have workspace that its cache may
+// hold, if these are more.
 constexpr int64_t cached_bytes = 64 << 20;
 
 struct Operators {
@@ -107,7 +108,7 @@ struct Operators {
     const int64_t most = std::max<int64_t>(fitting, 4 * processors), groups = (heads + most - 1) / most;
     call.group = groups > 0 ? static_cast<int>((heads + groups - 1) / groups) : 1;
     call.walk_width = chunk;
-    const auto walks = [&] { return call.group * walks_of(call) * walk_slices_of(call); };
+    const auto walks = [&] { return call.group * (backward ? 1 : walks_of(call)) * walk_slices_of(call); };
     while (call.walk_width > 16 && walks() < 2 * processors) call.walk_width /= 2;
     const Tensor workspace = at::empty({lay(call, nullptr, backward)}, q.options().dtype(at::kByte));
     for (; call.first_head < heads; call.first_head += call.group) {
@@ -134,6 +135,7 @@ std::string cuda_refusal(int64_t device, std::string rule, int64_t d_key, int64_
   call.rule = rule_of(op, rule);
   call.d_key = static_cast<int>(d_key);
   call.d_dot = static_cast<int>(d_dot);
+  call.targets = call.sources = chunk;  // longer ones need no more
   float there = 0;
   call.grad_out.data = &there;
   return refusal(op, device, std::max(bytes_of_block(call), bytes_of_rows(call)));

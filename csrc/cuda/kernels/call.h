@@ -86,6 +86,12 @@ constexpr int walk_slices_of(const Call& c) { return first_slice(c) + (c.d_value
 constexpr int walks_of(const Call& c) {
   return corrects(c.rule) || (chunks_of(c) == 1 && !c.W) ? 1 : feature_tiles_of(c);
 }
+// Rows of a block's tiles, and half the number of its threads: 32 where no more tokens and no states are needed, so that
+// twice as many blocks are at work.
+constexpr int block_rows(const Call& c) {
+  const bool states = c.initial_W || c.W || c.grad_W || decays(c.rule);
+  return !states && key_rows(c) <= 32 && query_rows(c) <= 32 ? 32 : chunk;
+}
 // Whether the gradient of z depends on that of keys, see backward.cuh.
 constexpr bool z_comes_last(const Call& c) { return corrects(c.rule) && c.normalize_output; }
 

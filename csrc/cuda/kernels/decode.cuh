@@ -49,8 +49,8 @@ struct Hypothesis : Lanes {
   // Calls f(i, feature i) for all features, each from one lane.
   template <class F> FWP_DEVICE void each_feature(int64_t place, F f) const {
     const auto x = [&](int d) { return cached(place, d); };
-    if (c.map == Map::dpfp) each_dpfp_feature(x, c.d_cached, c.nu, f);
-    else each(c.d_dot, [&](int i) { f(i, x(i)); });
+    if (c.map != Map::dpfp) return each(c.d_dot, [&](int i) { f(i, x(i)); });
+    each_dpfp_feature([&](int b) { return relu_of(x, c.d_cached, b); }, c.d_cached, c.nu, f);
   }
   FWP_DEVICE float written(int64_t place, int j) const { return load(c.type, c.written, place * c.d_value + j); }
   // The rows of storage of so many positions, and what is left of each, with its beta where the rule has it there;
@@ -74,7 +74,7 @@ struct Hypothesis : Lanes {
 
 // Shared memory of a step. `most`: positions at its end.
 struct DecodeShared {
-  float *x, *phi;  // [2][d_key], [2][d_dot]: of the query and of the key
+  float *x, *phi;  // [2][2 d_key], [2][d_dot]: of the query and of the key
   float* weights;  // [most + 1]
   int* rows;  // [most]: of storage
   float *a, *b;  // [most]
@@ -88,7 +88,7 @@ struct DecodeShared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += count;
     };
-    take(x, 2 * c.d_key);
+    take(x, 2 * 2 * c.d_key);
     take(phi, 2 * c.d_dot);
     take(weights, most + 1);
     take(rows, most);
@@ -149,19 +149,18 @@ struct Decoder : Hypothesis {
   }
   // The features of the query (0) or the key (1), by one warp. The key's go to the cache.
   FWP_DEVICE void make(int token, int which, bool pad, int position) const {
-    float *const x = s.x + which * c.d_key, *const phi = s.phi + which * c.d_dot;
+    float* const phi = s.phi + which * c.d_dot;
+    const Features<DecodeCall> map(c, s.x + which * 2 * c.d_key, c.projection, phi);
     const Rows<const void>& from = which ? c.k : c.q;
     const bool empty = which && pad;
-    each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, from.data, offset(from, token) + d); });
+    each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.type, from.data, offset(from, token) + d)); });
     sync_warp();
-    const Features<DecodeCall> map(c, x, c.projection, phi);
-    map.make();
-    const float by = map.norm(empty);
+    const float by = map.norm(empty, map.make());
     each(c.d_dot, [&](int i) { phi[i] *= by; });
     sync_warp();
     if (!which) return;
     const int64_t at = new_place(position) * c.d_cached;
-    if (c.map == Map::dpfp) each(c.d_key, [&](int d) { keep(at + d, x[d] * square_root(by)); });
+    if (c.map == Map::dpfp) each(c.d_key, [&](int d) { keep(at + d, map.input(d) * square_root(by)); });
     else each(c.d_dot, [&](int i) { keep(at + i, phi[i]); });
   }
   // A key whose features are all 0 may, once scaled, exceed float16's range.

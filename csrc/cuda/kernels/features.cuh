@@ -47,15 +47,15 @@ template <class X> FWP_DEVICE float dpfp_feature(const X& x, int d_key, int i) {
   const int width = 2 * d_key, b = i % width, j = 1 + i / width;
   return relu_of(x, d_key, b) * relu_of(x, d_key, b < j ? b - j + width : b - j);
 }
-// Calls f(i, feature i) for all features, each from one lane. Without quotients, which take most of dpfp_feature's time.
-template <class X, class F> FWP_DEVICE void each_dpfp_feature(const X& x, int d_key, int nu, F f) {
+// Calls f(i, feature i) for all features, each from one lane, from r(b). Without quotients, which take long.
+template <class R, class F> FWP_DEVICE void each_dpfp_feature(const R& r, int d_key, int nu, F f) {
   const int width = 2 * d_key;
   Lanes().each(width, [&](int b) {
-    const float r = relu_of(x, d_key, b);
+    const float own = r(b);
     int before = b;
-    FWP_ROLLED (int j = 0; j < nu; ++j) {
+    FWP_ROLLED (int i = b; i < nu * width; i += width) {
       before = before == 0 ? width - 1 : before - 1;
-      f(j * width + b, r * relu_of(x, d_key, before));
+      f(i, own * r(before));
     }
   });
 }
@@ -63,39 +63,51 @@ template <class X, class F> FWP_DEVICE void each_dpfp_feature(const X& x, int d_
 // The map of a call that has map, nu, m, d_key, d_dot and input_scale.
 template <class C> struct Features : Lanes {
   const C& c;
-  const float *x, *projection_turned;
-  float* phi;
+  float* const x;  // [2 d_key]: under DPFP r, else x
+  const float* const projection_turned;
+  float* const phi;
 
-  FWP_DEVICE Features(const C& call, const float* x, const float* projection_turned, float* phi)
+  FWP_DEVICE Features(const C& call, float* x, const float* projection_turned, float* phi)
       : c(call), x(x), projection_turned(projection_turned), phi(phi) {}
+
+  FWP_DEVICE void take(int d, float input) const {
+    x[d] = input;
+    if (c.map != Map::dpfp) return;
+    x[d] = input < 0 ? 0.f : input;
+    x[c.d_key + d] = input > 0 ? 0.f : -input;
+  }
+  FWP_DEVICE float input(int d) const { return c.map == Map::dpfp ? x[d] - x[c.d_key + d] : x[d]; }
 
   FWP_DEVICE float highest() const { return favor_feature(largest_exponent); }
   FWP_DEVICE float favor_feature(float exponent) const {
     const float top = largest_exponent;
     return exponential(exponent > top ? top : exponent) / square_root(float(c.d_dot));
   }
-  template <Map M> FWP_DEVICE void elementwise() const {
-    each(c.d_dot, [&](int i) { phi[i] = Function<M>::template value<OfFloats>(x[i]); });
+  template <Map M> FWP_DEVICE float elementwise() const {
+    float total = 0;
+    each(c.d_dot, [&](int i) { total += phi[i] = Function<M>::template value<OfFloats>(x[i]); });
+    return total;
   }
-  // phi of x, before any normalisation.
-  FWP_DEVICE void make() const {
+  // phi of x, before any normalisation. Returns the sum of what this lane has made.
+  FWP_DEVICE float make() const {
+    float total = 0;
     switch (c.map) {
       case Map::elu:
-        elementwise<Map::elu>();
+        total = elementwise<Map::elu>();
         break;
       case Map::relu:
-        elementwise<Map::relu>();
+        total = elementwise<Map::relu>();
         break;
       case Map::dpfp:
-        each_dpfp_feature([&](int d) { return x[d]; }, c.d_key, c.nu, [&](int i, float y) { phi[i] = y; });
+        each_dpfp_feature([&](int b) { return x[b]; }, c.d_key, c.nu, [&](int i, float y) { total += phi[i] = y; });
         break;
       case Map::favor: {
         const float norm = sum(c.d_key, [&](int d) { return c.input_scale * x[d] * (c.input_scale * x[d]); }) / 2;
         each(c.m, [&](int i) {
           float p = 0;
           for (int d = 0; d < c.d_key; ++d) p += c.input_scale * x[d] * projection_turned[int64_t(d) * c.m + i];
-          phi[i] = favor_feature(p - norm);
-          phi[c.m + i] = favor_feature(-p - norm);
+          total += phi[i] = favor_feature(p - norm);
+          total += phi[c.m + i] = favor_feature(-p - norm);
         });
         break;
       }
@@ -105,22 +117,23 @@ template <class C> struct Features : Lanes {
         const float up = 1 / sum(c.d_key, [&](int d) { return exponential(x[d] - most); });
         const float down = 1 / sum(c.d_key, [&](int d) { return exponential(least - x[d]); });
         each(c.d_key, [&](int d) {
-          phi[d] = exponential(x[d] - most) * up;
-          phi[c.d_key + d] = exponential(least - x[d]) * down;
+          total += phi[d] = exponential(x[d] - most) * up;
+          total += phi[c.d_key + d] = exponential(least - x[d]) * down;
         });
         break;
       }
       default:
-        elementwise<Map::identity>();
+        total = elementwise<Map::identity>();
     }
     sync_warp();
+    return total;
   }
   // What phi has to be multiplied with: 0 for a pad, or where the call asks for it what makes the sum of phi 1.
-  FWP_DEVICE float norm(bool pad) const {
+  FWP_DEVICE float norm(bool pad, float made) const {
     if (pad) return 0;
     if (!c.normalize_features) return 1;
-    const float total = sum(c.d_dot, [&](int i) { return phi[i]; }) + c.eps;
-    return total == 0 ? 0.f : 1 / total;
+    FWP_UNROLL (int mask = 16; mask > 0; mask /= 2) made += shuffle_xor(made, mask);
+    return made + c.eps == 0 ? 0.f : 1 / (made + c.eps);
   }
 
   // put(d, gradient of x_d), from the gradient g of phi, which this writes over.
@@ -149,16 +162,15 @@ template <class C> struct Features : Lanes {
     each(c.d_dot, [&](int i) { put(i, Function<M>::template back<OfFloats>(g[i], phi[i])); });
   }
   FWP_DEVICE float dpfp_back(const float* g, int d) const {
-    if (x[d] == 0) return 0;
-    const auto r = [&](int b) { return relu_of([&](int d) { return x[d]; }, c.d_key, b); };
-    const int width = 2 * c.d_key, b = x[d] < 0 ? d + c.d_key : d;
+    if (input(d) == 0) return 0;
+    const int width = 2 * c.d_key, b = input(d) < 0 ? d + c.d_key : d;
     float dr = 0;
     FWP_ROLLED (int j = 1; j <= c.nu; ++j) {
       const float* const row = g + (j - 1) * width;
       const int before = b < j ? b - j + width : b - j, after = b + j < width ? b + j : b + j - width;
-      dr += row[b] * r(before) + row[after] * r(after);
+      dr += row[b] * x[before] + row[after] * x[after];
     }
-    return x[d] < 0 ? -dr : dr;
+    return input(d) < 0 ? -dr : dr;
   }
   template <class Put> FWP_DEVICE void favor_back(float* g, const float* projection, Put put) const {
     const float top = highest();

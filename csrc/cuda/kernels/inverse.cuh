@@ -7,8 +7,8 @@
 
 namespace fwp::gpu {
 
-constexpr int square_ld = chunk + 4, square_bytes = 4 * chunk * square_ld;
-static_assert(square_bytes <= tile_bytes);
+constexpr int square_ld = chunk + 4;
+static_assert(sizeof(float) * square_ld <= 2 * sizeof(uint16_t) * tile_ld);  // so a tile has room for it
 
 struct Inverse {
   float* const L;  // [64][square_ld]; only what lies below the diagonal is read. T comes in its place.

@@ -1,4 +1,4 @@
-// Matrix products of 64 x 64 numbers or less by a block of four warps, each of which computes 16 rows.
+// Matrix products of 64 x 64 numbers or less by a block of up to four warps, each of which computes 16 rows.
 //
 // An operand is a tile in shared memory: every number as a pair of bfloat16 (call.h), in two planes. A product of pairs
 // is three of bfloat16 (what is left out is 2^-16 of it), which tensor cores sum over 16 numbers. They round sums
@@ -10,9 +10,8 @@
 
 namespace fwp::gpu {
 
-constexpr int threads = 128;
+constexpr int threads = 128;  // of a block, at most: a warp for every 16 tokens
 constexpr int tile_ld = chunk + 8;  // rows begin 16 bytes apart modulo 128: no bank conflicts
-constexpr int tile_plane = chunk * tile_ld, tile_bytes = 2 * 2 * tile_plane;
 using Tile = uint16_t*;  // in shared memory
 
 struct Float2 {
@@ -49,10 +48,13 @@ struct Matrix {
 };
 
 struct Products {
+  const int threads, plane;  // of the block; numbers in a plane of a tile
   const int thread, lane, warp, g, t, row;  // row: the first of the own 16
 
-  FWP_DEVICE Products()
-      : thread(thread_index()), lane(thread % 32), warp(warp_index()), g(lane / 4), t(lane % 4), row(16 * warp) {}
+  // Tiles have so many rows.
+  FWP_DEVICE explicit Products(int rows)
+      : threads(2 * rows), plane(rows * tile_ld), thread(thread_index()), lane(thread % 32), warp(warp_index()),
+        g(lane / 4), t(lane % 4), row(16 * warp) {}
 
   // Starts to copy rows x columns numbers, whole 16s; `arrived` waits for all copies of the block.
   FWP_DEVICE void stage(Tile to, const Matrix& from, int rows, int columns) const {
@@ -61,7 +63,7 @@ struct Products {
     FWP_ROLLED (int r = thread / across; r < rows; r += threads / across) {
       const int64_t i = int64_t(r) * from.ld + column;
       start_copy(to + r * tile_ld + column, from.at.high + i);
-      start_copy(to + tile_plane + r * tile_ld + column, from.at.low + i);
+      start_copy(to + plane + r * tile_ld + column, from.at.low + i);
     }
   }
   static FWP_DEVICE void arrived() {
@@ -97,7 +99,7 @@ struct Products {
       uint16_t* const at = to + r * tile_ld + column;
       const uint32_t high = high_pair({a, b});
       Matrix::word(at) = high;
-      Matrix::word(at + tile_plane) = low_pair({a, b}, high);
+      Matrix::word(at + plane) = low_pair({a, b}, high);
     });
   }
   template <int N> FWP_DEVICE void put(const Matrix& to, Strip<N>& x, int columns) const {
@@ -124,7 +126,7 @@ struct Products {
     FWP_ROLLED (int k = 0; k < inner; k += 16) {
       uint32_t A[2][4];
       FWP_UNROLL (int part = 0; part < 2; ++part) {
-        const uint16_t* const from = a + part * tile_plane;
+        const uint16_t* const from = a + part * plane;
         if (A_TURNED) load_matrices_transposed(A[part], from + (k + third + r) * tile_ld + row + second);
         else load_matrices(A[part], from + (row + second + r) * tile_ld + k + third);
       }
@@ -132,7 +134,7 @@ struct Products {
         if (16 * n >= columns) continue;
         uint32_t B[2][4];
         FWP_UNROLL (int part = 0; part < 2; ++part) {
-          const uint16_t* const from = b + part * tile_plane;
+          const uint16_t* const from = b + part * plane;
           if (B_TURNED) load_matrices(B[part], from + (16 * n + third + r) * tile_ld + k + second);
           else load_matrices_transposed(B[part], from + (k + second + r) * tile_ld + 16 * n + third);
         }

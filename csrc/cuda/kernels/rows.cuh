@@ -11,7 +11,8 @@ constexpr int rows_of_block = 4 * (threads / 32);  // one after the other, 4 for
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
 FWP_BOTH int row_blocks_of_head(const Call& c) { return (rows_of_head(c) + rows_of_block - 1) / rows_of_block; }
 // Shared memory of a block: each warp has x, phi and, in the backward, the gradient of phi.
-FWP_BOTH int rows_bytes(const Call& c, bool back) { return threads / 32 * 4 * (c.d_key + (back ? 2 : 1) * c.d_dot); }
+FWP_BOTH int row_floats(const Call& c, bool back) { return 2 * c.d_key + (back ? 2 : 1) * c.d_dot; }
+FWP_BOTH int rows_bytes(const Call& c, bool back) { return threads / 32 * 4 * row_floats(c, back); }
 
 struct FeatureRow : Head {
   const bool of_query;
@@ -21,9 +22,8 @@ struct FeatureRow : Head {
   FWP_DEVICE FeatureRow(const Call& call, int head, int row, bool back)
       : Head(call, head), of_query(row < query_rows(call)), token(row - (of_query ? 0 : query_rows(call))),
         rows(of_query ? query_rows(call) : key_rows(call)), length(of_query ? c.targets : c.sources) {
-    x = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) +
-        warp_index() * (c.d_key + (back ? 2 : 1) * c.d_dot);
-    phi = x + c.d_key;
+    x = reinterpret_cast<float*>(shared_memory(rows_bytes(c, back))) + warp_index() * row_floats(c, back);
+    phi = x + 2 * c.d_key;
     gradient = phi + c.d_dot;
   }
 
@@ -37,10 +37,9 @@ struct FeatureRow : Head {
     const Rows<const void>& from = of_query ? c.q : c.k;
     const void* const data = from.data;
     const int64_t at = offset(from, token, length);
-    map.each(c.d_key, [&](int d) { x[d] = empty ? 0.f : load(c.type, data, at + d); });
+    map.each(c.d_key, [&](int d) { map.take(d, empty ? 0.f : load(c.type, data, at + d)); });
     sync_warp();
-    map.make();
-    return map.norm(empty);
+    return map.norm(empty, map.make());
   }
   FWP_DEVICE void run() const {
     const float by = make();

@@ -59,6 +59,7 @@ struct Shared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += bytes;
     };
+    const int tile_bytes = 2 * int(sizeof(uint16_t)) * block_rows(c) * tile_ld;
     take(x, tile_bytes), take(y, tile_bytes), take(p, tile_bytes);
     take(beta, 4 * chunk), take(keep, 4 * chunk), take(rate, 4 * chunk), take(sums, 4 * chunk);
     take(decay, decays(c.rule) ? 4 * decay_floats : 0);
@@ -80,7 +81,9 @@ struct Tiles {
 struct Tokens : Head, Products {
   Shared s;
 
-  FWP_DEVICE Tokens(const Call& call, int head) : Head(call, head) { s.lay(shared_memory(s.lay(nullptr, c)), c); }
+  FWP_DEVICE Tokens(const Call& call, int head) : Head(call, head), Products(block_rows(call)) {
+    s.lay(shared_memory(s.lay(nullptr, c)), c);
+  }
 
   FWP_DEVICE Slice slice(int i, int width = chunk) const {
     if (i < first_slice(c)) return {0, 16, 0, true};

@@ -2,7 +2,7 @@
 
 namespace fwp::gpu {
 
-FWP_KERNEL(threads, 3) outputs_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(threads, 2) outputs_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / chunks_of(c)).outputs_back(block_index() % chunks_of(c));
 }
 FWP_KERNEL(threads, 3) walk_back_kernel(FWP_CONSTANT Call c) {
@@ -14,7 +14,7 @@ FWP_KERNEL(threads, 3) keys_back_kernel(FWP_CONSTANT Call c) {
 
 const char* run_backward(Stage step, const Call& c, void* stream) {
   const auto start = [&](void (*kernel)(Call), int blocks) {
-    return launch(kernel, c.group * blocks, threads, bytes_of_block(c), static_cast<Stream>(stream), c);
+    return launch(kernel, c.group * blocks, 2 * block_rows(c), bytes_of_block(c), static_cast<Stream>(stream), c);
   };
   switch (step) {
     case Stage::outputs_back:

@@ -20,7 +20,7 @@ int bytes_of_block(const Call& c) { return Shared().lay(nullptr, c); }
 const char* run_forward(Stage step, const Call& c, void* stream) {
   const auto start = [&](void (*kernel)(Call), int blocks) -> const char* {
     if (blocks == 0) return nullptr;
-    return launch(kernel, c.group * blocks, threads, bytes_of_block(c), static_cast<Stream>(stream), c);
+    return launch(kernel, c.group * blocks, 2 * block_rows(c), bytes_of_block(c), static_cast<Stream>(stream), c);
   };
   switch (step) {
     case Stage::walk:
