@@ -136,6 +136,9 @@ class Kernel:
         """What an instruction without a side effect computes."""
         if op[0] == "cvt":
             return self._converted(op, a)
+        if op[0] == "mov" and a[0].startswith("{"):
+            low, high = (self.read(one, "u16") for one in operands(a[0][1:-1]))
+            return f"uint32_t({low}) | uint32_t({high}) << 16"
         kind = op[-1]
         number = "u" + kind[1:] if kind[0] == "s" and op[0] in ("add", "sub", "mul", "mad", "shl") else kind
         x = [self.read(one, number) for one in a]
