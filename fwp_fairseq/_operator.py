@@ -39,9 +39,8 @@ class Operator:
     Where there are no matrix products of several positions, ``chunked`` means the loop, ``reference``.
     """
 
-    def __init__(self, what: str, slower: Callable[..., list[str]] = lambda name, *call: [], **backends: Backend):
-        """``slower(name, *call)`` is why ``auto`` leaves out a backend that could serve a call, if it does."""
-        self.what, self.slower, self.backends = what, slower, backends
+    def __init__(self, what: str, **backends: Backend):
+        self.what, self.backends = what, backends
 
     def choose(self, backend: str, like: Tensor, *call: Any) -> str:
         """The name of the backend that computes the call, whose tensors are on the device of ``like``.
@@ -56,7 +55,7 @@ class Operator:
             return name
         skipped = {}
         for name, module in self.backends.items():
-            reasons = module.unsupported_reasons(*call) or self.slower(name, *call)
+            reasons = module.unsupported_reasons(*call)
             if not reasons:
                 for other, why in skipped.items():
                     _log_fallback(name, other, tuple(why))

@@ -6,19 +6,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .._operator import Backend, Operator
-from . import chunked, native, native_cuda, reference
+from . import chunked, native, reference
 from .call import CORRECTING, RULES, STRENGTHS, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
 BACKENDS: dict[str, Backend] = {"native": native, "chunked": chunked, "reference": reference}
 CHOICES = ("auto", *sorted(BACKENDS))
-
-
-def _slower(name: str, call: Call) -> list[str]:
-    return native_cuda.slower_reasons(call) if name == "native" and call.v.device.type == "cuda" else []
-
-
-OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", _slower, **BACKENDS) for rule in RULES}
+OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", **BACKENDS) for rule in RULES}
 
 
 def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:

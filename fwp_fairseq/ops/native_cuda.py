@@ -6,11 +6,8 @@ from torch import Tensor
 from .. import _extension
 from .._cuda_library import index as _index
 from .._cuda_library import refusal as _refusal
-from .call import Call, Rule
+from .call import Call
 
-# From how many keys on ``auto`` takes ``chunked`` for a rule, because a record of benchmarks.attention on a GPU says
-# that it is faster. There is no record yet, and so no entry.
-CHUNKED_FROM: dict[Rule, int] = {}
 _LONGEST_BLOCK = 128  # of decoding, in positions
 
 
@@ -48,14 +45,6 @@ def unsupported_reasons(call: Call) -> list[str]:
         return [f"the CUDA kernels are for half precision and do not compute in {call.v.dtype}"]
     phi, d_key = call.feature_map, call.k.shape[-1]
     return _refused("cuda_refusal", call.v.device, call.rule, d_key, d_key if phi is None else phi.d_dot)
-
-
-def slower_reasons(call: Call) -> list[str]:
-    """Why ``auto`` takes another backend, although the CUDA library can serve this call; empty when it does not."""
-    first = CHUNKED_FROM.get(call.rule)
-    if first is None or call.k.shape[1] < first:
-        return []
-    return [f"from {first} keys on chunked is faster under the {call.rule} rule"]
 
 
 def decoding_unsupported_reasons(x: Tensor, d_dot: int) -> list[str]:

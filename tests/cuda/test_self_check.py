@@ -15,7 +15,7 @@ import torch
 
 from fwp_fairseq import _cuda_library, _extension, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
-from fwp_fairseq.ops import backends, native, native_cuda, self_check, times
+from fwp_fairseq.ops import native, self_check, times
 from tests.cuda.cases import make
 
 HALF = torch.float16
@@ -194,24 +194,6 @@ def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
         assert not ops.Decoding("delta", None, True, False).serves(x["k"])
     assert not unit_rows.TO_LENGTH_ONE.serves(z) and unit_rows.to_length_one(z, 1e-6).isfinite().all()
     assert [record.levelname for record in caplog.records if "failed their check" in record.message] == ["WARNING"]
-
-
-@pytest.mark.needs("native", "cuda")
-def test_auto_takes_chunked_from_the_length_of_the_table_on(monkeypatch):
-    """For this rule and on CUDA alone; a backend that is named serves all the same."""
-    calls = []
-    monkeypatch.setattr(backends.chunked, "run", lambda call, run=backends.chunked.run: calls.append(1) or run(call))
-    monkeypatch.setitem(native_cuda.CHUNKED_FROM, "delta", 20)
-
-    def chunked(rule, length, backend="auto", device="cuda"):
-        calls.clear()
-        x, phi = make(rule, length, length, dtype=HALF)
-        given = (y.to(device, HALF if device == "cuda" else torch.float32) for y in x.values())
-        getattr(ops, f"{rule}_rule")(*given, feature_map=phi.to(device), backend=backend)
-        return bool(calls)
-
-    assert [chunked("delta", n) for n in (19, 20, 21)] == [False, True, True]
-    assert not chunked("sum", 21) and not chunked("delta", 21, "native") and not chunked("delta", 21, device="cpu")
 
 
 def test_one_warning_says_what_kept_a_check_from_being_done(unchecked, monkeypatch, caplog):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
@@ -20,7 +20,7 @@ class Preset:
     decoding: dict
     rows: tuple[Row, ...] = ROWS
     distributed = False
-    on_a_cpu: str | None = None
+    on_a_cpu = None
 
 
 DOCUMENTS = Preset(
@@ -65,11 +65,4 @@ SMOKE = Preset(
     # An untrained model never ends a sentence.
     decoding=DOCUMENTS.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
 )
-# A GPU takes four times the tokens in the same time.
-GPU = replace(
-    DOCUMENTS,
-    name="documents-gpu",
-    training=DOCUMENTS.training | {"--max-tokens": 10000, "--fp16": True},
-    on_a_cpu="days",
-)
-PRESETS = {preset.name: preset for preset in (DOCUMENTS, GPU, SMOKE)}
+PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}

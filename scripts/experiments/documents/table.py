@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Number, Table, number
 from scripts.common.cells import signature_notes
 
 from .evaluation import BUCKETS
-from .presets import DOCUMENTS, GPU, Preset
+from .presets import DOCUMENTS
 
 _SHORT, *_LONG = map(str, DOCUMENTS.corpus.test_words)
 
 
-def _key(preset: str, record: dict) -> tuple | None:
+def _key(record: dict) -> tuple | None:
     """The records of the measured corpus; of each training the newest."""
-    shown = record["preset"] == preset and record["corpus"] == "pinned"
+    shown = record["preset"] == DOCUMENTS.name and record["corpus"] == "pinned"
     return (record["row"], record["seed"]) if shown else None
 
 
@@ -69,9 +68,8 @@ def _curves(rows: list[dict]) -> Plot:
     return Plot(x="updates", y="validation loss", series=series(0, 1), log_x=0, beside=[hours])
 
 
-def _table(preset: Preset, seeds: tuple[int | None, ...], rows: tuple[str, ...]) -> Table:
-    """The table of a preset; it says "not run" of each of these rows and seeds that has no record."""
-    return Table(
+TABLES = {
+    "documents": Table(
         columns={
             "row": lambda record: record["row"],
             "seed": number("seed", "d"),
@@ -88,14 +86,9 @@ def _table(preset: Preset, seeds: tuple[int | None, ...], rows: tuple[str, ...])
             "cut, %": _share("cut"),
             "empty, %": _share("empty"),
         },
-        key=partial(_key, preset.name),
-        expected=[{"row": row} | ({} if seed is None else {"seed": seed}) for row in rows for seed in seeds],
+        key=_key,
+        expected=[{"row": row.name} for row in DOCUMENTS.rows],
         note=_note,
         plot=_curves,
-    )
-
-
-TABLES = {
-    "documents": _table(DOCUMENTS, (None,), tuple(row.name for row in DOCUMENTS.rows)),
-    "documents-gpu": _table(GPU, (1, 2, 3), ("softmax", "hybrid")),
+    ),
 }
