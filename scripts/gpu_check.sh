@@ -17,15 +17,16 @@ parts
   memcheck, racecheck, synccheck
              runs a few of these tests under this tool of compute-sanitizer
   benchmark  runs benchmarks.attention --device cuda: the operators and the decoding step
+  peers      the same beside flash-linear-attention, whose kernels Triton compiles and tries for minutes
   models     runs benchmarks.training and benchmarks.decoding --device cuda: a big Transformer at WMT's sentence lengths
 
 The exit status is 0 if the part ran and passed, else 1; the last line says which. A test that takes longer than 2 minutes, or
 6 under compute-sanitizer, ends its process at once, with a traceback under the line "Timeout" and the status 1.
 
-  --record DIR   folder for what is worth keeping: PART.log, the records of benchmark and models, and the compiled library
+  --record DIR   folder for what is worth keeping: PART.log, the records of the last three, and the compiled library
   --time-limit SECONDS
                  after this time the part is ended, which counts as a failure and takes up to 5 more seconds (default: 530);
-                 benchmark and models begin no measurement for which too little of it is left, and keep their records
+                 the last three begin no measurement for which too little of it is left, and keep their records
 
 It needs a Python with torch (a CUDA build), pytest 9, hypothesis and numpy; nvcc of the same major version as torch's CUDA;
 and g++. ninja compiles several sources at a time, and pytest-xdist runs several tests at a time. The part models needs fairseq,
@@ -59,7 +60,7 @@ while [ $# -gt 0 ]; do
     --record | --time-limit) [ $# -gt 1 ] || fail "$1 needs a value" 2 ;;&
     --record) record=$(realpath -m "$2"); shift ;;
     --time-limit) limit=$2; shift ;;
-    build | check | test | memcheck | racecheck | synccheck | benchmark | models)
+    build | check | test | memcheck | racecheck | synccheck | benchmark | peers | models)
       [ -z "$part" ] || fail "expected one part, found $part and $1" 2
       part=$1 ;;
     *) fail "unknown argument $1, see --help" 2 ;;
@@ -220,7 +221,8 @@ build || fail "$part: the build failed"
 case $part in
   build) ;;
   memcheck | racecheck | synccheck) check_sanitizer ;;
-  benchmark) timed $((limit - SECONDS)) attention ;;
+  benchmark) timed $((limit - SECONDS)) attention --against softmax,torch ;;
+  peers) timed $((limit - SECONDS)) attention --only '^(forward|both)-bfloat16-.*(1024x(32|128)-256|64x4096-256)$' ;;
   *) "check_$part" ;;
 esac || fail "$part: failed after $SECONDS s"
 echo "=== $part: passed after $SECONDS s"

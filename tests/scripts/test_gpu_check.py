@@ -12,7 +12,7 @@ import torch
 from tests.pages import ROOT, block, commands
 
 SCRIPT = "scripts/gpu_check.sh"
-PARTS = ("build", "check", "test", "memcheck", "racecheck", "synccheck", "benchmark", "models")
+PARTS = ("build", "check", "test", "memcheck", "racecheck", "synccheck", "benchmark", "peers", "models")
 
 
 class StandIns:
@@ -67,7 +67,8 @@ def test_a_part_begins_with_the_build(stand, part):
     result = stand.check(part)
     assert (result.returncode, result.stderr) == (0, "")
     assert re.search(rf"^=== {part}: passed after \d+ s$", result.stdout.splitlines()[-1])
-    expected = {"build": [], "check": ["fwp_fairseq check"], "test": ["pytest"], "benchmark": ["benchmarks.attention"]}
+    expected = {"build": [], "check": ["fwp_fairseq check"], "test": ["pytest"]}
+    expected |= dict.fromkeys(("benchmark", "peers"), ["benchmarks.attention"])
     expected["models"] = ["benchmarks.training", "benchmarks.decoding"]
     assert stand.programs() == ["setup.py", *expected.get(part, [part])]
     checked = [line for line in stand.noted if "-m pytest" in line]
