@@ -10,7 +10,7 @@
 
 namespace fwp::gpu {
 
-constexpr int threads = 128;  // of a block, at most: a warp for every 16 tokens
+constexpr int most_threads = 128;  // of a block: a warp for every 16 tokens
 constexpr int tile_ld = chunk + 8;  // rows begin 16 bytes apart modulo 128: no bank conflicts
 using Tile = uint16_t*;  // in shared memory
 

@@ -6,13 +6,13 @@
 
 namespace fwp::gpu {
 
-constexpr int rows_of_block = 4 * (threads / 32);  // one after the other, 4 for each warp
+constexpr int rows_of_block = 4 * (most_threads / 32);  // one after the other, 4 for each warp
 
 FWP_BOTH int rows_of_head(const Call& c) { return query_rows(c) + key_rows(c); }
 FWP_BOTH int row_blocks_of_head(const Call& c) { return (rows_of_head(c) + rows_of_block - 1) / rows_of_block; }
 // Shared memory of a block: each warp has x, phi and, in the backward, the gradient of phi.
 FWP_BOTH int row_floats(const Call& c, bool back) { return 2 * c.d_key + (back ? 2 : 1) * c.d_dot; }
-FWP_BOTH int rows_bytes(const Call& c, bool back) { return threads / 32 * 4 * row_floats(c, back); }
+FWP_BOTH int rows_bytes(const Call& c, bool back) { return most_threads / 32 * 4 * row_floats(c, back); }
 
 struct FeatureRow : Head {
   const bool of_query;
@@ -69,16 +69,16 @@ struct FeatureRow : Head {
 template <class F> FWP_DEVICE void each_row(const Call& c, bool back, F f) {
   const int blocks = row_blocks_of_head(c), head = block_index() / blocks;
   const int first = block_index() % blocks * rows_of_block, rows = rows_of_head(c);
-  FWP_ROLLED (int n = first + warp_index(); n < first + rows_of_block && n < rows; n += threads / 32) {
+  FWP_ROLLED (int n = first + warp_index(); n < first + rows_of_block && n < rows; n += most_threads / 32) {
     f(FeatureRow(c, head, n, back));
     sync_warp();
   }
 }
 
-FWP_KERNEL(threads, 8) rows_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 8) rows_kernel(FWP_CONSTANT Call c) {
   each_row(c, false, [](const FeatureRow& row) { row.run(); });
 }
-FWP_KERNEL(threads, 8) rows_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 8) rows_back_kernel(FWP_CONSTANT Call c) {
   each_row(c, true, [](const FeatureRow& row) { row.run_back(); });
 }
 

@@ -3,15 +3,15 @@
 namespace fwp::gpu {
 
 // A block for each head, slice of columns and tile of features, or for each head and chunk.
-FWP_KERNEL(threads, 4) walk_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 4) walk_kernel(FWP_CONSTANT Call c) {
   const int walks = walks_of(c), tile = block_index() % walks, rest = block_index() / walks;
   const Tiles tiles = walks > 1 ? Tiles{tile, tile + 1} : Tiles{0, feature_tiles_of(c)};
   Forward(c, rest / c.slices).walk(c.slice + rest % c.slices, tiles);
 }
-FWP_KERNEL(threads, 4) keys_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 4) keys_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / chunks_of(c)).keys_of(block_index() % chunks_of(c));
 }
-FWP_KERNEL(threads, 4) outputs_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 4) outputs_kernel(FWP_CONSTANT Call c) {
   Forward(c, block_index() / query_chunks_of(c)).outputs(block_index() % query_chunks_of(c), c.grad_out.data);
 }
 
