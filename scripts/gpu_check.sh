@@ -137,6 +137,8 @@ elif record and part not in ("build", "check"):
         sys.exit(f"gpu_check.sh: {error}")
 if part == "check":
     expect("the part check", "numpy")
+if part == "peers":
+    expect("the part peers", "fla")
 if part == "models":
     expect("the part models", "fairseq", "sentencepiece")
     from benchmarks.corpus import SENTENCES, folder
@@ -194,7 +196,7 @@ sanitizer() {  # prints the path of compute-sanitizer
   fail "$part: compute-sanitizer is neither on PATH nor beside $nvcc"
 }
 check_sanitizer() {
-  local few="test_long or test_widths and not row_function or test_cross_attention and 70-140 or pads_write_nothing and (delta or gated)"
+  local few="test_long or test_many_heads or test_widths and not row_function or test_cross_attention and 70-140 or pads_write_nothing and (delta or gated)"
   few+=" or test_maps_and_normalizers and (favor or dpfp)"
   local found checked
   found=$(sanitizer) || return

@@ -22,8 +22,7 @@ INSTANCES = ROOT / "csrc" / "cuda" / "kernels" / "instances"
 PAGE = ROOT / "csrc" / "cuda" / "resources.md"
 HEAD = "# Registers and spilled bytes a thread of every kernel\n\nWritten by `scripts/kernel_resources.py`.\n\n"
 DEVICES = ("sm_80", "sm_90", "sm_120")
-# Bytes a thread, stored and loaded. On an H200 another block a multiprocessor gains more than so many of them cost.
-SPILLED = 320
+SPILLED = 320  # bytes a thread, stored and loaded: little more than today's most
 
 
 class Kernel(NamedTuple):

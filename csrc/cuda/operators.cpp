@@ -74,9 +74,9 @@ struct Launches {
   }
 };
 
-// Heads are worked on in groups of equal size: of as many as fill the device, or as have workspace that its cache may
-// hold, if these are more.
-constexpr int64_t cached_bytes = 64 << 20;
+// Heads are worked on in groups of equal size: of up to four heads a multiprocessor, or one if four have a large
+// workspace, or as many as have one that the cache may hold, if these are more.
+constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30;
 
 struct Operators {
   template <class Describe>
@@ -103,9 +103,10 @@ struct Operators {
   static void start_groups(const char* op, const Tensor& q, Call& call, bool backward) {
     const int heads = call.batch * call.heads;
     call.group = 1;
-    const int64_t fitting = cached_bytes / lay(call, nullptr, backward);
+    const int64_t bytes = lay(call, nullptr, backward);
     const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
-    const int64_t most = std::max<int64_t>(fitting, 4 * processors), groups = (heads + most - 1) / most;
+    const int64_t filling = 4 * processors * bytes <= large_bytes ? 4 * processors : processors;
+    const int64_t most = std::max(cached_bytes / bytes, filling), groups = (heads + most - 1) / most;
     call.group = groups > 0 ? static_cast<int>((heads + groups - 1) / groups) : 1;
     call.walk_width = chunk;
     const auto walks = [&] { return call.group * (backward ? 1 : walks_of(call)) * walk_slices_of(call); };

@@ -65,7 +65,7 @@ def _types(x: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 def _rule(rule: Rule, length: int, device: str, dtype: torch.dtype) -> float:
     """Both passes, with pads, and from a state to a state where the call is long."""
-    phi, x = build_feature_map("dpfp", D_KEY, nu=2), inputs(rule, length, device)
+    phi, x = build_feature_map("dpfp", D_KEY, nu=6), inputs(rule, length, device)  # two tiles of features
     pads = torch.zeros(1, length, dtype=torch.bool, device=device)
     pads[:, length // 2] = pads[:, -2:] = True
     corrects, has_state = rule in CORRECTING, length > 64

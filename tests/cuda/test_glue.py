@@ -208,5 +208,14 @@ def test_single_precision_is_for_pytorch():
 def test_heads_in_groups(device):
     """More heads than fill the device: they share workspace, one group after the other."""
     device(multiprocessors=1)
-    x, phi = make("delta", 30, 30, dtype=HALF, B=8, H=9, d_key=64, d_value=8, feature_map=("dpfp", {"nu": 8}))
+    x, phi = make("delta", 60, 60, dtype=HALF, B=8, H=9, d_key=64, d_value=8, feature_map=("dpfp", {"nu": 8}))
     compare("delta", x, phi, looser=2)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2])
+@pytest.mark.parametrize("rule", RULES)
+def test_walks_of_64_and_32_columns(rule, multiprocessors, device):
+    """A device with more of them has walks of 16 for so few heads."""
+    device(multiprocessors=multiprocessors)
+    x, phi = make(rule, 140, 140, dtype=torch.bfloat16, H=1, d_key=20, d_value=70, state=True)
+    compare(rule, x, phi, looser=2, normalize_output=True, return_state=True)

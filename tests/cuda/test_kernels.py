@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fwp_fairseq.ops.call import CORRECTING, STRENGTHS
-from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, make, mask, run
+from tests.cuda.cases import DPFP, LIMITS, NORMALIZERS, RULES, compare, emulated, make, mask, run
 from tests.maps import MAPS
 from tests.pairs import covering
 
@@ -59,6 +59,14 @@ def test_values_and_gradients(rule, length, dtype, normalizer, state, causal, ma
 def test_long(rule):
     x, phi = make(rule, 400, 400, dtype=torch.bfloat16, H=1, d_key=8, d_value=8, state=True)
     compare(rule, x, phi, normalize_output=True, return_state=True, looser=1.5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_many_heads(rule):
+    """On a GPU so many that walks are 64 columns wide."""
+    batch = 1 if emulated else 40
+    x, phi = make(rule, 70, 70, dtype=torch.bfloat16, B=batch, H=8, d_key=20, d_value=70, state=True)
+    compare(rule, x, phi, normalize_output=True, return_state=True, looser=2)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -29,6 +29,13 @@ def call(rule: str, length: int, causal: bool = True, features: bool = True) -> 
     return list(found.values())
 
 
+def short_call(rule: str) -> list[torch.Tensor]:
+    """A call whose blocks are half as large, unless the rule decays."""
+    x, phi = make(rule, 20, 20, dtype=torch.bfloat16, H=1, d_key=20, d_value=70)
+    options = dict(normalize_features=True, normalize_output=True, return_state=False)
+    return list(run(rule, x, phi, backend="native", device="cuda", causal=True, **options).values())
+
+
 def decode(rule: str) -> list[torch.Tensor]:
     decoding = make_decoding(rule, ("dpfp", {"nu": 2}), "both", 16)
     sentence, rows, site = Sentence(decoding, 12, 16, 70, torch.bfloat16), torch.arange(12)[None], Site(decoding)
@@ -42,7 +49,7 @@ def decode(rule: str) -> list[torch.Tensor]:
 
 def all_calls(rule: str) -> list[torch.Tensor]:
     found = call(rule, 40) + call(rule, 80, features=False) + call(rule, 70, causal=False)
-    return found + decode(rule)
+    return found + short_call(rule) + decode(rule)
 
 
 @pytest.mark.parametrize("rule", RULES)

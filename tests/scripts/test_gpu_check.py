@@ -68,7 +68,7 @@ def test_a_part_begins_with_the_build(stand, part):
     assert (result.returncode, result.stderr) == (0, "")
     assert re.search(rf"^=== {part}: passed after \d+ s$", result.stdout.splitlines()[-1])
     expected = {"build": [], "check": ["fwp_fairseq check"], "test": ["pytest"]}
-    expected |= dict.fromkeys(("benchmark", "peers"), ["benchmarks.attention"])
+    expected |= {name: ["benchmarks.attention"] for name in ("benchmark", "peers")}
     expected["models"] = ["benchmarks.training", "benchmarks.decoding"]
     assert stand.programs() == ["setup.py", *expected.get(part, [part])]
     checked = [line for line in stand.noted if "-m pytest" in line]
@@ -99,7 +99,8 @@ def test_the_few_tests_under_a_sanitizer_are_there(stand, forked_python):
     run = subprocess.run([forked_python.program, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True)
     found = re.findall(r"tests/cuda/(\w+).py::(\w+)\[(.*)\]$", run.stdout, re.M)
     assert {name for _, name, _ in found} == {
-        "test_long", "test_cross_attention", "test_pads_write_nothing", "test_maps_and_normalizers", "test_widths",
+        "test_long", "test_many_heads", "test_cross_attention", "test_pads_write_nothing", "test_maps_and_normalizers",
+        "test_widths",
         "test_maps_and_normalizers_through_two_folds",
     }  # fmt: skip
     assert {file for file, name, _ in found if name == "test_widths"} == {"test_decode_kernels", "test_kernels"}

@@ -78,7 +78,7 @@ struct DecodeShared {
   float* weights;  // [most + 1]
   int* rows;  // [most]: of storage
   float *a, *b;  // [most]
-  float* sums;  // [decode_warps][4], then the block's [4]
+  float* sums;  // [decode_warps][4]
   float* parts;  // [2][decode_parts][column_block]
 
   FWP_BOTH int lay(float* base, const DecodeCall& c) {
@@ -94,7 +94,7 @@ struct DecodeShared {
     take(rows, most);
     take(a, most);
     take(b, most);
-    take(sums, 4 * (decode_warps + 1));
+    take(sums, 4 * decode_warps);
     take(parts, 2 * decode_parts * column_block);
     return 4 * used;
   }

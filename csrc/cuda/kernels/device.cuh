@@ -15,7 +15,6 @@
 #include <cuda_fp16.h>
 
 #define FWP_DEVICE __device__ __forceinline__
-#define FWP_CALLED __device__ __noinline__  // one copy: for what is long and not on the fast path
 #define FWP_BOTH __host__ __device__ __forceinline__
 #define FWP_KERNEL(threads, blocks) __global__ __launch_bounds__(threads, blocks) void  // blocks: resident, at least
 #define FWP_CONSTANT const __grid_constant__

@@ -107,7 +107,7 @@ struct Tokens : Head, Products {
   FWP_DEVICE Matrix phi_k(int i) const { return own(c.phi_k, key_rows(c), features_of(c)).from(chunk * i, 0); }
   FWP_DEVICE Matrix inverse(int i) const { return own(c.inverse, chunks_of(c) * chunk, chunk).from(chunk * i, 0); }
   FWP_DEVICE Matrix state_of(const Pairs& x, int i) const {
-    return own(x, int64_t(chunks_of(c) + 1) * features_of(c), columns_of(c)).from(0, 0).from(i * features_of(c), 0);
+    return own(x, int64_t(chunks_of(c) + 1) * features_of(c), columns_of(c)).from(i * features_of(c), 0);
   }
   FWP_DEVICE Matrix state(int i) const { return state_of(c.states, i); }
   FWP_DEVICE Matrix of_keys(const Pairs& x, int i) const {
