@@ -11,6 +11,7 @@ import sys
 import torch
 
 from fwp_fairseq.modules.int8 import quantize_
+from fwp_fairseq.modules.packed import pack_
 
 from . import ctranslate2_engine, model_gate, models
 from .models import ModelCase
@@ -47,8 +48,8 @@ def searching(task, case: ModelCase, row: str, model):
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
-    if row.endswith("-int8") and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
-        quantize_(model)
+    if next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
+        {"hybrid-int8": quantize_, "hybrid-packed": pack_}.get(row, lambda model: None)(model)
     generator = task.build_generator([model], cfg.generation)
 
     def search(sample: dict, length: int) -> list:

@@ -1,8 +1,9 @@
 """Measures beam search over the length of the output: `python -m benchmarks.decoding_length --threads 1`.
 
 Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible; their
-sources are as long as the outputs, or those of sentences. Beside our models in float32 stand the hybrid in int8, and in
-both types fairseq's Transformer in CTranslate2. All else is as in :mod:`benchmarks.decoding`.
+sources are as long as the outputs, or those of sentences. Beside our models in float32 stand the hybrid with packed
+weights, as `fwp translate` has them, and in int8, and fairseq's Transformer in CTranslate2. All else is as in
+:mod:`benchmarks.decoding`.
 """
 
 import sys

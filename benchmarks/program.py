@@ -54,7 +54,7 @@ class Session:
     def where(self) -> str:
         """The name of the machine in tables."""
         gpu = self.environment["gpu"] if self.arguments.device == "cuda" else None
-        return gpu or self.environment["cpu"]
+        return gpu or f"{self.environment['cpu']}, {torch.backends.cpu.get_cpu_capability()}"
 
     def chosen(self, cases: list) -> list:
         """Returns the cases that --only selects; with --list prints them and ends the program."""

@@ -102,6 +102,8 @@ class Translator:
     ):  # fmt: skip
         from fairseq.dataclass.configs import FairseqConfig
 
+        from ..modules.packed import pack_
+
         data = data_of(checkpoint, section(load(checkpoint, mmap=True), "task"), data)
         self.pieces = pieces_of(checkpoint, data, spm)
         self.model, self.task = load_model(checkpoint, data)
@@ -113,6 +115,8 @@ class Translator:
         self.model.prepare_for_inference_(cfg)
         if int8:
             self._quantize(device)
+        elif device == "cpu":
+            pack_(self.model)
         self.model.to(device)
         self.device, self.max_tokens, self.nbest = device, max_tokens, cfg.generation.nbest
         self.generator = self.task.build_generator([self.model], cfg.generation)

@@ -5,8 +5,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-# Below this many weights, quantising the input costs more than the product saves.
-SMALLEST = 2**18
+from .large_linears import replace_
+
 _LARGEST_INT8 = 127
 
 
@@ -67,15 +67,6 @@ class Int8Linear(nn.Module):
 def quantize_(model: nn.Module) -> list[str]:
     """Puts :class:`Int8Linear` in place of a model's large linear layers; returns their names.
 
-    Embeddings, norms, attention itself and layers of fewer than :data:`SMALLEST` weights stay float32. ValueError for a
-    model that is not float32.
+    Embeddings, norms, attention itself and small layers stay float32. ValueError for a model that is not float32.
     """
-    found = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear and module.weight.numel() >= SMALLEST
-    }
-    for name, module in found.items():
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, Int8Linear(module))
-    return list(found)
+    return replace_(model, Int8Linear)

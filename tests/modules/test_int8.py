@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from fwp_fairseq.modules.int8 import SMALLEST, Int8Linear, quantize_
+from fwp_fairseq.modules.int8 import Int8Linear, quantize_
+from fwp_fairseq.modules.large_linears import SMALLEST
 
 
 @pytest.mark.parametrize("inputs, outputs, bias", [(512, 512, True), (64, 4096, False), (2048, 128, True)])
