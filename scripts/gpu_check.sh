@@ -112,20 +112,20 @@ export PYTHONPATH="$root:$site${PYTHONPATH:+:$PYTHONPATH}"
 device=$(limited "$python" -c '
 import sys
 part, record = sys.argv[1:]
-def expect(what, *modules):
+def expect(*modules):
     for module in modules:
         try:
             __import__(module)
         except ImportError as error:
-            sys.exit(f"gpu_check.sh: {what}: {sys.executable} has no {module} ({error}); PYTHON=... chooses another one")
-expect("the build", "torch", "setuptools")
+            sys.exit(f"gpu_check.sh: {part}: {sys.executable} has no {module} ({error}); PYTHON=... chooses another one")
+expect("torch", "setuptools", *{"check": ["numpy"], "peers": ["fla"], "models": ["fairseq", "sentencepiece"]}.get(part, []))
 import torch
 if torch.version.cuda is None:
     sys.exit(f"gpu_check.sh: torch {torch.__version__} is built without CUDA")
 if not torch.cuda.is_available():
     sys.exit("gpu_check.sh: torch sees no CUDA device")
 if part in ("test", "memcheck", "racecheck", "synccheck"):
-    expect("the tests", "pytest", "hypothesis", "numpy")
+    expect("pytest", "hypothesis", "numpy")
     import pytest
     if int(pytest.__version__.partition(".")[0]) < 9:
         sys.exit(f"gpu_check.sh: pytest is {pytest.__version__}, expected 9 or later, which ends tests that hang")
@@ -135,12 +135,7 @@ elif record and part not in ("build", "check"):
         require_commit()
     except ValueError as error:
         sys.exit(f"gpu_check.sh: {error}")
-if part == "check":
-    expect("the part check", "numpy")
-if part == "peers":
-    expect("the part peers", "fla")
 if part == "models":
-    expect("the part models", "fairseq", "sentencepiece")
     from benchmarks.corpus import SENTENCES, folder
     if not (folder() / SENTENCES["wmt"][0]).parent.is_dir():
         sys.exit(f"gpu_check.sh: {folder()} has no {SENTENCES['wmt'][0]}; FWP_DATA names the folder of the corpora")

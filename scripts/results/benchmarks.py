@@ -274,7 +274,6 @@ TABLES = {
         _models(
             "decoding-length",
             _speed_and_memory("tokens", targets={}),
-            # Of any machine, whose records are the newest.
             key=lambda r: (*_length(r["data"]), *model[1:]) if (model := _model(r)) else None,
         ),
         plot=_over_length,
