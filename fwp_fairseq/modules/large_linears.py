@@ -10,12 +10,13 @@ SMALLEST = 2**18
 
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Puts ``make(linear)`` in place of each linear layer of :data:`SMALLEST` weights or more; returns their names."""
-    found = {
-        name: module
+    names = [
+        name
         for name, module in model.named_modules()
         if type(module) is nn.Linear and module.weight.numel() >= SMALLEST
-    }
-    for name, module in found.items():
+    ]
+    for name in names:  # one after the other, so that no more than one is there twice
         parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, make(module))
-    return list(found)
+        owner = model.get_submodule(parent)
+        setattr(owner, child, make(getattr(owner, child)))
+    return names
