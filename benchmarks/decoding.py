@@ -20,6 +20,7 @@ from .whole_models import main as run_program
 
 BEAM = 4
 _INT8 = 2e-2  # permitted error of a score with linear layers in eight bits
+_CHANGED = {"hybrid-int8": quantize_, "hybrid-packed": pack_}  # what is done to the models of a row
 _FEW = ("dpfp256", "delta256")
 _DOCUMENTS = {"dpfp256": 2.0}
 CASES = {
@@ -48,8 +49,8 @@ def searching(task, case: ModelCase, row: str, model):
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
-    if next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
-        {"hybrid-int8": quantize_, "hybrid-packed": pack_}.get(row, lambda model: None)(model)
+    if row in _CHANGED and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
+        _CHANGED[row](model)
     generator = task.build_generator([model], cfg.generation)
 
     def search(sample: dict, length: int) -> list:
