@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
@@ -57,6 +57,16 @@ DOCUMENTS = Preset(
     },
     decoding={"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES},
 )
+
+
+def _budget(name: str, updates: int) -> Preset:
+    """A fixed number of updates, over which the learning rate falls to zero: what so much training buys."""
+    falling = {"--lr-scheduler": "polynomial_decay", "--total-num-update": updates, "--max-update": updates}
+    return replace(DOCUMENTS, name=name, training=DOCUMENTS.training | falling | {"--patience": -1})
+
+
+LONG = _budget("long", 15000)
+SHORT = _budget("short", 3000)
 SMOKE = Preset(
     "smoke",
     Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),
@@ -65,4 +75,4 @@ SMOKE = Preset(
     # An untrained model never ends a sentence.
     decoding=DOCUMENTS.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
 )
-PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}
+PRESETS = {preset.name: preset for preset in (LONG, SHORT, DOCUMENTS, SMOKE)}
