@@ -16,7 +16,7 @@ NOT_RUN = {
     "downloads Debian's packages": [
         "apt-get download libreoffice-help-en-us libreoffice-help-de",
         "python -m scripts.experiments.documents.extract --debs . --to data/documents",
-        "FWP_DATA=data python -m scripts.experiments documents --preset documents --prepare",
+        "FWP_DATA=data python -m scripts.experiments documents --preset long --prepare",
     ],
     "needs GPUs, several machines or SLURM": [
         "fairseq-train FLAGS",

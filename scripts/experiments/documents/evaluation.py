@@ -5,7 +5,6 @@ BLEU and chrF are sacreBLEU's, of raw text against raw text.
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from fwp_fairseq.files import write_atomically
 from scripts.common import process, records
 from scripts.common.commands import USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError
-from scripts.common.runner.run import Run
+from scripts.common.runner.run import Run, Work
 
 from .corpus import SENTENCEPIECE, is_pinned
-from .training import DIRECTION, began, read_curve
+from .training import DIRECTION, best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
@@ -39,23 +38,6 @@ class Translations:
         """Returns the numbers of the windows in a bucket, or of all."""
         least, most = BUCKETS.get(name, (0, 10**9))
         return [number for number, length in enumerate(self.pieces) if least <= length <= most]
-
-
-def keep(run: Run, which: str) -> tuple[int, Path]:
-    """Copies the checkpoint "best" or "last", which a training may replace; returns its updates and the copy."""
-    import torch
-
-    path = run.path / "checkpoints" / f"checkpoint_{which}.pt"
-    if not path.is_file():
-        raise RecipeError(f"{path}: no such file; a training makes it every 500 updates")
-    content = path.read_bytes()
-    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
-    updates = state["optimizer_history"][-1]["num_updates"]
-    copy = run.path / "evaluate" / str(updates) / "checkpoint.pt"
-    if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(copy, content)
-    return updates, copy
 
 
 def decode_command(run: Run, checkpoint: Path, source: Path, device: dict) -> list[str]:
@@ -141,39 +123,27 @@ def scores(found: Translations) -> dict:
     }
 
 
-def evaluate(
-    run: Run, which: str, lengths, one_of: int, command: list[str], device: dict, say: Callable, **options
-) -> dict:
-    """Returns the record of the checkpoint "best" of a training that has ended, or "last" of one that goes on.
-
-    One of so many test windows of these lengths in words is translated, unless that is done; ``options`` are those of
-    process.run.
-    """
-    updates, checkpoint = keep(run, which)
-    points = [point for number, point in sorted(read_curve(run).items()) if number <= updates]
-    if not points or points[-1]["updates"] != updates:
-        raise RecipeError(f"{run.path}/curve.jsonl has no validation after {updates:,} updates, those of {checkpoint}")
+def evaluate(run: Run, work: Work, trained: dict, device: dict) -> dict:
+    """Returns the record of a training, whose best checkpoint translates all test windows."""
+    curve = [point for _, point in sorted(read_curve(run).items())]
     found = {}
-    for words in lengths:
-        translations, seconds = translate(run, checkpoint, words, one_of, device, say, options)
+    for words in run.preset.corpus.test_words:
+        translations, seconds = translate(run, best(run), words, 1, device, work.say, work.options)
         found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
-    start = began(run)
     return {
         "table": "documents",
         "preset": run.preset.name,
         "row": run.row.name,
         "seed": run.seed,
         "corpus": "pinned" if is_pinned(run.data) else "own",
-        "updates": updates,
-        "ended": which == "best",
-        "one_of": one_of,
-        "valid_loss": points[-1]["valid_loss"],
-        "cpu_seconds": points[-1]["cpu_seconds"],
-        "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in points],
+        "updates": trained["updates"],
+        "valid_loss": min(point["valid_loss"] for point in curve),
+        "cpu_seconds": curve[-1]["cpu_seconds"],
+        "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in curve],
         "tests": found,
-        "train_command": start["command"],
-        "command": shlex.join(command),
-        "environment": start["environment"],
+        "train_command": trained["command"],
+        "command": shlex.join(work.command),
+        "environment": trained["environment"],
         "evaluated": records.environment(),
     }
 

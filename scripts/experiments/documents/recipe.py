@@ -20,10 +20,10 @@ def device(gpus: tuple[int, ...]) -> dict:
 class Documents(Experiment):
     name, file, presets = "documents", "documents.jsonl", PRESETS
     description = """\
-Translates documents: trains models on windows of consecutive paragraphs until their validation loss stands still, and
-scores them by length of the source. evaluate.py scores a training that goes on.
+Translates documents: trains models on windows of consecutive paragraphs, for a number of updates over which the
+learning rate falls to zero, and scores them by length of the source.
 
-  --preset documents --rows softmax hybrid --jobs 2
+  --preset long --rows softmax hybrid --jobs 2
 """
     saved = "500 updates"
 
@@ -37,22 +37,14 @@ scores them by length of the source. evaluate.py scores a training that goes on.
         return [training.train_command(run, device(devices))]
 
     def configuration(self, run: Run, devices) -> dict:
-        return runner.settings(flags_of(training.train_command(run, device(devices))), ("--max-update",))
+        return runner.settings(flags_of(training.train_command(run, device(devices))), ())
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
-        training.train(run, work, training.train_command(run, device(devices)))
-        command = list(work.command)
-        lengths = run.preset.corpus.test_words
-        return [evaluation.evaluate(run, "best", lengths, 1, command, device(devices), work.say, **work.options)]
+        trained = training.train(run, work, training.train_command(run, device(devices)))
+        return [evaluation.evaluate(run, work, trained, device(devices))]
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         return evaluation.lines_about(*found)
-
-    def key(self, record: dict) -> tuple:
-        return record["preset"], record["row"], record["seed"], record["ended"]
-
-    def key_of(self, run: Run) -> tuple:
-        return run.preset.name, run.row.name, run.seed, True
 
 
 EXPERIMENT = Documents()

@@ -2,56 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from fwp_fairseq.tables.plot import Plot, Series
-from fwp_fairseq.tables.table import NONE, Number, Table, number
-from scripts.common.cells import signature_notes
+from fwp_fairseq.tables.table import Table, number, over_seeds
+from scripts.common.cells import seeds, signature_notes, spread_note
 
 from .evaluation import BUCKETS
-from .presets import DOCUMENTS
+from .presets import LONG, SHORT, Preset
+from .rows import ROWS, Row
 
-_SHORT, *_LONG = map(str, DOCUMENTS.corpus.test_words)
-
-
-def _key(record: dict) -> tuple | None:
-    """The records of the measured corpus; of each training the newest."""
-    shown = record["preset"] == DOCUMENTS.name and record["corpus"] == "pinned"
-    return (record["row"], record["seed"]) if shown else None
-
-
-def _score(words: str, bucket: str, name: str, style: str) -> Callable[[dict], object]:
-    def cell(record: dict) -> object:
-        buckets = record["tests"][words]["buckets"] if words in record["tests"] else {}
-        return Number(buckets[bucket][name], style) if bucket in buckets else NONE
-
-    return cell
+_SHORT, *_LONGER = map(str, LONG.corpus.test_words)
+_SCORES = {
+    "BLEU": (_SHORT, "all", "bleu"),
+    **{f"{'to ' * name.isdigit()}{name}": (_SHORT, name, "bleu") for name in BUCKETS},
+    **{f"{words} words": (words, "all", "bleu") for words in _LONGER},
+    "chrF": (_SHORT, "all", "chrf"),
+    "length ratio": (_SHORT, "all", "length_ratio"),
+}
+_SHARES = ("cut", "empty")
 
 
-def _share(name: str) -> Callable[[dict], object]:
-    return lambda record: Number(100 * record["tests"][_SHORT][name], ".1f") if _SHORT in record["tests"] else NONE
+def _flat(record: dict) -> dict:
+    """The record with the fields that are averaged over seeds beside each other."""
+    tests = record["tests"]
+    scores = {name: tests[words]["buckets"][bucket][score] for name, (words, bucket, score) in _SCORES.items()}
+    return record | scores | {name: tests[_SHORT][name] for name in _SHARES}
+
+
+def _combine(records: list[dict]) -> dict:
+    return over_seeds("valid_loss", "cpu_seconds", *_SCORES, *_SHARES)([_flat(record) for record in records])
 
 
 def _note(rows: list[dict]) -> str:
     if not rows:
         return ""
-    said = [
-        f"BLEU of windows of up to {_SHORT} English words, of all and by pieces of the source (to 64, to 128, to 256, "
-        f"more), and of the same documents in windows of up to {' and '.join(_LONG)}. chrF, length ratio and the "
-        f"shares of translations that are cut (as long as their limit) or empty are of windows of {_SHORT}.",
-    ]
-    tests = [row["tests"][_SHORT] for row in rows if _SHORT in row["tests"]]
-    said += signature_notes(tests) + signature_notes(tests, field="chrf_signature")
-    for row in rows:
-        if row["one_of"] > 1:
-            said.append(f"{row['row']}: one of {row['one_of']} test windows was translated.")
-    if going_on := [row["row"] for row in rows if not row["ended"]]:
-        said.append(f"Not trained to the end: {', '.join(going_on)}. Their figures say how fast a model learns.")
-    return "\n\n".join(said)
+    tests = [row["tests"][_SHORT] for row in rows]
+    return "\n\n".join(
+        [
+            f"BLEU of windows of up to {_SHORT} English words, of all and by pieces of the source (to 64, to 128, to "
+            f"256, more), and of the same documents in windows of up to {' and '.join(_LONGER)}. chrF, length ratio "
+            f"and the shares of translations that are cut (as long as their limit) or empty are of windows of "
+            f"{_SHORT}.",
+            *spread_note(rows),
+            *signature_notes(tests),
+            *signature_notes(tests, field="chrf_signature"),
+        ]
+    )
 
 
 def _curves(rows: list[dict]) -> Plot:
-    """Validation loss over updates and over CPU hours."""
+    """Validation loss over updates and over CPU hours, of the newest record of each row."""
 
     def series(place: int, scale: float) -> list[Series]:
         return [
@@ -68,27 +69,33 @@ def _curves(rows: list[dict]) -> Plot:
     return Plot(x="updates", y="validation loss", series=series(0, 1), log_x=0, beside=[hours])
 
 
-TABLES = {
-    "documents": Table(
+def _table(preset: Preset, rows: Iterable[Row]) -> Table:
+    """The records of the measured corpus in this size."""
+
+    def key(record: dict) -> tuple | None:
+        shown = record["preset"] == preset.name and record["corpus"] == "pinned"
+        return (record["row"],) if shown else None
+
+    return Table(
         columns={
             "row": lambda record: record["row"],
-            "seed": number("seed", "d"),
+            "seeds": seeds,
             "updates": number("updates", ","),
-            "ended": lambda record: "yes" if record["ended"] else "no",
             "CPU hours": number("cpu_seconds", ".2f", 1 / 3600),
             "valid loss": number("valid_loss", ".3f"),
-            "windows": _score(_SHORT, "all", "windows", "d"),
-            "BLEU": _score(_SHORT, "all", "bleu", ".2f"),
-            **{f"{'to ' * name.isdigit()}{name}": _score(_SHORT, name, "bleu", ".2f") for name in BUCKETS},
-            **{f"{words} words": _score(words, "all", "bleu", ".2f") for words in _LONG},
-            "chrF": _score(_SHORT, "all", "chrf", ".2f"),
-            "length ratio": _score(_SHORT, "all", "length_ratio", ".3f"),
-            "cut, %": _share("cut"),
-            "empty, %": _share("empty"),
+            **{name: number(name, ".3f" if name == "length ratio" else ".2f") for name in _SCORES},
+            **{f"{name}, %": number(name, ".1f", 100) for name in _SHARES},
         },
-        key=_key,
-        expected=[{"row": row.name} for row in DOCUMENTS.rows],
+        key=key,
+        combine=_combine,
+        expected=[{"row": row.name} for row in rows],
         note=_note,
+        select={"table": "documents"},
         plot=_curves,
-    ),
+    )
+
+
+TABLES = {
+    "documents": _table(LONG, ROWS[:2]),
+    "documents-short": _table(SHORT, ROWS),
 }

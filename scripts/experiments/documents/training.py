@@ -6,10 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from fwp_fairseq.files import write_atomically
-from scripts.common import records, training
+from scripts.common import training
 from scripts.common.commands import USER_DIR, as_run
-from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run, Work
 
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
@@ -30,12 +28,9 @@ def train_command(run: Run, device: dict) -> list[str]:
     return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *run.train_words(flags)]
 
 
-def began(run: Run) -> dict:
-    """Returns the command and the environment with which the training was begun. Raises RecipeError if it was not."""
-    path = run.path / "began.json"
-    if not path.is_file():
-        raise RecipeError(f"{path}: no such file; --rows {run.row.name} has not begun to train")
-    return json.loads(path.read_text(encoding="utf-8"))
+def best(run: Run) -> Path:
+    """The checkpoint with the least validation loss."""
+    return run.path / "checkpoints/checkpoint_best.pt"
 
 
 def read_curve(run: Run) -> dict[int, dict]:
@@ -52,9 +47,9 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def train(run: Run, work: Work, command: list[str]) -> dict:
-    """Trains until the validation loss stands still or to the last update, going on where a call was stopped.
+    """Trains to the last update, going on where a call was stopped; returns what the record says of it.
 
-    Returns the summary of the log. Raises RecipeError if the training fails.
+    Raises RecipeError if the training fails.
     """
 
     pid, before = 0, max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
@@ -76,10 +71,8 @@ def train(run: Run, work: Work, command: list[str]) -> dict:
                 file.write(json.dumps(point) + "\n")
 
     def one() -> dict:
-        if not (run.path / "began.json").exists():
-            begin = {"command": as_run(command), "environment": records.environment()}
-            write_atomically(run.path / "began.json", json.dumps(begin, indent=2) + "\n")
-        return training.train(run.path, command, work.say, line, on_start=start, **work.options)
+        conditions = work.conditions
+        trained = training.train(run.path, command, work.say, line, on_start=start, **work.options)
+        return trained | {"command": as_run(command)} | conditions
 
-    outputs = [run.path / "checkpoints/checkpoint_best.pt"]
-    return work.folder.run("train", "train", work.configuration, outputs, one, command)
+    return work.folder.run("train", "train", work.configuration, [best(run)], one, command)

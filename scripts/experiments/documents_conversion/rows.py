@@ -46,9 +46,9 @@ _ROWS = (
 )
 DOCUMENTS = Preset(
     name="documents",
-    documents=presets.DOCUMENTS,
-    model="runs/documents/documents/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
-    made_by="python -m scripts.experiments documents --preset documents --rows softmax --seeds {seed}",
+    documents=presets.LONG,
+    model="runs/documents/long/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
+    made_by="python -m scripts.experiments documents --preset long --rows softmax --seeds {seed}",
     words=150,
     one_of=5,
     rows=_ROWS,
@@ -66,8 +66,8 @@ SMOKE = replace(
     DOCUMENTS,
     name="smoke",
     documents=presets.SMOKE,
-    model=DOCUMENTS.model.replace("documents/documents", "documents/smoke"),
-    made_by=DOCUMENTS.made_by.replace("--preset documents", "--preset smoke"),
+    model=DOCUMENTS.model.replace("documents/long", "documents/smoke"),
+    made_by=DOCUMENTS.made_by.replace("--preset long", "--preset smoke"),
     words=40,
     one_of=1,
     rows=tuple(replace(row, transfer=min(row.transfer, 4), updates=8) for row in _ROWS),
