@@ -20,7 +20,8 @@ from .whole_models import main as run_program
 
 BEAM = 4
 _INT8 = 2e-2  # permitted error of a score with linear layers in eight bits
-_CHANGED = {"hybrid-int8": quantize_, "hybrid-packed": pack_}  # what is done to the models of a row
+# What `fwp translate` does to the models of a row; it also runs them in inference mode, as fairseq does not.
+_CHANGED = {"hybrid-int8": quantize_, "hybrid-packed": pack_}
 _FEW = ("dpfp256", "delta256")
 _DOCUMENTS = {"dpfp256": 2.0}
 CASES = {
@@ -55,7 +56,8 @@ def searching(task, case: ModelCase, row: str, model):
 
     def search(sample: dict, length: int) -> list:
         generator.max_len_a, generator.min_len, generator.max_len_b = 0, length, length
-        return task.inference_step(generator, [model], sample)
+        with torch.inference_mode(row in _CHANGED):
+            return task.inference_step(generator, [model], sample)
 
     return search
 

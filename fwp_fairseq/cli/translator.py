@@ -167,7 +167,7 @@ class Translator:
         found: dict[int, list[Translation]] = {}
         for sample in batches:
             sample = sample if self.device == "cpu" else move_to_cuda(sample)
-            with torch.no_grad():
+            with torch.inference_mode():
                 translated = self.task.inference_step(self.generator, [self.model], sample)
             for number, hypotheses in zip(sample["id"].tolist(), translated, strict=True):
                 found[number] = [self._decode(of) for of in hypotheses[: self.nbest]]

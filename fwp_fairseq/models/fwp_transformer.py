@@ -8,6 +8,7 @@ import argparse
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Optional
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
@@ -200,6 +201,14 @@ class FwpEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg):
         return _wrap(FwpEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        """As fairseq's, without a copy where every row keeps its source: hypotheses of a sentence change places."""
+        (rows,) = encoder_out.get("rows") or [torch.arange(encoder_out["encoder_out"][0].shape[1]).to(new_order)]
+        after = rows.index_select(0, new_order)
+        if torch.equal(after, rows):
+            return encoder_out
+        return super().reorder_encoder_out(encoder_out, new_order) | {"rows": [after]}
+
 
 class FwpDecoder(TransformerDecoderBase):
     layer_class = FwpDecoderLayer
@@ -212,6 +221,13 @@ class FwpDecoder(TransformerDecoderBase):
         if any(not isinstance(layer.self_attn, SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
+        """As fairseq's, which in every step looks for attention among all modules."""
+        for layer in self.layers.children():
+            for attention in (layer.self_attn, layer.encoder_attn):
+                if attention is not None:
+                    attention.reorder_incremental_state(incremental_state, new_order)
 
 
 @register_model("fwp_transformer", dataclass=FwpTransformerConfig)

@@ -59,7 +59,14 @@ class CrossAttention(MultiheadAttention):
 
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers).
+
+    Attributes:
+        shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for. fairseq
+            asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
+            alignments.
     """
+
+    shows_weights_in_steps = True
 
     def forward(
         self,
@@ -78,7 +85,7 @@ class CrossAttention(MultiheadAttention):
 
         Returns:
             ``(out, weights)``, out (T, R, embed_dim); the weights (R, T, S) averaged over heads, or (H, R, T, S) with
-            ``need_head_weights``, or None.
+            ``need_head_weights``, or None if nobody wants them.
         """
         source = states.load(self, incremental_state).get("source")
         if source is None and not (static_kv and incremental_state is not None and self._can_share(attn_mask)):
@@ -92,7 +99,7 @@ class CrossAttention(MultiheadAttention):
             source = self._write(key, key_padding_mask)
             states.store(self, incremental_state, {"source": source})
         out, weights = self._read(query, source)
-        if not (need_weights or need_head_weights):
+        if not (self.shows_weights_in_steps and (need_weights or need_head_weights)):
             return out, None
         return out, weights if need_head_weights else weights.mean(0)
 
@@ -124,6 +131,10 @@ class CrossAttention(MultiheadAttention):
         out = out.unflatten(2, (together, length)).permute(3, 0, 2, 1, 4).reshape(length, rows, self.embed_dim)
         weights = weights.unflatten(2, (together, length)).transpose(0, 1).flatten(1, 2)
         return self.out_proj(out), weights
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
+        self.shows_weights_in_steps = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         buffer = states.load(self, incremental_state)

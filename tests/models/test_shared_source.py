@@ -78,3 +78,37 @@ def test_alignments_are_those_of_fairseq(alignment):
         generator = SequenceGeneratorWithAlignment([one], WORDS, beam_size=2, max_len_b=8, print_alignment=alignment)
         found.append(generator.generate([one], {"target": target, "net_input": net_input}))
     _check(*found)
+
+
+@torch.no_grad()
+def test_no_step_gives_weights_unless_alignments_are_asked_for():
+    models, (stock, _) = _models(2)
+    models[1].load_state_dict(models[0].state_dict())
+    for model, asked in zip(models, (True, False), strict=True):
+        model.make_generation_fast_(need_attn=asked)
+        found = _translations([model], left=True)
+        _check(found, _translations([stock], left=True))
+        assert all(bool(hypothesis["attention"].numel()) == asked for of in found for hypothesis in of)
+
+
+@torch.no_grad()
+def test_sources_are_copied_only_if_a_row_gets_another():
+    (model,), (stock,) = _models()
+    src, lengths = sources([7, 4, 6])
+    found, expected = (one.encoder(src, lengths) for one in (model, stock))
+    # Two hypotheses of each; they change places; the second sentence ends; sentences change places.
+    for order, copies in (
+        ([0, 0, 1, 1, 2, 2], True),
+        ([1, 0, 2, 2, 5, 4], False),
+        ([1, 0, 4, 5], True),
+        ([1, 1, 2, 3], False),
+        ([2, 3, 1, 0], True),
+    ):
+        before, order = found, torch.tensor(order)
+        found, expected = (
+            model.encoder.reorder_encoder_out(found, order),
+            stock.encoder.reorder_encoder_out(expected, order),
+        )
+        assert (found is not before) == copies
+        for name, tensors in expected.items():
+            assert all(map(torch.equal, found[name], tensors)), name
