@@ -12,6 +12,7 @@ import torch
 
 from fwp_fairseq.modules.int8 import quantize_
 from fwp_fairseq.modules.packed import pack_
+from fwp_fairseq.modules.source_window import narrow_
 
 from . import ctranslate2_engine, model_gate, models
 from .models import ModelCase
@@ -21,7 +22,13 @@ from .whole_models import main as run_program
 BEAM = 4
 _INT8 = 2e-2  # permitted error of a score with linear layers in eight bits
 # What `fwp translate` does to the models of a row; it also runs them in inference mode, as fairseq does not.
-_CHANGED = {"hybrid-int8": quantize_, "hybrid-packed": pack_}
+_CHANGED = {
+    "hybrid-packed": pack_,
+    "hybrid-int8": quantize_,
+    "hybrid-window": pack_,
+    "hybrid-int8-window": quantize_,
+}
+_WINDOW = 64
 _FEW = ("dpfp256", "delta256")
 _DOCUMENTS = {"dpfp256": 2.0}
 CASES = {
@@ -50,6 +57,8 @@ def searching(task, case: ModelCase, row: str, model):
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
+    if row.endswith("-window"):
+        narrow_(model, _WINDOW)
     if row in _CHANGED and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
         _CHANGED[row](model)
     generator = task.build_generator([model], cfg.generation)
@@ -69,9 +78,7 @@ def check(task, case: ModelCase, row: str, device: str) -> None:
     def hypotheses(model, sample):
         return searching(task, case, row, model)(sample, 12)
 
-    model_gate.check_decoding(
-        task, case, row, device, _dtype(device), hypotheses, _INT8 if row.endswith("-int8") else None
-    )
+    model_gate.check_decoding(task, case, row, device, _dtype(device), hypotheses, _INT8 if "-int8" in row else None)
 
 
 def prepare(task, case: ModelCase, row: str, device: str):

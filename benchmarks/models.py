@@ -53,10 +53,10 @@ ATTENTION: dict[str, tuple] = {
     "gated-hybrid": ("elu", "gated_delta", None, "auto"),
 }
 # Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py), and the hybrid with
-# the weights of its large linear layers laid out once, or in eight bits.
+# the weights of its large linear layers laid out once, or in eight bits, with and without a window of the source.
+_HYBRIDS = ("hybrid-packed", "hybrid-int8", "hybrid-window", "hybrid-int8-window")
 DECODERS: dict[str, tuple] = {
-    "hybrid-packed": ("elu", "delta", None, "auto"),
-    "hybrid-int8": ("elu", "delta", None, "auto"),
+    **dict.fromkeys(_HYBRIDS, ATTENTION["hybrid"]),
     "ctranslate2": ("softmax", None, None, "ctranslate2 float32"),
     "ctranslate2-int8": ("softmax", None, None, "ctranslate2 int8"),
 }
@@ -69,9 +69,7 @@ _HYBRID = [
 ]
 # Flags that a row has besides.
 _FURTHER = {
-    "hybrid": _HYBRID,
-    "hybrid-packed": _HYBRID,
-    "hybrid-int8": _HYBRID,
+    **dict.fromkeys(("hybrid", *_HYBRIDS), _HYBRID),
     "gated-hybrid": ["gated_delta" if word == "delta" else word for word in _HYBRID],
 }
 _COMMON = [

@@ -124,10 +124,9 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
     map_flag = _flag(cfg, site, "feature_map")
     if found.is_softmax:
         for name, option in OPTIONS.items():
-            if name != "feature_map" and (own := _own(cfg, site, option)) is not None:
+            if not option.of_softmax and (own := _own(cfg, site, option)) is not None:
                 raise _softmax_conflict(option.flag(site), own, name, map_flag)
-        return found
-    if found.d_dot is not None:
+    elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
         except ValueError as error:
@@ -161,5 +160,5 @@ def check_flags(cfg) -> None:
         return
     map_flags = ", ".join(dict.fromkeys(_flag(cfg, site, "feature_map") for site in maps))
     for name, option in OPTIONS.items():
-        if name != "feature_map" and (value := _common(cfg, option)) != option.default:
+        if not option.of_softmax and (value := _common(cfg, option)) != option.default:
             raise _softmax_conflict(option.flag(), value, name, map_flags)

@@ -24,7 +24,8 @@ class Contradiction(NamedTuple):
 
 def contradiction(options: SiteOptions, site: str) -> Contradiction | None:
     """The first option that would have no effect at this site, or that cannot work with the other options."""
-    for check in (_of_the_site, _of_the_map, _of_the_rule, _of_the_window, _of_the_fast_net):
+    of_fast_weights = (_of_the_map, _of_the_rule, _of_the_window, _of_the_fast_net)
+    for check in (_of_the_site, *(() if options.is_softmax else of_fast_weights)):
         if (found := next(check(options, site), None)) is not None:
             return found
     return None
@@ -47,6 +48,9 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
     if options.qk_norm != "none" and phi.homogeneity is not None:
         why = "this map is homogeneous, so the learned scale multiplies all features alike"
         yield Contradiction(("qk_norm", "feature_map"), why, "none, or another map")
+    if options.source_window is not None:
+        why = "fast weights keep no positions of the source"
+        yield Contradiction(("source_window", "feature_map"), why, "nothing, or softmax attention")
     if options.directions != "redrawn" and not issubclass(phi, RandomFeatures):
         yield Contradiction(("directions", "feature_map"), "this map has no random directions", "redrawn")
     if options.output_norm != "none" and options.normalizes[1]:

@@ -41,6 +41,7 @@ class Option(NamedTuple):
         help: what the option does.
         sites: where it means something. An option of one site has a flag of that site alone.
         per_site: whether sites can have values of their own.
+        of_softmax: whether it means something to softmax attention.
         kept: whether the description in a checkpoint names it: ``always``, if it is not the default, or ``never``.
         alone: the value of a flag without one.
     """
@@ -52,6 +53,7 @@ class Option(NamedTuple):
     help: str
     sites: tuple[str, ...] = tuple(SITES)
     per_site: bool = True
+    of_softmax: bool = False
     kept: str = "if chosen"
     alone: str | None = None
 
@@ -73,7 +75,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         {"softmax": "stock attention"} | {name: cls.title for name, cls in _MAPS.items()},
         "the feature map phi; fast weights have no attention weights to drop, so there --attention-dropout acts on the "
         "values read",
-        kept="always",
+        of_softmax=True, kept="always",
     ),
     Option(
         "d_dot", "d_dot", None, None,
@@ -146,6 +148,12 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         sites=_DECODER,
     ),
     Option(
+        "source_window", "window of the source", None, None,
+        "with softmax attention, each step of decoding reads only N positions of the source, around those of the step "
+        "before, so that it takes the same time at any length; training and scoring read all (default: all)",
+        sites=("cross",), of_softmax=True, kept="never",
+    ),
+    Option(
         "directions", "directions of random features", "redrawn",
         {"redrawn": "others for each update of a training", "fixed": "in training those of evaluation"},
         "the directions of the maps favor and rfa",
@@ -188,7 +196,7 @@ _Fields = make_dataclass(
 class SiteOptions(_Fields):
     """The options of one site, by the names of :data:`OPTIONS`.
 
-    With ``feature_map`` softmax the site has stock attention, and the others are unused.
+    With ``feature_map`` softmax the site has stock attention, and those that are not ``of_softmax`` are unused.
     """
 
     @property

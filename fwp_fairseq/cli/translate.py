@@ -40,14 +40,19 @@ def add_arguments(parser) -> None:
         "--window", type=int, default=150, metavar="N", help="words of a paragraph translated at a time (default: 150)"
     )
     parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
+    parser.add_argument(
+        "--source-window", type=int, metavar="N",
+        help="softmax cross-attention reads only N positions of its source in a step, around those of the step before, "
+        "so that a step takes the same time at any length (default: all)",
+    )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="large linear layers in eight bits, on a CPU")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
 
 
 def _check(args) -> None:
-    for flag in ("--beam", "--nbest", "--window", "--max-tokens"):
+    for flag in ("--beam", "--nbest", "--window", "--source-window", "--max-tokens"):
         value = getattr(args, flag[2:].replace("-", "_"))
-        if value < 1:
+        if value is not None and value < 1:
             raise UsageError(f"{flag} {value}: expected 1 or more")
     if args.max_len_a < 0 or args.max_len_b < 0:
         raise UsageError(f"--max-len-a {args.max_len_a:g} --max-len-b {args.max_len_b}: expected 0 or more")
@@ -68,7 +73,7 @@ def _translator(args):
     }  # fmt: skip
     device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
     return Translator(
-        checkpoint_in(args.model), args.data, args.spm, options, args.max_tokens, args.int8, device
+        checkpoint_in(args.model), args.data, args.spm, options, args.max_tokens, args.int8, args.source_window, device
     )  # fmt: skip
 
 

@@ -93,12 +93,13 @@ class Translator:
         options: of fairseq's generation by their names, e.g. beam=4.
         max_tokens: of a batch, pads included.
         int8: whether large linear layers compute in eight bits, on a CPU.
+        source_window: how many positions of its source softmax cross-attention reads in a step; None for all.
         device: cpu or cuda.
     """
 
     def __init__(
         self, checkpoint: Path, data: Path | None, spm: str | None, options: dict[str, Any], max_tokens: int,
-        int8: bool, device: str,
+        int8: bool, source_window: int | None, device: str,
     ):  # fmt: skip
         from fairseq.dataclass.configs import FairseqConfig
 
@@ -112,6 +113,8 @@ class Translator:
         for name, value in options.items():
             setattr(cfg.generation, name, value)
         self.model.eval()
+        if source_window is not None:
+            self._narrow(source_window)
         self.model.prepare_for_inference_(cfg)
         if int8:
             self._quantize(device)
@@ -129,6 +132,14 @@ class Translator:
             positions = getattr(side, "embed_positions", None)  # which recurrent models lack
             if positions is None or isinstance(positions, SinusoidalPositionalEmbedding):
                 setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
+
+    def _narrow(self, size: int) -> None:
+        from ..modules.source_window import narrow_
+
+        try:
+            narrow_(self.model, size)
+        except ValueError as error:
+            raise CommandError(f"--source-window {size}: {error}") from None
 
     def _quantize(self, device: str) -> None:
         from ..modules.int8 import quantize_

@@ -180,6 +180,7 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
         return _attention(self, embed_dim, heads, cfg, "cross", source_dim) or CrossAttention(
             embed_dim,
             heads,
+            window=site_config(cfg, "cross", embed_dim // heads).source_window,
             kdim=source_dim,
             vdim=source_dim,
             dropout=cfg.attention_dropout,
@@ -257,7 +258,8 @@ class FwpTransformer(TransformerModelBase):
     def make_generation_fast_(self, **kwargs) -> None:
         super().make_generation_fast_(**kwargs)
         # If steps give no weights, fairseq computes alignments that are asked for later (hub) in one more pass.
-        self.full_context_alignment = not kwargs.get("need_attn", False)
+        windows = [getattr(layer.encoder_attn, "window", None) for layer in self.decoder.layers.children()]
+        self.full_context_alignment = not kwargs.get("need_attn", False) or any(windows)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

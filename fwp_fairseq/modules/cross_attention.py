@@ -1,52 +1,12 @@
 """Softmax cross-attention that keeps each source once, for all hypotheses of its beam."""
 
-from dataclasses import dataclass
-
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from . import incremental_state as states
-
-
-@dataclass
-class SharedSource:
-    """Keys and values of N sources, which R rows (hypotheses) read.
-
-    Attributes:
-        keys: (N, H, d_key, S).
-        values: (N, H, S, d_value).
-        pads: (N, S), True at pads; None if there are none.
-        rows: (R,), the number of the source that each row reads.
-        together: how many rows, one after the other, read each source; None if not all sources have as many, or if
-            their rows are not next to each other.
-    """
-
-    keys: Tensor
-    values: Tensor
-    pads: Tensor | None
-    rows: Tensor
-
-    def __post_init__(self):
-        self._group()
-
-    def reorder(self, order: Tensor) -> None:
-        """Makes row i the old row order[i]; sources that no row reads any more are dropped."""
-        rows = self.rows.index_select(0, order)
-        if torch.equal(rows, self.rows):  # as in most steps, in which hypotheses of the same source change places
-            return
-        self.rows = rows
-        self._group()
-
-    def _group(self) -> None:
-        read, counts = torch.unique_consecutive(self.rows, return_counts=True)
-        distinct, places = torch.unique(self.rows, return_inverse=True)
-        if len(distinct) < len(self.keys):
-            self.keys, self.values = self.keys.index_select(0, distinct), self.values.index_select(0, distinct)
-            self.pads = None if self.pads is None else self.pads.index_select(0, distinct)
-            self.rows = places
-        in_order = len(read) == len(distinct) and bool((read == distinct).all())
-        self.together = int(counts[0]) if in_order and len(counts) and bool((counts == counts[0]).all()) else None
+from .shared_source import SharedSource
+from .source_window import SourceWindow
 
 
 class CrossAttention(MultiheadAttention):
@@ -60,6 +20,10 @@ class CrossAttention(MultiheadAttention):
     Everything else is left to fairseq: training, scoring, decoding under autograd, and the options that change keys or
     weights (bias_k, add_zero_attn, xformers).
 
+    Args:
+        window: how many positions of its source a step reads (:mod:`.source_window`); None for all. Then no step gives
+            weights.
+
     Attributes:
         shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for. fairseq
             asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
@@ -67,6 +31,10 @@ class CrossAttention(MultiheadAttention):
     """
 
     shows_weights_in_steps = True
+
+    def __init__(self, *args, window: int | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.window = window
 
     def forward(
         self,
@@ -98,6 +66,8 @@ class CrossAttention(MultiheadAttention):
         if source is None:
             source = self._write(key, key_padding_mask)
             states.store(self, incremental_state, {"source": source})
+        if isinstance(source, SourceWindow):
+            return torch.cat([self._read_near(one, key, source) for one in query.split(1)]), None
         out, weights = self._read(query, source)
         if not (self.shows_weights_in_steps and (need_weights or need_head_weights)):
             return out, None
@@ -107,14 +77,33 @@ class CrossAttention(MultiheadAttention):
         changes_keys = self.bias_k is not None or self.add_zero_attn or self.use_xformers
         return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
 
-    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> SharedSource:
-        key, pads, rows = states.distinct_sources(key, key_padding_mask)
-        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
+    def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> SharedSource | SourceWindow:
+        distinct, pads, rows = states.distinct_sources(key, key_padding_mask)
+        rows = rows.long()
+        if self.window is not None and self.window < len(key):
+            return SourceWindow(
+                self.window, rows, None if key_padding_mask is None else key_padding_mask.bool(), len(key)
+            )
         pads = None if pads is None or not pads.any() else pads.bool()
-        return SharedSource(k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous(), pads, rows.long())
+        return SharedSource(*self._project(distinct), pads, rows)
 
-    def _read(self, query: Tensor, source: SharedSource) -> tuple[Tensor, Tensor]:
-        """What the rows of query (T, R, C) read of their sources, and the weights (H, R, T, S)."""
+    def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C)."""
+        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
+        return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
+
+    def _read_near(self, query: Tensor, key: Tensor, source: SourceWindow) -> Tensor:
+        """What the rows of query (1, R, C) read in their windows."""
+        hidden = source.hidden(key, self._project)
+        out, weights = self._read(query, source.stretch, hidden)
+        source.went(weights)
+        return out
+
+    def _read(self, query: Tensor, source: SharedSource, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What the rows of query (T, R, C) read of their sources, and the weights (H, R, T, S).
+
+        ``hidden`` (R, S) is True at what a row does not read, of one position, T = 1.
+        """
         length, rows, _ = query.shape
         keys, values, pads, together = source.keys, source.values, source.pads, source.together
         if together is None:
@@ -126,6 +115,8 @@ class CrossAttention(MultiheadAttention):
         scores = q @ keys
         if pads is not None:
             scores = scores.masked_fill(pads[:, None, None], float("-inf"))
+        if hidden is not None:
+            scores = scores.masked_fill(hidden.unflatten(0, (-1, together))[:, None], float("-inf"))
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         out = self.dropout_module(weights.type_as(scores)) @ values
         out = out.unflatten(2, (together, length)).permute(3, 0, 2, 1, 4).reshape(length, rows, self.embed_dim)

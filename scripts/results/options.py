@@ -19,26 +19,28 @@ def _values(option: Option) -> str:
 
 
 def _of_layers(option: Option) -> Option:
-    """The option as the layers have it, whose attention is never softmax."""
+    """The option as layers have it, whose attention is never softmax."""
     if option.name != "feature_map":
         return option
     return option._replace(values={value: what for value, what in option.values.items() if value != "softmax"})
 
 
-def _table(columns: dict) -> Table:
+def _table(columns: dict, options: list[Option]) -> Table:
     cells = {title: lambda row, make=make: make(row["option"]) for title, make in columns.items()}
-    return Table(cells, key=lambda record: None, expected=[{"option": option} for option in OPTIONS.values()])
+    return Table(cells, key=lambda record: None, expected=[{"option": option} for option in options])
 
 
 TABLES = {
     "flags": _table(
-        {"option": lambda o: o.title, "flags": _flags, "values": _values, "what it does": lambda o: o.help}
+        {"option": lambda o: o.title, "flags": _flags, "values": _values, "what it does": lambda o: o.help},
+        list(OPTIONS.values()),
     ),
     "arguments": _table(
         {
             "argument": lambda o: f"`{o.name}`",
-            "values": lambda o: _values(_of_layers(o)),
+            "values": lambda o: _values(o),
             "what it does": lambda o: o.help,
-        }
+        },
+        [_of_layers(option) for option in OPTIONS.values() if not option.of_softmax or option.name == "feature_map"],
     ),
 }

@@ -142,7 +142,7 @@ class Tools:
             **keywords,
         )
 
-    def command(self, *arguments, fresh: bool = False) -> Result:
+    def command(self, *arguments, fresh: bool = False, stdin: str = "") -> Result:
         """Runs a command by its name, if ``fresh`` in a process that is not forked."""
         program = (Path(sys.executable).parent if fresh else self.forked.bin) / arguments[0]
         found = subprocess.run(
@@ -150,6 +150,7 @@ class Tools:
             cwd=self.folder,
             env=ENVIRONMENT,
             text=True,
+            input=stdin,
             capture_output=True,
             timeout=300,
         )

@@ -47,6 +47,22 @@ def test_softmax_decodes_as_before(tools, stock):
     assert found == pytest.approx(expected, abs=1.1e-4)  # printed with four digits
 
 
+def test_a_window_of_the_source(tools, stock):
+    """From a checkpoint, from fairseq's command line and from ours."""
+    limits = ("--beam", 2, "--max-len-b", 10)
+    for name, flags in (("softmax", ()), ("window", ("--fwp-cross-source-window", 3))):
+        convert(tools, "stock/checkpoint_last.pt", f"{name}.pt", "--fwp-feature-map", "softmax", *flags).ok()
+    kept = tools.generate("window.pt", *limits).ok()
+    given = tools.generate("softmax.pt", *limits, "--model-overrides", "{'fwp_cross_source_window': 3}").ok()
+    assert given.lines("P") == kept.lines("P") != tools.generate("softmax.pt", *limits).ok().lines("P")
+    ours = tools.command(
+        *("fwp", "translate", "softmax.pt", "--data", "bin", "--spm", "none", "--cpu", "--source-window", 3),
+        *("--max-len-a", 0, *limits),
+        stdin="".join(f"{line}\n" for line in kept.lines("S")),
+    )
+    assert ours.ok().out.splitlines() == kept.translations()
+
+
 def test_fast_weights_decode(tools, converted):
     found = tools.generate("converted.pt", "--beam", 1, "--max-len-b", 10).ok()
     assert len(found.translations()) == 40

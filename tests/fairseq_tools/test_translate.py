@@ -107,6 +107,8 @@ def test_paragraphs_and_windows():
         (["--nbest", 5], {}, "--nbest 5: expected at most --beam 4"),
         ([], {"model": "raw"}, "expected a checkpoint, or a folder with one of checkpoint_best.pt"),
         ([], {"spm": "absent.model"}, "absent.model was not found; --spm names the file"),
+        (["--source-window", 0], {}, "--source-window 0: expected 1 or more"),
+        (["--source-window", 4], {}, "--source-window 4: the model has no softmax cross-attention"),
         (["--data", "absent"], {}, "dict.en.txt and dict.de.txt are not in absent; --data names their folder"),
     ],
 )

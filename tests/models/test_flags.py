@@ -49,6 +49,14 @@ CONTRADICTIONS = {
         {"fwp_encoder_passes": "both-ways"},
         ("--fwp-encoder-passes both-ways contradicts --fwp-update-rule sum", "a sum has no order"),
     ),
+    "window-of-the-source-of-fast-weights": (
+        {"fwp_cross_source_window": 8, "fwp_feature_map": "elu"},
+        ("--fwp-cross-source-window 8", "--fwp-feature-map elu", "keep no positions"),
+    ),
+    "window-of-the-source-of-no-positions": (
+        {"fwp_cross_source_window": 0, "fwp_feature_map": "softmax"},
+        ("--fwp-cross-source-window 0", "expected --fwp-cross-source-window 1 or more"),
+    ),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),

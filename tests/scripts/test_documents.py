@@ -108,12 +108,13 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
         return done.stdout
 
     run(command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke"))
-    (found,) = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
+    found, near = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
     assert (found["row"], found["corpus"]) == ("hybrid", "own")
     assert found["updates"] == found["curve"][-1][0] == 4
     assert found["valid_loss"] == min(loss for _, loss, _ in found["curve"])
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
+    assert (near["window"], near["tests"].keys()) == (8, found["tests"].keys()) and "curve" not in near
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
         "python -m scripts.experiments documents_conversion --preset documents --rows hedgehog",

@@ -19,6 +19,7 @@ from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.run import Run, Work
 
 from .corpus import SENTENCEPIECE, is_pinned
+from .rows import SOFTMAX
 from .training import DIRECTION, best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
@@ -40,7 +41,7 @@ class Translations:
         return [number for number, length in enumerate(self.pieces) if least <= length <= most]
 
 
-def decode_command(run: Run, checkpoint: Path, source: Path, device: dict) -> list[str]:
+def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, window: int | None) -> list[str]:
     flags = {
         "--path": checkpoint,
         **DIRECTION,
@@ -49,18 +50,24 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict) -> li
         "--bpe": "sentencepiece",
         "--sentencepiece-model": run.data / SENTENCEPIECE,
         **run.preset.decoding,
+        "--model-overrides": None if window is None else str({"fwp_cross_source_window": window}),
         **device,
     }
     return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 
 
 def translate(
-    run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict
-) -> tuple[Translations, float]:
-    """Translates one of so many windows of this length unless that is done; returns the seconds that it took too."""
-    folder = Folder(checkpoint.parent / f"test{words}-one-of-{one_of}", ("decode",), say)
+    run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict,
+    window: int | None = None,
+) -> tuple[Translations, float]:  # fmt: skip
+    """Translates one of so many windows of this length unless that is done; returns the seconds that it took too.
+
+    ``window`` is how many positions of the source a step reads, None for all.
+    """
+    name = f"test{words}-one-of-{one_of}" + ("" if window is None else f"-window-{window}")
+    folder = Folder(checkpoint.parent / name, ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
-    command = decode_command(run, checkpoint, source, device)
+    command = decode_command(run, checkpoint, source, device, window)
     windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
 
     def work() -> dict:
@@ -123,14 +130,21 @@ def scores(found: Translations) -> dict:
     }
 
 
-def evaluate(run: Run, work: Work, trained: dict, device: dict) -> dict:
-    """Returns the record of a training, whose best checkpoint translates all test windows."""
+def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
+    """Returns the record of a training, whose best checkpoint translates all test windows.
+
+    One more follows for each window of the source, if the model has softmax cross-attention.
+    """
     curve = [point for _, point in sorted(read_curve(run).items())]
-    found = {}
-    for words in run.preset.corpus.test_words:
-        translations, seconds = translate(run, best(run), words, 1, device, work.say, work.options)
-        found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
-    return {
+
+    def tests(window: int | None) -> dict:
+        found = {}
+        for words in run.preset.corpus.test_words:
+            translations, seconds = translate(run, best(run), words, 1, device, work.say, work.options, window)
+            found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
+        return found
+
+    record = {
         "table": "documents",
         "preset": run.preset.name,
         "row": run.row.name,
@@ -140,12 +154,18 @@ def evaluate(run: Run, work: Work, trained: dict, device: dict) -> dict:
         "valid_loss": min(point["valid_loss"] for point in curve),
         "cpu_seconds": curve[-1]["cpu_seconds"],
         "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in curve],
-        "tests": found,
+        "tests": tests(None),
         "train_command": trained["command"],
         "command": shlex.join(work.command),
         "environment": trained["environment"],
         "evaluated": records.environment(),
     }
+    same = {name: record[name] for name in ("preset", "row", "seed", "corpus", "updates", "command", "evaluated")}
+    windows = run.preset.source_windows if run.row.cross == SOFTMAX else ()
+    return [
+        record,
+        *(same | {"table": "documents_source_window", "window": size, "tests": tests(size)} for size in windows),
+    ]
 
 
 def lines_about(record: dict) -> list[str]:
@@ -153,5 +173,6 @@ def lines_about(record: dict) -> list[str]:
     said = []
     for words, test in record["tests"].items():
         bleu = ", ".join(f"{name} {found['bleu']:.2f}" for name, found in test["buckets"].items())
-        said.append(f"{record['updates']:,} updates, windows of {words} words: BLEU {bleu}")
+        read = f", {record['window']} positions read in a step" if "window" in record else ""
+        said.append(f"{record['updates']:,} updates, windows of {words} words{read}: BLEU {bleu}")
     return said

@@ -12,12 +12,17 @@ from .rows import ROWS, Row
 
 @dataclass(frozen=True)
 class Preset:
-    """One size: what the texts are, and the flags of training and decoding."""
+    """One size: what the texts are, and the flags of training and decoding.
+
+    `source_windows`: with how many positions of the source to a step the test windows are translated again, by models
+    with softmax cross-attention.
+    """
 
     name: str
     corpus: Corpus
     training: dict
     decoding: dict
+    source_windows: tuple[int, ...]
     rows: tuple[Row, ...] = ROWS
     distributed = False
     on_a_cpu = None
@@ -61,6 +66,7 @@ LONG = Preset(
     Corpus(),
     training=_TRAINING | _updates(15000),
     decoding={"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES},
+    source_windows=(64, 32),
 )
 SHORT = replace(LONG, name="short", training=_TRAINING | _updates(3000))
 SMOKE = Preset(
@@ -69,5 +75,6 @@ SMOKE = Preset(
     training=_TRAINING | _updates(4) | {"--max-tokens": 500, "--save-interval-updates": 2, "--log-interval": 1},
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
+    source_windows=(8,),
 )
 PRESETS = {preset.name: preset for preset in (LONG, SHORT, SMOKE)}

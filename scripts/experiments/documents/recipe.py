@@ -41,10 +41,10 @@ learning rate falls to zero, and scores them by length of the source.
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         trained = training.train(run, work, training.train_command(run, device(devices)))
-        return [evaluation.evaluate(run, work, trained, device(devices))]
+        return evaluation.evaluate(run, work, trained, device(devices))
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
-        return evaluation.lines_about(*found)
+        return [line for record in found for line in evaluation.lines_about(record)]
 
 
 EXPERIMENT = Documents()

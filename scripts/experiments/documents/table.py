@@ -21,6 +21,8 @@ _SCORES = {
     "length ratio": (_SHORT, "all", "length_ratio"),
 }
 _SHARES = ("cut", "empty")
+_WITH_WINDOWS = ("softmax", "hybrid")
+_WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more", ", seconds")]
 
 
 def _flat(record: dict) -> dict:
@@ -69,6 +71,19 @@ def _curves(rows: list[dict]) -> Plot:
     return Plot(x="updates", y="validation loss", series=series(0, 1), log_x=0, beside=[hours])
 
 
+def _window_key(record: dict) -> tuple | None:
+    return (record["row"], record.get("window")) if record["row"] in _WITH_WINDOWS else None
+
+
+def _flat_windows(record: dict) -> dict:
+    fields = {}
+    for words, test in record["tests"].items():
+        fields[f"{words} words"] = test["buckets"]["all"]["bleu"]
+        fields[f"{words} words, more"] = test["buckets"]["more"]["bleu"]
+        fields[f"{words} words, seconds"] = test["decode_seconds"]
+    return {"window": None} | record | fields
+
+
 def _table(preset: Preset, rows: Iterable[Row]) -> Table:
     """The records of the measured corpus in this size."""
 
@@ -98,4 +113,20 @@ def _table(preset: Preset, rows: Iterable[Row]) -> Table:
 TABLES = {
     "documents": _table(LONG, ROWS[:2]),
     "documents-short": _table(SHORT, ROWS),
+    # Records of windows, and those of models without one.
+    "documents-source-window": Table(
+        columns={
+            "row": lambda record: record["row"],
+            "positions read": lambda record: record["window"] or "all",
+            "seeds": seeds,
+            **{name: number(name, ".0f" if name.endswith("seconds") else ".2f") for name in _WINDOW_FIELDS},
+        },
+        key=_window_key,
+        combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
+        expected=[{"row": row, "window": size} for row in _WITH_WINDOWS for size in (None, *LONG.source_windows)],
+        select={"preset": LONG.name, "corpus": "pinned"},
+        note=lambda rows: (
+            "BLEU of all windows of so many words and of those of more than 256 pieces, and the seconds of decoding."
+        ),
+    ),
 }

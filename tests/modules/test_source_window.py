@@ -1,0 +1,76 @@
+"""Softmax cross-attention with a window reads what its definition says, whatever becomes of the hypotheses."""
+
+import pytest
+import torch
+
+from fwp_fairseq.modules.source_window import narrow_
+from tests.models.helpers import build
+from tests.models.test_shared_source import _check, _models, _translations
+from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, _pair
+
+SIZE, LENGTH = 4, 23
+
+
+def _defined(attention, query, key, pads, places) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each row reads with a query (R, C) of its own source, (S, R, C), and where it is after that."""
+    out = []
+    for row, place in enumerate(places.tolist()):
+        tokens = (~pads[row]).nonzero()[:, 0].tolist()
+        start = max(min(int(place) - SIZE // 2, tokens[-1] + 1 - SIZE), tokens[0])
+        near = [j for j in tokens if start <= j < start + SIZE]
+        q = (attention.q_proj(query[row]) * attention.scaling).view(HEADS, -1)
+        k, v = (proj(key[near, row]).view(len(near), HEADS, -1) for proj in (attention.k_proj, attention.v_proj))
+        weights = torch.einsum("hd,jhd->hj", q, k).softmax(-1)
+        out.append(attention.out_proj(torch.einsum("hj,jhd->hd", weights, v).flatten()))
+        places[row] = weights.mean(0) @ torch.tensor(near, dtype=weights.dtype) + 1
+    return torch.stack(out), places
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("side", ["left", "right", "none"])
+def test_steps_read_what_is_defined(orders, side):
+    attention = _pair()[0].double()
+    attention.window = SIZE
+    # Later positions are preferred, so that places move on.
+    attention.q_proj.bias.fill_(1)
+    attention.k_proj.weight[:, 0] = 1
+    key = torch.randn(LENGTH, 3, SOURCE_DIM).double()
+    key[..., 0] = 0.4 * torch.arange(LENGTH)[:, None]
+    key = key.repeat_interleave(2, 1)
+    # Of 23, 14 and 3 tokens.
+    pads = torch.arange(LENGTH) < torch.tensor([0, 9, 20])[:, None]
+    pads = {"left": pads, "right": pads.flip(1), "none": torch.zeros_like(pads)}[side].repeat_interleave(2, 0)
+    rows, state, moved = torch.arange(6), {}, set()
+    places = (~pads).int().argmax(1).double()
+    for step in range(LENGTH + 4):
+        if step and step % 3 == 0 and step // 3 <= len(orders):
+            order = torch.tensor(orders[step // 3 - 1])
+            attention.reorder_incremental_state(state, order)
+            rows, places = rows[order], places[order]
+        query = torch.randn(1, len(rows), EMBED).double()
+        expected, places = _defined(attention, query[0], key[:, rows], pads[rows], places)
+        given = None if side == "none" else pads[rows]
+        out, weights = attention(query, key[:, rows], None, given, incremental_state=state, static_kv=True)
+        torch.testing.assert_close(out[0], expected, rtol=0, atol=1e-12)
+        assert weights is None
+        source = next(iter(state.values()))["source"]
+        assert source.stretch.keys.shape[-1] < LENGTH
+        moved.add(tuple(source.begin.tolist()))
+    assert len(moved) > 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [True, False])
+def test_sources_up_to_the_window_are_translated_as_without(left):
+    """The sources have 7, 4, 1 and 6 tokens."""
+    for size, whole in ((7, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 2])):
+        (model,), (stock,) = _models()
+        narrow_(model, size)
+        found, expected = _translations([model], left), _translations([stock], left)
+        _check([found[i] for i in whole], [expected[i] for i in whole])
+
+
+def test_a_model_without_softmax_cross_attention_has_no_window():
+    with pytest.raises(ValueError, match="no softmax cross-attention"):
+        narrow_(build(), 8)
