@@ -28,7 +28,6 @@ _CHANGED = {
     "hybrid-window": pack_,
     "hybrid-int8-window": quantize_,
 }
-_WINDOW = 64
 _FEW = ("dpfp256", "delta256")
 _DOCUMENTS = {"dpfp256": 2.0}
 CASES = {
@@ -52,13 +51,13 @@ def _dtype(device: str) -> torch.dtype:
     return torch.float32 if device == "cpu" else torch.float16  # fairseq-generate has --fp16 and no --bf16
 
 
-def searching(task, case: ModelCase, row: str, model):
+def searching(task, case: ModelCase, row: str, model, window: int = 64):
     """Returns ``search(sample, length)``, which gives fairseq's hypotheses of ``length`` tokens and end of sentence."""
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
     model.prepare_for_inference_(cfg)
     if row.endswith("-window"):
-        narrow_(model, _WINDOW)
+        narrow_(model, window)
     if row in _CHANGED and next(model.parameters()).dtype == torch.float32:  # the gate's exact model is wider
         _CHANGED[row](model)
     generator = task.build_generator([model], cfg.generation)
@@ -76,7 +75,7 @@ def check(task, case: ModelCase, row: str, device: str) -> None:
         return ctranslate2_engine.check(task, case, row)
 
     def hypotheses(model, sample):
-        return searching(task, case, row, model)(sample, 12)
+        return searching(task, case, row, model, window=6)(sample, 12)
 
     model_gate.check_decoding(task, case, row, device, _dtype(device), hypotheses, _INT8 if "-int8" in row else None)
 

@@ -2,7 +2,8 @@
 
 Four documents are decoded with beam 4 at every length, so that the memory of each hypothesis becomes visible; their
 sources are as long as the outputs, or those of sentences. Beside our models in float32 stand the hybrid with packed
-weights, as `fwp translate` has them, and in int8, and fairseq's Transformer in CTranslate2. All else is as in
+weights, as `fwp translate` has them, and in int8, both also with a window of 64 positions of the source, and fairseq's
+Transformer in CTranslate2. All else is as in
 :mod:`benchmarks.decoding`.
 """
 

@@ -150,7 +150,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "source_window", "window of the source", None, None,
         "with softmax attention, each step of decoding reads only N positions of the source, around those of the step "
-        "before, so that it takes the same time at any length; training and scoring read all (default: all)",
+        "before, so that cross-attention takes the same time at any length; training and scoring read all (default: "
+        "all)",
         sites=("cross",), of_softmax=True, kept="never",
     ),
     Option(

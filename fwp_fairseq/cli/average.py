@@ -20,7 +20,7 @@ from .plugin import import_plugin
 
 # Options that change the training or the speed, but not the function that the parameters define.
 _HARMLESS = re.compile(
-    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend"
+    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend|fwp_cross_source_window"
 )
 
 

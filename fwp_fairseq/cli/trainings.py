@@ -27,7 +27,7 @@ _SCORERS = {"BLEU4": "fairseq-generate's own, of tokens", "BLEU": "sacreBLEU's, 
 # The sections of a checkpoint's configuration that are equal in trainings that differ in the seed alone.
 _RECIPE = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
 _ELSEWHERE = ("common", "checkpoint", "distributed_training")
-_HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend"}
+_HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend", "fwp_cross_source_window"}
 
 
 def records_of(folder: Path, references: Path | None = None) -> list[dict]:

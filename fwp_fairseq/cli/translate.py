@@ -43,7 +43,7 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--source-window", type=int, metavar="N",
         help="softmax cross-attention reads only N positions of its source in a step, around those of the step before, "
-        "so that a step takes the same time at any length (default: all)",
+        "so that it takes the same time at any length (default: what the model says, or all)",
     )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="large linear layers in eight bits, on a CPU")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")

@@ -226,8 +226,8 @@ class FwpDecoder(TransformerDecoderBase):
     def reorder_incremental_state_scripting(self, incremental_state: dict, new_order: Tensor) -> None:
         """As fairseq's, which in every step looks for attention among all modules."""
         for layer in self.layers.children():
-            for attention in (layer.self_attn, layer.encoder_attn):
-                if attention is not None:
+            for name in ("self_attn", "encoder_attn"):
+                if (attention := getattr(layer, name, None)) is not None:
                     attention.reorder_incremental_state(incremental_state, new_order)
 
 
@@ -258,7 +258,7 @@ class FwpTransformer(TransformerModelBase):
     def make_generation_fast_(self, **kwargs) -> None:
         super().make_generation_fast_(**kwargs)
         # If steps give no weights, fairseq computes alignments that are asked for later (hub) in one more pass.
-        windows = [getattr(layer.encoder_attn, "window", None) for layer in self.decoder.layers.children()]
+        windows = [getattr(module, "window", None) for module in self.decoder.modules()]
         self.full_context_alignment = not kwargs.get("need_attn", False) or any(windows)
 
     @classmethod

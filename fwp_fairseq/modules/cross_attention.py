@@ -21,8 +21,8 @@ class CrossAttention(MultiheadAttention):
     weights (bias_k, add_zero_attn, xformers).
 
     Args:
-        window: how many positions of its source a step reads (:mod:`.source_window`); None for all. Then no step gives
-            weights.
+        window: how many positions of its source a step reads (:mod:`.source_window`), with other results than fairseq's
+            and without weights; None for all.
 
     Attributes:
         shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for. fairseq
@@ -50,6 +50,8 @@ class CrossAttention(MultiheadAttention):
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends, with the arguments and shapes of fairseq's attention: time is the first dimension.
+
+        Once a source is written, ``key`` is only read with a window, and then it must have the rows of this step.
 
         Returns:
             ``(out, weights)``, out (T, R, embed_dim); the weights (R, T, S) averaged over heads, or (H, R, T, S) with

@@ -21,7 +21,14 @@ class SourceWindow:
     """The stretch of each source that rows (hypotheses) read now, and the place of each row.
 
     Keys and values are kept of a stretch of two windows, or more if rows of the same source are far from each other.
-    When a window leaves its stretch, another stretch is projected from the encoder's output: a few rows in each step.
+    When a window leaves its stretch, which is about once in w steps, the stretches of all sources are projected anew
+    from the encoder's output: as many positions as two rows of a step.
+
+    Args:
+        size: w.
+        rows: (R,), the number of the source that each row reads.
+        pads: (R, S), True at pads; None if there are none.
+        length: S.
 
     Attributes:
         stretch: keys and values, without pads.
@@ -68,22 +75,25 @@ class SourceWindow:
 
     def _move(self, start: Tensor, key: Tensor, project) -> None:
         rows = self.rows if self.stretch is None else self.stretch.rows
-        none = start.new_full((int(rows.max()) + 1,), key.shape[0] + key.shape[1])
-        low = none.scatter_reduce(0, rows, start, "amin")
-        high = -none.scatter_reduce(0, rows, -start, "amin")
-        reader = none.scatter_reduce(0, rows, torch.arange(len(rows), device=rows.device), "amin")
-        length = min(key.shape[0], self.size + max(self.size, int((high - low).max())))
+
+        def of_sources(x: Tensor, what: str) -> Tensor:
+            return x.new_empty(int(rows.max()) + 1).scatter_reduce(0, rows, x, what, include_self=False)
+
+        # A quarter of a window behind the first row, because places also go back.
+        low = (of_sources(start, "amin") - self.size // 4).clamp(min=0)
+        reader = of_sources(torch.arange(len(rows), device=rows.device), "amin")
+        length = min(key.shape[0], self.size + max(self.size, int((of_sources(start, "amax") - low).max())))
         at = (low[:, None] + torch.arange(length, device=low.device)).clamp(max=key.shape[0] - 1)
         self.stretch = SharedSource(*project(key[at, reader[:, None]].transpose(0, 1)), None, rows)
         self.begin = low[rows]
 
 
 def narrow_(model: nn.Module, size: int) -> None:
-    """Gives softmax cross-attention of a model that was built without one a window, before it is prepared to decode."""
+    """Gives softmax cross-attention a window, before the model is prepared to decode."""
     from .cross_attention import CrossAttention
 
     found = [module for module in model.modules() if isinstance(module, CrossAttention)]
     if not found:
-        raise ValueError("the model has no softmax cross-attention")
+        raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
     for module in found:
         module.window = size

@@ -38,7 +38,7 @@ TABLES = {
     "arguments": _table(
         {
             "argument": lambda o: f"`{o.name}`",
-            "values": lambda o: _values(o),
+            "values": _values,
             "what it does": lambda o: o.help,
         },
         [_of_layers(option) for option in OPTIONS.values() if not option.of_softmax or option.name == "feature_map"],

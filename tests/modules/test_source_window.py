@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
 from fwp_fairseq.modules.source_window import narrow_
-from tests.models.helpers import build
+from tests.models.helpers import WORDS, build, sources
 from tests.models.test_shared_source import _check, _models, _translations
 from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, _pair
 
@@ -32,32 +33,38 @@ def _defined(attention, query, key, pads, places) -> tuple[torch.Tensor, torch.T
 def test_steps_read_what_is_defined(orders, side):
     attention = _pair()[0].double()
     attention.window = SIZE
-    # Later positions are preferred, so that places move on.
-    attention.q_proj.bias.fill_(1)
-    attention.k_proj.weight[:, 0] = 1
+    # The first number of a query says how much later positions are preferred, so that places move on, and back.
+    attention.q_proj.weight[:, 0] = attention.k_proj.weight[:, 0] = 1
     key = torch.randn(LENGTH, 3, SOURCE_DIM).double()
     key[..., 0] = 0.4 * torch.arange(LENGTH)[:, None]
     key = key.repeat_interleave(2, 1)
     # Of 23, 14 and 3 tokens.
     pads = torch.arange(LENGTH) < torch.tensor([0, 9, 20])[:, None]
     pads = {"left": pads, "right": pads.flip(1), "none": torch.zeros_like(pads)}[side].repeat_interleave(2, 0)
-    rows, state, moved = torch.arange(6), {}, set()
+    rows, state, moved, went = torch.arange(6), {}, 0, []
     places = (~pads).int().argmax(1).double()
     for step in range(LENGTH + 4):
         if step and step % 3 == 0 and step // 3 <= len(orders):
             order = torch.tensor(orders[step // 3 - 1])
             attention.reorder_incremental_state(state, order)
             rows, places = rows[order], places[order]
-        query = torch.randn(1, len(rows), EMBED).double()
-        expected, places = _defined(attention, query[0], key[:, rows], pads[rows], places)
+        # Now and then two positions at once.
+        query = torch.randn(1 + step % 2, len(rows), EMBED).double()
+        query[:, :, 0] += 3 if step < 12 else -6
+        expected = torch.empty_like(query)
+        for position, one in enumerate(query):
+            before = places.clone()
+            expected[position], places = _defined(attention, one, key[:, rows], pads[rows], places)
+            went.append(float((places - before)[0]))
         given = None if side == "none" else pads[rows]
+        stretch = next(iter(state.values()))["source"].stretch if state else None
         out, weights = attention(query, key[:, rows], None, given, incremental_state=state, static_kv=True)
-        torch.testing.assert_close(out[0], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         assert weights is None
         source = next(iter(state.values()))["source"]
         assert source.stretch.keys.shape[-1] < LENGTH
-        moved.add(tuple(source.begin.tolist()))
-    assert len(moved) > 2
+        moved += source.stretch is not stretch
+    assert min(went) < 0 < max(went) and 2 < moved < LENGTH
 
 
 @torch.no_grad()
@@ -69,6 +76,19 @@ def test_sources_up_to_the_window_are_translated_as_without(left):
         narrow_(model, size)
         found, expected = _translations([model], left), _translations([stock], left)
         _check([found[i] for i in whole], [expected[i] for i in whole])
+
+
+@torch.no_grad()
+def test_alignments_are_of_the_whole_source():
+    """Prepared for alignments, the window gives none: fairseq computes them in one more pass."""
+    (model,), _ = _models()
+    narrow_(model, 3)
+    model.make_generation_fast_(need_attn=True)
+    src, lengths = sources([6, 4])
+    sample = {"net_input": {"src_tokens": src, "src_lengths": lengths}, "target": None}
+    generator = SequenceGeneratorWithAlignment([model], WORDS, beam_size=2, max_len_b=7, print_alignment="hard")
+    found = [hypothesis["alignment"] for of in generator.generate([model], sample) for hypothesis in of]
+    assert len(found) == 4 and all(len(alignment) for alignment in found)
 
 
 def test_a_model_without_softmax_cross_attention_has_no_window():

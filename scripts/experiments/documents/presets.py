@@ -68,7 +68,7 @@ LONG = Preset(
     decoding={"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES},
     source_windows=(64, 32),
 )
-SHORT = replace(LONG, name="short", training=_TRAINING | _updates(3000))
+SHORT = replace(LONG, name="short", training=_TRAINING | _updates(3000), source_windows=())
 SMOKE = Preset(
     "smoke",
     Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),

@@ -84,6 +84,11 @@ def _flat_windows(record: dict) -> dict:
     return {"window": None} | record | fields
 
 
+def _window_note(rows: list[dict]) -> str:
+    what = "BLEU of all windows of so many words and of those of more than 256 pieces, and the seconds of decoding."
+    return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
+
+
 def _table(preset: Preset, rows: Iterable[Row]) -> Table:
     """The records of the measured corpus in this size."""
 
@@ -125,8 +130,6 @@ TABLES = {
         combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
         expected=[{"row": row, "window": size} for row in _WITH_WINDOWS for size in (None, *LONG.source_windows)],
         select={"preset": LONG.name, "corpus": "pinned"},
-        note=lambda rows: (
-            "BLEU of all windows of so many words and of those of more than 256 pieces, and the seconds of decoding."
-        ),
+        note=_window_note,
     ),
 }
