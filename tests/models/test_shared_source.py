@@ -97,18 +97,10 @@ def test_sources_are_copied_only_if_a_row_gets_another():
     src, lengths = sources([7, 4, 6])
     found, expected = (one.encoder(src, lengths) for one in (model, stock))
     # Two hypotheses of each; they change places; the second sentence ends; sentences change places.
-    for order, copies in (
-        ([0, 0, 1, 1, 2, 2], True),
-        ([1, 0, 2, 2, 5, 4], False),
-        ([1, 0, 4, 5], True),
-        ([1, 1, 2, 3], False),
-        ([2, 3, 1, 0], True),
-    ):
-        before, order = found, torch.tensor(order)
-        found, expected = (
-            model.encoder.reorder_encoder_out(found, order),
-            stock.encoder.reorder_encoder_out(expected, order),
-        )
+    orders = [0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [1, 0, 4, 5], [1, 1, 2, 3], [2, 3, 1, 0]
+    for order, copies in zip(map(torch.tensor, orders), (True, False, True, False, True), strict=True):
+        before, found = found, model.encoder.reorder_encoder_out(found, order)
+        expected = stock.encoder.reorder_encoder_out(expected, order)
         assert (found is not before) == copies
         for name, tensors in expected.items():
             assert all(map(torch.equal, found[name], tensors)), name

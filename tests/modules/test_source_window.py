@@ -5,7 +5,7 @@ import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
 from fwp_fairseq.modules.source_window import narrow_
-from tests.models.helpers import WORDS, build, sources
+from tests.models.helpers import WORDS, sources
 from tests.models.test_shared_source import _check, _models, _translations
 from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, _pair
 
@@ -89,8 +89,3 @@ def test_alignments_are_of_the_whole_source():
     generator = SequenceGeneratorWithAlignment([model], WORDS, beam_size=2, max_len_b=7, print_alignment="hard")
     found = [hypothesis["alignment"] for of in generator.generate([model], sample) for hypothesis in of]
     assert len(found) == 4 and all(len(alignment) for alignment in found)
-
-
-def test_a_model_without_softmax_cross_attention_has_no_window():
-    with pytest.raises(ValueError, match="no softmax cross-attention"):
-        narrow_(build(), 8)
