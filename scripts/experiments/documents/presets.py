@@ -28,6 +28,8 @@ class Preset:
     on_a_cpu = None
 
 
+# The longest windows that are translated have 1,300 pieces.
+_POSITIONS = {"--max-source-positions": 2048, "--max-target-positions": 2048}
 # Linear attention and softmax attention have the same settings.
 _TRAINING = {
     "--arch": "fwp_transformer_tiny",
@@ -39,9 +41,7 @@ _TRAINING = {
     "--dropout": 0.1,
     "--encoder-normalize-before": True,
     "--decoder-normalize-before": True,
-    # The longest windows that are translated have 1,300 pieces.
-    "--max-source-positions": 2048,
-    "--max-target-positions": 2048,
+    **_POSITIONS,
     **ADAM,
     "--lr": "3e-3",
     "--lr-scheduler": "polynomial_decay",  # a straight line to zero
@@ -65,7 +65,11 @@ LONG = Preset(
     "long",
     Corpus(),
     training=_TRAINING | _updates(15000),
-    decoding={"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES},
+    decoding={
+        **{"--beam": 4, "--max-tokens": 6000, "--max-len-a": 1.5, "--max-len-b": 20},
+        **_POSITIONS,
+        **ALL_SENTENCES,
+    },
     source_windows=(64, 32),
 )
 SHORT = replace(LONG, name="short", training=_TRAINING | _updates(3000), source_windows=())
