@@ -5,8 +5,9 @@ place of the step before: with a window of w positions, row r reads the position
 
     s_r <= j < s_r + w,   s_r = p_r - w / 2, moved so that the window lies within the source,
 
-and then its place p_r is the mean of the positions that it has read, by its weights averaged over heads, plus one. At
-first it is the first token. Sources of up to w tokens are read whole. Training and scoring read everything.
+and then its place p_r is the mean of the positions that it has read, by its weights averaged over heads, plus one; it
+never goes back, which would translate a passage twice. At first it is the first token. Sources of up to w tokens are
+read whole. Training and scoring read everything.
 """
 
 from collections.abc import Callable
@@ -67,11 +68,12 @@ class SourceWindow:
     def went(self, weights: Tensor) -> None:
         """Takes the weights of the latest step, (H, R, 1, L), to the place of each row."""
         read = weights.mean(0)[:, 0]
-        self.place = self.begin + read @ torch.arange(read.shape[1], device=read.device, dtype=read.dtype) + 1
+        read = self.begin + read @ torch.arange(read.shape[1], device=read.device, dtype=read.dtype) + 1
+        self.place = self.place.maximum(read)
 
     def _leaves(self, start: Tensor) -> bool:
         last = self.begin + self.stretch.keys.shape[-1]
-        return bool(((start < self.begin) | ((start + self.size).minimum(self.end) > last)).any())
+        return bool(((start + self.size).minimum(self.end) > last).any())
 
     def _move(self, start: Tensor, key: Tensor, project) -> None:
         rows = self.rows if self.stretch is None else self.stretch.rows
@@ -79,8 +81,7 @@ class SourceWindow:
         def of_sources(x: Tensor, what: str) -> Tensor:
             return x.new_empty(int(rows.max()) + 1).scatter_reduce(0, rows, x, what, include_self=False)
 
-        # A quarter of a window behind the first row, because places also go back.
-        low = (of_sources(start, "amin") - self.size // 4).clamp(min=0)
+        low = of_sources(start, "amin")
         reader = of_sources(torch.arange(len(rows), device=rows.device), "amin")
         length = min(key.shape[0], self.size + max(self.size, int((of_sources(start, "amax") - low).max())))
         at = (low[:, None] + torch.arange(length, device=low.device)).clamp(max=key.shape[0] - 1)

@@ -98,7 +98,7 @@ def test_documents(tools, tmp_path):
     code = block("docs/documents.md", "fwp train --texts documents").replace(
         "windows\n", "windows --max-update 3 --cpu\n"
     )
-    near = block("docs/documents.md", "fwp translate windows/checkpoints --document --window 600 --source-window")
+    near = block("docs/documents.md", "fwp translate windows/checkpoints --document --window 150 --source-window")
     done = shell(tools, code + near.replace("page.de", "near.de").replace("window 64", "window 4"), tmp_path)
     assert "checkpoints --document --window 150 < FILE" in done.stdout
     assert len((tmp_path / "windows/test.de").read_text().splitlines()) == 8  # a window of each document
