@@ -23,7 +23,7 @@ class SourceWindow:
 
     Keys and values are kept of a stretch of two windows, or more if rows of the same source are far from each other.
     When a window leaves its stretch, which is about once in w steps, the stretches of all sources are projected anew
-    from the encoder's output: as many positions as two rows of a step.
+    from the encoder's output: on average two positions of each source in a step.
 
     Args:
         size: w.

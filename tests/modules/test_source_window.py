@@ -33,7 +33,7 @@ def _defined(attention, query, key, pads, places) -> tuple[torch.Tensor, torch.T
 def test_steps_read_what_is_defined(orders, side):
     attention = _pair()[0].double()
     attention.window = SIZE
-    # The first number of a query says how much later positions are preferred, so that places move on, and back.
+    # The first number of a query says how much later positions are preferred, so that places move on, and later stay.
     attention.q_proj.weight[:, 0] = attention.k_proj.weight[:, 0] = 1
     key = torch.randn(LENGTH, 3, SOURCE_DIM).double()
     key[..., 0] = 0.4 * torch.arange(LENGTH)[:, None]

@@ -30,6 +30,6 @@ def test_tables(line, tmp_path, monkeypatch, capsys):
     for path in (ROOT / "benchmarks/results").glob("*.jsonl"):
         (folder / path.name).symlink_to(path)
     assert results(words) == 0
-    assert capsys.readouterr().out.count("\n|") > 2
+    assert capsys.readouterr().out.count("\n|") > 4
     if "--plot" in words:
         assert "<svg" in (tmp_path / words[words.index("--plot") + 1]).read_text(encoding="utf-8")
