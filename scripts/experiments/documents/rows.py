@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 SOFTMAX = {"feature-map": "softmax"}
 DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
@@ -37,9 +37,18 @@ def _softmax(name: str, **more) -> Row:
     return Row(name, SOFTMAX, SOFTMAX, SOFTMAX, {f"--{flag.replace('_', '-')}": value for flag, value in more.items()})
 
 
+_BASELINE = _softmax("softmax")
+_HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
+# What a training has in place of the settings that all rows share (presets.py).
+_OTHER_SETTINGS = {
+    "lr-1.5e-3": {"--lr": "1.5e-3"},
+    "lr-6e-3": {"--lr": "6e-3"},
+    "no-dropout": {"--dropout": 0.0},
+}
+
 ROWS = (
-    _softmax("softmax"),
-    Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX),
+    _BASELINE,
+    _HYBRID,
     Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX),
     Row("dpfp", DPFP, DPFP, DPFP),
     Row("delta", DELTA | BOTH_WAYS, DELTA, DELTA),
@@ -51,5 +60,10 @@ ROWS = (
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),
+    *(
+        replace(row, name=f"{row.name}-{name}", more=flags)
+        for name, flags in _OTHER_SETTINGS.items()
+        for row in (_BASELINE, _HYBRID)
+    ),
 )
 BY_NAME = {row.name: row for row in ROWS}
