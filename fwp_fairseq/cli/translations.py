@@ -36,7 +36,7 @@ def _join_sentencepiece(texts: list[str]) -> list[str]:
     return [text.replace(" ", "").replace("▁", " ").strip() for text in texts]
 
 
-def _generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
+def generated(found_lines: list[str], path: str, kind: str | None) -> list[str]:
     """The lines of a kind, D or H, in the order of their ids; without a kind, the D- lines or else the H- lines.
 
     Empty for any other text. Raises CommandError if lines of this kind are missing.
@@ -72,7 +72,7 @@ def translations(path: str, remove_bpe: bool = False, kind: str | None = None) -
     and ``remove_bpe`` is False.
     """
     plain = lines(path)
-    texts = _generated(plain, path, kind)
+    texts = generated(plain, path, kind)
     if not texts:
         texts = plain
         if not remove_bpe:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fwp_fairseq.cli.errors import CommandError
+
 from . import process
 from .process import RecipeError
 
@@ -52,7 +54,7 @@ def run(work: Callable[[], int | None], how_to_go_on: str) -> int:
     stop_on_signals()
     try:
         return work() or 0
-    except (RecipeError, OSError, ValueError) as error:
+    except (RecipeError, CommandError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, Stopped) as stop:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from scripts.common import score
+from fwp_fairseq.cli.translations import lines, translations
+from scripts.common import bootstrap, score
 from scripts.common.commands import flags_of
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Work
@@ -71,6 +72,11 @@ class Translation(Experiment):
             decode_peak_mib=decoded["peak_mib"] and round(decoded["peak_mib"]),
         )
         return [record]
+
+    def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
+        made = [translations(str(one.finished(one.generated, self.name))) for one in (baseline, run)]
+        scores = bootstrap.compare(*made, lines(str(run.reference)))
+        return {run.preset.test: {"table": "paired_bootstrap", **scores}}
 
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         (record,) = found

@@ -1,4 +1,4 @@
-"""compare.py: paired bootstrap of finished rows against a baseline."""
+"""--compare: paired bootstrap of finished rows against a baseline."""
 
 import os
 import random
@@ -11,7 +11,10 @@ from scripts.experiments.by_site.recipe import PRESETS
 from tests.pages import ROOT, command
 
 WORDS = ("the", "a", "dog", "cat", "man", "runs", "sees", "and", "on", "street")
-COMPARE = command("scripts/experiments/by_site/README.md", "python -m scripts.experiments.by_site.compare")
+COMPARE = command(
+    "scripts/experiments/by_site/README.md",
+    "python -m scripts.experiments by_site --preset sites --rows dpfp-dpfp-softmax",
+)
 
 
 def compare(out, *arguments):

@@ -5,18 +5,15 @@ import json
 import shlex
 import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.conversion import commands as conversion
 from scripts.experiments.documents import evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
-from scripts.experiments.documents_conversion.rows import CROSS
 from tests.pages import ROOT, command
 
 
@@ -81,15 +78,6 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     assert parts["valid"] and parts["test"] and not parts["train"]
 
 
-def test_the_hybrid_is_trained_on_with_its_own_attention(tmp_path):
-    run = conversion.Run(CROSS, CROSS.rows[0], 1, tmp_path, tmp_path)
-    words = conversion.control(run, (), ["--arch", "tiny", "--fwp-cross-feature-map", "elu", "--dropout", "0.3"])
-    flags = dict(pairwise(words))
-    assert [flags[f"--fwp-{site}-feature-map"] for site in ("encoder", "decoder", "cross")] == ["elu", "elu", "softmax"]
-    assert (flags["--fwp-encoder-passes"], flags["--arch"], flags["--dropout"]) == ("both-ways", "tiny", "0.3")
-    assert flags["--finetune-from-model"] == str(run.model) and "hybrid-seed1" in str(run.model)
-
-
 @pytest.mark.slow
 def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     data, out = tmp_path / "data/documents", tmp_path / "out"
@@ -115,6 +103,12 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
     assert (near["window"], near["tests"].keys()) == (8, found["tests"].keys()) and "curve" not in near
+    compare = command(
+        "scripts/experiments/documents/README.md",
+        "python -m scripts.experiments documents --preset long --rows hybrid",
+    )
+    same = run(compare.replace("softmax", "hybrid --seeds 1"))
+    assert "40 words, all: BLEU 0" in same and len(same.splitlines()) == same.count("p = 1.000") >= 2
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
         "python -m scripts.experiments documents_conversion --preset documents --rows hedgehog",

@@ -7,7 +7,8 @@ import shlex
 import sys
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import process, program, records
@@ -17,6 +18,8 @@ from ..text import say
 from . import gpus, options
 from .parallel import carry_out
 from .run import Run, Work
+
+PAIRED = Path("benchmarks/results/paired.jsonl")  # records of comparisons
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,10 @@ class Experiment(ABC):
         """Returns what is said of a run at its end."""
         return []
 
+    # Takes the runs of a baseline and of a row; returns what --compare says and records, by the name of what was
+    # compared. Raises RecipeError if one is not finished.
+    compared: Callable[[Run, Run], dict[str, dict]] | None = None
+
     # Identity
 
     def key(self, record: dict) -> tuple:
@@ -131,6 +138,8 @@ class Experiment(ABC):
 
     def reproduce(self, given: argparse.Namespace) -> int:
         runs = self.runs(given)
+        if getattr(given, "compare", None):
+            return self._compare(given, runs)
         if given.prepare and not given.dry_run:
             self._prepare(given)
             return 0
@@ -173,6 +182,20 @@ class Experiment(ABC):
             for seed in given.seeds  # all rows of one seed come before the next seed
             for row in given.rows
         ]
+
+    def _compare(self, given: argparse.Namespace, runs: list[Run]) -> int:
+        if given.record:
+            records.require_commit()
+        for run in runs:
+            baseline = replace(run, row=given.compare, path=given.out / f"{given.compare.name}-seed{run.seed}")
+            same = {"preset": run.preset.name, "row": run.row.name, "baseline": baseline.row.name, "seed": run.seed}
+            for what, found in self.compared(baseline, run).items():
+                theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
+                say(f"{run.name}: {what}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}")
+                if given.record:
+                    own = {"command": shlex.join(given.command), "environment": records.environment()}
+                    records.append(PAIRED, {**same, **found, **own})
+        return 0
 
     def _prepare(self, given: argparse.Namespace) -> None:
         for path in (given.out, given.data):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import Parser
-from ..program import from_root
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -43,6 +42,8 @@ def parser(experiment: Experiment) -> Parser:
         help=f"also append to {records}, and skip the rows that it has; needs a checkout without local changes",
     )
     add("--dry-run", action="store_true", help="only print the commands of the runs that are missing")
+    if experiment.compared:
+        add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")
     experiment.add_options(result)
     return result
 
@@ -69,6 +70,8 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     given.more = tuple(more)
     given.preset = experiment.presets[given.preset]
     given.rows = _chosen(parser, given.preset.rows, given.rows)
+    if baseline := getattr(given, "compare", None):
+        (given.compare,) = _chosen(parser, given.preset.rows, [baseline])
     if len(set(given.seeds)) < len(given.seeds):
         parser.error(f"--seeds {' '.join(map(str, given.seeds))}: expected each value at most once")
     parser.require_least("--jobs", given.jobs, 1)
@@ -83,25 +86,4 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     if given.record and (given.preset.name == "smoke" or given.more):
         parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
     experiment.check_options(parser, given)
-    return given
-
-
-def finished(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.Namespace:
-    """Parses the options of a program that reads runs of an experiment, beside those that ``parser`` has.
-
-    ``preset``, ``rows`` and ``out`` are replaced by what their values mean; ``runs`` are the runs that they name.
-    """
-    add = parser.add_argument
-    presets = list(experiment.presets)
-    add("--preset", default=presets[0], choices=presets, help="(default: %(default)s)")
-    add("--rows", required=True, nargs="+", metavar="ROW", help="rows or patterns")
-    add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
-    add("--out", type=Path, metavar="DIR", help=f"folder of the runs (default: runs/{experiment.name}/PRESET)")
-    add("--record", action="store_true", help="also append to benchmarks/results; needs a checkout without changes")
-    given = parser.parse_args(argv)
-    given.preset = experiment.presets[given.preset]
-    given.rows = _chosen(parser, given.preset.rows, given.rows)
-    given.out, given.more = from_root(given.out) or experiment.folder_of(given), ()
-    given.data = given.out / "data"
-    given.runs = experiment.runs(given)
     return given

@@ -36,6 +36,13 @@ class Run:
         """The user's flags of fairseq-train."""
         return flags_of(list(self.more))
 
+    def finished(self, output: Path, experiment: str) -> Path:
+        """Returns a file that the finished run has. Raises RecipeError if it is missing."""
+        if not output.is_file():
+            made = f"--preset {self.preset.name} --rows {self.row.name} --seeds {self.seed}"
+            raise RecipeError(f"{output}: no such file; python -m scripts.experiments {experiment} {made} makes it")
+        return output
+
     def train_words(self, flags: dict) -> list[str]:
         """Returns fairseq-train's arguments: these flags and the user's, which replace those of the same name."""
         given = self.given

@@ -32,13 +32,13 @@ class Run(runner.Run):
     @property
     def stages(self) -> tuple[str, ...]:
         transferred, continued = ["transferred"] * bool(self.row.transfer), ["continued"] * self.row.control
-        return (self.preset.before, "converted", *transferred, "finetuned", *continued)
+        return ("softmax", "converted", *transferred, "finetuned", *continued)
 
     def folder(self, stage: str) -> Path:
         return self.path / stage
 
     def checkpoint(self, stage: str) -> Path:
-        if stage == self.preset.before:
+        if stage == "softmax":
             return self.model
         return self.folder(stage) / ("checkpoint.pt" if stage == "converted" else "checkpoints/checkpoint_last.pt")
 
@@ -97,12 +97,12 @@ def train(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
 
 
 def control(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
-    """The command that trains the model as it was for as many updates as the converted model in all."""
+    """The command that trains the softmax model for as many updates as the converted model in all."""
     kept, own = [], False
     for word in model:
         own = word.startswith("--fwp-") if word.startswith("--") else own
         kept += [] if own else [word]
-    model = [*_begins_with(run.model), *kept, *words_of(run.preset.attention)]
+    model = [*_begins_with(run.model), *kept, *("--fwp-feature-map", "softmax")]
     return _train(run, gpus, "continued", model, {}, run.row.transfer + run.updates)
 
 

@@ -77,8 +77,7 @@ decoding before and after, on the test set and with long outputs.
         }
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
-        before = run.preset.before
-        found = {before: self.measure(run, devices, work, before)}
+        found = {"softmax": self.measure(run, devices, work, "softmax")}
 
         run.folder("converted").mkdir(exist_ok=True)
         command, outputs = commands.convert(run), [run.checkpoint("converted"), run.flags_file]
@@ -89,7 +88,7 @@ decoding before and after, on the test set and with long outputs.
         trainings = {
             "transferred": ("transfer", "train the feature maps", commands.transfer),
             "finetuned": ("train", "fine-tune", commands.train),
-            "continued": ("control", f"train the {before} model on", commands.control),
+            "continued": ("control", "train the softmax model on", commands.control),
         }
         for stage in run.stages[2:]:
             step, title, words = trainings[stage]
@@ -159,7 +158,7 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "preset": run.preset.name,
         "row": run.row.name,
         "stage": stage,
-        "attention": run.preset.before if stage in (run.preset.before, "continued") else attention,
+        "attention": "softmax" if stage in ("softmax", "continued") else attention,
         "conversion": attention,
         "transfer": run.row.transfer,
         "planned": run.updates,

@@ -57,7 +57,6 @@ class Preset:
     """The model that is converted.
 
     - `model`: its checkpoint; {seed} stands for the seed.
-    - `before`, `attention`: what its attention is called, and the flags of it.
     - `made_by`: the command that makes it.
     - `updates`: of fine-tuning.
     - `training`: its settings, without learning rate and updates.
@@ -72,8 +71,6 @@ class Preset:
     table: str
     training: dict = field(default_factory=lambda: TINY.training | SHORT)
     long: int = 1000
-    before: str = "softmax"
-    attention: dict = field(default_factory=lambda: {"--fwp-feature-map": "softmax"})
     smoke: bool = False
     rows: tuple[Row, ...] = ROWS
     distributed: bool = field(default=False, init=False)

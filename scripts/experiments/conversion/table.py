@@ -14,8 +14,7 @@ _TITLES = {
     "finetuned": "fine-tuned",
     "continued": "softmax, trained on",
 }
-# The first stage of a record is named after the attention that the model had.
-_STAGES = ("before", "converted", "transferred", "finetuned", "continued")
+_STAGES = ("softmax", "converted", "transferred", "finetuned", "continued")
 
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
@@ -77,7 +76,7 @@ def _stages(records: list[dict]) -> dict:
     row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_STAGES)
     by_stage = defaultdict(list)
     for record in records:
-        by_stage[record["stage"] if record["stage"] in _STAGES else "before"].append(record)
+        by_stage[record["stage"]].append(record)
     row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
     for stage in sorted(by_stage, key=_STAGES.index):
         mean = over_seeds("bleu")(by_stage[stage])
@@ -116,7 +115,7 @@ TABLES = {
             "updates of the maps": number("transfer", ","),
             "of everything": number("updates", ","),
             "learning rate then": lambda r: f"{_lr(r):g}",
-            "before": number("before", ".2f"),
+            "before": number("softmax", ".2f"),
             "converted": number("converted", ".2f"),
             "maps trained": number("transferred", ".2f"),
             "then everything": number("finetuned", ".2f"),

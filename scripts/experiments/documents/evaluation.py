@@ -5,15 +5,14 @@ BLEU and chrF are sacreBLEU's, of raw text against raw text.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fwp_fairseq.cli.translations import lines
+from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
-from scripts.common import process, records
+from scripts.common import bootstrap, process, records
 from scripts.common.commands import USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.run import Run, Work
@@ -24,6 +23,7 @@ from .training import DIRECTION, best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
+_LEAST = 20  # windows of a bucket on which two rows are compared
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def translate(
 
     ``window`` is how many positions of the source a step reads, None for all.
     """
-    name = f"test{words}-one-of-{one_of}" + ("" if window is None else f"-window-{window}")
-    folder = Folder(checkpoint.parent / name, ("decode",), say)
+    folder = Folder(_place(checkpoint, words, one_of, window), ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
     command = decode_command(run, checkpoint, source, device, window)
     windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
@@ -81,27 +80,32 @@ def translate(
     return read(run, log, words, one_of), seconds
 
 
+def _place(checkpoint: Path, words: int, one_of: int, window: int | None) -> Path:
+    return checkpoint.parent / (f"test{words}-one-of-{one_of}" + ("" if window is None else f"-window-{window}"))
+
+
+def translations(run: Run, words: int) -> Translations:
+    """Returns what a finished run made of all test windows of this length. Raises RecipeError if it is not finished."""
+    return read(run, run.finished(_place(best(run), words, 1, None) / "decode.log", "documents"), words, 1)
+
+
 def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
     """Reads what was translated. Raises RecipeError if a window is missing.
 
     A translation counts as cut if it is as long as the limit for its source allows. fairseq's own limit is that of the
     longest source in a batch.
     """
-    found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
-    for line in lines(str(log)):
-        if match := re.fullmatch(r"([DH])-(\d+)\t[^\t]*\t(.*)", line):
-            found[match[1]][int(match[2])] = match[3]
+    texts, hypotheses = (generated(lines(str(log)), str(log), kind) for kind in "DH")
     pieces = [len(line.split()) for line in lines(str(run.data / "bpe" / f"test{words}.en"))[::one_of]]
-    numbers = range(len(pieces))
-    if not set(numbers) == found["H"].keys() == found["D"].keys():
-        raise RecipeError(f"{log}: expected {len(pieces)} translations, found {len(found['H'])}")
+    if not len(pieces) == len(hypotheses) == len(texts):
+        raise RecipeError(f"{log}: expected {len(pieces)} translations, found {len(hypotheses)}")
     slope, offset = (run.preset.decoding[f"--max-len-{name}"] for name in "ab")
     limits = [int(slope * (length + 1) + offset) for length in pieces]  # fairseq counts the end of the source
     return Translations(
         pieces,
         lines(str(run.data / "windows" / f"test{words}.de"))[::one_of],
-        [found["D"][number] for number in numbers],
-        [len(found["H"][number].split()) >= limits[number] for number in numbers],
+        texts,
+        [len(hypothesis.split()) >= limit for hypothesis, limit in zip(hypotheses, limits, strict=True)],
     )
 
 
@@ -130,6 +134,23 @@ def scores(found: Translations) -> dict:
     }
 
 
+def compared(baseline: Run, run: Run) -> dict[str, dict]:
+    """Compares two finished runs on the windows of each length, and on those in a bucket if these are not few."""
+    found = {}
+    for words in run.preset.corpus.test_words:
+        theirs, ours = (translations(one, words) for one in (baseline, run))
+        for name in ("all", *BUCKETS):
+            if len(chosen := ours.bucket(name)) >= _LEAST:
+                columns = ([column[n] for n in chosen] for column in (theirs.texts, ours.texts, ours.references))
+                what = {"table": "documents_paired", "corpus": corpus_of(run), "words": words, "bucket": name}
+                found[f"{words} words, {name}"] = {**what, **bootstrap.compare(*columns)}
+    return found
+
+
+def corpus_of(run: Run) -> str:
+    return "pinned" if is_pinned(run.data) else "own"
+
+
 def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
     """Returns the record of a training, whose best checkpoint translates all test windows.
 
@@ -149,7 +170,7 @@ def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
         "preset": run.preset.name,
         "row": run.row.name,
         "seed": run.seed,
-        "corpus": "pinned" if is_pinned(run.data) else "own",
+        "corpus": corpus_of(run),
         "updates": trained["updates"],
         "valid_loss": min(point["valid_loss"] for point in curve),
         "cpu_seconds": curve[-1]["cpu_seconds"],

@@ -43,6 +43,9 @@ learning rate falls to zero, and scores them by length of the source.
         trained = training.train(run, work, training.train_command(run, device(devices)))
         return evaluation.evaluate(run, work, trained, device(devices))
 
+    def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
+        return evaluation.compared(baseline, run)
+
     def summary(self, run: Run, found: list[dict]) -> list[str]:
         return [line for record in found for line in evaluation.lines_about(record)]
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fwp_fairseq.tables.plot import Plot, Series
-from fwp_fairseq.tables.table import Table, number, over_seeds
-from scripts.common.cells import seeds, signature_notes, spread_note
+from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
+from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
 from .rows import ROWS, Row
 
+
+def _title(bucket: str) -> str:
+    return f"to {bucket}" if bucket.isdigit() else bucket
+
+
 _SHORT, *_LONGER = map(str, LONG.corpus.test_words)
 _SCORES = {
     "BLEU": (_SHORT, "all", "bleu"),
-    **{f"{'to ' * name.isdigit()}{name}": (_SHORT, name, "bleu") for name in BUCKETS},
+    **{_title(name): (_SHORT, name, "bleu") for name in BUCKETS},
     **{f"{words} words": (words, "all", "bleu") for words in _LONGER},
     "chrF": (_SHORT, "all", "chrf"),
     "length ratio": (_SHORT, "all", "length_ratio"),
@@ -89,6 +94,16 @@ def _window_note(rows: list[dict]) -> str:
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
 
+def _gain(bucket: str) -> Callable[[dict], str]:
+    """A column with the gain in BLEU over the baseline, and p; buckets of few windows have none."""
+
+    def cell(record: dict) -> str:
+        one = record["buckets"].get(bucket)
+        return f"{one['bleu'] - one['baseline_bleu']:+.2f} ({one['p']:.3f})" if one else NONE
+
+    return cell
+
+
 def _table(preset: Preset, rows: Iterable[Row]) -> Table:
     """The records of the measured corpus in this size."""
 
@@ -118,6 +133,19 @@ def _table(preset: Preset, rows: Iterable[Row]) -> Table:
 TABLES = {
     "documents": _table(LONG, ROWS[:2]),
     "documents-short": _table(SHORT, ROWS),
+    "documents-paired": Table(
+        columns={
+            "row": lambda record: record["row"],
+            "against": lambda record: record["baseline"],
+            "seed": lambda record: str(record["seed"]),
+            "words": lambda record: str(record["words"]),
+            **{_title(bucket): _gain(bucket) for bucket in ("all", *BUCKETS)},
+        },
+        key=lambda record: tuple(record[name] for name in ("row", "baseline", "words", "seed")),
+        combine=lambda records: {**records[-1], "buckets": {record["bucket"]: record for record in records}},
+        select={"table": "documents_paired", "preset": LONG.name, "corpus": "pinned"},
+        note=signatures,
+    ),
     # Records of windows, and those of models without one.
     "documents-source-window": Table(
         columns={

@@ -1,4 +1,4 @@
-"""Converts one site of a model of documents to fast weights; scores every stage on the test documents."""
+"""Converts the decoder of a softmax model of documents to Hedgehog; scores every stage on the test documents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ class DocumentsConversion(Conversion):
     name, file, presets = "documents_conversion", "documents_conversion.jsonl", PRESETS
     table_of_others = None
     description = """\
-Converts one site of a model that the experiment on documents has trained, fine-tunes it for a short time, and scores it
-on test documents: the decoder's self-attention of softmax to Hedgehog with and without a window that is read by a
-softmax, or the cross-attention of the hybrid to fast weights.
+Converts the decoder's self-attention of a softmax model that the experiment on documents has trained to Hedgehog, with
+and without a window that is read by a softmax, fine-tunes the model for a short time, and scores it on test documents.
 
   --preset documents --seeds 1 2 3 --checkpoint softmax.pt
-  --preset cross --checkpoint hybrid.pt
 """
 
     def prepare_data(self, given: argparse.Namespace) -> None:
@@ -37,7 +35,7 @@ softmax, or the cross-attention of the hybrid to fast weights.
         return {
             "bleu": scores["buckets"]["all"]["bleu"],
             **scores,
-            "corpus": "pinned" if corpus.is_pinned(run.data) else "own",
+            "corpus": evaluation.corpus_of(run),
             "words": preset.words,
             "one_of": preset.one_of,
             "decode_seconds": round(seconds, 1),

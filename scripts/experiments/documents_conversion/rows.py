@@ -1,4 +1,4 @@
-"""The conversions of models of the experiment on documents: decoders to Hedgehog, cross-attention to fast weights."""
+"""The conversions of softmax models of the experiment on documents: their decoders to Hedgehog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from scripts.experiments.conversion import rows
 from scripts.experiments.conversion.rows import SHORT, Row
 from scripts.experiments.documents import presets
-from scripts.experiments.documents.rows import BY_NAME, DELTA, ELU, GATED
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
 _UPDATES = 500  # of a training in all
@@ -16,8 +15,8 @@ _SOFTMAX = {"feature-map": "softmax"}
 _HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
 
 
-def _row(name: str, transfer: int, updates: int, **more) -> Row:
-    return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates)
+def _row(name: str, transfer: int, updates: int, control: bool = False, **more) -> Row:
+    return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates, control)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Preset(rows.Preset):
 _ROWS = (
     _row("hedgehog", _TRANSFER, _UPDATES - _TRANSFER),
     _row("at-once", 0, _UPDATES),
-    *(_row(f"window-{size}", 0, _UPDATES, window=size) for size in (16, 8, 32)),
+    *(_row(f"window-{size}", 0, _UPDATES, control=size == 16, window=size) for size in (16, 8, 32)),
 )
 DOCUMENTS = Preset(
     name="documents",
@@ -74,19 +73,4 @@ SMOKE = replace(
     training=DOCUMENTS.training | {"--max-tokens": 500, "--warmup-updates": 1, "--log-interval": 1},
     smoke=True,
 )
-CROSS = replace(
-    DOCUMENTS,
-    name="cross",
-    model=DOCUMENTS.model.replace("softmax", "hybrid"),
-    before="hybrid",
-    attention=BY_NAME["hybrid"].flags,
-    made_by=DOCUMENTS.made_by.replace("softmax", "hybrid"),
-    table="documents_cross",
-    rows=(
-        Row("delta", {"cross": DELTA}, control=True),
-        Row("gated-delta", {"cross": GATED}),
-        Row("elu", {"cross": ELU}),
-        Row("hedgehog", {"cross": _HEDGEHOG}),
-    ),
-)
-PRESETS = {preset.name: preset for preset in (DOCUMENTS, CROSS, SMOKE)}
+PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}

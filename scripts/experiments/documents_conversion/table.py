@@ -1,4 +1,4 @@
-"""The tables of conversions on documents: like that of the other conversions."""
+"""The table of conversions on documents, like that of the other conversions."""
 
 from dataclasses import replace
 
@@ -12,7 +12,4 @@ def _note(rows: list[dict]) -> str:
     return "\n\n".join([_LIKE.note(rows), *said])
 
 
-TABLES = {
-    name: replace(_LIKE, note=_note, select={"table": name.replace("-", "_")})
-    for name in ("documents-conversion", "documents-cross")
-}
+TABLES = {"documents-conversion": replace(_LIKE, note=_note, select={"table": "documents_conversion"})}
