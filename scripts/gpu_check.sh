@@ -12,7 +12,7 @@ calls of a first run in their order.
 
 parts
   build      compiles csrc/ for this GPU into fwp_fairseq/; all other parts begin with this unless it has been done
-  check      runs fwp check: the kernels' errors and times beside PyTorch's; its result is the one that trainings use
+  check      runs fwp check: the kernels' errors beside PyTorch's; its result is the one that trainings use
   test       compares the kernels with the reference in float64, values and gradients; several processes share the GPU
   memcheck, racecheck, synccheck
              runs a few of these tests under this tool of compute-sanitizer

@@ -1,4 +1,4 @@
-"""Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64, then times them beside PyTorch.
+"""Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64.
 
 The status is 1 if a kernel is wrong or a device could not be used. A GPU's kernels are used only after they have
 passed, so their first use compares too; the result is kept. This command compares again, for example after a failure
@@ -10,7 +10,7 @@ import torch
 from .. import _extension, _self_check
 from .info import library_rows, section, served_rows
 
-SECONDS = 300  # for the comparison of a device and its times
+SECONDS = 300  # for the comparison of a device
 
 
 def _devices() -> list[tuple[str, str]]:
@@ -25,7 +25,7 @@ def _devices() -> list[tuple[str, str]]:
 
 def _checked(device: str) -> _self_check.Verdict:
     def make() -> _self_check.Verdict:
-        return _self_check.check(device, "--times", seconds=SECONDS)
+        return _self_check.check(device, SECONDS)
 
     if device == "cpu":
         return make()

@@ -44,7 +44,8 @@ def _differentiate(ctx, grad_f):
     return up - down  # which has derivatives of its own
 
 
-_FUNCTION = RowFunction(
+# phi of x (..., n), (..., 2 n) in its type
+softmax_pair = RowFunction(
     "softmax_pair",
     lambda x: torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1),
     lambda y: rows_like(y, 2 * y.shape[-1]),
@@ -52,8 +53,3 @@ _FUNCTION = RowFunction(
     lambda ctx, inputs, output: ctx.save_for_backward(output),
     _differentiate,
 )
-
-
-def softmax_pair(x: Tensor) -> Tensor:
-    """phi of x (..., n), (..., 2 n) in its type."""
-    return _FUNCTION(x)

@@ -13,21 +13,6 @@ from torch import Tensor
 from .row_functions import RowFunction, rows_like
 
 
-def to_length_one(x: Tensor, eps: float) -> Tensor:
-    """x / (|x| + eps) of rows x."""
-    return TO_LENGTH_ONE(x, eps)
-
-
-def elu_to_length_one(x: Tensor, eps: float) -> Tensor:
-    """phi / (|phi| + eps) of phi = elu(x) + 1."""
-    return _ELU_TO_LENGTH_ONE(x, eps)
-
-
-def to_rms_one(x: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean of x^2 + eps) of rows x."""
-    return _TO_RMS_ONE(x, eps)
-
-
 def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFunction:
     def save(ctx, inputs, output) -> None:
         x, ctx.eps = inputs
@@ -50,6 +35,9 @@ def _divided(x: Tensor, eps: float) -> Tensor:
     return x / (x.norm(dim=-1, keepdim=True) + eps)
 
 
-TO_LENGTH_ONE = _function("to_length_one", _divided)
-_ELU_TO_LENGTH_ONE = _function("elu_to_length_one", lambda x, eps: _divided(F.elu(x) + 1, eps))
-_TO_RMS_ONE = _function("to_rms_one", lambda x, eps: x * (x.square().mean(-1, keepdim=True) + eps).rsqrt())
+# x / (|x| + eps)
+to_length_one = _function("to_length_one", _divided)
+# phi / (|phi| + eps) of phi = elu(x) + 1
+elu_to_length_one = _function("elu_to_length_one", lambda x, eps: _divided(F.elu(x) + 1, eps))
+# x / sqrt(mean of x^2 + eps)
+to_rms_one = _function("to_rms_one", lambda x, eps: x * (x.square().mean(-1, keepdim=True) + eps).rsqrt())

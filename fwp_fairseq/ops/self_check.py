@@ -2,7 +2,7 @@
 
 Small cases of every kind of kernel. A line is begun before its case runs, so that the last line names the case that
 ended the process. The exit status is 1 if a case is wrong, and 3 if the device could not be used: PyTorch could not
-open it, its memory is full, or it is not one that the kernels are for. With ``--times``, a table of times follows.
+open it, its memory is full, or it is not one that the kernels are for.
 """
 
 import sys
@@ -124,7 +124,7 @@ def cases(device: str) -> Iterator[tuple[str, Case]]:
         yield f"{rule} rule, decoding", lambda r=rule: _decoding(r, device, half)
     yield "recurrence of the Delta RNN", lambda: _recurrence(recur, 1, device)
     yield "recurrence of the Delta LSTM", lambda: _recurrence(recur_lstm, 3, device)
-    yield "rows of length one", lambda: _row_function(unit_rows.TO_LENGTH_ONE, device)
+    yield "rows of length one", lambda: _row_function(unit_rows.to_length_one, device)
 
 
 def _open(device: str) -> None:
@@ -145,7 +145,7 @@ def _compare(device: str) -> int:
     return wrong
 
 
-def main(device: str, *options: str) -> int:
+def main(device: str) -> int:
     _self_check.trust()
     torch.set_num_threads(1)
     try:
@@ -156,12 +156,6 @@ def main(device: str, *options: str) -> int:
     try:
         if _compare(device):
             return 1
-        if "--times" in options:
-            from . import times
-
-            print("times: ", end="", flush=True)
-            table = times.table(device)
-            print(f"ok\n{table}")
     except RuntimeError as error:  # CUDA's errors have several lines, of which the first says what is wrong
         print(f"{type(error).__name__}: {error}".partition("\n")[0], flush=True)
         full = isinstance(error, NotImplementedError | torch.OutOfMemoryError) or "out of memory" in str(error)

@@ -1,7 +1,6 @@
 """fwp check: what is loaded, the comparison of every device's kernels, and the exit status."""
 
 import os
-import re
 
 import pytest
 import torch
@@ -16,8 +15,6 @@ def test_the_cpus_kernels_are_compared_and_what_is_switched_off_is_said(fwp_proc
     found = fwp_process("check", env=environment)
     assert found.status == 0 and found.out.endswith("right: cpu\n"), found
     assert "delta rule, 300 positions: error" in found.out and "sum_rule on cpu           native" in found.out
-    times = re.findall(r"^  +(\w+ rule(?:, one step of decoding)?) +((?:\| +[\d.]+ *){3})$", found.out, re.M)
-    assert len(times) == 5 and re.search(r"native +\| +chunked +\| +SDPA", found.out), "the times of kernels"
     assert "switched off by FWP_CUDA=0" in found.out
     assert "switched off by FWP_CUDA=0" in fwp_process("info", env=environment).out
 
@@ -32,7 +29,7 @@ def two_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
     monkeypatch.setattr(_self_check, "key", str)
-    monkeypatch.setattr(_self_check, "check", lambda device, *options, seconds: found[device])
+    monkeypatch.setattr(_self_check, "check", lambda device, seconds: found[device])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return found
 

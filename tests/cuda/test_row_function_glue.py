@@ -11,7 +11,7 @@ pytestmark = pytest.mark.needs("native", "cuda")
 FUNCTIONS = {
     one.name: one
     for one in (
-        softmax_pair._FUNCTION, unit_rows.TO_LENGTH_ONE, unit_rows._ELU_TO_LENGTH_ONE, unit_rows._TO_RMS_ONE
+        softmax_pair.softmax_pair, unit_rows.to_length_one, unit_rows.elu_to_length_one, unit_rows.to_rms_one
     )
 }  # fmt: skip
 NAMES = pytest.mark.parametrize("name", FUNCTIONS)

@@ -15,13 +15,12 @@ import torch
 
 from fwp_fairseq import _cuda_library, _extension, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
-from fwp_fairseq.ops import native, self_check, times
+from fwp_fairseq.ops import native, self_check
 from tests.cuda.cases import make
 
 HALF = torch.float16
 
 
-ROWS = {"cuda": 1}
 CACHES = (_self_check.failure, _cuda_library.refusal)
 
 
@@ -135,20 +134,6 @@ def test_what_is_kept_and_when_it_is_found_out_again(unchecked):
     assert [ask("z", again=True, lasts=False), ask("z")] == ["7", "6"], "what was known is lost"
 
 
-@pytest.mark.slow
-@pytest.mark.needs("native", "cuda")
-def test_the_times_of_a_device_are_of_its_kernels(monkeypatch):
-    """On the emulated device small sizes; what they are is not looked at."""
-    started, waits = [], []
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waits.append(1))  # which an emulated device cannot
-    for name, small in (("LENGTH", 3), ("HISTORY", 2), ("HEADS", 1), ("WIDTH", 4), ("SECONDS", 1e-6), ("ROWS", ROWS)):
-        monkeypatch.setattr(times, name, small)
-    monkeypatch.setattr(torch.cuda, "set_device", started.append)
-    table = times.table("cuda:0")
-    assert started == ["cuda:0"] and waits and "1 x 3 positions, 1 heads of 4, DPFP of 16" in table
-    assert len([line for line in table.splitlines() if "rule" in line and line.count("|") == 3]) == 5
-
-
 def test_the_key_is_of_library_driver_torch_and_device(monkeypatch, tmp_path):
     library, device = tmp_path / "library.so", SimpleNamespace(name="H100", major=9, minor=0)
     driver = tmp_path / "version"
@@ -192,7 +177,7 @@ def test_what_fails_its_check_is_not_used(unchecked, monkeypatch, caplog):
                 refused()
         assert ops.delta_rule(*x.values(), feature_map=phi.to("cuda"))[0].isfinite().all()
         assert not ops.Decoding("delta", None, True, False).serves(x["k"])
-    assert not unit_rows.TO_LENGTH_ONE.serves(z) and unit_rows.to_length_one(z, 1e-6).isfinite().all()
+    assert not unit_rows.to_length_one.serves(z) and unit_rows.to_length_one(z, 1e-6).isfinite().all()
     assert [record.levelname for record in caplog.records if "failed their check" in record.message] == ["WARNING"]
 
 
@@ -235,7 +220,7 @@ from fwp_fairseq.ops.recurrence import native_cuda
 torch.cuda.is_available = lambda: True
 with FakeTensorMode():
     x = torch.zeros(1, 4, 2, 8, device="cuda")
-    assert not unit_rows.TO_LENGTH_ONE.serves(x) and not softmax_pair._FUNCTION.serves(x)
+    assert not unit_rows.to_length_one.serves(x) and not softmax_pair.softmax_pair.serves(x)
     assert not ops.Decoding("delta", None, True, False).serves(x)
     for reasons in (native_cuda.recurrence_unsupported_reasons(x), *(
         dict(ops.backends.backend_report(f"{rule}_rule", "cuda"))["native"] for rule in ops.call.RULES
