@@ -22,7 +22,6 @@ NOT_RUN = {
         "fairseq-train FLAGS",
         "torchrun --nnodes 2",
         "srun ",
-        "sbatch ",
     ],
     "is the suite itself, or changes sources; .ci/run has these, and tests/scripts/test_shell.py their arguments": [
         "scripts/test.sh ",
