@@ -1,7 +1,7 @@
 """Runs an experiment: python -m scripts.experiments NAME [OPTIONS]; NAME --help describes it.
 
-Every experiment stands in a folder of this name: its rows, its program (recipe.py), its table and a README.md with its
-cost.
+Every experiment stands in a folder of this name: its rows, its program (recipe.py), its table and, if it has presets,
+a README.md with their cost.
 """
 
 import importlib

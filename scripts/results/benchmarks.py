@@ -1,4 +1,4 @@
-"""Tables of the programs in benchmarks/: speed and memory beside those of softmax attention, with targets."""
+"""Tables of the programs in benchmarks/: speed and memory beside those of softmax attention."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,20 +28,7 @@ def _measured(group: str, name: str, style: str = ".2f", scale: float = 1) -> Ca
     return lambda record: Number(record[group][name] * scale, style) if name in record[group] else NONE
 
 
-_seconds, _ratio, _limit = (partial(_measured, group) for group in ("seconds", "ratios", "limits"))
-
-
-def _excess(factor: float) -> str:
-    return "met" if factor <= 1 else f"missed by {factor - 1:.0%}".replace("%", " %")
-
-
-def _verdict(name: str) -> Callable[[dict], object]:
-    return lambda record: _excess(record["over"][name]) if name in record["over"] else NONE
-
-
-def _slower(name: str) -> Callable[[dict], object]:
-    """Returns a column: the time of another implementation over ours."""
-    return lambda record: Number(1 / record["ratios"][name], ".1f") if name in record["ratios"] else NONE
+_seconds, _ratio = (partial(_measured, group) for group in ("seconds", "ratios"))
 
 
 def conditions(rows: list[dict]) -> str:
@@ -95,14 +82,10 @@ def _steps(device: str, scale: float, unit: str) -> Table:
         f"step, {unit}": _of("decode", _seconds("ours", ".2f", scale)),
         f"softmax, {unit}": _of("decode", _seconds("softmax", ".2f", scale)),
         "ratio": _of("decode", _ratio("softmax")),
-        "target": _of("decode", _limit("softmax")),
-        "against target": _of("decode", _verdict("softmax")),
         "over the state step": _of("decode", _ratio("state")),
-        "reordering over step": _of("reorder", _ratio("step", ".1%")),
-        "its target": _of("reorder", _limit("step", ".0%")),
     }
-    if device == "cuda":
-        columns[f"target, {unit}"] = _of("decode", _limit("seconds", ".1f", scale))
+    if device == "cpu":
+        columns["reordering over step"] = _of("reorder", _ratio("step", ".1%"))
     return Table(
         columns=columns,
         key=lambda r: (r["where"], r["dtype"][::-1], r["rule"], r["length"], r["d_dot"]),
@@ -112,18 +95,10 @@ def _steps(device: str, scale: float, unit: str) -> Table:
     )
 
 
-def _target(record: dict) -> object:
-    return NONE if record["limit"] is None else _excess(record["limit"] / record["ratio"])
-
-
-_TARGETS = {"target": number("limit", ".2f"), "against target": _target}
-
-
-def _speed_and_memory(unit: str, targets=_TARGETS) -> dict[str, Callable[[dict], object]]:
+def _speed_and_memory(unit: str) -> dict[str, Callable[[dict], object]]:
     return {
         f"{unit}/s": number(f"{unit}_per_second", ",.0f"),
         "speed over stock": number("ratio", ".2f"),
-        **targets,
         "memory, MiB": number("peak_bytes", ",.0f", 2**-20),
         "memory over stock": number("peak_ratio", ".2f"),
     }
@@ -207,26 +182,17 @@ TABLES = {
         {
             "softmax, ms": _of("forward", _seconds("softmax", ".2f", 1e3)),
             "ratio": _of("forward", _ratio("softmax")),
-            "target": _of("forward", _limit("softmax")),
-            "against target": _of("forward", _verdict("softmax")),
             "softmax forward + backward, ms": _of("both", _seconds("softmax", ".2f", 1e3)),
             "its ratio": _of("both", _ratio("softmax")),
-            "its target": _of("both", _limit("softmax")),
-            "against its target": _of("both", _verdict("softmax")),
         },
     ),
     "attention-gpu": _operator(
         "cuda",
         {
             "µs": _of("forward", _seconds("ours", ".1f", 1e6)),
-            "target": _of("forward", _limit("seconds", ".1f", 1e6)),
             "over softmax": _of("forward", _ratio("softmax")),
-            "its target": _of("forward", _limit("softmax")),
-            "FLA over ours": _of("forward", _slower("fla")),
             "forward + backward, µs": _of("both", _seconds("ours", ".1f", 1e6)),
-            "target of both": _of("both", _limit("seconds", ".1f", 1e6)),
             "both, over softmax": _of("both", _ratio("softmax")),
-            "both, FLA over ours": _of("both", _slower("fla")),
         },
     ),
     "decode-step": _steps("cpu", 1e3, "ms"),
@@ -256,8 +222,6 @@ TABLES = {
             "tokens/s": number("tokens_per_second", ",.0f"),
             "speed over softmax": number("ratio", ".2f"),
             "over the same without carried state": number("over_reset", ".2f"),
-            "target": number("limit", ".2f"),
-            "against target": lambda r: _target(r | {"ratio": r["over_reset"] or r["ratio"]}),
         },
         key=lambda r: (
             r["where"],
@@ -273,7 +237,7 @@ TABLES = {
     "decoding-length": replace(
         _models(
             "decoding-length",
-            _speed_and_memory("tokens", targets={}),
+            _speed_and_memory("tokens"),
             key=lambda r: (*_length(r["data"]), *model[1:]) if (model := _model(r)) else None,
         ),
         plot=_over_length,

@@ -27,7 +27,7 @@ _SCORES = {
 }
 _SHARES = ("cut", "empty")
 _WITH_WINDOWS = ("softmax", "hybrid")
-_WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more", ", seconds")]
+_WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
 def _flat(record: dict) -> dict:
@@ -85,12 +85,11 @@ def _flat_windows(record: dict) -> dict:
     for words, test in record["tests"].items():
         fields[f"{words} words"] = test["buckets"]["all"]["bleu"]
         fields[f"{words} words, more"] = test["buckets"]["more"]["bleu"]
-        fields[f"{words} words, seconds"] = test["decode_seconds"]
     return {"window": None} | record | fields
 
 
 def _window_note(rows: list[dict]) -> str:
-    what = "BLEU of all windows of so many words and of those of more than 256 pieces, and the seconds of decoding."
+    what = "BLEU of all windows of so many words and of those of more than 256 pieces."
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
 
@@ -152,7 +151,7 @@ TABLES = {
             "row": lambda record: record["row"],
             "positions read": lambda record: record["window"] or "all",
             "seeds": seeds,
-            **{name: number(name, ".0f" if name.endswith("seconds") else ".2f") for name in _WINDOW_FIELDS},
+            **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
         },
         key=_window_key,
         combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
