@@ -7,8 +7,6 @@ same and their scores within 1e-6. Each checkout has a `.venv` in its folder:
 
     python -m scripts.golden ../before                       # 8 minutes on one core
     python -m scripts.golden ../before --cases elu hybrid
-
-Exit status: 0 if all cases agree, 1 if one does not, 2 for wrong arguments.
 """
 
 import argparse

@@ -14,8 +14,8 @@ NOT_RUN = {
         "FWP_BUILD=cpu pip install --no-build-isolation -e '.[eval]'",
     ],
     "downloads Debian's packages": [
-        "apt-get download libreoffice-help-en-us libreoffice-help-de",
-        "python -m scripts.experiments.documents.extract --debs . --to data/documents",
+        "apt-get download libreoffice-help-en-us libreoffice-help-de gimp-help-en gimp-help-de",
+        "python -m scripts.experiments.documents.extract ",
         "FWP_DATA=data python -m scripts.experiments documents --preset long --prepare",
     ],
     "needs GPUs, several machines or SLURM": [

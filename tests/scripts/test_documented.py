@@ -8,8 +8,10 @@ from scripts.experiments.__main__ import main
 from scripts.results.__main__ import main as results
 from tests.pages import ROOT, everywhere
 
-# --compare, which reads finished runs, has tests of its own.
-EXPERIMENTS = [line for line in everywhere("python -m scripts.experiments ") if "--compare" not in line]
+# What needs finished runs has tests of its own.
+EXPERIMENTS = [
+    line for line in everywhere("python -m scripts.experiments ") if not {"--compare", "--test-on"} & {*line.split()}
+]
 TABLES = everywhere("python -m scripts.results ")
 
 

@@ -69,7 +69,12 @@ def test_help_pages_are_joined_by_the_ids_of_their_paragraphs(tmp_path):
     for language, text in pages.items():
         (tmp_path / language / "text").mkdir(parents=True)
         (tmp_path / language / "text/page.html").write_text(text)
-    assert list(extract.help_pages(tmp_path)) == [Paragraph("help/text/page.html", "One two", "Eins zwei")]
+    found = list(extract.help_pages(tmp_path / "en-US", tmp_path / "de", by_id=True))
+    assert found == [Paragraph("help/text/page.html", "One two", "Eins zwei")]
+    found = list(extract.help_pages(tmp_path / "en-US", tmp_path / "de", by_id=False))
+    assert [(one.en, one.de) for one in found] == [("One two", "same"), ("same", "Eins zwei"), ("no", "nein")]
+    (tmp_path / "de/text/page.html").write_text("<p>Eins</p>")
+    assert not list(extract.help_pages(tmp_path / "en-US", tmp_path / "de", by_id=False))
 
 
 def test_no_long_paragraph_of_the_test_documents_stands_in_train():
@@ -109,6 +114,12 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     )
     same = run(compare.replace("softmax", "hybrid --seeds 1"))
     assert "40 words, all: BLEU 0" in same and len(same.splitlines()) == same.count("p = 1.000") >= 2
+    others = command(
+        "scripts/experiments/documents/README.md",
+        "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --test-on",
+    )
+    said = run(others.replace("data/gimp", str(data)) + " --seeds 1")
+    assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (out / "data-documents/bin").is_dir()
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
         "python -m scripts.experiments documents_conversion --preset documents --rows hedgehog",

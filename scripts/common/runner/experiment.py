@@ -192,10 +192,14 @@ class Experiment(ABC):
             for what, found in self.compared(baseline, run).items():
                 theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
                 say(f"{run.name}: {what}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}")
-                if given.record:
-                    own = {"command": shlex.join(given.command), "environment": records.environment()}
-                    records.append(PAIRED, {**same, **found, **own})
+                self.keep(given, PAIRED, {**same, **found})
         return 0
+
+    def keep(self, given: argparse.Namespace, path: Path, found: dict) -> None:
+        """Appends the record of what was done with finished runs to a file, with --record."""
+        if given.record:
+            own = {"command": shlex.join(given.command), "environment": records.environment()}
+            records.append(path, {**found, **own})
 
     def _prepare(self, given: argparse.Namespace) -> None:
         for path in (given.out, given.data):

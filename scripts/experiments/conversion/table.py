@@ -1,6 +1,5 @@
 """The tables of conversions of trained models."""
 
-import re
 from collections import defaultdict
 
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
@@ -14,8 +13,6 @@ _TITLES = {
     "finetuned": "fine-tuned",
     "continued": "softmax, trained on",
 }
-_STAGES = ("softmax", "converted", "transferred", "finetuned", "continued")
-
 _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
 
@@ -38,19 +35,11 @@ def _lr(record: dict) -> float:
     return record.get("lr", _LR)
 
 
-def _planned(record: dict) -> str | None:
-    """The fine-tuning's updates, which early records of the stages before it name in their command alone."""
-    if "planned" in record:
-        return str(record["planned"])
-    found = re.search(r"--updates (\d+)", record["command"])
-    return found and found[1]
-
-
 def _key(record: dict) -> tuple | None:
     """Returns what a conversion is known by, or None if it is shown no more."""
     if any(f"feature-map={name}" in record["conversion"] for name in REMOVED_MAPS):
         return None
-    return record["conversion"], record.get("transfer", 0), _lr(record), _planned(record)
+    return record["conversion"], record.get("transfer", 0), _lr(record), record.get("planned")
 
 
 def _title(record: dict) -> str:
@@ -73,12 +62,12 @@ def _note(rows: list[dict]) -> str:
 
 def _stages(records: list[dict]) -> dict:
     """Combines the records of a conversion: the BLEU of each stage, a mean over its seeds."""
-    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_STAGES)
+    row = {"transfer": 0, **records[-1], "spread": {}} | dict.fromkeys(_TITLES)
     by_stage = defaultdict(list)
     for record in records:
         by_stage[record["stage"]].append(record)
     row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
-    for stage in sorted(by_stage, key=_STAGES.index):
+    for stage in sorted(by_stage, key=[*_TITLES].index):
         mean = over_seeds("bleu")(by_stage[stage])
         row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
         row["spread"] |= {stage: mean["spread"].get("bleu")}

@@ -79,13 +79,13 @@ def _joined(document: str, paragraphs: list[Paragraph]) -> Paragraph:
     return Paragraph(document, " ".join(p.en for p in paragraphs), " ".join(p.de for p in paragraphs))
 
 
-def read() -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
+def read(documents: Path) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
     """Returns the paragraphs of "train", "valid" and "test", and the checksums of their files. Raises DataError."""
     parts, sums = {}, {}
     for part in ("train", "valid", "test"):
         columns = []
         for kind in ("doc", *LANGUAGES):
-            path = folder("documents") / f"{part}.{kind}.gz"
+            path = documents / f"{part}.{kind}.gz"
             if not path.is_file():
                 raise DataError(f"{path}: no such file; FWP_DATA says where documents are, and extract.py makes them")
             text = unpacked(path.read_bytes(), path)
@@ -114,17 +114,42 @@ def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
     model = pieces.learn(sentences, corpus.vocabulary)
     write_atomically(data / SENTENCEPIECE, model)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    lines = {}
-    for name, (part, words) in corpus.sets.items():
-        made = list(windows(parts[part], words))
-        lines[name] = len(made)
-        for language in LANGUAGES:
-            texts = [getattr(window, language) for window in made]
-            encoded = [" ".join(line) for line in processor.encode(texts, out_type=str)]
-            for kind, content in (("windows", texts), ("bpe", encoded)):
-                (data / kind).mkdir(exist_ok=True)
-                write_atomically(data / kind / f"{name}.{language}", "".join(f"{line}\n" for line in content))
-    return {"lines": lines}
+    return {
+        "lines": {
+            name: _write(name, parts[part], words, processor, data) for name, (part, words) in corpus.sets.items()
+        }
+    }
+
+
+def _write(name: str, paragraphs: list[Paragraph], words: int, processor, data: Path) -> int:
+    """Writes a set, as text and in pieces; returns the number of its windows."""
+    made = list(windows(paragraphs, words))
+    for language in LANGUAGES:
+        texts = [getattr(window, language) for window in made]
+        encoded = [" ".join(line) for line in processor.encode(texts, out_type=str)]
+        for kind, content in (("windows", texts), ("bpe", encoded)):
+            (data / kind).mkdir(parents=True, exist_ok=True)
+            write_atomically(data / kind / f"{name}.{language}", "".join(f"{line}\n" for line in content))
+    return len(made)
+
+
+def others(corpus: Corpus, data: Path, documents: Path) -> Path:
+    """Makes test windows of all documents in another folder, in the pieces of a prepared corpus; returns their folder.
+
+    Raises DataError.
+    """
+    import sentencepiece
+
+    parts, sums = read(documents)
+    target = data.with_name(f"{data.name}-{documents.name}")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE))
+    for words in corpus.test_words:
+        _write(f"test{words}", [one for part in parts.values() for one in part], words, processor, target)
+    for name in (SENTENCEPIECE, "bin"):
+        (target / name).unlink(missing_ok=True)
+        (target / name).symlink_to((data / name).resolve())
+    write_atomically(target / "config.json", json.dumps({"corpus": sums}))
+    return target
 
 
 def preprocess(corpus: Corpus, data: Path) -> list[str]:
@@ -141,7 +166,7 @@ def prepare(corpus: Corpus, data: Path) -> None:
 
     Raises RecipeError or DataError. Takes half a minute.
     """
-    parts, sums = read()
+    parts, sums = read(folder("documents"))
     target = Folder(data, STEPS)
     if sums != SHA256:
         target.say("these are other documents than those of this project's results")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fwp_fairseq.cli.translations import generated, lines
@@ -24,6 +24,7 @@ from .training import DIRECTION, best, read_curve
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
 _LEAST = 20  # windows of a bucket on which two rows are compared
+_ONE_OF = 5  # windows of other documents
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
 
 def translate(
     run: Run, checkpoint: Path, words: int, one_of: int, device: dict, say: Callable, options: dict,
-    window: int | None = None,
+    window: int | None = None, where: Path | None = None,
 ) -> tuple[Translations, float]:  # fmt: skip
     """Translates one of so many windows of this length unless that is done; returns the seconds that it took too.
 
-    ``window`` is how many positions of the source a step reads, None for all.
+    ``window`` is how many positions of the source a step reads, None for all; ``where`` is the folder of the result, by
+    default that of the checkpoint.
     """
-    folder = Folder(_place(checkpoint, words, one_of, window), ("decode",), say)
+    folder = Folder(_place(where or checkpoint.parent, words, one_of, window), ("decode",), say)
     source, log = folder.path / "source", folder.path / "decode.log"
     command = decode_command(run, checkpoint, source, device, window)
     windows = lines(str(run.data / "windows" / f"test{words}.en"))[::one_of]
@@ -80,13 +82,13 @@ def translate(
     return read(run, log, words, one_of), seconds
 
 
-def _place(checkpoint: Path, words: int, one_of: int, window: int | None) -> Path:
-    return checkpoint.parent / (f"test{words}-one-of-{one_of}" + ("" if window is None else f"-window-{window}"))
+def _place(where: Path, words: int, one_of: int, window: int | None) -> Path:
+    return where / (f"test{words}-one-of-{one_of}" + ("" if window is None else f"-window-{window}"))
 
 
 def translations(run: Run, words: int) -> Translations:
     """Returns what a finished run made of all test windows of this length. Raises RecipeError if it is not finished."""
-    return read(run, run.finished(_place(best(run), words, 1, None) / "decode.log", "documents"), words, 1)
+    return read(run, run.finished(_place(best(run).parent, words, 1, None) / "decode.log", "documents"), words, 1)
 
 
 def read(run: Run, log: Path, words: int, one_of: int) -> Translations:
@@ -151,6 +153,23 @@ def corpus_of(run: Run) -> str:
     return "pinned" if is_pinned(run.data) else "own"
 
 
+def _tests(run: Run, one_of: int, *how, **more) -> dict:
+    """The scores of the best checkpoint on the windows of each length; the other arguments are `translate`'s."""
+    found = {}
+    for words in run.preset.corpus.test_words:
+        translated, seconds = translate(run, best(run), words, one_of, *how, **more)
+        found[str(words)] = {**scores(translated), "decode_seconds": round(seconds, 1)}
+    return found
+
+
+def on_others(run: Run, data: Path, device: dict, say: Callable) -> dict:
+    """Returns the record of a finished run on one of so many windows of other documents, those of ``data``."""
+    run.finished(best(run), "documents")
+    tests = _tests(replace(run, data=data), _ONE_OF, device, say, {}, where=run.path / data.name)
+    who = {"preset": run.preset.name, "row": run.row.name, "seed": run.seed, "documents": data.name}
+    return {"table": "documents_others", **who, "one_of": _ONE_OF, "tests": tests}
+
+
 def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
     """Returns the record of a training, whose best checkpoint translates all test windows.
 
@@ -159,11 +178,7 @@ def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
     curve = [point for _, point in sorted(read_curve(run).items())]
 
     def tests(window: int | None) -> dict:
-        found = {}
-        for words in run.preset.corpus.test_words:
-            translations, seconds = translate(run, best(run), words, 1, device, work.say, work.options, window)
-            found[str(words)] = {**scores(translations), "decode_seconds": round(seconds, 1)}
-        return found
+        return _tests(run, 1, device, work.say, work.options, window)
 
     record = {
         "table": "documents",
@@ -195,5 +210,5 @@ def lines_about(record: dict) -> list[str]:
     for words, test in record["tests"].items():
         bleu = ", ".join(f"{name} {found['bleu']:.2f}" for name, found in test["buckets"].items())
         read = f", {record['window']} positions read in a step" if "window" in record else ""
-        said.append(f"{record['updates']:,} updates, windows of {words} words{read}: BLEU {bleu}")
+        said.append(f"windows of {words} words{read}: BLEU {bleu}")
     return said

@@ -1,10 +1,7 @@
-"""Extracts English-German documents from LibreOffice's help, as Debian 12 packages it.
-
-  apt-get download libreoffice-help-en-us libreoffice-help-de
-  python -m scripts.experiments.documents.extract --debs . --to data/documents
+"""Extracts English-German documents from the help of LibreOffice or of GIMP, as Debian 12 packages it.
 
 Writes train, valid and test with the endings .en.gz, .de.gz and .doc.gz: a paragraph a line, and the name of its
-document. With FWP_DATA=data the experiment takes these.
+document. README.md has the commands.
 """
 
 from __future__ import annotations
@@ -26,24 +23,36 @@ from scripts.data.sources import DataError
 
 from .corpus import Paragraph
 
-# Of version 4:7.4.7-1+deb12u14 of libreoffice-help-en-us and libreoffice-help-de; `apt-get download` fetches them.
+# Packages by file and checksum, which `apt-get download` fetches.
 DEBS = {
-    "libreoffice-help-en-us_4%3a7.4.7-1+deb12u14_all.deb": (
-        "8faa840285734d6cfe1ed25537b48f07e74bd6412e3917bf8e5f8a653f7b3712"
-    ),
-    "libreoffice-help-de_4%3a7.4.7-1+deb12u14_all.deb": (
-        "00490b63c509ac96f7f212d6a6e40452d3e0d1f97ccf4b824dd5ec4c01e8277f"
-    ),
+    "libreoffice": {
+        "libreoffice-help-en-us_4%3a7.4.7-1+deb12u14_all.deb": (
+            "8faa840285734d6cfe1ed25537b48f07e74bd6412e3917bf8e5f8a653f7b3712"
+        ),
+        "libreoffice-help-de_4%3a7.4.7-1+deb12u14_all.deb": (
+            "00490b63c509ac96f7f212d6a6e40452d3e0d1f97ccf4b824dd5ec4c01e8277f"
+        ),
+    },
+    "gimp": {
+        "gimp-help-en_2.10.34-2_all.deb": "a2deec76763aaf2fcdd197bac0736cdcb0770ba993d48d233329e1c92b0bfe36",
+        "gimp-help-de_2.10.34-2_all.deb": "06d1f51828e0c68d373bbdd0d34c695e6405062143cd612407cd0fcf9531c199",
+    },
+}
+# The folders of their pages.
+PAGES = {
+    "libreoffice": ("usr/share/libreoffice/help/en-US", "usr/share/libreoffice/help/de"),
+    "gimp": ("usr/share/gimp/2.0/help/en", "usr/share/gimp/2.0/help/de"),
 }
 _LONG = 8  # A paragraph of so many words that stands in valid or test is left out of train.
 _ELEMENTS = {"p", *(f"h{level}" for level in range(1, 7))}
 
 
 class _Page(HTMLParser):
-    """Collects a page's paragraphs by their id, the same in all languages, and its number among those of this id."""
+    """Collects a page's paragraphs by their id and the number among those of this id, or by their number alone."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, by_id: bool):
         super().__init__()
+        self.by_id = by_id
         self.paragraphs: dict[tuple[str, int], str] = {}
         self.open: tuple[str, int] | None = None
         self.seen: Counter[str] = Counter()
@@ -51,8 +60,8 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         if tag in _ELEMENTS:
-            name = dict(attrs).get("id") or ""
-            self.open = (name, self.seen[name]) if name.startswith(("par_id", "hd_id")) else None
+            name = (dict(attrs).get("id") or "") if self.by_id else ""
+            self.open = (name, self.seen[name]) if not self.by_id or name.startswith(("par_id", "hd_id")) else None
             self.seen[name] += 1
 
     def handle_endtag(self, tag):
@@ -64,28 +73,33 @@ class _Page(HTMLParser):
             self.paragraphs[self.open] = self.paragraphs.get(self.open, "") + data
 
 
-def help_pages(help_folder: Path) -> Iterator[Paragraph]:
-    """Yields the paragraphs of LibreOffice's help that differ in the two languages."""
-    english = help_folder / "en-US"
-    for path in sorted((english / "text").rglob("*.html")):
-        other = help_folder / "de" / path.relative_to(english)
+def help_pages(english: Path, german: Path, by_id: bool) -> Iterator[Paragraph]:
+    """Yields the paragraphs of the pages in two folders that differ in the two languages.
+
+    ``by_id``: paragraphs have the same ids in both; else pages have as many, in the same order, or are left out.
+    """
+    for path in sorted(english.rglob("*.html")):
+        other = german / path.relative_to(english)
         if not other.is_file():
             continue
-        en, de = (_Page(page.read_text(encoding="utf-8")).paragraphs for page in (path, other))
+        pages = [_Page(page.read_text(encoding="utf-8"), by_id) for page in (path, other)]
+        en, de = (page.paragraphs for page in pages)
+        if not by_id and pages[0].seen != pages[1].seen:
+            continue
         for key in en:
             texts = [" ".join(page.get(key, "").split()) for page in (en, de)]
             if all(texts) and texts[0] != texts[1]:
                 yield Paragraph(f"help/{path.relative_to(english)}", *texts)
 
 
-def unpacked_help(debs: Path) -> Iterator[Paragraph]:
+def unpacked_help(manual: str, debs: Path) -> Iterator[Paragraph]:
     """Yields what :func:`help_pages` does of the two packages in a folder. Raises DataError for other versions."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, expected in DEBS.items():
+        for name, expected in DEBS[manual].items():
             if (actual := hashlib.sha256((debs / name).read_bytes()).hexdigest()) != expected:
                 raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
             subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)
-        yield from help_pages(Path(folder) / "usr/share/libreoffice/help")
+        yield from help_pages(*(Path(folder, pages) for pages in PAGES[manual]), by_id=manual == "libreoffice")
 
 
 def split(paragraphs: Iterable[Paragraph]) -> dict[str, list[Paragraph]]:
@@ -114,13 +128,14 @@ def write(parts: dict[str, list[Paragraph]], folder: Path) -> None:
 def main(argv: list[str]) -> int:
     parser = Parser("python -m scripts.experiments.documents.extract", __doc__, "", "--debs DIR --to DIR [OPTIONS]")
     add = parser.add_argument
+    add("--help-of", choices=list(DEBS), default="libreoffice", help="(default: %(default)s)")
     add("--debs", type=Path, required=True, metavar="DIR", help="folder of the two .deb files")
     add("--to", type=Path, required=True, metavar="DIR", help="folder of the documents")
     given = parser.parse_args(argv)
     given.to, given.debs = program.from_root(given.to), program.from_root(given.debs)
 
     def work() -> None:
-        parts = split(unpacked_help(given.debs))
+        parts = split(unpacked_help(given.help_of, given.debs))
         write(parts, given.to)
         for part, paragraphs in parts.items():
             print(f"{part}: {len({p.document for p in paragraphs}):,} documents, {len(paragraphs):,} paragraphs")

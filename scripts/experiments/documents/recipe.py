@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
+from scripts.common import program, records
 from scripts.common.commands import flags_of
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Run, Work
+from scripts.common.text import say
 
 from . import corpus, evaluation, training
 from .presets import PRESETS
+
+_OTHERS = Path("benchmarks/results/documents_others.jsonl")
 
 
 def device(gpus: tuple[int, ...]) -> dict:
@@ -26,6 +32,23 @@ learning rate falls to zero, and scores them by length of the source.
   --preset long --rows softmax hybrid --jobs 2
 """
     saved = "500 updates"
+
+    def add_options(self, parser: Parser) -> None:
+        what = "only translate the documents in DIR, in files as in FWP_DATA/documents, with finished models"
+        parser.add_argument("--test-on", type=Path, metavar="DIR", help=what)
+
+    def reproduce(self, given: argparse.Namespace) -> int:
+        if given.test_on is None:
+            return super().reproduce(given)
+        if given.record:
+            records.require_commit()
+        data = corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
+        for run in self.runs(given):
+            found = evaluation.on_others(run, data, device(self.devices(given)[0]), say)
+            for line in evaluation.lines_about(found):
+                say(f"{run.name}: {line}")
+            self.keep(given, _OTHERS, found)
+        return 0
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)

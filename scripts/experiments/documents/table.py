@@ -89,7 +89,7 @@ def _flat_windows(record: dict) -> dict:
 
 
 def _window_note(rows: list[dict]) -> str:
-    what = "BLEU of all windows of so many words and of those of more than 256 pieces."
+    what = "BLEU of windows of so many words and of those of more than 256 pieces."
     return "\n\n".join([what, *spread_note(rows), *signature_notes([row["tests"][_SHORT] for row in rows])])
 
 
@@ -144,6 +144,18 @@ TABLES = {
         combine=lambda records: {**records[-1], "buckets": {record["bucket"]: record for record in records}},
         select={"table": "documents_paired", "preset": LONG.name, "corpus": "pinned"},
         note=signatures,
+    ),
+    "documents-others": Table(
+        columns={
+            "documents": lambda record: record["documents"].removeprefix("data-"),
+            "row": lambda record: record["row"],
+            "seeds": seeds,
+            **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
+        },
+        key=lambda record: (record["documents"], record["row"]),
+        combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
+        select={"table": "documents_others", "preset": LONG.name},
+        note=_window_note,
     ),
     # Records of windows, and those of models without one.
     "documents-source-window": Table(
