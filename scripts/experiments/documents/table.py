@@ -58,22 +58,17 @@ def _note(rows: list[dict]) -> str:
     )
 
 
-def _curves(rows: list[dict]) -> Plot:
-    """Validation loss over updates and over CPU hours, of the newest record of each row."""
-
-    def series(place: int, scale: float) -> list[Series]:
-        return [
-            Series(
-                f"{row['row']}, seed {row['seed']}",
-                row["row"],
-                {point[place] * scale: (point[1], None) for point in row["curve"]},
-                marked=False,
-            )
-            for row in rows
-        ]
-
-    hours = Plot(x="CPU hours of training", y="validation loss", series=series(2, 1 / 3600), log_x=0)
-    return Plot(x="updates", y="validation loss", series=series(0, 1), log_x=0, beside=[hours])
+def _plot(rows: list[dict]) -> Plot:
+    """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
+    curves, scores = [], []
+    places = {name: x for x, name in enumerate(name for name in _SCORES if name.startswith("to ") or name == "more")}
+    for row in rows:
+        curve = {updates: (loss, None) for updates, loss, _ in row["curve"]}
+        curves.append(Series(row["row"], row["row"], curve, marked=False))
+        bleu = {x: (row[name], row["spread"].get(name)) for name, x in places.items()}
+        scores.append(Series(row["row"], row["row"], bleu))
+    by_length = Plot(x="pieces of the source", y="BLEU", series=scores, log_x=0, names=places)
+    return Plot(x="updates", y="validation loss", series=curves, log_x=0, beside=[by_length])
 
 
 def _window_key(record: dict) -> tuple | None:
@@ -125,7 +120,7 @@ def _table(preset: Preset, rows: Iterable[Row]) -> Table:
         expected=[{"row": row.name} for row in rows],
         note=_note,
         select={"table": "documents"},
-        plot=_curves,
+        plot=_plot,
     )
 
 
