@@ -95,7 +95,7 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert first["ratios"]["softmax"] == pytest.approx(first["seconds"]["ours"] / first["seconds"]["softmax"])
     assert first["over"]["softmax"] > 1 > first["over"]["torch"] and len(first["load"]) == 3
     (row,) = shown(tmp_path, "attention")
-    assert row["ratio"] == f"{first['ratios']['softmax']:.2f}" and "missed by" in row["against target"]
+    assert row["ratio"] == f"{first['ratios']['softmax']:.2f}"
     lines = capsys.readouterr().out.splitlines()
     for record, line in zip((first, second), (line for line in lines if "float32-sum-16x9-64" in line), strict=True):
         assert line.endswith(f"fastest: {min(record['seconds'], key=record['seconds'].get)}")
@@ -246,5 +246,5 @@ def test_language_model_training(tmp_path, monkeypatch, capsys):
     assert [(row["attention"], row["rule"], row["state"]) for row in rows] == [
         ("softmax", "–", "–"), ("dpfp", "delta", "–"), ("elu", "sum", "–"), ("dpfp", "delta", "carried")
     ]  # fmt: skip
-    assert float(rows[-1]["over the same without carried state"]) > 0 and rows[-1]["against target"] != "–"
+    assert float(rows[-1]["over the same without carried state"]) > 0
     assert "of the same without carried state" in capsys.readouterr().out
