@@ -26,7 +26,7 @@ _SCORES = {
     "length ratio": (_SHORT, "all", "length_ratio"),
 }
 _SHARES = ("cut", "empty")
-_WITH_WINDOWS = ("softmax", "hybrid")
+_WITH_WINDOWS = ("softmax", "softmax-no-dropout", "hybrid")
 _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
@@ -72,7 +72,8 @@ def _plot(rows: list[dict]) -> Plot:
 
 
 def _window_key(record: dict) -> tuple | None:
-    return (record["row"], record.get("window")) if record["row"] in _WITH_WINDOWS else None
+    shown = record["table"] in ("documents", "documents_source_window") and record["row"] in _WITH_WINDOWS
+    return (record["row"], record.get("window")) if shown else None
 
 
 def _flat_windows(record: dict) -> dict:
