@@ -88,15 +88,16 @@ def _score(args, hypotheses: list[str], references: list[str]) -> None:
     print("[\n" + ",\n".join(texts) + "\n]" if args.json else "\n".join(texts))
 
 
-def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None:
-    """Prints the results of a paired test of the first system with each of the others."""
-    from sacrebleu.significance import PairedTest
-    from sacrebleu.utils import Color, print_results_table
+def paired(systems: dict[str, list[str]], references: list[str], metrics: dict, kind: str, samples: int, jobs: int = 1):
+    """Returns the signatures and results of sacreBLEU's paired test of the first system with each of the others.
 
-    kind, samples = ("bs", args.paired_bs_n) if args.paired_bs else ("ar", args.paired_ar_n)
+    ``kind`` is "bs" (bootstrap) or "ar" (approximate randomisation).
+    """
+    from sacrebleu.significance import PairedTest
+
     (first, texts), *rest = systems.items()
     named = [(f"Baseline: {first}", texts), *rest]  # by which sacreBLEU's table knows it
-    signatures, results = PairedTest(named, _metrics(args), [references], kind, samples, n_jobs=args.paired_jobs)()
+    signatures, results = PairedTest(named, metrics, [references], kind, samples, n_jobs=jobs)()
     for metric, (baseline, *others) in results.items():
         if metric == "System":
             continue
@@ -106,6 +107,15 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
         for other in others:
             if other.score == baseline.score:  # sacreBLEU counts the differences above 0, not those of at least 0
                 other.p_value = 1.0
+    return signatures, results
+
+
+def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None:
+    """Prints the results of a paired test of the first system with each of the others."""
+    from sacrebleu.utils import Color, print_results_table
+
+    kind, samples = ("bs", args.paired_bs_n) if args.paired_bs else ("ar", args.paired_ar_n)
+    signatures, results = paired(systems, references, _metrics(args), kind, samples, args.paired_jobs)
     Color.ENABLE_COLORS = False
     args.format = "json" if args.json else "text"
     print_results_table(results, signatures, args)

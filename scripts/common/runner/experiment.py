@@ -189,17 +189,18 @@ class Experiment(ABC):
         for run in runs:
             baseline = replace(run, row=given.compare, path=given.out / f"{given.compare.name}-seed{run.seed}")
             same = {"preset": run.preset.name, "row": run.row.name, "baseline": baseline.row.name, "seed": run.seed}
-            for what, found in self.compared(baseline, run).items():
+            compared = self.compared(baseline, run)
+            for what, found in compared.items():
                 theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
                 say(f"{run.name}: {what}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}")
-                self.keep(given, PAIRED, {**same, **found})
+            self.keep(given, PAIRED, *({**same, **found} for found in compared.values()))
         return 0
 
-    def keep(self, given: argparse.Namespace, path: Path, found: dict) -> None:
-        """Appends the record of what was done with finished runs to a file, with --record."""
+    def keep(self, given: argparse.Namespace, path: Path, *found: dict) -> None:
+        """Appends the records of what was done with finished runs to a file, with --record."""
         if given.record:
             own = {"command": shlex.join(given.command), "environment": records.environment()}
-            records.append(path, {**found, **own})
+            records.append(path, *({**one, **own} for one in found))
 
     def _prepare(self, given: argparse.Namespace) -> None:
         for path in (given.out, given.data):

@@ -128,7 +128,7 @@ def _write(name: str, paragraphs: list[Paragraph], words: int, processor, data: 
         texts = [getattr(window, language) for window in made]
         encoded = [" ".join(line) for line in processor.encode(texts, out_type=str)]
         for kind, content in (("windows", texts), ("bpe", encoded)):
-            (data / kind).mkdir(parents=True, exist_ok=True)
+            (data / kind).mkdir(exist_ok=True)
             write_atomically(data / kind / f"{name}.{language}", "".join(f"{line}\n" for line in content))
     return len(made)
 
@@ -136,19 +136,19 @@ def _write(name: str, paragraphs: list[Paragraph], words: int, processor, data: 
 def others(corpus: Corpus, data: Path, documents: Path) -> Path:
     """Makes test windows of all documents in another folder, in the pieces of a prepared corpus; returns their folder.
 
-    Raises DataError.
+    Raises DataError, and RecipeError if their folder was made of documents that are others than these.
     """
     import sentencepiece
 
     parts, sums = read(documents)
     target = data.with_name(f"{data.name}-{documents.name}")
+    Folder(target, ()).claim({"corpus": sums})
     processor = sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE))
     for words in corpus.test_words:
         _write(f"test{words}", [one for part in parts.values() for one in part], words, processor, target)
     for name in (SENTENCEPIECE, "bin"):
         (target / name).unlink(missing_ok=True)
         (target / name).symlink_to((data / name).resolve())
-    write_atomically(target / "config.json", json.dumps({"corpus": sums}))
     return target
 
 
