@@ -36,7 +36,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
-        return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=True)
+        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
 
     def get_extra_state(self) -> dict[str, Tensor | None]:
         """What ``state_dict`` keeps of it, in plain tensors."""
