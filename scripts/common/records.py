@@ -136,10 +136,11 @@ def require_commit(found: dict | None = None) -> None:
 
 
 def environment() -> dict:
-    """Returns the environment of a run: date (UTC), commit, versions, processor, usable cores, GPU."""
+    """Returns the environment of a run: date (UTC), commit, versions, kernels, processor, usable cores, GPU."""
     # These take seconds, for which those that only read records need not wait.
     import torch
 
+    from fwp_fairseq import _extension
     from fwp_fairseq.cli.info import distribution_version
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -149,6 +150,7 @@ def environment() -> dict:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "fairseq": distribution_version("fairseq-fixed", "fairseq"),
+        "kernels": sorted(_extension.status().libraries),
         "cpu": _cpu_model(),
         "cores": usable,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
