@@ -122,10 +122,10 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (out / "data-documents/bin").is_dir()
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
-        "python -m scripts.experiments documents_conversion --preset documents --rows hedgehog",
+        "python -m scripts.experiments documents_conversion --preset tenth --rows hedgehog",
     )
     model = out / "hybrid-seed1/checkpoints/checkpoint_best.pt"
-    run(convert.replace("--preset documents ", "").replace("softmax.pt", str(model)))
+    run(convert.replace("--preset tenth ", "").replace("softmax.pt", str(model)))
     lines = map(json.loads, (out / "documents_conversion.jsonl").read_text().splitlines())
     stages = {record["stage"]: (record["updates"], record["buckets"]["all"]["windows"]) for record in lines}
     assert stages == {"softmax": (0, 40), "converted": (0, 40), "transferred": (4, 40), "finetuned": (8, 40)}

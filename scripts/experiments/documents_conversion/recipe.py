@@ -20,7 +20,7 @@ class DocumentsConversion(Conversion):
 Converts the decoder's self-attention of a softmax model that the experiment on documents has trained to Hedgehog, with
 and without a window that is read by a softmax, fine-tunes the model for a short time, and scores it on test documents.
 
-  --preset documents --seeds 1 2 3 --checkpoint softmax.pt
+  --preset tenth --seeds 1 2 3 --checkpoint softmax.pt
 """
 
     def prepare_data(self, given: argparse.Namespace) -> None:

@@ -9,14 +9,17 @@ from scripts.experiments.conversion.rows import SHORT, Row
 from scripts.experiments.documents import presets
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
-_UPDATES = 500  # of a training in all
-_TRANSFER = 150
+_TRANSFER = 300  # updates, of all those of a row
 _SOFTMAX = {"feature-map": "softmax"}
 _HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
 
 
-def _row(name: str, transfer: int, updates: int, control: bool = False, **more) -> Row:
-    return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates, control)
+def _rows(updates: int) -> tuple[Row, ...]:
+    def row(name: str, transfer: int = 0, control: bool = False, **more) -> Row:
+        return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates - transfer, control)
+
+    windows = (row(f"window-{size}", control=size == 16, window=size) for size in (16, 8, 32))
+    return row("hedgehog", _TRANSFER), row("at-once"), *windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class Preset(rows.Preset):
     documents: presets.Preset
     words: int
     one_of: int
-    updates: int = _UPDATES
+    updates: int
     table: str = "documents_conversion"
 
     @property
@@ -38,19 +41,16 @@ class Preset(rows.Preset):
         return self.documents.decoding
 
 
-_ROWS = (
-    _row("hedgehog", _TRANSFER, _UPDATES - _TRANSFER),
-    _row("at-once", 0, _UPDATES),
-    *(_row(f"window-{size}", 0, _UPDATES, control=size == 16, window=size) for size in (16, 8, 32)),
-)
-DOCUMENTS = Preset(
-    name="documents",
+# Of the best softmax attention, and trained for a tenth of its updates.
+TENTH = Preset(
+    name="tenth",
     documents=presets.LONG,
-    model="runs/documents/long/softmax-seed{seed}/checkpoints/checkpoint_best.pt",
-    made_by="python -m scripts.experiments documents --preset long --rows softmax --seeds {seed}",
+    model="runs/documents/long/softmax-no-dropout-seed{seed}/checkpoints/checkpoint_best.pt",
+    made_by="python -m scripts.experiments documents --preset long --rows softmax-no-dropout --seeds {seed}",
     words=150,
     one_of=5,
-    rows=_ROWS,
+    updates=1500,
+    rows=_rows(1500),
     training={
         **ADAM,
         "--lr-scheduler": "polynomial_decay",
@@ -61,16 +61,17 @@ DOCUMENTS = Preset(
         **SHORT,
     },
 )
+FIFTH = replace(TENTH, name="fifth", updates=3000, rows=_rows(3000))
 SMOKE = replace(
-    DOCUMENTS,
+    TENTH,
     name="smoke",
     documents=presets.SMOKE,
-    model=DOCUMENTS.model.replace("documents/long", "documents/smoke"),
-    made_by=DOCUMENTS.made_by.replace("--preset long", "--preset smoke"),
+    model=TENTH.model.replace("documents/long", "documents/smoke"),
+    made_by=TENTH.made_by.replace("--preset long", "--preset smoke"),
     words=40,
     one_of=1,
-    rows=tuple(replace(row, transfer=min(row.transfer, 4), updates=8) for row in _ROWS),
-    training=DOCUMENTS.training | {"--max-tokens": 500, "--warmup-updates": 1, "--log-interval": 1},
+    rows=tuple(replace(row, transfer=min(row.transfer, 4), updates=8) for row in TENTH.rows),
+    training=TENTH.training | {"--max-tokens": 500, "--warmup-updates": 1, "--log-interval": 1},
     smoke=True,
 )
-PRESETS = {preset.name: preset for preset in (DOCUMENTS, SMOKE)}
+PRESETS = {preset.name: preset for preset in (TENTH, FIFTH, SMOKE)}
