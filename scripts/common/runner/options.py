@@ -21,7 +21,6 @@ goes on from its last {}.
 def parser(experiment: Experiment) -> Parser:
     """Returns the parser of an experiment, with its own options."""
     out = experiment.folder_of(argparse.Namespace(preset=argparse.Namespace(name="PRESET")))
-    records = experiment.records
     description = f"{experiment.description}\n{_GO_ON.format(experiment.saved)}"
     presets = list(experiment.presets)
     prog = f"python -m scripts.experiments {experiment.name}"
@@ -36,11 +35,8 @@ def parser(experiment: Experiment) -> Parser:
     add("--out", type=Path, metavar="DIR", help=f"folder of the runs and their records (default: {out})")
     add("--data", type=Path, metavar="DIR", help="folder of the prepared data (default: data in --out)")
     add("--prepare", action="store_true", help="only prepare the data, for example where there is a network")
-    add(
-        "--record",
-        action="store_true",
-        help=f"also append to {records}, and skip the rows that it has; needs a checkout without local changes",
-    )
+    what = f"also append to {experiment.records}, and skip the rows that it has; needs a checkout without local changes"
+    add("--record", action="store_true", help=what)
     add("--dry-run", action="store_true", help="only print the commands of the runs that are missing")
     if experiment.compared:
         add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")

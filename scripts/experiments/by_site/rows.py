@@ -33,19 +33,21 @@ KINDS["favor-any-length"] = KINDS["favor-fixed"] | {"qk-norm": "none"}
 
 @dataclass(frozen=True)
 class SiteRow:
-    """One model: the names of its three kinds of attention, and its number of heads."""
+    """One model: the names of its three kinds of attention, its number of heads, and its dropout."""
 
     encoder: str
     decoder: str
     cross: str
     heads: int = 2
+    dropout: float = 0.1
 
     # No one attention has all sites, so that records have these fields empty.
     feature_map = update_rule = normalizer = d_dot = None
 
     @property
     def name(self) -> str:
-        return "-".join([*self.sites.values(), *([f"{self.heads}-heads"] if self.heads != 2 else [])])
+        others = [f"{self.heads}-heads"] * (self.heads != 2) + ["no-dropout"] * (not self.dropout)
+        return "-".join([*self.sites.values(), *others])
 
     @property
     def sites(self) -> dict[str, str]:
@@ -65,11 +67,15 @@ class SiteRow:
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        return heads | {
-            f"--fwp-{site}-{option}": value
-            for site, kind in self.sites.items()
-            for option, value in KINDS[kind].items()
-        }
+        return (
+            {"--dropout": self.dropout}
+            | heads
+            | {
+                f"--fwp-{site}-{option}": value
+                for site, kind in self.sites.items()
+                for option, value in KINDS[kind].items()
+            }
+        )
 
 
 def _everywhere(kind: str, heads: int = 2) -> SiteRow:
@@ -104,6 +110,8 @@ ROWS = (
     _everywhere("favor-any-length"),
     _everywhere("favor-fixed", heads=8),
     _everywhere("dpfp", heads=8),
+    SiteRow("softmax", "softmax", "softmax", dropout=0.0),
+    SiteRow("delta-elu-both-ways", "delta-elu", "softmax", dropout=0.0),
 )
 
 # What is tried from German into English.

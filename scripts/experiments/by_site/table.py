@@ -10,8 +10,6 @@ from scripts.common.commands import flags_of
 from .rows import DE_EN_ROWS, FAMILIES, KINDS, LR, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
-
-
 _PRESETS = {"sites": ROWS, "de-en": DE_EN_ROWS}
 
 
@@ -20,7 +18,7 @@ def _key(record: dict) -> tuple | None:
     if not set(record["sites"].values()) <= KINDS.keys():
         return None
     kinds = map(record["sites"].get, SITES)
-    return (*kinds, record["heads"], _lr(record), record["updates"], record["parameters"])
+    return (*kinds, record["heads"], *_settings(record), record["updates"], record["parameters"])
 
 
 def _compared(record: dict) -> tuple | None:
@@ -35,12 +33,10 @@ def _at(site: str) -> Callable[[dict], str]:
     return lambda record: record["sites"][site]
 
 
-def _lr(record: dict) -> float:
-    return float(flags_of(record["train_command"])["--lr"])
-
-
-def _note(rows: list[dict]) -> str:
-    return "\n\n".join([*signature_notes(rows), *spread_note(rows)])
+def _settings(record: dict) -> tuple[float, float]:
+    """Learning rate and dropout."""
+    flags = flags_of(record["train_command"])
+    return float(flags["--lr"]), float(flags["--dropout"])
 
 
 def _place(row: SiteRow) -> str:
@@ -51,9 +47,8 @@ def _plot(rows: list[dict]) -> Plot:
     """BLEU of each family over the sites that have it, with the line of softmax attention at all sites."""
 
     def bleu(row: SiteRow) -> tuple[float, float | None] | None:
-        found = (
-            record for record in rows if row.recorded.items() <= record.items() and _lr(record) == LR
-        )  # others are not plotted
+        usual = LR, row.dropout  # others are not plotted
+        found = (one for one in rows if row.recorded.items() <= one.items() and _settings(one) == usual)
         return next(((record["bleu"], record["spread"].get("bleu")) for record in found), None)
 
     places = [_place(row) for row in reversed(next(iter(FAMILIES.values())))]
@@ -80,7 +75,8 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
             "decoder": _at("decoder"),
             "cross-attention": _at("cross"),
             "heads": lambda record: record["heads"],
-            "lr": _lr,
+            "lr": lambda record: _settings(record)[0],
+            "dropout": lambda record: _settings(record)[1],
             "BLEU": number("bleu", ".2f"),
             "valid BLEU": number("valid_bleu", ".2f"),
             **TRAINING,
@@ -89,7 +85,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
         key=_key,
         combine=over_seeds(*_MEANS),
         expected=[row.recorded for row in rows],
-        note=_note,
+        note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows)]),
         plot=plot,
     )
 
