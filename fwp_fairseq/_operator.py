@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _extension
-from ._autocast import without_autocast
 from ._constant import constant
 
 logger = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class Operator:
     def __call__(self, backend: str, like: Tensor, call: Any) -> Any:
         """Runs the call on the named backend, or on the fastest that can serve it for ``auto``."""
         name = self.choose(backend, like, call)
-        with without_autocast(like):
+        with torch.autocast(like.device.type, enabled=False):
             return self.backends[name].run(call)
 
     def report(self, call: Any) -> list[tuple[str, list[str]]]:
@@ -92,10 +91,6 @@ class Kernel:
             ``setup_context``; and the gradients. None if there is no gradient.
         devices, types: those of the tensors that it takes.
         others: who has second derivatives, for the error; None if ``differentiate`` has its own.
-
-    Attributes:
-        compute, backward: the operators themselves, where there is a library. ``torch.ops.fwp.NAME`` chooses one by the
-            types of its arguments in Python, at each call, for longer than the smallest kernels take.
     """
 
     def __init__(
@@ -113,11 +108,9 @@ class Kernel:
         self.name, self.devices, self.types = name, devices, types
         if not LIBRARY:
             return
-        self.compute = getattr(torch.ops.fwp, name).default
         torch.library.register_fake(f"fwp::{name}", fake)
         if differentiate is None:
             return
-        self.backward = getattr(torch.ops.fwp, f"{name}_backward").default
 
         def refuse(ctx, *given):
             raise NotImplementedError(f"fwp::{name} has no second derivative; {others} every one")

@@ -30,7 +30,7 @@ _operator
 _cuda_library
 _self_check
 _extension
-_autocast _constant files tables
+_constant files tables
 text
 """
 LINES = [line.split() for line in LAYERS.strip().split("\n")]

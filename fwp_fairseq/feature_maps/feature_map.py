@@ -6,7 +6,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._autocast import without_autocast
 from .unit_rows import to_length_one
 
 
@@ -96,7 +95,7 @@ class FeatureMap(nn.Module):
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
-        with without_autocast(x):
+        with torch.autocast(x.device.type, enabled=False):
             return self.features(widened(x))
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:

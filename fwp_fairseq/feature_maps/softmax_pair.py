@@ -38,7 +38,7 @@ class SoftmaxPair(FeatureMap):
 def _differentiate(ctx, grad_f):
     (f,) = ctx.saved_tensors
     if not torch.is_grad_enabled():
-        return softmax_pair.backward(grad_f, f)
+        return torch.ops.fwp.softmax_pair_backward(grad_f, f)
     pairs = zip(f.chunk(2, -1), grad_f.chunk(2, -1), strict=True)
     up, down = (x * (dx - (x * dx).sum(-1, keepdim=True)) for x, dx in pairs)
     return up - down  # which has derivatives of its own

@@ -21,15 +21,14 @@ def _function(name: str, in_pytorch: Callable[[Tensor, float], Tensor]) -> RowFu
     def differentiate(ctx, grad_y):
         (x,) = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return function.backward(grad_y, x, ctx.eps), None
+            return getattr(torch.ops.fwp, f"{name}_backward")(grad_y, x, ctx.eps), None
         # With derivatives of its own.
         return *torch.autograd.grad(in_pytorch(x, ctx.eps), x, grad_y, create_graph=True), None
 
-    function = RowFunction(
+    return RowFunction(
         name, in_pytorch, lambda x, eps: rows_like(x, x.shape[-1]), lambda grad_y, x, eps: rows_like(x, x.shape[-1]),
         save, differentiate,
     )  # fmt: skip
-    return function
 
 
 def _divided(x: Tensor, eps: float) -> Tensor:

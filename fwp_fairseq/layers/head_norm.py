@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from .._autocast import without_autocast
 from ..feature_maps import unit_rows
 from ..ops.call import state_type
 from ..options import EPS
@@ -26,6 +25,6 @@ class HeadNorm(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """y is (..., heads, d_value)."""
-        with without_autocast(y):
+        with torch.autocast(y.device.type, enabled=False):
             wide = y.to(state_type(y.dtype))
             return (unit_rows.to_rms_one(wide, EPS) * self.weight.to(wide.dtype)).to(y.dtype)

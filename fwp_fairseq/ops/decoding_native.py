@@ -23,7 +23,7 @@ def _fake_fold(
 
 
 KERNEL = Kernel("decode", _fake_decode, types=FLOATING)
-FOLD = Kernel("fold", _fake_fold)
+Kernel("fold", _fake_fold)
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
@@ -40,7 +40,7 @@ def cached_type(x: Tensor) -> torch.dtype:
 
 def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_padding_mask=None) -> Tensor:
     phi = decoding.feature_map
-    return KERNEL.compute(
+    return torch.ops.fwp.decode(
         q, k, v, beta, alpha, key_padding_mask, cache.keys, cache.written, cache.strengths, cache.ancestors,
         cache.rows, cache.W, cache.z, cache.projection, cache.count, decoding.rule, kernel_of(phi), decoding.d_dot(q),
         kernel_options(phi).input_scale, decoding.normalize_features, decoding.normalize_output, decoding.eps,
@@ -49,7 +49,7 @@ def decode(decoding, cache, q, k=None, v=None, beta=None, alpha=None, key_paddin
 
 def fold(decoding, cache) -> tuple[Tensor, Tensor | None]:
     phi, kept = decoding.feature_map, kernel_of(decoding.feature_map) if decoding.keeps_keys else "identity"
-    W, z = FOLD.compute(
+    W, z = torch.ops.fwp.fold(
         cache.keys, cache.written, cache.strengths, cache.ancestors, cache.rows, cache.W, cache.z, cache.count,
         decoding.rule, kept, cache.keys.shape[-1] if phi is None else phi.d_dot, decoding.normalize_output,
     )  # fmt: skip

@@ -114,7 +114,7 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     reads_state = options.return_state and not (grad_W is None and grad_z is None)
     grad_W = filled(grad_W, 1) if reads_state else None
     grad_z = filled(grad_z, 2) if reads_state and options.normalize_output else None
-    found = KERNEL.backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
+    found = torch.ops.fwp.fast_weights_backward(grad_out, grad_W, grad_z, *inputs, *options[:-1])
     q, k, v, beta, alpha, W, z = found
     gradients = _Inputs(q, k, v, beta, alpha, key_padding_mask=None, initial_W=W, initial_z=z, projection=None)
     # The gradient of an input that was not given is an empty tensor.
@@ -174,6 +174,6 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         eps=call.eps,
         return_state=call.return_state,
     )
-    out, W, z = KERNEL.compute(*inputs, *options)
+    out, W, z = torch.ops.fwp.fast_weights(*inputs, *options)
     state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
     return out.to(call.v.dtype), state

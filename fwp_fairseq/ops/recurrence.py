@@ -195,7 +195,8 @@ class _Compiled(Kernel):
             ctx.mark_non_differentiable(*more, written)
 
         def differentiate(ctx, *gradients):
-            found = self.backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
+            backward = getattr(torch.ops.fwp, f"{name}_backward")
+            found = backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
             return *found[:4], None, *(x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
 
         super().__init__(name, fake, fake_backward, save, differentiate)
@@ -206,7 +207,7 @@ class _Compiled(Kernel):
         return native_cuda.recurrence_unsupported_reasons(call[0]) if on_cuda else reasons
 
     def run(self, call: list) -> tuple[Tensor, ...]:
-        return self.compute(*call)[: 2 + self.vectors]
+        return getattr(torch.ops.fwp, self.name)(*call)[: 2 + self.vectors]
 
 
 _RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=_Loop(_rnn_loop))

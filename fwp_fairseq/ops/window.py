@@ -79,7 +79,7 @@ class _Native:
 
     @staticmethod
     def run(call: WindowRead) -> Tensor:
-        return KERNEL.compute(*call)
+        return torch.ops.fwp.read_window(*call)
 
 
 class _Reference:
@@ -155,7 +155,7 @@ def _differentiate(ctx, grad_out):
     *tensors, places = ctx.saved_tensors
     if places is not None:
         raise NotImplementedError("fwp::read_window has no derivative with places, the storage of a decoder")
-    *rows, sums, u, bias = KERNEL.backward(grad_out, *tensors, ctx.size)
+    *rows, sums, u, bias = torch.ops.fwp.read_window_backward(grad_out, *tensors, ctx.size)
     return *rows, None if tensors[3] is None else sums, u, bias, None, None, None
 
 
