@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from .large_linears import replace_
 
 _LARGEST_INT8 = 127
+# PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
+# exception, takes longer than a product with few rows; this value says that there is nothing to call.
+torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
 
 
 class Int8Linear(nn.Module):
