@@ -67,15 +67,12 @@ class SiteRow:
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        return (
-            {"--dropout": self.dropout}
-            | heads
-            | {
-                f"--fwp-{site}-{option}": value
-                for site, kind in self.sites.items()
-                for option, value in KINDS[kind].items()
-            }
-        )
+        shared = {"--dropout": self.dropout} | heads
+        return shared | {
+            f"--fwp-{site}-{option}": value
+            for site, kind in self.sites.items()
+            for option, value in KINDS[kind].items()
+        }
 
 
 def _everywhere(kind: str, heads: int = 2) -> SiteRow:
