@@ -20,6 +20,7 @@ from .whole_models import Work
 from .whole_models import main as run_program
 
 BEAM = 4
+_SOURCE_WINDOW = 64  # positions of the source that a step of the rows with a window reads
 _INT8 = 2e-2  # permitted error of a score with linear layers in eight bits
 # What `fwp translate` does to the models of a row; it also runs them in inference mode, as fairseq does not.
 _CHANGED = {
@@ -51,7 +52,7 @@ def _dtype(device: str) -> torch.dtype:
     return torch.float32 if device == "cpu" else torch.float16  # fairseq-generate has --fp16 and no --bf16
 
 
-def searching(task, case: ModelCase, row: str, model, window: int = 64):
+def searching(task, case: ModelCase, row: str, model, window: int = _SOURCE_WINDOW):
     """Returns ``search(sample, length)``, which gives fairseq's hypotheses of ``length`` tokens and end of sentence."""
     cfg = models.configuration(case.size, row)
     cfg.generation.beam = BEAM
@@ -75,7 +76,7 @@ def check(task, case: ModelCase, row: str, device: str) -> None:
         return ctranslate2_engine.check(task, case, row)
 
     # Rounding to eight bits moves places, and with them what a small window reads. Float32 checks that windows move.
-    window = 64 if "-int8" in row else 6
+    window = _SOURCE_WINDOW if "-int8" in row else 6
 
     def hypotheses(model, sample):
         return searching(task, case, row, model, window)(sample, 12)

@@ -41,27 +41,31 @@ class Preset(rows.Preset):
         return self.documents.decoding
 
 
-# Of the best softmax attention, and trained for a tenth of its updates.
-TENTH = Preset(
-    name="tenth",
-    documents=presets.LONG,
-    model="runs/documents/long/softmax-no-dropout-seed{seed}/checkpoints/checkpoint_best.pt",
-    made_by="python -m scripts.experiments documents --preset long --rows softmax-no-dropout --seeds {seed}",
-    words=150,
-    one_of=5,
-    updates=1500,
-    rows=_rows(1500),
-    training={
-        **ADAM,
-        "--lr-scheduler": "polynomial_decay",
-        **LABEL_SMOOTHING,
-        "--max-tokens": 2500,
-        **ALL_SENTENCES,
-        "--no-epoch-checkpoints": True,
-        **SHORT,
-    },
-)
-FIFTH = replace(TENTH, name="fifth", updates=3000, rows=_rows(3000))
+def _preset(name: str, updates: int) -> Preset:
+    """Conversions of the best softmax attention, each trained for so many updates in all."""
+    return Preset(
+        name=name,
+        documents=presets.LONG,
+        model="runs/documents/long/softmax-no-dropout-seed{seed}/checkpoints/checkpoint_best.pt",
+        made_by="python -m scripts.experiments documents --preset long --rows softmax-no-dropout --seeds {seed}",
+        words=150,
+        one_of=5,
+        updates=updates,
+        rows=_rows(updates),
+        training={
+            **ADAM,
+            "--lr-scheduler": "polynomial_decay",
+            **LABEL_SMOOTHING,
+            "--max-tokens": 2500,
+            **ALL_SENTENCES,
+            "--no-epoch-checkpoints": True,
+            **SHORT,
+        },
+    )
+
+
+# A tenth and a fifth of the updates of that model.
+TENTH, FIFTH = _preset("tenth", 1500), _preset("fifth", 3000)
 SMOKE = replace(
     TENTH,
     name="smoke",
