@@ -4,8 +4,8 @@
 
 // rule and feature_map: names of common/maps.h. projection: (m, d_key), exactly for maps that have one, of
 // x' = input_scale x. both_ways: the second half of the heads goes from the last position to the first; with causal
-// only, and on the CPU. Without return_state, W and z come back empty. The backward returns the gradients of q, k, v,
-// beta, alpha, initial_W and initial_z, empty for what was not given.
+// only. Without return_state, W and z come back empty. The backward returns the gradients of q, k, v, beta, alpha,
+// initial_W and initial_z, empty for what was not given.
 TORCH_LIBRARY(fwp, m) {
   m.def(
       "fast_weights(Tensor q, Tensor k, Tensor v, Tensor? beta, Tensor? alpha, Tensor? key_padding_mask, "

@@ -58,7 +58,7 @@ def _of_the_map(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         yield Contradiction(("normalizer", "output_norm"), why, "auto, sum, l2 or none")
     if not phi.non_negative and options.normalizes[0]:
         why = f"features of this map can be negative, so they cannot be divided by their sum ({normalizer})"
-        yield Contradiction(("normalizer", "feature_map"), why, "attention or none")
+        yield Contradiction(("normalizer", "feature_map"), why, "attention, l2 or none")
 
 
 def _of_the_rule(options: SiteOptions, site: str) -> Iterator[Contradiction]:
@@ -79,6 +79,8 @@ def _of_the_window(options: SiteOptions, site: str) -> Iterator[Contradiction]:
         yield Contradiction(("window", "update_rule"), why, "nothing, or the rule sum")
     if options.chosen_normalizer != "attention":
         why = "what is read in the window and before it is divided by the sum of both weights"
+        if options.normalizer == "auto":  # an output norm has chosen another
+            yield Contradiction(("window", "output_norm"), why, "nothing, or no norm of what is read")
         yield Contradiction(("window", "normalizer"), why, "nothing, or the normaliser auto or attention")
 
 

@@ -107,7 +107,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "qk_norm", "norm of queries and keys", "none", {"none": "as projected", "l2": "of a learned length"},
         "queries and keys are divided by their length before the feature map, and multiplied by a learned scale of "
-        "each head; not with maps from which the scale cancels (dpfp, relu)",
+        "each head; not with maps from which the scale cancels (dpfp, relu, rfa)",
     ),
     Option(
         "output_norm", "norm of what is read", "none", {"none": "as read", "rms": "of root mean square 1"},

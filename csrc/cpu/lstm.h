@@ -7,7 +7,6 @@
 // At a pad R is only read, and h and c stay for the next position. The forward keeps w, x^u, i, o and c of every
 // position and the last R; the backward goes from the last position to the first and takes w k^T away again, as that of
 // Recurrent does.
-//
 #pragma once
 
 #include "instruction_set.h"

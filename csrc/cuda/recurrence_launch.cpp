@@ -10,8 +10,8 @@
 namespace fwp::gpu {
 namespace {
 
-// Why this device cannot serve matrices of this width, or an empty text. Blocks have 19 kB of shared memory at most
-// (docs/kernels.md), which every device has that is not too old.
+// Why this device cannot serve matrices of this width, or an empty text. Blocks have 19 kB of shared memory at most,
+// which every device has that is not too old.
 std::string refusal_of(const char* op, int64_t device, int64_t d) {
   if (d <= widest_recurrence) return refusal(op, device, 0);
   return "d is " + std::to_string(d) + ", expected at most " + std::to_string(widest_recurrence) +

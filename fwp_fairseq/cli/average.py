@@ -15,7 +15,7 @@ import torch
 from ..checkpoint_content import section
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
-from .parameters import refuse_not_finite, refuse_other_parameters
+from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 
 # Options that change the training or the speed, but not the function that the parameters define.
@@ -106,7 +106,7 @@ def _is_constant(name: str, tensor: torch.Tensor) -> bool:
 
 
 def average(paths: list[Path]) -> dict:
-    """Returns the last checkpoint with the mean parameters of all, summed in float64; does not import the plugin."""
+    """Returns the last checkpoint with the mean parameters of all, summed in float64."""
     sums: dict[str, torch.Tensor] = {}
     first: dict = {}
     for number, path in enumerate(paths, 1):
@@ -135,7 +135,7 @@ def _refuse_incomplete(path: Path, state: dict) -> None:
     options = section(state, "model")
     model = ARCH_MODEL_REGISTRY.get(options.get("_name"))
     if model is not None and model.__module__.startswith("fwp_fairseq."):
-        refuse_other_parameters(path, state["model"], options)
+        complete(path, state["model"], options)
 
 
 def run(args) -> int:

@@ -32,7 +32,7 @@ from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError
-from .parameters import refuse_not_finite, refuse_other_parameters
+from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 from .training_flags import training_flags
 
@@ -234,9 +234,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     defaults = _default_flags(same_sizes)
     before = defaults | ({n: options[n] for n in defaults if n in options} or {"fwp_feature_map": "softmax"})
 
-    parameters = state["model"]
-    refuse_not_finite(args.input, parameters)
-    refuse_other_parameters(args.input, parameters, options | before)
+    refuse_not_finite(args.input, state["model"])
+    parameters = complete(args.input, state["model"], options | before)
     after = _attention_flags(before, defaults, args)
     options |= after
     try:

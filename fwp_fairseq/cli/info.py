@@ -81,16 +81,12 @@ def _build_rows(record: dict | None) -> dict[str, str]:
         return {"record": "none: the package was not installed by pip"}
     kept = {part: torch or "unknown" for part, torch in record.get("kept", {}).items()}
     return {
-        "FWP_BUILD": record["target"],
-        "built": ", ".join(record["built"]) or "nothing",
+        "FWP_BUILD": record.get("target", "unknown"),
+        "built": ", ".join(record.get("built") or ()) or "nothing",
         **{f"{part} kept": f"the library of an earlier build, for torch {torch}" for part, torch in kept.items()},
-        **{f"{part} not built": reason for part, reason in record["reasons"].items() if reason},
-        **{tool: record[tool] for tool in ("torch", "compiler", "nvcc") if record[tool]},
+        **{f"{part} not built": reason for part, reason in record.get("reasons", {}).items() if reason},
+        **{tool: record[tool] for tool in ("torch", "compiler", "nvcc") if record.get(tool)},
     }
-
-
-def add_arguments(parser) -> None:
-    pass
 
 
 def run(args) -> int:

@@ -23,10 +23,10 @@ def refuse_not_finite(path: Path, parameters: dict) -> None:
                 raise CommandError(f"{path}: {found}, expected finite ones")
 
 
-def refuse_other_parameters(path: Path, parameters: dict, options: dict) -> None:
-    """Raises CommandError if the checkpoint lacks a parameter of a model with these options, or has another shape.
+def complete(path: Path, parameters: dict, options: dict) -> dict:
+    """The parameters by the names that fairseq gives them today.
 
-    The model is built without memory.
+    Raises CommandError if a model with these options, which is built without memory, has others or other shapes.
     """
     from ..checkpoint_content import build, check_size
     from ..models import attention_flags
@@ -46,3 +46,4 @@ def refuse_other_parameters(path: Path, parameters: dict, options: dict) -> None
             raise CommandError(f"{path}: parameter {name} is missing, expected one of shape {shape}")
         if tuple(parameters[name].shape) != shape:
             raise CommandError(f"{path}: {name} is of shape {tuple(parameters[name].shape)}, expected {shape}")
+    return parameters

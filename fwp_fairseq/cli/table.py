@@ -3,8 +3,9 @@
   fwp table --results checkpoints --references test.de --plot bleu.pdf
 
 The table has a row for each save-dir of fairseq-train that is found at any depth of the folders. The command reads the
-checkpoint, the logs (*.log in the save-dir, beside its checkpoints/, or with its name) and the output of
-fairseq-generate (generate-*.txt, gen*.out). Trainings that differ in nothing but the seed share a row.
+checkpoint, the logs (*.log in the save-dir, beside its checkpoints/, or with its name), the output of fairseq-generate
+(generate-*.txt, gen*.out) or, with --references, translations.*, which `fwp train` writes. Trainings that differ in
+nothing but the seed share a row.
 """
 
 from dataclasses import replace

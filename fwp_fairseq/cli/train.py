@@ -137,7 +137,7 @@ def run(args) -> int:
 def _score(args, corpus: Corpus, out: Path) -> None:
     """Translates and scores the test set, and says what can be done with the model."""
     source, target = corpus.write_test_set(out)
-    hypotheses, checkpoints = out / f"test.{args.target}", out / "checkpoints"
+    hypotheses, checkpoints = out / f"translations.{args.target}", out / "checkpoints"
     cpu = ["--cpu"] if args.cpu else []
     with open(source, "rb") as given, replaced(hypotheses) as found:
         _run(*_fwp("translate", checkpoints, *cpu), stdin=given, stdout=found)

@@ -175,10 +175,11 @@ def _numbers(text: str) -> dict[str, float]:
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:
-    """fairseq-generate's outputs in the folder of the training, or in a subfolder that is not another training."""
+    """Translations in the folder of the training, or in a subfolder that is not another training."""
     folders = {run, save_dir}
     folders |= {path for path in run.iterdir() if path.is_dir() and not any(path.glob("checkpoint*.pt"))}
-    return [path for folder in folders for kind in ("generate-*.txt", "gen*.out") for path in folder.glob(kind)]
+    kinds = ("generate-*.txt", "gen*.out", "translations.*")
+    return [path for folder in folders for kind in kinds for path in folder.glob(kind)]
 
 
 def _fields_of_translations(paths: list[Path], references: list[str] | None) -> dict:

@@ -12,7 +12,7 @@ from fairseq.data import bucket_pad_length_dataset, data_utils
 
 if not hasattr(np, "compat"):
     np.compat = types.SimpleNamespace(long=int)
-for name, alias in {"int": int, "float": float, "bool": bool, "object": object}.items():
+for name, alias in {"int": int, "float": float}.items():
     if name not in np.__dict__:
         setattr(np, name, alias)
 

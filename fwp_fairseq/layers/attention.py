@@ -35,6 +35,7 @@ class FastWeightAttention(nn.Module):
         options: by the names of :mod:`..options`, which docs/layers.md lists, e.g. ``update_rule="delta"``.
 
     Raises:
+        TypeError: an option has an unknown name.
         ValueError: an option has an unknown value, the map cannot have this width, or two options
             contradict each other.
 
@@ -219,13 +220,11 @@ class FastWeightAttention(nn.Module):
 
 
 def checked(options: dict[str, Any], causal: bool) -> SiteOptions:
-    """The options of a layer; ValueError for one that is unknown or contradicts another."""
+    """The options of a layer; TypeError for an unknown name, ValueError for an unknown value or a contradiction."""
     for name, value in options.items():
         if name not in OPTIONS:
             raise TypeError(f"argument {name!r} is unknown, expected some of {', '.join(OPTIONS)}")
-        known = [v for v in OPTIONS[name].values or () if v != "softmax" or name != "feature_map"]
-        if name == "feature_map":
-            known = [name for name in FEATURE_MAPS if name in known or name == "identity"]
+        known = list(FEATURE_MAPS if name == "feature_map" else OPTIONS[name].values or ())
         whole = known or value is None or (isinstance(value, int) and not isinstance(value, bool))
         if not whole or (known and value not in known):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Mends faults of fairseq that every user meets, in whatever model is trained or opened with this plugin.
+"""Mends faults of fairseq, in whatever model is trained or opened with this plugin.
 
 Each file says what the user sees (Symptom), why (Cause) and which test brings it about (Test), and mends it when it is
 imported. docs/reliability.md has a table of them. Importing this package imports all of them.
@@ -30,7 +30,7 @@ def around(owner, name: str) -> Callable:
 # In this order: of two that are around the same function of fairseq, the later one is the outer one.
 for _file in (
     "literals", "saving", "loading", "archives", "layers_to_keep", "binarised_data", "text_encoding", "dictionaries",
-    "lengths", "early_stopping", "resuming", "resumed_counters", "context_window", "data_position", "divergence",
+    "lengths", "resuming", "resumed_counters", "context_window", "data_position", "divergence",
     "overflow", "moving_average", "multilingual_task", "hydra_architectures", "prepared_models", "processes",
     "bfloat16", "attention_plans", "logs",
 ):  # fmt: skip

@@ -1,6 +1,6 @@
-"""Trains fairseq's own models with --bf16 and --memory-efficient-bf16 where there is no TPU.
+"""Trains with --bf16 and --memory-efficient-bf16 where there is no TPU, in one process or in several.
 
-Symptom: "'NoneType' object has no attribute 'xla_device'".
+Symptom: "'NoneType' object has no attribute 'xla_device'"; processes of torchrun train as many models.
 Cause: fairseq takes --bf16 to mean --tpu.
 Test: tests/mends/test_bfloat16.py::test_a_tpu_is_used_only_if_there_is_one
 """
@@ -15,7 +15,7 @@ from . import around
 @around(distributed_utils, "call_main")
 def call_without_tpu(call, cfg, main, **keywords):
     if cfg.common.bf16 and importlib.util.find_spec("torch_xla") is None:
-        for section in (cfg.common, cfg.model):
+        for section in (cfg.common, cfg.distributed_training, cfg.model):
             if hasattr(section, "tpu"):
                 section.tpu = False
     return call(cfg, main, **keywords)

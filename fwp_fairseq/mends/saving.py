@@ -5,8 +5,10 @@ Cause: fairseq repeats a failed save by appending to what it has written, and co
 Test: tests/fairseq_tools/test_faults.py::test_full_disk
 """
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 
 import torch
 from fairseq import checkpoint_utils
@@ -15,30 +17,33 @@ from fairseq.file_io import PathManager
 from . import around
 
 
-def _remove(path: str) -> None:
-    if os.path.exists(path):
-        os.remove(path)
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """The name of a file beside ``path`` that takes its place when the block ends, and goes when the block raises."""
+    unfinished = path + ".tmp"
+    try:
+        yield unfinished
+        PathManager.rename(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(unfinished)
+        raise
 
 
 @around(checkpoint_utils, "torch_persistent_save")
 def save_then_rename(save, obj, filename, async_write: bool = False):
     if async_write or not isinstance(filename, str) or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write)
-    unfinished = filename + ".tmp"
     for attempts_left in (2, 1, 0):
         try:
-            with PathManager.open(unfinished, "wb") as file:
+            with _replacing(filename) as unfinished, PathManager.open(unfinished, "wb") as file:
                 torch.save(obj, file)
-            return PathManager.rename(unfinished, filename)
+            return
         except (OSError, RuntimeError) as error:
-            _remove(unfinished)
             if not attempts_left:
                 reason = str(error).partition("\n")[0] or type(error).__name__
                 raise OSError(f"checkpoint {filename} cannot be written: {reason}") from error
             time.sleep(2.5)
-        except BaseException:
-            _remove(unfinished)
-            raise
 
 
 @around(PathManager, "copy")
@@ -46,11 +51,5 @@ def copy_then_rename(copy, src_path: str, dst_path: str, overwrite: bool = False
     """The same for checkpoint_last.pt and checkpoint_best.pt, which are copies."""
     if not overwrite or not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite=overwrite)
-    unfinished = dst_path + ".tmp"
-    try:
-        copied = copy(src_path, unfinished, overwrite=True)
-        PathManager.rename(unfinished, dst_path)
-    except BaseException:
-        _remove(unfinished)
-        raise
-    return copied
+    with _replacing(dst_path) as unfinished:
+        return copy(src_path, unfinished, overwrite=True)

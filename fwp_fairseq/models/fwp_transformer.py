@@ -118,7 +118,7 @@ def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site:
 
 
 class FwpEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer without the fused inference path of fairseq 0.12.2, which would bypass our attention."""
+    """fairseq's encoder layer without the fused path of PyPI's fairseq 0.12.2, which would bypass our attention."""
 
     def __init__(self, cfg, return_fc: bool = False):
         super().__init__(cfg, return_fc)

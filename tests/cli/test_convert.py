@@ -82,6 +82,20 @@ def test_stock_transformer(save, convert, arch, expected, tmp_path):
     assert model.encoder.layers[1].self_attn.options.update_rule == "sum"
 
 
+def test_projections_that_old_versions_of_fairseq_saved_as_one(save, convert, tmp_path):
+    path = save("transformer")
+    state = torch.load(path, weights_only=True)
+    expected, parameters = dict(state["model"]), state["model"]
+    for kind in ("weight", "bias"):
+        for prefix in [name.removesuffix(f"q_proj.{kind}") for name in expected if name.endswith(f"q_proj.{kind}")]:
+            parts = [parameters.pop(f"{prefix}{part}_proj.{kind}") for part in "qkv"]
+            parameters[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
+    torch.save(state, path)
+    convert(path, "--fwp-feature-map", "elu")
+    model = built(tmp_path / "output.pt")
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize("arch", ["transformer_lm", "fwp_lm"])
 def test_language_models(save, convert, refused, arch, tmp_path):
     path = save(arch, **({"fwp_feature_map": "elu"} if arch == "fwp_lm" else {}))

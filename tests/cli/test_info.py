@@ -17,3 +17,5 @@ def test_report_names_versions_operators_and_reasons(fwp, monkeypatch):
         "cuda kept the library of an earlier build, for torch 2.12.0",
     ):
         assert part in found
+    monkeypatch.setattr(info._extension, "build_record", dict)  # what is left of an edited one
+    assert "FWP_BUILD unknown" in " ".join(fwp("info").out.split())

@@ -107,11 +107,13 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
         lines = [f"INFO | fairseq_cli.train | {{'checkpoint': {{'_name': None, 'save_dir': {save_dir!r}}}}}"]
         lines.append(f"epoch 001 | valid on 'valid' subset | loss {loss} | ppl 2")
         (run / f"{name}.log").write_text("\n".join(lines) + "\n")
-    plot = ("--plot", tmp_path / "one.svg")
-    found = fwp_process("table", "--results", tmp_path, "--format", "csv", *plot)
+    (run / "translations.de").write_text("eins zwei drei vier\n")  # as fwp train leaves them
+    (tmp_path / "test.de").write_text("eins zwei drei vier\n")
+    more = ("--plot", tmp_path / "one.svg", "--references", tmp_path / "test.de")
+    found = fwp_process("table", "--results", tmp_path, "--format", "csv", *more)
     assert found.status == 0 and not found.err and (tmp_path / "one.svg").is_file()
     (row,) = csv.DictReader(io.StringIO(found.out))
-    assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01)
+    assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01) and float(row["BLEU"]) == pytest.approx(100)
 
 
 def test_calls_that_make_no_sense(refused, tmp_path):

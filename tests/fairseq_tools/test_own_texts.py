@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 
 from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus, Recipe
@@ -56,6 +57,8 @@ def test_the_same_command_goes_on(tools, texts):
     assert "fairseq_cli.preprocess" not in more.stdout and "update 5: loss on valid" in more.stdout
     log = (texts.parent / "out of it/train.log").read_text()
     assert log.count("loading train data for epoch 1") == 1  # the second one went on
+    state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
+    assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
     (texts / "test.de").write_text("anders\n" * 40, encoding="utf-8")
     other = run(tools, texts, "--max-update", 5)
     assert other.returncode == 2 and "holds a training on other texts or pieces" in other.stderr
@@ -120,5 +123,5 @@ def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):
     done = run(tools, texts, "--window", 3, "--max-update", 2, "--vocabulary", 60)
     assert done.returncode == 0, done.stderr
     assert "\n1 of 81 lines to train on have more than 2048 tokens and are left out" in done.stdout
-    assert len((texts.parent / "out of it/test.de").read_text().splitlines()) == 4
+    assert len((texts.parent / "out of it/translations.de").read_text().splitlines()) == 4
     assert "checkpoints' --document --window 3 < FILE" in done.stdout

@@ -151,7 +151,7 @@ def test_sums_over_a_long_text_are_more_than_float16_can_hold():
         (True, {"update_rule": "delta"}, ("window", "update_rule")),
         (True, {"update_rule": "gated"}, ("window", "update_rule")),
         (True, {"normalizer": "l2"}, ("window", "normalizer")),
-        (True, {"output_norm": "rms"}, ("window", "normalizer")),
+        (True, {"output_norm": "rms"}, ("window", "output_norm")),
         (True, {"update_rule": "delta", "fast_net": "mlp"}, ("window", "fast_net")),
         (True, {"update_rule": "delta", "recurrent": "tanh"}, ("window", "recurrent")),
     ],
