@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _extension
+from . import _extension, _self_check
 from ._constant import constant
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,16 @@ class Backend(Protocol):
 
     def run(self, *call: Any) -> Any:
         """The operator's results."""
+
+
+class InPyTorch:
+    """A backend that serves every call, by a function of it."""
+
+    def __init__(self, run: Callable[[Any], Any]):
+        self.run = run
+
+    def unsupported_reasons(self, *call: Any) -> list[str]:
+        return []
 
 
 class Operator:
@@ -89,7 +99,9 @@ class Kernel:
         fake: takes the arguments, and returns empty tensors like the results.
         fake_backward, save, differentiate: the same of the backward; what ``torch.library.register_autograd`` calls
             ``setup_context``; and the gradients. None if there is no gradient.
-        devices, types: those of the tensors that it takes.
+        types: those of tensors that it takes on the CPU.
+        cuda_types: those that it takes on CUDA; none if there is no such kernel.
+        cuda_refusal: the operator of the CUDA library that says why a device cannot serve tensors of some sizes.
         others: who has second derivatives, for the error; None if ``differentiate`` has its own.
     """
 
@@ -101,11 +113,12 @@ class Kernel:
         save: Callable | None = None,
         differentiate: Callable | None = None,
         *,
-        devices: tuple[str, ...] = ("cpu", "cuda"),
         types: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
+        cuda_types: tuple[torch.dtype, ...] = (),
+        cuda_refusal: str | None = None,
         others: str | None = "the backend reference has",
     ):
-        self.name, self.devices, self.types = name, devices, types
+        self.name, self.types, self.cuda_types, self.cuda_refusal = name, types, cuda_types, cuda_refusal
         if not LIBRARY:
             return
         torch.library.register_fake(f"fwp::{name}", fake)
@@ -121,15 +134,36 @@ class Kernel:
             torch.library.register_autograd(f"fwp::{name}_backward", refuse)
 
     def unsupported_reasons(self, like: Tensor) -> list[str]:
-        """Why the compiled library cannot serve a call with tensors like this one; empty when it can."""
+        """Why the compiled library cannot serve a call with tensors like this one, whatever their sizes."""
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
-        if device not in self.devices:
+        if device == "cuda" and self.cuda_types and not _extension.status().cuda:
+            return [*reasons, f"CUDA kernels {_extension.status().reasons['cuda']}"]
+        types = {"cpu": self.types, "cuda": self.cuda_types}.get(device, ())
+        if not types:
             reasons.append(f"the compiled library has no kernel of {self.name} for {device} tensors")
-        if like.dtype not in self.types:
-            reasons.append(f"the compiled library has no kernel of {self.name} for {like.dtype}")
+        elif like.dtype not in types:
+            kinds = " and ".join(map(str, types))
+            reasons.append(f"the kernel of {self.name} for {device} computes in {kinds}, not in {like.dtype}")
         return reasons
+
+    def refused(self, like: Tensor, *sizes) -> list[str]:
+        """Why a GPU cannot serve a call against which nothing else speaks. No size is a length, which may be symbolic.
+
+        A GPU that could is checked once: see :mod:`._self_check`.
+        """
+        if like.device.type != "cuda" or not torch.cuda.is_available():
+            return []
+        index = torch.cuda.current_device() if like.device.index is None else like.device.index
+        reason = refusal(self.cuda_refusal, index, *sizes)
+        return [reason] if reason else []
+
+
+@constant
+def refusal(operator: str, index: int, *sizes) -> str:
+    """What a GPU's answer is, or an empty text; it never changes in a process."""
+    return getattr(torch.ops.fwp, operator)(index, *sizes) or _self_check.failure(index)
 
 
 def _transforms() -> list[str]:

@@ -9,7 +9,6 @@ PyTorch computes, and the next training checks again.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -18,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from typing import NamedTuple
 import torch
 
 from . import _extension
-from .files import write_atomically
+from .files import locked, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -109,21 +108,6 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "fwp_fairseq")
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock. In a folder that cannot be written, or without locks, every process checks for itself."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "w")  # noqa: SIM115
-    except OSError:
-        yield
-        return
-    with file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> Verdict:
     """The verdict in the file of this name; else, or to find it out ``again``, that of ``make``, which is kept.
 
@@ -131,7 +115,10 @@ def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> V
     never takes the place of one that does.
     """
     file, begin = folder() / f"check-{name}.json", time.time()
-    with _locked(file.with_suffix(".lock")):
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # in a folder without locks every process checks for itself
+            file.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(file.parent, lambda: None))
         if not again:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 verdict = Verdict(**json.loads(file.read_text(encoding="utf-8")))

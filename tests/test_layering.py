@@ -27,7 +27,6 @@ options
 ops
 feature_maps
 _operator
-_cuda_library
 _self_check
 _extension
 _constant files tables

@@ -30,25 +30,6 @@ constexpr bool decays(Rule rule) { return rule == Rule::gated || rule == Rule::g
 constexpr bool takes_beta(Rule rule) { return rule != Rule::sum; }
 constexpr bool takes_alpha(Rule rule) { return rule == Rule::gated_delta; }
 
-template <Map M> struct MapConstant {
-  static constexpr Map value = M;
-};
-
-struct AllMaps {
-  template <Map M> static constexpr bool has = true;
-};
-
-// Defines with_map(map, f), which returns f(MapConstant<the map>{}); of the maps of a list like FWP_MAPS that Some has.
-// A macro, because each device and each instruction set needs a function of its own, with its own qualifiers.
-#define FWP_MAP_CASE(name)                                                                                             \
-  if constexpr (Some::template has<Map::name>)                                                                         \
-    if (map == Map::name) return f(MapConstant<Map::name>{});
-#define FWP_DEFINE_WITH_MAP(qualifiers, MAPS)                                                                          \
-  template <class Some = AllMaps, class F> qualifiers decltype(auto) with_map(Map map, F f) {                          \
-    MAPS(FWP_MAP_CASE)                                                                                                 \
-    __builtin_unreachable();                                                                                           \
-  }
-
 // What the width of a map's features means.
 struct Width {
   bool possible;  // whether the map can have features of this width

@@ -33,9 +33,6 @@ inline Tensor new_rows(const Tensor& x, int64_t width) {
   if (x.stride(1) > x.stride(0)) return at::empty({L, B, H, width}, x.options()).transpose(0, 1);
   return at::empty({B, L, H, width}, x.options());
 }
-inline Tensor new_rows(const Tensor& x) {  // of x's shape, which may lack the last dimension (beta)
-  return x.dim() == 3 ? new_rows(x, 1).squeeze(3) : new_rows(x, x.size(3));
-}
 
 // point(to, x) points `to`, a pointer or a device's Rows, to x, whose type the caller has checked; without x, `to`
 // stays as it is. Only a `to` that is not const asks torch for data to write.

@@ -13,6 +13,7 @@
 
 #include "feature_map.h"
 #include "plan.h"
+#include "rows.h"
 
 namespace fwp::FWP_NAMESPACE {
 namespace {
@@ -80,13 +81,6 @@ template <class T> struct Decoder {
     return total;
   }
 
-  // Dot product of two tokens' features.
-  T dot(const T* a, const T* b) const {
-    Vec<T> sum{};
-    for (idx i = 0; i < blocks * padded; i += V) sum += load(a + i) * load(b + i);
-    return sum_of_lanes<T>(sum);
-  }
-
   // ---- reading ----
 
   // Sets where the block's positions lie for this row, and under a rule that decays their weights. Returns the weight
@@ -107,12 +101,6 @@ template <class T> struct Decoder {
     return left;
   }
 
-  // Prefetches what follows, which the next head reads, to the second level: in most models rows of positions lie a
-  // multiple of 4096 bytes apart and would push each other out of the few sets that they share in the first.
-  static FWP_INLINE void prefetch(const T* p, idx count) {
-    for (idx i = 0; i < count; i += 64 / idx(sizeof(T))) __builtin_prefetch(p + count + i, 0, 2);
-  }
-
   // Products of positions first .. first + K with N queries, put into `partial` as vectors yet to be summed.
   template <class Cache, int N, int K> FWP_INLINE void multiply(const T* f, idx first, idx query_size) {
     Vec<T> sum[K][N];
@@ -128,7 +116,7 @@ template <class T> struct Decoder {
     const idx query_size = blocks * padded;
     for (idx p = 0; p < count; p += tile) {
       const idx end = p + tile < count ? p + tile : count;
-      for (idx t = p; t < end; ++t) prefetch(keys[t], c.d_cached);
+      for (idx t = p; t < end; ++t) expect_row<false>(keys[t], c.d_cached);
       idx t = Cache::template multiply<N>(*this, f, p, end, query_size);
       for (; t + K <= end; t += K) multiply<Cache, N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<Cache, N, 1>(f, t, query_size);
@@ -209,7 +197,7 @@ template <class T> struct Decoder {
         }
     }
     with_map(c.map, [&](auto map) { multiply_all<typename Phi<map.value>::Cache, N>(f, count); });
-    for (idx p = 0; p < count; ++p) prefetch(written[p], c.d_value);
+    for (idx p = 0; p < count; ++p) expect_row<false>(written[p], c.d_value);
     accumulate_all<N>(
         count, [&](idx p) FWP_INLINE_LAMBDA { return written[p]; },
         [&](idx p, int n) FWP_INLINE_LAMBDA { return products[p * N + n]; });
@@ -261,7 +249,7 @@ template <class T> struct Decoder {
       } else {
         for (idx j = 0; j < c.d_value; ++j) u[j] = v[j];
       }
-      T product = dot(query, key);
+      T product = dot(query, key, blocks * padded);
       if (decays) c.strengths[place] = gated ? beta : keep;
       if (gated) product *= beta;
       divide([&](idx j) FWP_INLINE_LAMBDA { return keep * numerators[j] + product * u[j]; },

@@ -5,6 +5,7 @@
 #include "instruction_set.h"
 
 #include "head.h"
+#include "rows.h"
 
 namespace fwp::FWP_NAMESPACE {
 namespace {
@@ -96,14 +97,7 @@ template <class T> struct GradientArrays : Head<T> {
     }
   }
   T dot_values(const T* a, const T* b, idx t) const {  // of row t, without z's column
-    a += t * plan.wide;
-    b += t * plan.wide;
-    Vec<T> sum{};
-    idx j = 0;
-    for (; j + width<T> <= c.d_value; j += width<T>) sum += load(a + j) * load(b + j);
-    T total = sum_of_lanes<T>(sum);
-    for (; j < c.d_value; ++j) total += a[j] * b[j];
-    return total;
+    return dot_unpadded(a + t * plan.wide, b + t * plan.wide, c.d_value);
   }
   T dot_row(idx i, idx last) const {  // P_i.D_i up to and with `last`
     const auto lane = lane_numbers<T>();

@@ -1,4 +1,4 @@
-"""The ``fwp`` command. Each subcommand is one file with ``add_arguments(parser)`` and ``run(args) -> int``."""
+"""The ``fwp`` command. Each subcommand is one file with ``run(args) -> int`` and, for flags, ``add_arguments``."""
 
 import argparse
 import importlib
@@ -49,7 +49,7 @@ def _run(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
     layout = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=f"fwp {name}", description=module.__doc__, formatter_class=layout)
-    module.add_arguments(parser)
+    getattr(module, "add_arguments", lambda parser: None)(parser)
     try:
         return module.run(parser.parse_args(arguments))
     except SystemExit as stop:  # --help

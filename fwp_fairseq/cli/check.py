@@ -1,8 +1,9 @@
 """Compares the compiled kernels of the CPU and of every GPU with PyTorch in float64.
 
-The status is 1 if a kernel is wrong or a device could not be used. A GPU's kernels are used only after they have
-passed, so their first use compares too; the result is kept. This command compares again, for example after a failure
-that has been mended. A GPU that serves one process at a time has to be checked before a training uses it.
+The status is 1 if a kernel is wrong, a device could not be used, or no compiled kernels are loaded. A GPU's kernels are
+used only after they have passed, so their first use compares too; the result is kept. This command compares again, for
+example after a failure that has been mended. A GPU that serves one process at a time has to be checked before a
+training uses it.
 """
 
 import torch
@@ -30,10 +31,6 @@ def _checked(device: str) -> _self_check.Verdict:
     if device == "cpu":
         return make()
     return _self_check.remembered(_self_check.key(torch.device(device).index), make, again=True)
-
-
-def add_arguments(parser) -> None:
-    pass
 
 
 def _outcome(verdict: _self_check.Verdict) -> str:

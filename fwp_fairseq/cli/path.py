@@ -3,10 +3,6 @@
 from .plugin import FOLDER
 
 
-def add_arguments(parser) -> None:
-    pass
-
-
 def run(args) -> int:
     print(FOLDER)
     return 0

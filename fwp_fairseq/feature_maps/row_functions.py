@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import _cuda_library
 from .._operator import Kernel
 
 
@@ -13,27 +12,20 @@ class RowFunction(Kernel):
     """A compiled function of rows, in float32 and on the CPU in float64; ``in_pytorch`` computes it elsewhere."""
 
     def __init__(self, name: str, in_pytorch: Callable, fake, fake_backward, save, differentiate):
-        super().__init__(name, fake, fake_backward, save, differentiate, others=None)
+        super().__init__(
+            name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
+            cuda_refusal="cuda_row_function_refusal", others=None,
+        )  # fmt: skip
         self.in_pytorch = in_pytorch
 
     def serves(self, x: Tensor) -> bool:
         """Whether the compiled function can be given x, now."""
-        if x.shape[-1] == 0 or self.unsupported_reasons(x):
-            return False
-        return x.device.type == "cpu" or (x.dtype == torch.float32 and _cuda_serves(x.device))
+        return x.shape[-1] != 0 and not self.unsupported_reasons(x) and not self.refused(x)
 
     def __call__(self, x: Tensor, *numbers: float) -> Tensor:
         if self.serves(x):
             return getattr(torch.ops.fwp, self.name)(x, *numbers)
         return self.in_pytorch(x, *numbers)
-
-
-def _cuda_serves(device: torch.device) -> bool:
-    if not _cuda_library.has_kernel("softmax_pair"):  # no CUDA library
-        return False
-    if not torch.cuda.is_available():
-        return True
-    return not _cuda_library.refusal("cuda_row_function_refusal", _cuda_library.index(device))
 
 
 def rows_like(x: Tensor, width: int) -> Tensor:

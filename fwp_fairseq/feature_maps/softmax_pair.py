@@ -19,8 +19,6 @@ class SoftmaxPair(FeatureMap):
     """
 
     name = "softmax_pair"
-    title = "Hedgehog without its matrix"
-    widths = "2 d_key"
     non_negative = True
     kernel = "softmax_pair"
 
@@ -29,10 +27,6 @@ class SoftmaxPair(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         return softmax_pair(x)
-
-    @classmethod
-    def unit(cls, d_key: int) -> int:
-        return 2 * d_key
 
 
 def _differentiate(ctx, grad_f):

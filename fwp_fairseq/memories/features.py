@@ -7,11 +7,6 @@ from ..ops.call import divide
 from ..options import EPS, SiteOptions
 
 
-def of_heads(phi: FeatureMap, x: Tensor) -> Tensor:
-    """phi of x (B, L, H, width), in this layout; maps expect (..., H, L, width)."""
-    return phi(x.transpose(1, 2)).transpose(1, 2)
-
-
 class Features(nn.Module):
     """The feature maps of a site, cut in two: what comes before the operator, and what the operator applies.
 
@@ -62,7 +57,7 @@ class Features(nn.Module):
 
     def phi(self, x: Tensor) -> Tensor:
         """The features that the operator makes of what :meth:`queries` or :meth:`keys` returned, not yet divided."""
-        return of_heads(self.operator_map, x)
+        return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
 
     def divided(self, x: Tensor) -> Tensor:
         """The features of :meth:`phi`, divided by their sum if the normaliser says so."""

@@ -5,12 +5,14 @@ from contextlib import nullcontext
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .._operator import Backend, Operator
+from .._operator import Backend, InPyTorch, Operator
 from . import chunked, native, reference
 from .call import CORRECTING, RULES, STRENGTHS, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
-BACKENDS: dict[str, Backend] = {"native": native, "chunked": chunked, "reference": reference}
+BACKENDS: dict[str, Backend] = {
+    "native": native, "chunked": InPyTorch(chunked.run), "reference": InPyTorch(reference.run),
+}  # fmt: skip
 CHOICES = ("auto", *sorted(BACKENDS))
 OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", **BACKENDS) for rule in RULES}
 

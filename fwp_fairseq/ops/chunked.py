@@ -33,11 +33,6 @@ LONGEST_SINGLE_CHUNK = 128
 CHUNK = 64
 
 
-def unsupported_reasons(call: Call) -> list[str]:
-    """Returns no reasons: this backend serves every call."""
-    return []
-
-
 class _Features:
     """phi(x) of x ``(B, H, L, d_key)``, kept apart from the factor ``scale`` ``(B, H, L, 1)`` that normalises it."""
 

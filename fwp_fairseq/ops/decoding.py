@@ -39,7 +39,7 @@ OPERATORS: dict[Rule, Operator] = {
 
 # A block that follows a folded one is read in addition to the state, so it is kept short.
 LATER_BLOCK = 32
-_SHORTEST_BLOCK, _LONGEST_BLOCK = 32, 128
+_SHORTEST_BLOCK = 32
 _FIRST_CAPACITY = 16
 
 
@@ -49,7 +49,7 @@ def longest_block(d_dot: int, d_cached: int, d_value: int) -> int:
     A block costs d_cached + d_value numbers per position, the state d_dot d_value. With raw keys of d_value numbers the
     two costs meet at d_dot / 2. Beyond 128 the products with so many features cost more than reading the state.
     """
-    return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), _LONGEST_BLOCK)
+    return min(max(d_dot * d_value // (d_cached + d_value), _SHORTEST_BLOCK), decoding_native.LONGEST_BLOCK)
 
 
 def _to_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:

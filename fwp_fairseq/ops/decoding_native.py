@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from .._operator import FLOATING, Kernel, new_rows
-from . import native_cuda
 from .call import state_type
 from .native import kernel_of, kernel_options, unknown
 
@@ -22,16 +21,17 @@ def _fake_fold(
     return keys.new_empty(read, heads, d_dot, written.shape[3], dtype=dtype), new_z
 
 
-KERNEL = Kernel("decode", _fake_decode, types=FLOATING)
+LONGEST_BLOCK = 128  # in positions
+KERNEL = Kernel(
+    "decode", _fake_decode, types=FLOATING, cuda_types=FLOATING[:3], cuda_refusal="cuda_decode_refusal"
+)  # fmt: skip
 Kernel("fold", _fake_fold)
 
 
 def unsupported_reasons(decoding, x: Tensor) -> list[str]:
     """Why the compiled library cannot serve this site; empty when it can."""
     reasons = KERNEL.unsupported_reasons(x) + unknown(decoding.rule, decoding.feature_map)
-    if x.device.type == "cuda" and not reasons:
-        reasons = native_cuda.decoding_unsupported_reasons(x, decoding.d_dot(x))
-    return reasons
+    return reasons or KERNEL.refused(x, x.shape[-1], decoding.d_dot(x), LONGEST_BLOCK)
 
 
 def cached_type(x: Tensor) -> torch.dtype:

@@ -13,7 +13,6 @@ from torch import Tensor
 from .._constant import constant
 from .._operator import FLOATING, LIBRARY, Kernel, new_rows
 from ..feature_maps import KernelOptions
-from . import native_cuda
 from .call import Call, FastWeights, Rule, state_type
 
 
@@ -122,30 +121,33 @@ def _differentiate(ctx, grad_out, grad_W, grad_z):
     return *given, *(None for _ in options)
 
 
+# On CUDA with 16 bits of mantissa: more than half precision has, and less than a call in float32 asks for.
 KERNEL = Kernel(
     "fast_weights", _fake, _fake_backward, _save, _differentiate, types=FLOATING,
+    cuda_types=(torch.float16, torch.bfloat16), cuda_refusal="cuda_refusal",
     others="the backends chunked and reference have",
 )  # fmt: skip
 
 
 def unsupported_reasons(call: Call) -> list[str]:
     """Why the compiled library cannot serve this call; empty when it can."""
-    reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, call.feature_map)
-    name = kernel_of(call.feature_map)
-    projection = None if name is None else kernel_options(call.feature_map).projection
+    phi, d_key = call.feature_map, call.k.shape[-1]
+    reasons = KERNEL.unsupported_reasons(call.v) + unknown(call.rule, phi)
+    name = kernel_of(phi)
+    projection = None if name is None else kernel_options(phi).projection
     if projection is not None and projection.requires_grad:
         reasons.append(f"the compiled library gives no gradient to the projection of the feature map {name}")
     if not call.v.shape[-1]:
         reasons.append("the compiled library has no kernel for values of width 0")
-    if call.v.device.type == "cuda" and not reasons:
-        reasons = native_cuda.unsupported_reasons(call)
-    return reasons
+    return reasons or KERNEL.refused(call.v, call.rule, d_key, d_key if phi is None else phi.d_dot)
 
 
 def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     """Computes the operator; see :mod:`.fast_weights` for shapes and :class:`.call.Call` for the inputs."""
-    taken = native_cuda.input_type(call) if call.v.device.type == "cuda" else call.dtype
     dtype, phi = call.dtype, call.feature_map
+    # q, k and v in their own type if they share one, on CUDA; q and k may be features in float32 of a half model.
+    narrow = call.v.device.type == "cuda" and call.q.dtype == call.k.dtype == call.v.dtype
+    taken = call.v.dtype if narrow else dtype
     projection, input_scale = kernel_options(phi)
     W = z = None
     if call.initial_state is not None:

@@ -21,13 +21,12 @@ gates and c, and the last R, from which the backward goes back by R_{t-1} = R_t 
 several positions at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from .._operator import Kernel, Operator, new_rows
-from . import native_cuda
+from .._operator import InPyTorch, Kernel, Operator, new_rows
 from .call import state_type
 
 GATES = 3  # u, i and o
@@ -99,7 +98,8 @@ def _run(operator: Operator, backend: str, *call: Tensor | None) -> tuple[Tensor
     return operator(backend, call[0], [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in call])
 
 
-def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
+def _rnn_loop(call: list) -> tuple[Tensor, ...]:
+    z, k, v, beta, pads, R, y = call
     batch, _, heads, d = z.shape
     R = z.new_zeros(batch, heads, d, d) if R is None else R
     y = z.new_zeros(batch, heads, d) if y is None else y
@@ -112,7 +112,8 @@ def _rnn_loop(z, k, v, beta, pads, R, y) -> tuple[Tensor, ...]:
     return torch.stack(outputs, 1) if outputs else z, R, y
 
 
-def _lstm_loop(z, k, v, beta, pads, R, h, c) -> tuple[Tensor, ...]:
+def _lstm_loop(call: list) -> tuple[Tensor, ...]:
+    z, k, v, beta, pads, R, h, c = call
     batch, _, heads, d = z.shape
     R = z.new_zeros(batch, heads, d, d) if R is None else R
     h, c = (z.new_zeros(batch, heads // GATES, d) if x is None else x for x in (h, c))
@@ -153,19 +154,6 @@ def keep(pads: Tensor | None, t: int, before: Tensor, after: Tensor) -> Tensor:
     return after if pads is None else torch.where(pads[:, t].view(-1, *[1] * (after.dim() - 1)), before, after)
 
 
-class _Loop:
-    """The backend ``reference``."""
-
-    def __init__(self, run: Callable):
-        self._function = run
-
-    def unsupported_reasons(self, call: list) -> list[str]:
-        return []
-
-    def run(self, call: list) -> tuple[Tensor, ...]:
-        return self._function(*call)
-
-
 class _Compiled(Kernel):
     """The backend ``native``; ``vectors`` are the states beside R, ``kept`` what the backward needs beside R and out.
 
@@ -199,21 +187,22 @@ class _Compiled(Kernel):
             found = backward(*gradients[: 2 + vectors], *ctx.saved_tensors)
             return *found[:4], None, *(x if given else None for x, given in zip(found[4:], ctx.given, strict=True))
 
-        super().__init__(name, fake, fake_backward, save, differentiate)
+        super().__init__(
+            name, fake, fake_backward, save, differentiate, cuda_types=(torch.float32,),
+            cuda_refusal="cuda_recurrence_refusal",
+        )  # fmt: skip
 
     def unsupported_reasons(self, call: list) -> list[str]:
-        reasons = super().unsupported_reasons(call[0])
-        on_cuda = call[0].device.type == "cuda" and not reasons
-        return native_cuda.recurrence_unsupported_reasons(call[0]) if on_cuda else reasons
+        return super().unsupported_reasons(call[0]) or self.refused(call[0], call[0].shape[-1])
 
     def run(self, call: list) -> tuple[Tensor, ...]:
         return getattr(torch.ops.fwp, self.name)(*call)[: 2 + self.vectors]
 
 
-_RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=_Loop(_rnn_loop))
+_RNN = Operator("the recurrence", native=_Compiled("recur", 1, 1, (True,)), reference=InPyTorch(_rnn_loop))
 # The backward needs the cells of the net, the values of every gate, and what every gate's matrix was written.
 _LSTM = Operator(
     "the recurrence of the Delta LSTM",
     native=_Compiled("recur_lstm", GATES, 2, (False, True, True)),
-    reference=_Loop(_lstm_loop),
+    reference=InPyTorch(_lstm_loop),
 )

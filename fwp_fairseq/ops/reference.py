@@ -1,7 +1,8 @@
 """The definition of the operators: plain loops over time, in any dtype, differentiated by autograd.
 
-All other backends are tested against this one, so it does nothing clever, and shares with them only the checks of the
-arguments. Equations are those of Schlag, Irie and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
+All other backends are tested against this one, so it does nothing clever, and shares with them only what stands in
+front of all: the checks of the arguments, the features of a call and the division. Equations are those of Schlag, Irie
+and Schmidhuber 2021. Per head, with k = phi(k_s), q = phi(q_t):
 
     sum    W <- W + v k^T                    z <- z + k                    Eq. 17, 18
     delta  W <- W + beta (v - W k) k^T       z <- z + k                    Eq. 24; normalised: W k / (z.k + eps) for W k
@@ -18,11 +19,6 @@ from torch import Tensor
 
 from .both_ways import in_one_way
 from .call import Call, FastWeights, divide
-
-
-def unsupported_reasons(call: Call) -> list[str]:
-    """Returns no reasons: this backend serves every call."""
-    return []
 
 
 def _features(x: Tensor, call: Call) -> Tensor:

@@ -1,8 +1,8 @@
 """Compares the compiled kernels of a device with PyTorch in float64: ``python -m fwp_fairseq.ops.self_check DEVICE``.
 
-Small cases of every kind of kernel. A line is begun before its case runs, so that the last line names the case that
-ended the process. The exit status is 1 if a case is wrong, and 3 if the device could not be used: PyTorch could not
-open it, its memory is full, or it is not one that the kernels are for.
+Small cases of every rule, of decoding, of the recurrences and of a function of rows. A line is begun before its case
+runs, so that the last line names the case that ended the process. The exit status is 1 if a case is wrong, and 3 if the
+device could not be used: PyTorch could not open it, its memory is full, or it is not one that the kernels are for.
 """
 
 import sys

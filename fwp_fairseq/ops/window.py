@@ -14,28 +14,13 @@ matrix products in PyTorch, in any type and on any device.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._operator import Kernel, Operator, new_rows
+from .._operator import InPyTorch, Kernel, Operator, new_rows
 from ..feature_maps.favor import LARGEST_EXPONENT
-
-
-class WindowRead(NamedTuple):
-    """The arguments of one call; shapes as for :func:`read_window`."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    sums: Tensor | None
-    u: Tensor
-    bias: Tensor
-    key_padding_mask: Tensor | None
-    places: Tensor | None
-    size: int
 
 
 def read_window(
@@ -68,56 +53,49 @@ def read_window(
 
     Cost per query and head: 2 w d multiplications; in PyTorch up to 4 w d.
     """
-    call = WindowRead(q, k, v, sums, u, bias, key_padding_mask, places, size)
-    return OPERATOR(backend, q, call)
+    return OPERATOR(backend, q, (q, k, v, sums, u, bias, key_padding_mask, places, size))
 
 
 class _Native:
     @staticmethod
-    def unsupported_reasons(call: WindowRead) -> list[str]:
-        return KERNEL.unsupported_reasons(call.q)
+    def unsupported_reasons(call: tuple) -> list[str]:
+        return KERNEL.unsupported_reasons(call[0])
 
     @staticmethod
-    def run(call: WindowRead) -> Tensor:
+    def run(call: tuple) -> Tensor:
         return torch.ops.fwp.read_window(*call)
 
 
-class _Reference:
-    @staticmethod
-    def unsupported_reasons(call: WindowRead) -> list[str]:
-        return []
-
-    @staticmethod
-    def run(call: WindowRead) -> Tensor:
-        q, k, v, sums, u, bias, absent, places, w = call
-        if places is not None:
-            k, v = (x.squeeze(1)[places.long()] for x in (k, v))
-        length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)
-        # Queries are taken in blocks, each with the positions that any of its queries reads.
-        block = max(min(w, length), 1)
-        span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
-        if length == 1 and missing > 0:  # a step reads what there is
-            span, missing = kv.shape[2], 0
-        queries = F.pad((q / math.sqrt(q.shape[-1])).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
-        if missing > 0 and absent is None:
-            absent = torch.zeros(kv.shape[0], kv.shape[2], dtype=torch.bool, device=kv.device)
-        kv = F.pad(kv[:, :, max(-missing, 0) :], (0, 0, max(missing, 0), added))
-        k, v = kv.unfold(2, span, block).chunk(2, 3)  # (B, H, blocks, d, span)
-        hidden = None
-        if absent is not None:
-            hidden = F.pad(absent[:, max(-missing, 0) :], (max(missing, 0), added), value=True)
-            hidden = hidden.unfold(1, span, block)[:, None, :, None]
-        if block > 1:  # query i of a block reads positions i .. i + w - 1 of its span
-            outside = torch.ones(block, span, dtype=torch.bool, device=q.device)
-            outside = outside.triu(w) | outside.tril(-1)
-            hidden = outside if hidden is None else hidden | outside
-        e = exponentials(queries @ k, hidden)
-        near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
-        if sums is None:
-            return near / total
-        sums = F.pad(sums, (0, 0, 0, 0, length - sums.shape[1], 0))
-        g = gain(q, u, bias)
-        return (near + g * sums[..., :-1]) / (total + g * sums[..., -1:])
+def _in_blocks(call: tuple) -> Tensor:
+    q, k, v, sums, u, bias, absent, places, w = call
+    if places is not None:
+        k, v = (x.squeeze(1)[places.long()] for x in (k, v))
+    length, kv = q.shape[1], torch.cat([k, v], -1).transpose(1, 2)
+    # Queries are taken in blocks, each with the positions that any of its queries reads.
+    block = max(min(w, length), 1)
+    span, added, missing = w + block - 1, -length % block, w - 1 + length - kv.shape[2]
+    if length == 1 and missing > 0:  # a step reads what there is
+        span, missing = kv.shape[2], 0
+    queries = F.pad((q / math.sqrt(q.shape[-1])).transpose(1, 2), (0, 0, 0, added)).unflatten(2, (-1, block))
+    if missing > 0 and absent is None:
+        absent = torch.zeros(kv.shape[0], kv.shape[2], dtype=torch.bool, device=kv.device)
+    kv = F.pad(kv[:, :, max(-missing, 0) :], (0, 0, max(missing, 0), added))
+    k, v = kv.unfold(2, span, block).chunk(2, 3)  # (B, H, blocks, d, span)
+    hidden = None
+    if absent is not None:
+        hidden = F.pad(absent[:, max(-missing, 0) :], (max(missing, 0), added), value=True)
+        hidden = hidden.unfold(1, span, block)[:, None, :, None]
+    if block > 1:  # query i of a block reads positions i .. i + w - 1 of its span
+        outside = torch.ones(block, span, dtype=torch.bool, device=q.device)
+        outside = outside.triu(w) | outside.tril(-1)
+        hidden = outside if hidden is None else hidden | outside
+    e = exponentials(queries @ k, hidden)
+    near, total = ((x.flatten(2, 3)[:, :, :length]).transpose(1, 2) for x in (e @ v.mT, e.sum(-1, keepdim=True)))
+    if sums is None:
+        return near / total
+    sums = F.pad(sums, (0, 0, 0, 0, length - sums.shape[1], 0))
+    g = gain(q, u, bias)
+    return (near + g * sums[..., :-1]) / (total + g * sums[..., -1:])
 
 
 def exponentials(scores: Tensor, hidden: Tensor | None) -> Tensor:
@@ -133,7 +111,7 @@ def gain(q: Tensor, u: Tensor, bias: Tensor) -> Tensor:
     return logits.clamp(max=LARGEST_EXPONENT).exp().unsqueeze(-1)
 
 
-OPERATOR = Operator("a window", native=_Native, reference=_Reference)
+OPERATOR = Operator("a window", native=_Native, reference=InPyTorch(_in_blocks))
 
 
 def _fake(q, *others):
@@ -159,4 +137,4 @@ def _differentiate(ctx, grad_out):
     return *rows, None if tensors[3] is None else sums, u, bias, None, None, None
 
 
-KERNEL = Kernel("read_window", _fake, _fake_backward, _save, _differentiate, devices=("cpu",))
+KERNEL = Kernel("read_window", _fake, _fake_backward, _save, _differentiate)

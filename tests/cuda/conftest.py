@@ -2,8 +2,7 @@
 
 import pytest
 
-from fwp_fairseq import _self_check
-from fwp_fairseq.ops import native_cuda
+from fwp_fairseq import _operator, _self_check
 from tests.cuda.cases import emulated
 
 _self_check.trust()  # these tests are the longer check
@@ -14,7 +13,7 @@ def device():
     """Changes what the device says of itself."""
     if emulated is None:
         pytest.skip("only an emulated device can change what it is")
-    native_cuda._refusal.cache_clear()
+    _operator.refusal.cache_clear()
     yield emulated.set_device
     emulated.set_device()
-    native_cuda._refusal.cache_clear()
+    _operator.refusal.cache_clear()

@@ -200,7 +200,7 @@ def test_99_kilobytes_of_shared_memory_are_enough(rule, device):
 def test_single_precision_is_for_pytorch():
     x, phi = make("delta", 5, 5, dtype=HALF)
     x = {name: y.float().cuda() for name, y in x.items()}
-    with pytest.raises(NotImplementedError, match=r"are for half precision and do not compute in torch\.float32"):
+    with pytest.raises(NotImplementedError, match=r"torch\.float16 and torch\.bfloat16, not in torch\.float32"):
         ops.delta_rule(*x.values(), feature_map=phi.to("cuda"), backend="native")
     assert ops.delta_rule(*x.values(), feature_map=phi.to("cuda"))[0].isfinite().all()
 

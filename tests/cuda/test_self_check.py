@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fwp_fairseq import _cuda_library, _extension, _self_check, ops
+from fwp_fairseq import _extension, _operator, _self_check, ops
 from fwp_fairseq.feature_maps import unit_rows
 from fwp_fairseq.ops import native, self_check
 from tests.cuda.cases import make
@@ -21,7 +21,7 @@ from tests.cuda.cases import make
 HALF = torch.float16
 
 
-CACHES = (_self_check.failure, _cuda_library.refusal)
+CACHES = (_self_check.failure, _operator.refusal)
 
 
 @pytest.fixture
@@ -216,13 +216,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import softmax_pair, unit_rows
-from fwp_fairseq.ops.recurrence import native_cuda
+from fwp_fairseq.ops import recurrence
 torch.cuda.is_available = lambda: True
 with FakeTensorMode():
     x = torch.zeros(1, 4, 2, 8, device="cuda")
     assert not unit_rows.to_length_one.serves(x) and not softmax_pair.softmax_pair.serves(x)
     assert not ops.Decoding("delta", None, True, False).serves(x)
-    for reasons in (native_cuda.recurrence_unsupported_reasons(x), *(
+    for reasons in (recurrence._RNN.backends["native"].unsupported_reasons([x]), *(
         dict(ops.backends.backend_report(f"{rule}_rule", "cuda"))["native"] for rule in ops.call.RULES
     )):
         assert reasons == ["CUDA kernels switched off by FWP_CUDA=0"], reasons

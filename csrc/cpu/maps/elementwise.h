@@ -16,6 +16,8 @@
 
 #include "../instruction_set.h"
 
+#include <type_traits>
+
 #include "../../common/elementwise.h"
 #include "../product.h"
 #include "../side.h"
@@ -23,7 +25,14 @@
 namespace fwp::FWP_NAMESPACE {
 namespace {
 
-FWP_DEFINE_WITH_MAP(FWP_INLINE, FWP_MAPS)
+// Returns f(the map as a constant).
+template <class F> FWP_INLINE decltype(auto) with_map(Map map, F f) {
+#define FWP_MAP_CASE(name)                                                                                             \
+  if (map == Map::name) return f(std::integral_constant<Map, Map::name>{});
+  FWP_MAPS(FWP_MAP_CASE)
+#undef FWP_MAP_CASE
+  __builtin_unreachable();
+}
 
 // The device of common/elementwise.h.
 template <class T> struct OfVectors {
