@@ -1,4 +1,4 @@
-"""How an operator is described on Python's side, and the only place that chooses who computes a call.
+"""How an operator is described on Python's side, and who computes a call.
 
 An :class:`Operator` is a call that several backends can compute: each says why it cannot serve a call, if so, and runs
 it. A :class:`Kernel` is an operator of the compiled library as torch sees it: the shapes of its results, what it keeps
