@@ -56,7 +56,7 @@ def commit(folder: Path) -> str:
 
 
 def main() -> int:
-    options = parser(__doc__)
+    options = parser(__doc__, ("cpu",))
     options.add_argument("folder", type=Path, metavar="FOLDER", help="the other checkout")
     arguments = options.parse_args()
     if not (arguments.folder / "fwp_fairseq").is_dir():

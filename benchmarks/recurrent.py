@@ -21,7 +21,7 @@ HEADS, WIDTH, ROWS = 8, 64, 8
 NETS = {
     "delta rule": {"feature_map": "elu"},
     "Delta RNN": {"feature_map": "elu", "fast_net": "rnn"},
-    "Recurrent Delta Net": {"feature_map": "exp", "recurrent": "tanh"},
+    "Recurrent Delta Net": {"feature_map": "elu", "recurrent": "tanh"},
     "Delta LSTM": {"feature_map": "elu", "fast_net": "lstm"},
     "Delta MLP": {"feature_map": "elu", "fast_net": "mlp"},
     "Delta-Delta Net": {"feature_map": "elu", "fast_net": "delta"},

@@ -127,7 +127,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
             "delta": "Delta-Delta Net, a matrix writes a second one",
             "fwp1991": "one matrix that goes through tanh after each write, by the rule sum",
         },
-        "what is written at each position, one after the other; nets other than linear need the rule delta",
+        "the net that is written at each position; fwp1991 needs the rule sum, the others and feedback the rule delta",
         sites=_DECODER,
     ),
     Option(

@@ -155,7 +155,7 @@ build() {
   digest=$({ find csrc setup.py -type f | LC_ALL=C sort | xargs cat; echo "$device"; } | sha256sum | cut -c1-16)
   library=library-$digest.tgz
   if [ -e ".gpu/$library" ]; then
-    tar xzf ".gpu/$library"
+    tar xzf ".gpu/$library" || return
     echo "=== build: .gpu/$library"
     return
   fi

@@ -2,9 +2,6 @@
 
 from fwp_fairseq.tables.table import NONE, number
 
-# Feature maps of records that are in the code no more (docs/results.md, What was tried). Tables do not show them.
-REMOVED_MAPS = ("slots", "poly", "exp", "softmax_pair")
-
 
 def machine(record: dict) -> str:
     """The machine of a record, or those of all seeds."""

@@ -58,9 +58,12 @@ def append(path: str | os.PathLike, *found: dict, key: Callable[[dict], object] 
 
     With ``key``, those whose key the file has already are left out. The file is locked meanwhile, so that parallel runs
     wait for each other, and of several with the same records one alone appends them. Raises OSError if they cannot be
-    written (what was written is removed), and TypeError or ValueError for values that JSON cannot represent, including
-    NaN and infinity.
+    written (what was written is removed), TypeError or ValueError for values that JSON cannot represent, including NaN
+    and infinity, and ValueError for records that the project keeps, of code that is not that of a commit.
     """
+    if Path(path).resolve().parent == FOLDER:  # a run may have begun without --record, in a checkout with changes
+        for record in found:
+            require_commit(record.get("environment") or record["evaluated"])
     lines = [_line(record) for record in found]  # what JSON cannot represent is refused before the file is made
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b", buffering=0) as file:

@@ -8,8 +8,6 @@ from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
 from scripts.common.cells import d_dot
 
-# Attention of records that is in the code no more: tables do not show it.
-_REMOVED = ("slots64", "parity", "gated-parity")
 # The nets of benchmarks/recurrent.py beside the delta rule.
 _RECURRENT = ("Delta RNN", "Recurrent Delta Net", "Delta LSTM", "Delta MLP", "Delta-Delta Net")
 
@@ -64,8 +62,7 @@ def _shape(record: dict) -> tuple:
 def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Table:
     return Table(
         columns={**_SHAPE, **columns},
-        # On a CPU bfloat16 is computed in float32. Records in it are of kernels that are gone.
-        key=lambda r: None if (device, r["dtype"]) == ("cpu", "bfloat16") else (r["where"], *_shape(r)),
+        key=lambda r: (r["where"], *_shape(r)),
         combine=parts,
         note=conditions,
         select={"table": "attention", "device": device},
@@ -104,9 +101,7 @@ def _speed_and_memory(unit: str) -> dict[str, Callable[[dict], object]]:
     }
 
 
-def _model(r: dict) -> tuple | None:
-    if r["attention"] in _REMOVED:
-        return None
+def _model(r: dict) -> tuple:
     return (
         r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
         r["data"], r["update_rule"] or "", r["feature_map"] != "softmax",

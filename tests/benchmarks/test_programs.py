@@ -26,6 +26,7 @@ from benchmarks import (
     long_runs,
     models,
     program,
+    recurrent,
     training,
 )
 from benchmarks.cases import CASES, Case
@@ -70,6 +71,10 @@ def data(tmp_path, monkeypatch):
     corpus._pairs.cache_clear()
     yield
     corpus._pairs.cache_clear()
+
+
+def test_every_recurrent_net_agrees_with_its_loop():
+    assert all(recurrent.error(name, "cpu") <= recurrent._TOLERANCE for name in recurrent.NETS)
 
 
 def recording(line: str, folder: Path) -> list[str]:

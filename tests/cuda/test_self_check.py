@@ -19,8 +19,6 @@ from fwp_fairseq.ops import native, self_check
 from tests.cuda.cases import make
 
 HALF = torch.float16
-
-
 CACHES = (_self_check.failure, _operator.refusal)
 
 

@@ -106,6 +106,25 @@ class Experiment(ABC):
     # compared. Raises RecipeError if one is not finished.
     compared: Callable[[Run, Run], dict[str, dict]] | None = None
 
+    def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
+        """What the options ask to do with finished runs, in place of training them; None if they do not.
+
+        That is the file of its records, and a function that returns of a run the lines to say and its records.
+        """
+        if not getattr(given, "compare", None):
+            return None
+
+        def compare(run: Run) -> tuple[list[str], list[dict]]:
+            baseline = replace(run, row=given.compare, path=given.out / f"{given.compare.name}-seed{run.seed}")
+            same = {"preset": run.preset.name, "row": run.row.name, "baseline": baseline.row.name, "seed": run.seed}
+            compared, lines = self.compared(baseline, run), []
+            for what, found in compared.items():
+                theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
+                lines.append(f"{what}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}")
+            return lines, [{**same, **found} for found in compared.values()]
+
+        return PAIRED, compare
+
     # Identity
 
     def key(self, record: dict) -> tuple:
@@ -138,8 +157,8 @@ class Experiment(ABC):
 
     def reproduce(self, given: argparse.Namespace) -> int:
         runs = self.runs(given)
-        if getattr(given, "compare", None):
-            return self._compare(given, runs)
+        if found := self.on_finished(given):
+            return self._on_finished(given, runs, *found)
         if given.prepare and not given.dry_run:
             self._prepare(given)
             return 0
@@ -162,7 +181,7 @@ class Experiment(ABC):
         if explanation:
             say(explanation)
         if len(missing) < len(runs):
-            say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped")
+            say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already in {files[-1]} and skipped")
         if not missing:
             return 0
         self._prepare(given)
@@ -183,24 +202,17 @@ class Experiment(ABC):
             for row in given.rows
         ]
 
-    def _compare(self, given: argparse.Namespace, runs: list[Run]) -> int:
+    def _on_finished(self, given: argparse.Namespace, runs: list[Run], path: Path, act: Callable) -> int:
         if given.record:
             records.require_commit()
+        own = {"command": shlex.join(given.command), "environment": records.environment()}
         for run in runs:
-            baseline = replace(run, row=given.compare, path=given.out / f"{given.compare.name}-seed{run.seed}")
-            same = {"preset": run.preset.name, "row": run.row.name, "baseline": baseline.row.name, "seed": run.seed}
-            compared = self.compared(baseline, run)
-            for what, found in compared.items():
-                theirs = f"{baseline.row.name} {found['baseline_bleu']:.2f}"
-                say(f"{run.name}: {what}: BLEU {found['bleu']:.2f}, {theirs}, p = {found['p']:.3f}")
-            self.keep(given, PAIRED, *({**same, **found} for found in compared.values()))
+            lines, found = act(run)
+            for line in lines:
+                say(f"{run.name}: {line}")
+            if given.record:
+                records.append(path, *({**record, **own} for record in found))
         return 0
-
-    def keep(self, given: argparse.Namespace, path: Path, *found: dict) -> None:
-        """Appends the records of what was done with finished runs to a file, with --record."""
-        if given.record:
-            own = {"command": shlex.join(given.command), "environment": records.environment()}
-            records.append(path, *({**one, **own} for one in found))
 
     def _prepare(self, given: argparse.Namespace) -> None:
         for path in (given.out, given.data):

@@ -81,5 +81,8 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
             parser.error("--gpus and --cpu contradict each other")
     if given.record and (given.preset.name == "smoke" or given.more):
         parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
+    finished = [flag for flag in ("compare", "test_on") if getattr(given, flag, None)]
+    if len(finished) + given.dry_run + given.prepare > 1 and finished:
+        parser.error("--compare and --test-on are about finished runs: one of them, without --dry-run and --prepare")
     experiment.check_options(parser, given)
     return given

@@ -21,7 +21,6 @@ KINDS = {
 }
 KINDS["delta-rms"] = KINDS["delta"] | {"normalizer": "l2", "output-norm": "rms"}
 KINDS["delta-both-ways"] = KINDS["delta"] | {"passes": "both-ways"}
-KINDS["delta-rms-both-ways"] = KINDS["delta-rms"] | {"passes": "both-ways"}
 KINDS["delta-elu"] = KINDS["delta-rms"] | {"feature-map": "elu", "d-dot": 64}
 KINDS["delta-elu-both-ways"] = KINDS["delta-elu"] | {"passes": "both-ways"}
 KINDS["gated-delta-elu"] = KINDS["delta-elu"] | {"update-rule": "gated_delta"}

@@ -7,25 +7,17 @@ from fwp_fairseq.tables.table import Table, number, over_seeds
 from scripts.common.cells import TRAINING, machine, signature_notes, signatures, spread_note
 from scripts.common.commands import flags_of
 
-from .rows import DE_EN_ROWS, FAMILIES, KINDS, LR, ROWS, SITES, SiteRow
+from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, SITES, SiteRow
 
 _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
-_PRESETS = {"sites": ROWS, "de-en": DE_EN_ROWS}
 
 
-def _key(record: dict) -> tuple | None:
-    """Rows with a kind that there is no more are not shown."""
-    if not set(record["sites"].values()) <= KINDS.keys():
-        return None
+def _key(record: dict) -> tuple:
     kinds = map(record["sites"].get, SITES)
     return (*kinds, record["heads"], *_settings(record), record["updates"], record["parameters"])
 
 
-def _compared(record: dict) -> tuple | None:
-    """Likewise of two rows that are compared."""
-    names = {row.name for row in _PRESETS.get(record["preset"], ())}
-    if not {record["row"], record["baseline"]} <= names:
-        return None
+def _compared(record: dict) -> tuple:
     return record["preset"], record["row"], record["baseline"], record["seed"]
 
 

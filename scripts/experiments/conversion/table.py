@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
-from scripts.common.cells import REMOVED_MAPS, machine, seeds, signature_notes, signatures, spread_note
+from scripts.common.cells import machine, seeds, signature_notes, signatures, spread_note
 
 _MEANS = ("train_seconds", "bleu", "sentences_per_second", "peak_mib", "long_tokens_per_second", "long_peak_mib")
 _TITLES = {
@@ -35,10 +35,8 @@ def _lr(record: dict) -> float:
     return record.get("lr", _LR)
 
 
-def _key(record: dict) -> tuple | None:
-    """Returns what a conversion is known by, or None if it is shown no more."""
-    if any(f"feature-map={name}" in record["conversion"] for name in REMOVED_MAPS):
-        return None
+def _key(record: dict) -> tuple:
+    """Returns what a conversion is known by."""
     return record["conversion"], record.get("transfer", 0), _lr(record), record.get("planned")
 
 

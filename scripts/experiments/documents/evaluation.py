@@ -162,10 +162,10 @@ def _tests(run: Run, one_of: int, *how, **more) -> dict:
     return found
 
 
-def on_others(run: Run, data: Path, device: dict, say: Callable) -> dict:
+def on_others(run: Run, data: Path, device: dict, say: Callable, options: dict) -> dict:
     """Returns the record of a finished run on one of so many windows of other documents, those of ``data``."""
-    run.finished(best(run), "documents")
-    tests = _tests(replace(run, data=data), _ONE_OF, device, say, {}, where=run.path / data.name)
+    run.finished(run.path / "done-train.json", "documents")
+    tests = _tests(replace(run, data=data), _ONE_OF, device, say, options, where=run.path / data.name)
     who = {"preset": run.preset.name, "row": run.row.name, "seed": run.seed, "documents": data.name}
     return {"table": "documents_others", **who, "one_of": _ONE_OF, "tests": tests}
 

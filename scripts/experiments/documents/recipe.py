@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from scripts.common import program, records
+from scripts.common import process, program
 from scripts.common.commands import flags_of
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
@@ -37,18 +38,18 @@ learning rate falls to zero, and scores them by length of the source.
         what = "only translate the documents in DIR, in files as in FWP_DATA/documents, with finished models"
         parser.add_argument("--test-on", type=Path, metavar="DIR", help=what)
 
-    def reproduce(self, given: argparse.Namespace) -> int:
+    def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
         if given.test_on is None:
-            return super().reproduce(given)
-        if given.record:
-            records.require_commit()
+            return super().on_finished(given)
         data = corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
-        for run in self.runs(given):
-            found = evaluation.on_others(run, data, device(self.devices(given)[0]), say)
-            for line in evaluation.lines_about(found):
-                say(f"{run.name}: {line}")
-            self.keep(given, _OTHERS, found)
-        return 0
+        devices = self.devices(given)[0]
+        options = {"variables": process.environment(len(devices)) | self.variables(devices)}
+
+        def translate(run: Run) -> tuple[list[str], list[dict]]:
+            found = evaluation.on_others(run, data, device(devices), say, options)
+            return evaluation.lines_about(found), [found]
+
+        return _OTHERS, translate
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)

@@ -66,4 +66,3 @@ ROWS = (
         for row in (_BASELINE, _HYBRID)
     ),
 )
-BY_NAME = {row.name: row for row in ROWS}

@@ -29,8 +29,9 @@ and without a window that is read by a softmax, fine-tunes the model for a short
     def measure(self, run: Run, devices: Gpus, work: Work, stage: str) -> dict:
         preset, checkpoint = run.preset, run.checkpoint(stage)
         found, seconds = evaluation.translate(
-            run, checkpoint, preset.words, preset.one_of, device(devices), work.say, work.options
-        )
+            run, checkpoint, preset.words, preset.one_of, device(devices), work.say, work.options,
+            where=run.folder(stage),
+        )  # fmt: skip
         scores = evaluation.scores(found)
         return {
             "bleu": scores["buckets"]["all"]["bleu"],

@@ -1,12 +1,10 @@
 """The table of scripts/quickstart.sh."""
 
 from fwp_fairseq.tables.table import Table, number, update_rule
-from scripts.common.cells import REMOVED_MAPS, TRAINING_TIME, d_dot, machine, signatures
+from scripts.common.cells import TRAINING_TIME, d_dot, machine, signatures
 
 
-def _key(record: dict) -> tuple | None:
-    if set(record["feature_map"].split(", ")) & set(REMOVED_MAPS):
-        return None
+def _key(record: dict) -> tuple:
     what = (record["feature_map"], record["arch"], record.get("variant"), update_rule(record), d_dot(record))
     return (*what, record["seed"], machine(record))
 
