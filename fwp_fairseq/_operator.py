@@ -118,7 +118,7 @@ class Kernel:
         cuda_refusal: str | None = None,
         others: str | None = "the backend reference has",
     ):
-        self.name, self.types, self.cuda_types, self.cuda_refusal = name, types, cuda_types, cuda_refusal
+        self.name, self.types, self.cuda_refusal = name, {"cpu": types, "cuda": cuda_types}, cuda_refusal
         if not LIBRARY:
             return
         torch.library.register_fake(f"fwp::{name}", fake)
@@ -138,9 +138,9 @@ class Kernel:
         if not LIBRARY:
             return [_STATUS.reasons["cpu"]]
         reasons, device = _transforms(), like.device.type
-        if device == "cuda" and self.cuda_types and not _extension.status().cuda:
+        types = self.types.get(device, ())
+        if device == "cuda" and types and not _extension.status().cuda:
             return [*reasons, f"CUDA kernels {_extension.status().reasons['cuda']}"]
-        types = {"cpu": self.types, "cuda": self.cuda_types}.get(device, ())
         if not types:
             reasons.append(f"the compiled library has no kernel of {self.name} for {device} tensors")
         elif like.dtype not in types:
