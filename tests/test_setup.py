@@ -254,7 +254,7 @@ def test_the_wheel_trains_and_translates_outside_the_repository(wheel, tmp_path)
     assert (
         f"--user-dir {tmp_path / 'site/fwp_fairseq'} " in done.stdout and str(ROOT / "fwp_fairseq") not in done.stdout
     )
-    assert len((tmp_path / "out/test.de").read_text().splitlines()) == 40
+    assert len((tmp_path / "out/translations.de").read_text().splitlines()) == 40
     assert not [line for line in done.stderr.splitlines() if "DEBUG" in line or "tensorboardX" in line]
 
 

@@ -101,7 +101,7 @@ def test_documents(tools, tmp_path):
     near = block("docs/documents.md", "fwp translate windows/checkpoints --document --window 150 --source-window")
     done = shell(tools, code + near.replace("page.de", "near.de").replace("window 64", "window 4"), tmp_path)
     assert "checkpoints --document --window 150 < FILE" in done.stdout
-    assert len((tmp_path / "windows/test.de").read_text().splitlines()) == 8  # a window of each document
+    assert len((tmp_path / "windows/translations.de").read_text().splitlines()) == 8  # a window of each document
     for name in ("page.de", "near.de"):
         assert [bool(line) for line in (tmp_path / name).read_text().splitlines()] == [True, False] * 7 + [True]
 
