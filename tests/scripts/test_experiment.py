@@ -100,7 +100,7 @@ def test_every_row_is_recorded_once_and_not_run_again(root, capsys):
 
     assert recipe.main(SMOKE) == 0
     assert calls(root) == [] and records_in(root / OWN) == found
-    assert "2 of 2 runs are recorded already in" in capsys.readouterr().out
+    assert "2 of 2 runs are recorded already and skipped" in capsys.readouterr().out
 
 
 def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monkeypatch, capsys):

@@ -89,7 +89,7 @@ def test_whole_run_leaves_a_record_and_shows_the_models_side_by_side(root, capsy
     # A second call does nothing, and shows the same.
     assert recipe.main(["--baseline"]) == 0
     output = capsys.readouterr().out
-    assert calls(root) == [] and "recorded already in" in output and output.count("31.40") == 2
+    assert calls(root) == [] and "recorded already and skipped" in output and output.count("31.40") == 2
 
 
 def test_record_is_appended_on_request(root, checkout, capsys):

@@ -181,7 +181,7 @@ class Experiment(ABC):
         if explanation:
             say(explanation)
         if len(missing) < len(runs):
-            say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already in {files[-1]} and skipped")
+            say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded already and skipped ({files[-1]})")
         if not missing:
             return 0
         self._prepare(given)
