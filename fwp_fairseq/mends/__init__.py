@@ -6,6 +6,7 @@ imported. docs/reliability.md has a table of them. Importing this package import
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 
 from .. import compat  # noqa: F401  (fairseq has to run before it can be mended)
@@ -25,6 +26,12 @@ def around(owner, name: str) -> Callable:
         return function
 
     return put
+
+
+def training_program():
+    """The module of fairseq's training, if this process runs it, or else None; with ``python -m`` it is ``__main__``."""
+    main = sys.modules["__main__"]
+    return main if hasattr(main, "should_stop_early") else sys.modules.get("fairseq_cli.train")
 
 
 # In this order: of two that are around the same function of fairseq, the later one is the outer one.

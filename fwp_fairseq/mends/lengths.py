@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 
-from . import around
+from . import around, training_program
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +90,8 @@ _count = _Count()
 @around(FairseqTask, "inference_step")
 def step_and_count(inference_step, self, generator, models, sample, *args, **kwargs):
     found = inference_step(self, generator, models, sample, *args, **kwargs)
-    training = "fairseq_cli.train" in sys.modules  # which has validations with BLEU
-    if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not training:
+    validates = training_program() is not None
+    if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not validates:
         _count.add(self, generator, sample, found)
     return found
 

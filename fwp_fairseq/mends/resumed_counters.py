@@ -5,27 +5,22 @@ Cause: fairseq saves no counters of plateau, loss scale and early stopping, and 
 Test: tests/mends/test_resumed_counters.py::test_parameters_and_loss_scale_are_those_of_an_uninterrupted_training
 """
 
-import sys
-
 from fairseq import checkpoint_utils
 from fairseq.optim import fp16_optimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
-from . import around
+from . import around, training_program
 
 _SCALER = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 _PLATEAU = ("num_bad_epochs", "cooldown_counter")
 _STOPPING = ("best", "num_runs")
 
 
-def _should_stop():
-    """fairseq's function whose attributes are the counters of --patience; with ``python -m`` it is in ``__main__``."""
-    if hasattr(sys.modules["__main__"], "should_stop_early"):
-        return sys.modules["__main__"].should_stop_early
-    from fairseq_cli.train import should_stop_early
-
-    return should_stop_early
+def _stopping() -> dict:
+    """The counters of --patience, which are attributes of a function of fairseq's training."""
+    program = training_program()
+    return {} if program is None else vars(program.should_stop_early)
 
 
 def _master(optimizer) -> list:
@@ -66,7 +61,7 @@ def load_plateau(load_state_dict, self, state):
 
 @around(Trainer, "save_checkpoint")
 def save_counters(save, self, filename, extra_state):
-    found = {name: number for name, number in vars(_should_stop()).items() if name in _STOPPING}
+    found = {name: number for name, number in _stopping().items() if name in _STOPPING}
     return save(self, filename, extra_state | {"early_stopping": found})
 
 
@@ -74,7 +69,7 @@ def save_counters(save, self, filename, extra_state):
 def load_and_step(load, cfg, trainer, **kwargs):
     extra_state, iterator = load(cfg, trainer, **kwargs)
     if extra_state and trainer.get_num_updates() and not (cfg.reset_optimizer or cfg.reset_meters):
-        vars(_should_stop()).update(extra_state.get("early_stopping", {}))
+        _stopping().update(extra_state.get("early_stopping", {}))
     # fairseq saves the end of an epoch before the schedule has seen the loss of its validation.
     ended = extra_state and not extra_state["train_iterator"].get("iterations_in_epoch")
     goes_on = trainer.get_num_updates() and not cfg.reset_lr_scheduler

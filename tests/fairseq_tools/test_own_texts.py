@@ -27,23 +27,9 @@ def texts(tools, tmp_path):
 
 
 def run(tools, folder, *arguments):
-    words = [
-        tools.forked.bin / "fwp",
-        "train",
-        "--texts",
-        folder.name,
-        "--source",
-        "en",
-        "--target",
-        "de",
-        "--out",
-        "out of it",
-        "--cpu",
-        *arguments,
-    ]
-    return subprocess.run(
-        [str(word) for word in words], cwd=folder.parent, capture_output=True, text=True, env=ENVIRONMENT, timeout=600
-    )
+    words = [tools.forked.bin / "fwp", "train", "--texts", folder.name, "--source", "en", "--target", "de", "--cpu"]
+    words = [str(word) for word in [*words, "--out", "out of it", *arguments]]
+    return subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
 
 
 def test_the_same_command_goes_on(tools, texts):
@@ -52,11 +38,13 @@ def test_the_same_command_goes_on(tools, texts):
     assert "fairseq_cli.preprocess" in first.stdout and "update 3: loss on valid" in first.stdout
     dictionary = (texts.parent / "out of it/dict.en.txt").read_text(encoding="utf-8")
     assert "\ufeff" not in dictionary and "\r" not in dictionary
-    more = run(tools, texts, "--max-update", 5, "--", "--dropout", "0")
+    bleu = ("--eval-bleu", "--eval-bleu-args", '{"max_len_b": 1}')
+    more = run(tools, texts, "--max-update", 5, "--", "--dropout", "0", *bleu)
     assert more.returncode == 0, more.stderr
     assert "fairseq_cli.preprocess" not in more.stdout and "update 5: loss on valid" in more.stdout
     log = (texts.parent / "out of it/train.log").read_text()
     assert log.count("loading train data for epoch 1") == 1  # the second one went on
+    assert '"valid_bleu"' in log and "reached the limit" not in log  # which is of decoding, and not of validations
     state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
     assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
     (texts / "test.de").write_text("anders\n" * 40, encoding="utf-8")
