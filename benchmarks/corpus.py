@@ -1,16 +1,15 @@
 """Loads the corpora in $FWP_DATA as fairseq data sets of sentences, or of documents made by concatenating these."""
 
 import gzip
-import io
-import os
 from functools import cache
 from pathlib import Path
 
-import sentencepiece
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
+from sentencepiece import SentencePieceProcessor
 
-ROOT = Path(__file__).resolve().parents[1]
+from scripts.data import pieces, sources
+
 # The name of a data set to its files (without .en.gz and .de.gz) and the size of the vocabulary learnt on them.
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
 # Documents: exactly this number of target tokens, and at most as many source tokens.
@@ -23,33 +22,21 @@ _PAIRS = 10_000
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise SystemExit(
-            f"error: {path}: no such file; FWP_DATA={os.environ.get('FWP_DATA')} names the corpora's folder"
+            f"error: {path}: no such file; FWP_DATA names the folder of the corpora (default: {sources.DEFAULT_DATA})"
         )
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") for line, _ in zip(file, range(_PAIRS), strict=False)]
-
-
-def _pieces(lines: list[str], vocabulary: int) -> sentencepiece.SentencePieceProcessor:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=vocabulary,
-        hard_vocab_limit=False, character_coverage=1.0, num_threads=1, minloglevel=2,
-    )  # fmt: skip
-    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-
-
-def folder() -> Path:
-    return Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
 
 
 @cache
 def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
     """Returns the size of the joint vocabulary, and the pieces of each pair."""
     prefix, vocabulary = SENTENCES[name]
-    sides = [_lines(folder() / f"{prefix}.{language}.gz") for language in ("en", "de")]
-    pieces = _pieces([*sides[0], *sides[1]], vocabulary)
-    encoded = [pieces.encode(lines, out_type=int) for lines in sides]
-    return pieces.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]
+    sides = [_lines(sources.folder(f"{prefix}.{language}.gz")) for language in ("en", "de")]
+    model = pieces.learn([*sides[0], *sides[1]], vocabulary, hard_vocab_limit=False)
+    processor = SentencePieceProcessor(model_proto=model)
+    encoded = [processor.encode(lines, out_type=int) for lines in sides]
+    return processor.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]
 
 
 def _documents(pairs: list, length: int, joined: bool) -> list:

@@ -181,7 +181,7 @@ class _Reorder(_Continued):
 
 def measure(case: Case, device: str, seconds: float, names: list[str]) -> dict:
     """Measures like ``benchmarks.attention.measure``; for a reordering, ``step`` is the time of our step."""
-    errors, refused, calls = {}, {}, {}
+    errors, refused = {}, {}
     for name in (name for name in DECODERS if name in {"ours", "state", *names}):
         try:
             errors[name] = check(name, DECODERS[name], case, device)

@@ -98,7 +98,7 @@ def prepare(task, case: ModelCase, row: str, device: str):
     return lambda sample: translate(sample, round(sample["ntokens"] / sample["nsentences"]))
 
 
-WORK = Work("decoding", "tokens", CASES, check, prepare, repeats=1)
+WORK = Work("decoding", "tokens", CASES, check, prepare, repeats=1, decoders=tuple(models.DECODERS))
 
 
 def main(argv: list[str] | None = None) -> int:

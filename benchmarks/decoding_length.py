@@ -35,7 +35,7 @@ _CASES = {
 }
 
 
-WORK = Work("decoding-length", "tokens", _CASES, check, prepare, repeats=1)
+WORK = Work("decoding-length", "tokens", _CASES, check, prepare, repeats=1, decoders=tuple(DECODERS))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -70,11 +70,10 @@ def _by_reference(case: Case, **x: Tensor) -> Tensor:
     return _operator(case, "reference", phi(case))(**x)
 
 
-def _backend(name: str, ours: bool = False, obstacle=lambda case, device: None) -> Implementation:
+def _backend(name: str, ours: bool = False) -> Implementation:
     return Implementation(
         prepare=lambda case, x: Prepared(_operator(case, name, phi(case)), _given(case, x)),
         oracle=_by_reference,
-        obstacle=obstacle,
         ours=ours,
     )
 

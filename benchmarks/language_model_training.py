@@ -103,9 +103,13 @@ def main(argv: list[str] | None = None) -> int:
         calls = {
             name: [Call(_updates(case, row, carries=name != row))] for name, row in attention.items() if row in right
         }
-        for [call] in calls.values():  # the optimizer allocates in the first update
-            call()
-        seconds = fastest(calls, "cpu", arguments.seconds).seconds
+        try:
+            for [call] in calls.values():  # the optimizer allocates in the first update
+                call()
+            seconds = fastest(calls, "cpu", arguments.seconds).seconds
+        except Refused as error:
+            session.failed.append(str(error))
+            continue
         for name, used in seconds.items():
             row = attention[name]
             ratio = seconds["softmax"] / used if "softmax" in seconds else None

@@ -3,9 +3,9 @@
 The runs are thousands of calls of beam search, thousands of updates, a document of 100,000 tokens that is translated in
 one piece, and a text of as many tokens that a language model continues. The models are untrained and small, so that a
 leak of a few hundred bytes a call shows, and a cost that grows with what was done before. Every run has a process of
-its own with one thread. Its work is divided into ten parts of equal size; for each of them the CPU time of a unit and
-the resident memory at its end are recorded. With softmax attention, whose costs do grow, the text is shorter: 100,000
-tokens would take hours.
+its own with one thread. Its work is divided into parts of equal size, ten if the number of units is a multiple of ten;
+for each of them the CPU time of a unit and the resident memory at its end are recorded. With softmax attention, whose
+costs do grow, the text is shorter: 100,000 tokens would take hours.
 """
 
 import gc
@@ -29,7 +29,7 @@ _PARTS = 10
 
 
 class Watch:
-    """Counts units of work, and measures each tenth of them."""
+    """Counts units of work, and measures each part of them."""
 
     def __init__(self, name: str, count: int):
         self.part, self.done, self.points = -(-count // _PARTS), 0, []

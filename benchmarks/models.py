@@ -50,7 +50,6 @@ ATTENTION: dict[str, tuple] = {
     "hedgehog128": ("hedgehog", "sum", 128, "auto"),
     "t2r128": ("t2r", "sum", 128, "auto"),
     "hybrid": ("elu", "delta", None, "auto"),
-    "gated-hybrid": ("elu", "gated_delta", None, "auto"),
 }
 # Rows that only decode: fairseq's transformer in another engine (benchmarks/ctranslate2_engine.py), and the hybrid with
 # the weights of its large linear layers laid out once, or in eight bits, with and without a window of the source.
@@ -68,10 +67,7 @@ _HYBRID = [
     for word in (f"--fwp-{site}-{option.replace('_', '-')}", value)
 ]
 # Flags that a row has besides.
-_FURTHER = {
-    **dict.fromkeys(("hybrid", *_HYBRIDS), _HYBRID),
-    "gated-hybrid": ["gated_delta" if word == "delta" else word for word in _HYBRID],
-}
+_FURTHER = dict.fromkeys(("hybrid", *_HYBRIDS), _HYBRID)
 _COMMON = [
     *("placeholder", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--share-all-embeddings"),
     *("--max-source-positions", 2048, "--max-target-positions", 2048, "--distributed-world-size", 1),

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from . import models
 from .ctranslate2_engine import TYPES
 from .gate import Refused
-from .models import ROWS, ModelCase
+from .models import ATTENTION, ModelCase
 from .program import Session, parser, resident_bytes
 
 
@@ -26,7 +26,8 @@ class Work:
     """The work to time.
 
     ``check(task, case, row, device)`` raises Refused if the model is wrong. ``prepare``, with the same arguments,
-    returns ``run(sample)``, whose result counts ``unit``. ``repeats`` runs on one batch reach the peak of memory.
+    returns ``run(sample)``, whose result counts ``unit``. ``repeats`` runs on one batch reach the peak of memory. On a
+    CPU ``decoders``, rows that only decode, may be asked for too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Work:
     check: Callable
     prepare: Callable
     repeats: int
+    decoders: tuple[str, ...] = ()
 
 
 def _clock(device: str) -> str:
@@ -152,24 +154,27 @@ def peak_memory(work: Work, case: ModelCase, row: str) -> int:
         return pool.submit(_alone, work, case, row, torch.get_num_threads()).result()
 
 
-def _options(documentation: str) -> argparse.ArgumentParser:
+def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     found = parser(documentation)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found.add_argument(
-        "--threads", type=int, default=min(2, usable), help="threads on the CPU; with 1, CPU time counts (default: 2)"
-    )
-    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ROWS)[1:])}")
+        "--threads", type=int, default=min(2, usable),
+        help="threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)",
+    )  # fmt: skip
+    more = f", and on a CPU {','.join(work.decoders)}" if work.decoders else ""
+    found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}{more}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
     found.add_argument("--no-memory", action="store_true", help="do not measure memory, a process for each row")
     return found
 
 
 def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
-    options = _options(documentation)
+    options = _options(work, documentation)
     arguments = options.parse_args(argv)
     wanted = None if arguments.rows is None else arguments.rows.split(",")
-    if unknown := [row for row in wanted or () if row not in ROWS]:
-        options.error(f"--rows: expected some of {', '.join(list(ROWS)[1:])}, found {', '.join(unknown)}")
+    known = [*ATTENTION, *(work.decoders if arguments.device == "cpu" else ())]
+    if unknown := [row for row in wanted or () if row not in known]:
+        options.error(f"--rows: expected some of {', '.join(known[1:])}, found {', '.join(unknown)}")
     logging.disable(logging.INFO)  # fairseq's
     torch.set_num_threads(arguments.threads)
     session = Session(work.name, arguments)

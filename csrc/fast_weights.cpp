@@ -1,5 +1,6 @@
 // Operator schemas, nothing else. Meaning and shapes: fwp_fairseq/ops/fast_weights.py; fake kernels and autograd:
-// fwp_fairseq/ops/native.py.
+// fwp_fairseq/ops/native.py; implementations: common/operators.h and its neighbours, which cpu/*operators.cpp and
+// cuda/*.cpp register.
 #include <torch/library.h>
 
 // rule and feature_map: names of common/maps.h. projection: (m, d_key), exactly for maps that have one, of

@@ -51,7 +51,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--heads", type=int, default=4, metavar="N", help="default: 4")
     parser.add_argument("--feature-map", default="dpfp", help="default: dpfp")
-    parser.add_argument("--update-rule", default="gated", help="sum, delta or gated (default)")
+    parser.add_argument("--update-rule", default="gated", help="sum, delta, gated (default) or gated_delta")
     parser.add_argument("--prompt", default="ROMEO:\n", help=r"what the sample begins with (default: ROMEO:\n)")
     parser.add_argument("--characters", type=int, default=500, metavar="N", help="length of the sample (default: 500)")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="X", help="of the sample (default: 0.7)")
@@ -167,6 +167,9 @@ def build(args: argparse.Namespace, characters: int) -> FastWeightDecoder:
 def train_and_evaluate(model: FastWeightDecoder, data: Tensor, args: argparse.Namespace) -> dict:
     """Trains, and evaluates ten times on the end of the text; returns what ``losses.json`` says."""
     training, held_out = data.split([len(data) - int(len(data) * HELD_OUT), int(len(data) * HELD_OUT)])
+    if args.batch_size * args.segment >= len(training):
+        given = f"--batch-size {args.batch_size} --segment {args.segment}"
+        raise Refused(f"{given}: expected a product below {len(training)}, the characters to train on", 2)
     began, losses, valid = time.perf_counter(), [], {}
     every = max(1, args.updates // 10)
     for update, loss in enumerate(train(model, training, args), 1):

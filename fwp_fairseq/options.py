@@ -107,7 +107,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "qk_norm", "norm of queries and keys", "none", {"none": "as projected", "l2": "of a learned length"},
         "queries and keys are divided by their length before the feature map, and multiplied by a learned scale of "
-        "each head; not with maps from which the scale cancels (dpfp, relu, rfa)",
+        "each head; not with maps from which the scale cancels ("
+        + ", ".join(name for name, cls in _MAPS.items() if cls.homogeneity is not None) + ")",
     ),
     Option(
         "output_norm", "norm of what is read", "none", {"none": "as read", "rms": "of root mean square 1"},

@@ -136,9 +136,10 @@ elif record and part not in ("build", "check"):
     except ValueError as error:
         sys.exit(f"gpu_check.sh: {error}")
 if part == "models":
-    from benchmarks.corpus import SENTENCES, folder
-    if not (folder() / SENTENCES["wmt"][0]).parent.is_dir():
-        sys.exit(f"gpu_check.sh: {folder()} has no {SENTENCES['wmt'][0]}; FWP_DATA names the folder of the corpora")
+    from benchmarks.corpus import SENTENCES
+    from scripts.data.sources import folder
+    if not (corpus := folder(SENTENCES["wmt"][0]).parent).is_dir():
+        sys.exit(f"gpu_check.sh: {corpus}: no such folder; FWP_DATA names the folder of the corpora")
 print("{}.{}".format(*torch.cuda.get_device_capability()))
 print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
 ' "$part" "$record") || exit 1

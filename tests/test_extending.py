@@ -15,7 +15,7 @@ QUOTED = [
 ]
 PATHS = sorted(
     {quoted for quoted in QUOTED if re.fullmatch(r"[\w./]+(/|\.(py|h|cuh|cpp|md))", quoted)}
-    | set(re.findall(r"python -m pytest (.*)", TEXT)[0].split())
+    | set(re.findall(r"[\w./]+/[\w./]*", " ".join(re.findall(r"(?:-m pytest|scripts/test\.sh) (.*)", TEXT))))
 )
 NAMES = sorted({quoted for quoted in QUOTED if re.fullmatch(r"_?[A-Za-z][\w.]{2,}", quoted) and quoted not in PATHS})
 

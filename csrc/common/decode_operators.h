@@ -5,7 +5,7 @@
 //     fold(block, keys, describe)         Fields(op, q or keys), has describe(fields, call) fill in the call, and
 //                                         computes it if fields.ready()
 //
-// What tables name is checked by the device, which may do so while it computes.
+// The device checks that `ancestors` and `rows` name rows that exist; it may do so while it computes.
 #pragma once
 
 #include <tuple>
@@ -81,7 +81,7 @@ struct Block {
   }
 
  private:
-  // Checks that nothing written shares memory with anything else: writing could make a table name rows that are not
+  // Checks that the tensors of the cache do not share memory: writing one could make a table name rows that are not
   // there, after it was checked.
   void check_apart() const {
     const auto of = [](const OptionalTensor& x) { return x ? &*x : nullptr; };
@@ -109,9 +109,10 @@ Tensor decode(const Tensor& q, const OptionalTensor& k, const OptionalTensor& v,
   const bool writes = k.has_value();
   Block block(op, keys, written, strengths, ancestors ? &*ancestors : nullptr, rows, W, z, count, rule, feature_map,
               d_dot, normalize_output);
-  TORCH_CHECK_VALUE(writes == v.has_value() && (writes && takes_beta(block.rule)) == beta.has_value() &&
-                        (writes && takes_alpha(block.rule)) == alpha.has_value(),
-                    op, ": expected k and v together, and with them beta, but for sum, and alpha for gated_delta");
+  TORCH_CHECK_VALUE(
+      writes == v.has_value() && (writes && takes_beta(block.rule)) == beta.has_value() &&
+          (writes && takes_alpha(block.rule)) == alpha.has_value(),
+      op, ": expected both k and v or neither; with them beta, for every rule but sum; and alpha, for gated_delta");
   const int64_t R = q.size(0), T = q.size(1), H = block.heads, d_key = q.size(3);
   Tensor out;
   Device::decode(block, writes, q, [&](Fields& f, auto& c) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "checks.h"
@@ -53,11 +52,10 @@ class Fields {
   template <class V>
   void held(const char* name, const Tensor& x, V*& field, at::IntArrayRef shape, at::ScalarType type) {
     check_shape(op, name, x, shape);
-    TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(),
-                      ", expected a contiguous ", type);
-    TORCH_CHECK_VALUE(x.is_contiguous(), op, ": ", name, " is not contiguous");
+    TORCH_CHECK_VALUE(x.scalar_type() == type, op, ": ", name, " is of type ", x.scalar_type(), ", expected ", type);
+    TORCH_CHECK_VALUE(x.is_contiguous(), op, ": ", name, " is not contiguous, expected a contiguous tensor");
     check_device(op, name, x, like);
-    field = static_cast<V*>(const_cast<void*>(x.const_data_ptr()));
+    field = data_of<V>(x);
   }
 
   // Results to be written: of x's shape and memory layout but `width` wide, of the shape of strengths x, and
@@ -72,8 +70,8 @@ class Fields {
     return result(field, at::empty(shape, like.options().dtype(state_type(like))));
   }
 
-  // Makes the copies. Returns whether any result has an element: without one, sizes may be larger than a kernel can
-  // count.
+  // Makes the copies, and returns whether any result has an element. If none has one, the kernel must not run, because
+  // its other sizes may be larger than it can count.
   bool ready() {
     for (const auto& make : copies) make();
     copies.clear();

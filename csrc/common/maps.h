@@ -1,9 +1,9 @@
 // The update rules and feature maps that compiled code knows: their names, widths and constants, for every device, for
 // operators and decoding. Kernels include this file, so it includes no header of torch or CUDA.
 //
-// A map is a line in FWP_MAPS and one of two things: a function of one number, which is a Function in elementwise.h and
-// needs nothing else; or has code of its own for each device (cpu/maps, cuda/kernels/features.cuh), with its width in
-// width_of.
+// A map is one of two things: a function of one number, which has its name in FWP_ELEMENTWISE and a Function in
+// elementwise.h, and needs nothing else; or it has its name in FWP_MAPS, its width in width_of, and code of its own for
+// each device (cpu/maps, cuda/kernels/features.cuh).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace fwp {
 
 // In the order of their numbers. Python's lists are in fwp_fairseq/ops/call.py and feature_maps; a test compares them.
 #define FWP_RULES(EACH) EACH(sum) EACH(delta) EACH(gated) EACH(gated_delta)
-#define FWP_MAPS(EACH) EACH(identity) EACH(elu) EACH(relu) EACH(dpfp) EACH(favor) EACH(softmax_pair)
+#define FWP_ELEMENTWISE(EACH) EACH(identity) EACH(elu) EACH(relu)
+#define FWP_MAPS(EACH) FWP_ELEMENTWISE(EACH) EACH(dpfp) EACH(favor) EACH(softmax_pair)
 
 #define FWP_ENUMERATOR(name) name,
 enum class Rule : int { FWP_RULES(FWP_ENUMERATOR) };

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "checks.h"
@@ -63,8 +62,8 @@ inline Tensor rows_like(const Tensor& x, int64_t width, at::IntArrayRef order) {
   return at::empty_strided(sizes, strides, x.options());
 }
 
-// The function of x, or its backward: then x is what that is given beside `grad`, the gradient of the result. The
-// result is as wide as x, or twice as wide, or half.
+// The function of x. In a backward x is what that is given beside `grad`, the gradient of the function's result: the
+// function's input, or its result if that is softmax_pair. What is returned is as wide as x, or twice as wide, or half.
 template <class Device, RowFunction function, bool backward>
 Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* grad_name, const Tensor& grad,
                 double eps) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 
@@ -34,8 +35,8 @@ inline Tensor new_rows(const Tensor& x, int64_t width) {
   return at::empty({B, L, H, width}, x.options());
 }
 
-// point(to, x) points `to`, a pointer or a device's Rows, to x, whose type the caller has checked; without x, `to`
-// stays as it is. Only a `to` that is not const asks torch for data to write.
+// point(to, x) points `to`, a pointer or a device's Rows, to x, whose type the caller has checked. Only a `to` that is
+// not const asks torch for data to write.
 template <class V> V* data_of(const Tensor& x) {
   if constexpr (std::is_const_v<V>) return static_cast<V*>(x.const_data_ptr());
   else return static_cast<V*>(x.mutable_data_ptr());
@@ -52,9 +53,6 @@ template <class Rows> void point(Rows& to, const Tensor& x) {
   to.head = x.dim() > 2 ? x.stride(2) : 0;
   if constexpr (knows_alignment<Rows>)
     to.aligned = x.dim() == 4 && (x.size(3) | to.batch | to.time | to.head) % 8 == 0 && begins_at_16_bytes(x);
-}
-template <class To> void point(To& to, const OptionalTensor& x) {
-  if (x) point(to, *x);
 }
 
 }  // namespace fwp

@@ -31,7 +31,8 @@ template <class T> struct Decoder {
   idx most;  // how many positions a call may read
   idx wide;  // fold: length of a row of d_value numbers and z
 
-  T *features, *numerators, *r, *x, *products, *partial, *weights, *state, *phi_tile, *u_tile;
+  T *features, *numerators, *r, *products, *partial, *weights, *state, *phi_tile, *u_tile;
+  T* x;  // favor alone: R x and both exponentials
   const T **keys, **written;
   struct Active {
     std::int32_t feature, position;  // number of the feature, and where it lies among the padded blocks
@@ -51,7 +52,7 @@ template <class T> struct Decoder {
     features = arena.take(most_queries * blocks * padded);
     numerators = arena.take(most_queries * narrow);
     r = arena.take(tile * r_size);
-    x = arena.take(4 * round_up(c.d_key > c.d_dot ? c.d_key : c.d_dot, V));
+    x = arena.take(3 * round_up(c.m, V));
     products = arena.take(most_queries * most);
     partial = arena.take(most_queries * tile * V);
     weights = arena.take(most);
@@ -208,13 +209,11 @@ template <class T> struct Decoder {
 
   // to = numerators / (denominator + eps), or 0 where that sum is 0, of rows so given by number(j).
   template <class F> void divide(F number, T denominator, T* to) const {
-    T by = 1;
-    if (c.normalize_output) {
-      denominator += c.eps;
-      by = denominator == 0 ? T(0) : 1 / denominator;
-    }
+    denominator = c.normalize_output ? denominator + c.eps : T(1);
+    const bool zero = denominator == 0;
+    const T by = 1 / denominator;
     const bool divides = is_beyond(by);  // the denominator is so small that its inverse is infinite; or NaN
-    for (idx j = 0; j < c.d_value; ++j) to[j] = by == 0 ? T(0) : divides ? number(j) / denominator : number(j) * by;
+    for (idx j = 0; j < c.d_value; ++j) to[j] = zero ? T(0) : divides ? number(j) / denominator : number(j) * by;
   }
 
   // ---- the kernels ----

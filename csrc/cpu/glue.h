@@ -36,6 +36,7 @@ template <class T> T* scratch(std::size_t count) {
   const std::size_t bytes = count * sizeof(T) + alignment;
   if (block.bytes < bytes) {
     block.memory.reset();
+    block.bytes = 0;  // in case there is no memory
     block.memory.reset(new char[bytes]);
     block.bytes = bytes;
   }

@@ -30,14 +30,12 @@ template <class T> struct GradientArrays : Head<T> {
   bool has_dW = false;
 
   GradientArrays(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena) {
-    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
-    const idx rows = round_up(longest, width<T>), size = rows * plan.wide, state = c.d_dot * plan.wide;
-    lda = row_distance<T>(longest);
+    const idx rows = plan.rows, ld = rows + width<T>, size = rows * plan.wide, state = c.d_dot * plan.wide;
+    lda = row_distance<T>(rows);
     columns = c.d_value + (c.normalize_output ? 1 : 0);
     states = arena.take((plan.chunks + 1) * state);
     W = states;
     dW = arena.take(state);
-    const idx ld = rows + width<T>;
     dq = arena.take(c.d_dot * ld);
     dk = arena.take(c.d_dot * ld);
     dx = arena.take(gradient_rows(c) * ld);

@@ -27,8 +27,7 @@ template <class T> struct Grams {
 
   Grams(const Call<T>& call, idx b, idx h, Arena<T>& arena)
       : c(call), plan(call), b(b), h(h), corrects(fwp::corrects(call.rule)) {
-    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
-    const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
+    const idx rows = plan.rows, ld = rows + width<T>;
     ldp = row_distance<T>(plan.chunk);
     for (Side<T>* side : {&q, &k}) {
       side->x = arena.take(base_rows(c) * ld);

@@ -42,8 +42,7 @@ template <class T> struct Head : Grams<T> {
   bool has_W = false;
 
   Head(const Call<T>& call, idx b, idx h, Arena<T>& arena) : Base(call, b, h, arena), decays(fwp::decays(call.rule)) {
-    const idx longest = plan.chunk > plan.tile ? plan.chunk : plan.tile;
-    const idx ld = round_up(longest, width<T>) + width<T>, rows = round_up(longest, width<T>);
+    const idx rows = plan.rows, ld = rows + width<T>;
     M = arena.take(decays ? rows * ldp : 0);
     U = arena.take(rows * plan.wide);
     Y = arena.take(corrects ? rows * plan.wide : 0);

@@ -79,11 +79,7 @@ template <class T> struct Lstm : Recurrent<T> {
           Base::read(own_R, f, own_x, d, D);
           for (idx i = 0; i < d; ++i) written[i] = 0;
         } else {
-          const T beta = *c.beta.at(b, t, own_head), *v = c.v.at(b, t, own_head);
-          Base::fetch(k, c.k.at(b, t, own_head), d, D);
-          Base::read(own_R, k, u, d, D);
-          for (idx i = 0; i < d; ++i) written[i] = u[i] = beta * (v[i] - u[i]);
-          Base::write_and_read(own_R, k, u, f, own_x, d, D);
+          Base::write(c, b, t, own_head, own_R, f, k, u, own_x, D);
         }
         const T* z = c.z.at(b, t, own_head);
         for (idx i = 0; i < d; ++i) own_x[i] += z[i];
@@ -112,10 +108,9 @@ template <class T> struct Lstm : Recurrent<T> {
   static void backward(const Call& c, idx b, idx head, T* own) {
     const Place at{c, b, head};
     const idx d = c.d, D = Base::padded(c);
-    T *R = own, *G = R + gates * D * D, *y = G + gates * D * D, *f = y + D, *k = f + D, *u = k + D, *df = u + D,
-      *g = df + D;
-    T *old = g + D, *dk = old + D, *s = dk + D, *carried_h = s + D, *carried_c = carried_h + D, *cell = carried_c + D;
-    T* e = cell + D;  // the gradients of x of each gate
+    T *R = own, *G = R + gates * D * D, *y = G + gates * D * D, *f = y + D, *df = f + D, *carried_h = df + D;
+    T *carried_c = carried_h + D, *cell = carried_c + D, *e = cell + D;  // e: the gradients of x of each gate
+    T* rest = e + gates * D;
     fetch_matrices(R, c.last_R, at, d, D);
     fetch_matrices(G, c.grad_R, at, d, D);
     fetch_carried(carried_h, c.grad_y, at, d, D);
@@ -146,30 +141,8 @@ template <class T> struct Lstm : Recurrent<T> {
       for (idx i = 0; i < D; ++i) df[i] = 0;
       for (int gate = 0; gate < gates; ++gate) {
         const idx own_head = at.of_gate(gate);
-        T *own_R = R + gate * D * D, *own_G = G + gate * D * D, *own_e = e + gate * D;
-        T *to_k = c.grad_k.at(b, t, own_head), *dv = c.grad_v.at(b, t, own_head),
-          *dbeta = c.grad_beta.at(b, t, own_head);
-        put(c.grad_z.at(b, t, own_head), own_e, d);
-        if (pad) {
-          Base::only_read(own_R, own_G, own_e, f, df, d, D);
-          *dbeta = 0;
-          for (idx i = 0; i < d; ++i) to_k[i] = dv[i] = 0;
-          continue;
-        }
-        const T beta = *c.beta.at(b, t, own_head), *v = c.v.at(b, t, own_head);
-        Base::fetch(k, c.k.at(b, t, own_head), d, D);
-        Base::fetch(u, c.found_written.at(b, t, own_head), d, D);
-        Base::undo(own_R, own_G, own_e, f, k, u, df, g, old, D);
-        for (idx j = 0; j < D; j += W) store<T>(s + j, load(g + j) * splat(beta));
-        for (idx i = 0; i < D; ++i) dk[i] = 0;
-        Base::grad_of_key(own_R, own_G, k, u, s, dk, D);
-        T total = 0;
-        for (idx i = 0; i < d; ++i) {
-          to_k[i] = dk[i];
-          dv[i] = s[i];
-          total += g[i] * (v[i] - old[i]);
-        }
-        *dbeta = total;
+        put(c.grad_z.at(b, t, own_head), e + gate * D, d);
+        Base::back(c, b, t, own_head, R + gate * D * D, G + gate * D * D, e + gate * D, f, df, rest, D);
       }
       const T mean = dot(f, df, D);
       for (idx i = 0; i < d; ++i) carried_h[i] = (pad ? carried_h[i] : T(0)) + f[i] * (df[i] - mean);

@@ -17,6 +17,7 @@ constexpr idx feature_group = 64;
 // The sizes that a call determines.
 template <class T> struct Plan {
   idx chunk, chunks, tile;  // source positions a chunk; chunks; targets read at once
+  idx rows;  // of a chunk or a tile, the longer one, rounded up to whole vectors
   idx narrow, wide;
   bool causal, reads_state;  // reads_state: targets read the final state, not the Gram matrix of each chunk
   bool writes_state;  // somebody needs the state after the last chunk
@@ -36,6 +37,7 @@ template <class T> struct Plan {
     reads_state = !causal && (chunks > 1 || gram > state);
     writes_state = given || reads_state;
     tile = causal ? chunk : (c.targets < longest_chunk ? c.targets : longest_chunk);
+    rows = round_up(chunk > tile ? chunk : tile, lanes);
   }
 };
 

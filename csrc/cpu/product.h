@@ -144,10 +144,10 @@ template <bool Add, class T> void product_lower(idx M, idx N, idx K, View<T> A, 
   });
 }
 
-// Half a vector of rows of A and half a vector of rows of B lie in turn in each row of `pairs` (K of them, N elements).
-// C = B pairs, or C += B pairs: products of each row of B with the rows of A and B from its own half vector on; what
-// comes before them keeps what it holds. Triangles that pairs fill have no use for fewer of their blocks, and those of
-// A and B apart would take whole vectors: at 32 rows a fifth more.
+// Each of the K rows of `pairs` (N numbers) holds, in turn, half a vector of numbers of A's rows and half a vector of
+// those of B's. C = B pairs, or C += B pairs, for each row of B from its own half vector on; what C holds before that
+// stays. So one product gives the triangles of B A^T and B B^T. Two products would round each up to whole vectors, a
+// fifth more work at 32 rows.
 template <bool Add, class T> void product_pairs(idx N, idx K, const T* pairs, idx ld, T* C, idx ldc) {
   constexpr idx half = width<T> / 2;
   for (idx first = 0, i = 0; first < N; first += width<T>, i += half)

@@ -19,8 +19,8 @@ template <class T> struct Recurrent {
   static constexpr idx W = width<T>;
 
   static idx padded(const Call& c) { return round_up(c.d, W); }
-  // R and G, of whole blocks of rows, and at most 24 vectors, of which some hold parts.
-  static std::size_t scratch(const Call& c) { return 2 * padded(c) * padded(c) + 24 * padded(c) + 8 * W; }
+  // R and G, and at most 24 vectors.
+  static std::size_t scratch(const Call& c) { return 2 * padded(c) * padded(c) + 24 * padded(c); }
 
   static FWP_INLINE void fetch(T* to, const T* from, idx d, idx D) {
     for (idx i = 0; i < d; ++i) to[i] = from ? from[i] : T(0);
@@ -44,7 +44,9 @@ template <class T> struct Recurrent {
     for (idx j = 0; j < D; j += W) store<T>(f + j, load(f + j) * share);
   }
 
-  static bool is_pad(const Call& c, idx b, idx t) { return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0); }
+  template <class C> static bool is_pad(const C& c, idx b, idx t) {
+    return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0);
+  }
 
   // y = sum_i x_i row i.
   static FWP_INLINE void read(const T* R, const T* x, T* y, idx d, idx D) {
@@ -84,6 +86,18 @@ template <class T> struct Recurrent {
     });
   }
 
+  // The write and the read at a position that is no pad: u = beta (v - R k), R += u k^T, y = R f. Takes scratch for k
+  // and u.
+  template <class C>
+  static FWP_INLINE void write(const C& c, idx b, idx t, idx h, T* R, const T* f, T* k, T* u, T* y, idx D) {
+    const T beta = *c.beta.at(b, t, h), *v = c.v.at(b, t, h);
+    T* written = c.written.at(b, t, h);
+    fetch(k, c.k.at(b, t, h), c.d, D);
+    read(R, k, u, c.d, D);
+    for (idx i = 0; i < c.d; ++i) written[i] = u[i] = beta * (v[i] - u[i]);
+    write_and_read(R, k, u, f, y, c.d, D);
+  }
+
   static void forward(const Call& c, idx b, idx h, T* own) {
     const idx d = c.d, D = padded(c), head = b * c.heads + h;
     T *R = own, *y = R + D * D, *f = y + D, *k = f + D, *u = k + D, *next = u + D;
@@ -91,18 +105,14 @@ template <class T> struct Recurrent {
     fetch(y, c.initial_y ? c.initial_y + head * d : nullptr, d, D);
     for (idx t = 0; t < c.length; ++t) {
       const bool pad = is_pad(c, b, t);
-      const T *z = c.z.at(b, t, h), *v = c.v.at(b, t, h);
+      const T* z = c.z.at(b, t, h);
       T *out = c.out.at(b, t, h), *written = c.written.at(b, t, h);
       softmax(f, y, d, D);
       if (pad) {
         read(R, f, next, d, D);
         for (idx i = 0; i < d; ++i) written[i] = 0;
       } else {
-        fetch(k, c.k.at(b, t, h), d, D);
-        read(R, k, u, d, D);
-        const T beta = *c.beta.at(b, t, h);
-        for (idx i = 0; i < d; ++i) written[i] = u[i] = beta * (v[i] - u[i]);
-        write_and_read(R, k, u, f, next, d, D);
+        write(c, b, t, h, R, f, k, u, next, D);
       }
       for (idx i = 0; i < d; ++i) out[i] = z[i] + next[i];
       if (!pad)
@@ -112,7 +122,7 @@ template <class T> struct Recurrent {
     for (idx i = 0; i < d; ++i) c.y[head * d + i] = y[i];
   }
 
-  // Adds to[i + row] += (the sum over the lanes of) rows[row], for W rows.
+  // to[r] += the sum of the lanes of rows[r], for W rows.
   static FWP_INLINE void add_sums(T* to, Vec<T>* rows) { store<T>(to, load(to) + sum_of_rows<T>(rows)); }
 
   // With R after the write: df_i = R_i.e, G_i += f_i e; then the write is undone, R_i -= k_i u; g = sum_i k_i G_i and
@@ -184,11 +194,39 @@ template <class T> struct Recurrent {
     }
   }
 
+  // Goes back over a position, with e the gradient of R f: takes the write out of R, adds to G and df, and puts the
+  // gradients of k, v and beta, zeros at a pad. Takes scratch for 6 vectors.
+  template <class C>
+  static void back(const C& c, idx b, idx t, idx h, T* R, T* G, const T* e, const T* f, T* df, T* own, idx D) {
+    const idx d = c.d;
+    T *to_k = c.grad_k.at(b, t, h), *dv = c.grad_v.at(b, t, h), *dbeta = c.grad_beta.at(b, t, h);
+    if (is_pad(c, b, t)) {
+      only_read(R, G, e, f, df, d, D);
+      *dbeta = 0;
+      for (idx i = 0; i < d; ++i) to_k[i] = dv[i] = 0;
+      return;
+    }
+    T *k = own, *u = k + D, *g = u + D, *old = g + D, *dk = old + D, *s = dk + D;
+    const T beta = *c.beta.at(b, t, h), *v = c.v.at(b, t, h);
+    fetch(k, c.k.at(b, t, h), d, D);
+    fetch(u, c.found_written.at(b, t, h), d, D);
+    undo(R, G, e, f, k, u, df, g, old, D);
+    for (idx j = 0; j < D; j += W) store<T>(s + j, load(g + j) * splat(beta));
+    for (idx i = 0; i < D; ++i) dk[i] = 0;
+    grad_of_key(R, G, k, u, s, dk, D);
+    T total = 0;
+    for (idx i = 0; i < d; ++i) {
+      to_k[i] = dk[i];
+      dv[i] = s[i];
+      total += g[i] * (v[i] - old[i]);
+    }
+    *dbeta = total;
+  }
+
   static void backward(const Call& c, idx b, idx h, T* own) {
     const idx d = c.d, D = padded(c), head = b * c.heads + h;
-    T *R = own, *G = R + D * D, *y = G + D * D, *f = y + D, *k = f + D, *u = k + D, *e = u + D, *df = e + D,
-      *g = df + D;
-    T *old = g + D, *dk = old + D, *s = dk + D, *carried = s + D;
+    T *R = own, *G = R + D * D, *y = G + D * D, *f = y + D, *e = f + D, *df = e + D, *carried = df + D;
+    T* rest = carried + D;
     fetch_matrix(R, c.last_R + head * d * d, d, D);
     fetch_matrix(G, c.grad_R ? c.grad_R + head * d * d : nullptr, d, D);
     fetch(carried, c.grad_y ? c.grad_y + head * d : nullptr, d, D);
@@ -199,30 +237,11 @@ template <class T> struct Recurrent {
       fetch(y, before < 0 ? start : c.found.at(b, before, h), d, D);
       softmax(f, y, d, D);
       fetch(e, c.grad_out.at(b, t, h), d, D);
-      for (idx i = 0; i < D; ++i) df[i] = dk[i] = 0;
-      T *dz = c.grad_z.at(b, t, h), *to_k = c.grad_k.at(b, t, h), *dv = c.grad_v.at(b, t, h);
-      T* dbeta = c.grad_beta.at(b, t, h);
+      for (idx i = 0; i < D; ++i) df[i] = 0;
       const bool pad = is_pad(c, b, t);
-      if (pad) {
-        only_read(R, G, e, f, df, d, D);
-        *dbeta = 0;
-        for (idx i = 0; i < d; ++i) to_k[i] = dv[i] = 0;
-      } else {
-        for (idx j = 0; j < D; j += W) store<T>(e + j, load(e + j) + load(carried + j));
-        fetch(k, c.k.at(b, t, h), d, D);
-        fetch(u, c.found_written.at(b, t, h), d, D);
-        undo(R, G, e, f, k, u, df, g, old, D);
-        const T beta = *c.beta.at(b, t, h), *v = c.v.at(b, t, h);
-        for (idx j = 0; j < D; j += W) store<T>(s + j, load(g + j) * splat(beta));
-        grad_of_key(R, G, k, u, s, dk, D);
-        T total = 0;
-        for (idx i = 0; i < d; ++i) {
-          to_k[i] = dk[i];
-          dv[i] = s[i];
-          total += g[i] * (v[i] - old[i]);
-        }
-        *dbeta = total;
-      }
+      for (idx j = 0; !pad && j < D; j += W) store<T>(e + j, load(e + j) + load(carried + j));
+      back(c, b, t, h, R, G, e, f, df, rest, D);
+      T* dz = c.grad_z.at(b, t, h);
       for (idx i = 0; i < d; ++i) dz[i] = e[i];
       const T mean = dot(f, df, D);
       for (idx i = 0; i < d; ++i) carried[i] = (pad ? carried[i] : T(0)) + f[i] * (df[i] - mean);

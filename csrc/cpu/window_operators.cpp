@@ -41,7 +41,7 @@ struct WindowInputs {
     f.whole("bias", bias, c.bias, {H});
     if (sums) f.rows("sums", *sums, c.sums, {B, c.far, H, d + 1});
     f.mask(key_padding_mask, c.key_padding_mask, {B, S});
-    point(c.places, places);
+    if (places) point(c.places, *places);
   }
   void check_places(const char* op, const Tensor& places) const {
     check_rank(op, "places", places, 2);

@@ -36,10 +36,10 @@ from .parameters import complete, refuse_not_finite
 from .plugin import import_plugin
 from .training_flags import training_flags
 
-# What fast weights add to attention: of the feature map, of a fast net, and in all.
+# What fast weights add to attention: of the feature map, of a fast net, and in all, which is what fairseq's has not.
 _MAP = re.compile(r".*\.memory\.features\..*")
 _NET = re.compile(r".*\.memory\.(slow|feedback|second|norms|inner|outer)\..*")
-_OURS = re.compile(r".*\.(memory|qk_norm|output_norm)\..*")
+_OURS = re.compile(r".*_attn\.(?!(q|k|v|out)_proj\.|bias_[kv]$).*")
 # The models that can be converted, each with the model of this plugin that has all of its parameters by the same names.
 _FAMILIES = {
     "fwp_transformer": "fwp_transformer",

@@ -29,7 +29,7 @@ def around(owner, name: str) -> Callable:
 
 
 def training_program():
-    """The module of fairseq's training, if this process runs it, or else None; with ``python -m`` it is ``__main__``."""
+    """The module of fairseq's training if this process runs it, else None; with ``python -m`` it is ``__main__``."""
     main = sys.modules["__main__"]
     return main if hasattr(main, "should_stop_early") else sys.modules.get("fairseq_cli.train")
 

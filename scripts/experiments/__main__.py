@@ -1,7 +1,7 @@
 """Runs an experiment: python -m scripts.experiments NAME [OPTIONS]; NAME --help describes it.
 
-Every experiment stands in a folder of this name: its rows, its program (recipe.py), its table and, if it has presets,
-a README.md with their cost.
+Every experiment stands in a folder of this name: its rows, its program (recipe.py) and its table. `NAME --help`, or a
+README.md beside them, says what it costs.
 """
 
 import importlib

@@ -37,21 +37,17 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     layout = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m scripts.results", description=__doc__, formatter_class=layout)
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"the table to print: {', '.join(TABLES)}")
-    parser.add_argument(
-        "--results",
-        default=[FOLDER],
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="files of records (.jsonl), or folders of such files (default: benchmarks/results)",
-    )
+    files = "files of records (.jsonl), or folders of such files (default: benchmarks/results)"
+    parser.add_argument("--results", default=[FOLDER], nargs="+", type=Path, metavar="DIR", help=files)
     add_output_arguments(parser)
     parser.add_argument("--check", action="store_true", help="change no file; fail if a file would change")
     args = parser.parse_args(argv)
     if args.name is not None and args.name not in TABLES:
         raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
-    if args.plot if args.name is None else args.check:
-        raise UsageError("--plot goes with the NAME of a table, and --check with none")
+    if args.name is None and args.plot:
+        raise UsageError("--plot needs the NAME of a table")
+    if args.name is not None and args.check:
+        raise UsageError("--check is about all tables: expected no NAME")
     if args.name is not None:
         refuse_plots(args, args.name, TABLES[args.name])
     return args

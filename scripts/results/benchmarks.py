@@ -230,11 +230,7 @@ TABLES = {
     ),
     "decoding": _models("decoding", _speed_and_memory("tokens")),
     "decoding-length": replace(
-        _models(
-            "decoding-length",
-            _speed_and_memory("tokens"),
-            key=lambda r: (*_length(r["data"]), *model[1:]) if (model := _model(r)) else None,
-        ),
+        _models("decoding-length", _speed_and_memory("tokens"), key=lambda r: (*_length(r["data"]), *_model(r)[1:])),
         plot=_over_length,
     ),
 }

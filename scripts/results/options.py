@@ -36,11 +36,7 @@ TABLES = {
         list(OPTIONS.values()),
     ),
     "arguments": _table(
-        {
-            "argument": lambda o: f"`{o.name}`",
-            "values": _values,
-            "what it does": lambda o: o.help,
-        },
+        {"argument": lambda o: f"`{o.name}`", "values": _values, "what it does": lambda o: o.help},
         [_of_layers(option) for option in OPTIONS.values() if not option.of_softmax or option.name == "feature_map"],
     ),
 }

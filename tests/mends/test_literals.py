@@ -56,12 +56,7 @@ def test_what_is_no_text_is_a_type_error():
 
 @pytest.mark.parametrize(
     ("given", "kind", "values"),
-    [
-        ("0.25", float, [0.25]),
-        ("100,200", int, [100, 200]),
-        (2, float, [2.0]),
-        (None, int, None),
-    ],
+    [("0.25", float, [0.25]), ("100,200", int, [100, 200]), (2, float, [2.0]), (None, int, None)],
 )
 def test_lists_of_options(given, kind, values):
     assert utils.eval_str_list(given, kind) == values

@@ -239,6 +239,13 @@ def test_nothing_written_reads_as_zero(rule):
     assert torch.equal(out, torch.zeros_like(out))
 
 
+def test_an_overflow_is_no_zero():
+    """A denominator that is infinite gives NaN, as the operators do."""
+    q = torch.full((1, 1, HEADS, 3), 1e20)
+    out, _ = ops.Decoding("sum", MAPS["elu"](3), False, True, backend="native").step(None, q, q, torch.ones_like(q))
+    assert out.isnan().all()
+
+
 def test_no_rows():
     decoding = make("delta")
     out, cache = decoding.step(None, *Stream(decoding, 4).inputs(torch.empty(0, 1, dtype=torch.long)))

@@ -1,12 +1,14 @@
 """The compiled operators against the reference in float64: values, gradients and layouts, on every instruction set."""
 
 import itertools
+import resource
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from fwp_fairseq.ops import RULES
+from fwp_fairseq.ops import RULES, sum_rule
 from fwp_fairseq.ops.call import CORRECTING
 from tests.ops.cases import MAPS, MASKS, NORMALIZERS, Case, make
 from tests.ops.instruction_sets import on_each
@@ -124,3 +126,18 @@ def test_scratch_is_written_before_it_is_read():
         for rule, length in (("sum", 3), ("delta", 17), ("delta", 130), ("gated", 19), ("gated_delta", 70)):
             large.results("native")
             compare(make(rule, normalizer=normalizer, causal=causal, length=length, batch=2, d_key=16, d_value=20))
+
+
+def test_a_call_goes_on_after_one_that_found_no_memory():
+    def call(width):
+        return sum_rule(*torch.randn(3, 1, 130, 1, width).unbind(), feature_map=None, causal=True, backend="native")[0]
+
+    whole, limits = call(64), resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, limits[1]))
+    try:
+        with pytest.raises(MemoryError):
+            call(8192)  # whose state takes 256 MiB
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert whole.isfinite().all() and call(64).isfinite().all()

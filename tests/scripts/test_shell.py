@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = [
-    "scripts/environment.sh",
-    "scripts/gpu_check.sh",
-    "scripts/quickstart.sh",
-    "scripts/test.sh",
-    ".ci/run",
-]
+SCRIPTS = ["scripts/environment.sh", "scripts/gpu_check.sh", "scripts/quickstart.sh", "scripts/test.sh", ".ci/run"]
 
 
 def call(*command, **variables):

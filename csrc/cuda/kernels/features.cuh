@@ -92,12 +92,12 @@ template <class C> struct Features : Lanes {
   FWP_DEVICE float make() const {
     float total = 0;
     switch (c.map) {
-      case Map::elu:
-        total = elementwise<Map::elu>();
-        break;
-      case Map::relu:
-        total = elementwise<Map::relu>();
-        break;
+#define FWP_CASE(name)                                                                                                 \
+  case Map::name:                                                                                                      \
+    total = elementwise<Map::name>();                                                                                  \
+    break;
+      FWP_ELEMENTWISE(FWP_CASE)
+#undef FWP_CASE
       case Map::dpfp:
         each_dpfp_feature([&](int b) { return x[b]; }, c.d_key, c.nu, [&](int i, float y) { total += phi[i] = y; });
         break;
@@ -122,8 +122,6 @@ template <class C> struct Features : Lanes {
         });
         break;
       }
-      default:
-        total = elementwise<Map::identity>();
     }
     sync_warp();
     return total;
@@ -139,10 +137,11 @@ template <class C> struct Features : Lanes {
   // put(d, gradient of x_d), from the gradient g of phi, which this writes over.
   template <class Put> FWP_DEVICE void back(float* g, const float* projection, Put put) const {
     switch (c.map) {
-      case Map::elu:
-        return elementwise_back<Map::elu>(g, put);
-      case Map::relu:
-        return elementwise_back<Map::relu>(g, put);
+#define FWP_CASE(name)                                                                                                 \
+  case Map::name:                                                                                                      \
+    return elementwise_back<Map::name>(g, put);
+      FWP_ELEMENTWISE(FWP_CASE)
+#undef FWP_CASE
       case Map::dpfp:
         return each(c.d_key, [&](int d) { put(d, dpfp_back(g, d)); });
       case Map::favor:
@@ -152,8 +151,6 @@ template <class C> struct Features : Lanes {
         const float down = sum(c.d_key, [&](int d) { return phi[c.d_key + d] * g[c.d_key + d]; });
         return each(c.d_key, [&](int d) { put(d, phi[d] * (g[d] - up) - phi[c.d_key + d] * (g[c.d_key + d] - down)); });
       }
-      default:
-        return elementwise_back<Map::identity>(g, put);
     }
   }
 

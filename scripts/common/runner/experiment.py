@@ -40,7 +40,8 @@ class Experiment(ABC):
     - `presets`: its scales by name; a preset has `name`, `rows`, `distributed` and `on_a_cpu`.
     - `file`: the name of its file of records, in benchmarks/results and in the folder of the runs.
     - `steps`: those of a run, in order.
-    - `saved`: what of an interrupted training is saved last.
+    - `goes_on`: how an interrupted training goes on.
+    - `takes_flags`: whether it has a use for flags of fairseq-train, which the user gives after `--`.
     - `run_type`: the class of its runs.
 
     The devices of a run are the numbers of its GPUs, none for the CPU.
@@ -51,7 +52,8 @@ class Experiment(ABC):
     presets: dict
     file: str
     steps: tuple[str, ...] = ("train",)
-    saved = "epoch"
+    goes_on = "a training goes on from its last epoch"
+    takes_flags = True
     run_type: type[Run] = Run
 
     # Options
@@ -72,7 +74,7 @@ class Experiment(ABC):
 
     def variables(self, devices) -> dict[str, str]:
         """Returns the environment variables of a run's tools."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))} if devices else {}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
 
     def explain(self, given: argparse.Namespace, run: Run, devices) -> str:
         """Returns a line about what all runs have in common, or nothing."""
@@ -149,7 +151,7 @@ class Experiment(ABC):
         given.command = ["python", "-m", "scripts.experiments", self.name, *argv]
         given.out = program.from_root(given.out) or self.folder_of(given)
         given.data = program.from_root(given.data) or given.out / "data"
-        return program.run(lambda: self.reproduce(given), f"continues (a training from its last {self.saved})")
+        return program.run(lambda: self.reproduce(given), f"continues: {self.goes_on}")
 
     def folder_of(self, given: argparse.Namespace) -> Path:
         """The default folder of the runs."""

@@ -13,20 +13,21 @@ if TYPE_CHECKING:
     from .experiment import Experiment
 
 _GO_ON = """\
-After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and a training
-goes on from its last {}.
+After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and
+{}.
 """
 
 
 def parser(experiment: Experiment) -> Parser:
     """Returns the parser of an experiment, with its own options."""
     out = experiment.folder_of(argparse.Namespace(preset=argparse.Namespace(name="PRESET")))
-    description = f"{experiment.description}\n{_GO_ON.format(experiment.saved)}"
+    description = f"{experiment.description}\n{_GO_ON.format(experiment.goes_on)}"
     presets = list(experiment.presets)
     prog = f"python -m scripts.experiments {experiment.name}"
-    result = Parser(prog, description, "FAIRSEQ-TRAIN-FLAGS", usage="--preset PRESET [OPTIONS]")
+    theirs = "FAIRSEQ-TRAIN-FLAGS" if experiment.takes_flags else ""
+    result = Parser(prog, description, theirs, usage="--preset PRESET [OPTIONS]")
     add = result.add_argument
-    add("--preset", choices=presets, required=len(presets) > 1, default=presets[0], help="see README.md for its cost")
+    add("--preset", choices=presets, required=len(presets) > 1, default=presets[0], help="its scale, and so its cost")
     add("--rows", nargs="+", metavar="ROW", help="rows to run, or patterns such as 'dpfp-*' (default: all)")
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="seeds to run (default: 1)")
     add("--jobs", type=int, default=1, metavar="N", help="how many runs go on at a time (default: 1)")
@@ -37,7 +38,7 @@ def parser(experiment: Experiment) -> Parser:
     add("--prepare", action="store_true", help="only prepare the data, for example where there is a network")
     what = f"also append to {experiment.records}, and skip the rows that it has; needs a checkout without local changes"
     add("--record", action="store_true", help=what)
-    add("--dry-run", action="store_true", help="only print the commands of the runs that are missing")
+    add("--dry-run", action="store_true", help="only print the runs that are missing, and their commands")
     if experiment.compared:
         add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")
     experiment.add_options(result)
@@ -64,6 +65,8 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     """
     given, more = parser.split(argv)
     given.more = tuple(more)
+    if more and not experiment.takes_flags:
+        parser.error(f"{' '.join(more)}: expected no flags after --")
     given.preset = experiment.presets[given.preset]
     given.rows = _chosen(parser, given.preset.rows, given.rows)
     if baseline := getattr(given, "compare", None):
@@ -83,6 +86,6 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
         parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
     finished = [flag for flag in ("compare", "test_on") if getattr(given, flag, None)]
     if len(finished) + given.dry_run + given.prepare > 1 and finished:
-        parser.error("--compare and --test-on are about finished runs: one of them, without --dry-run and --prepare")
+        parser.error("--compare and --test-on are for finished runs: expected one, without --dry-run and --prepare")
     experiment.check_options(parser, given)
     return given

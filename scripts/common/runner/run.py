@@ -83,7 +83,7 @@ class Work:
     @property
     def conditions(self) -> dict:
         """The threads and the environment of what is measured now."""
-        gpu = {} if "CUDA_VISIBLE_DEVICES" in self.variables else {"gpu": None}  # there may be one that is not used
+        gpu = {} if self.variables["CUDA_VISIBLE_DEVICES"] else {"gpu": None}  # there may be one that is not used
         return {"threads": int(self.variables["OMP_NUM_THREADS"]), "environment": records.environment() | gpu}
 
     def part(self, path: Path, steps: tuple[str, ...]) -> Folder:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from scripts.common.commands import USER_DIR, words_of
 from scripts.common.runner import run as runner
-from scripts.translation.commands import decode
+from scripts.translation.commands import Gpus, decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
 from .rows import LR
 
-Gpus = tuple[int, ...]
 DIRECTION = ("--source-lang", "en", "--target-lang", "de")
 # Of the transfer, as far as it differs from fine-tuning. Feature maps alone bear a high learning rate.
 _TRANSFER = {"--lr": 1e-2, "--warmup-updates": 10, "--criterion": "attention_transfer", "--label-smoothing": None}

@@ -33,6 +33,7 @@ class Conversion(Experiment):
     name, file, presets = "conversion", "finetune.jsonl", PRESETS
     run_type = Run
     steps = ("convert", "transfer", "train", "control")
+    takes_flags = False
     table_of_others: str | None = "finetune"  # of a checkpoint of the user's; None if it is the preset's
     description = """\
 Turns a trained softmax model into one whose decoder keeps a state of constant size: converts its checkpoint to fast
@@ -48,8 +49,6 @@ decoding before and after, on the test set and with long outputs.
         parser.add_argument("--checkpoint", metavar="FILE", help="the model to convert, {seed} for the seed")
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
-        if given.more:
-            parser.error(f"{' '.join(given.more)}: expected no flags after --; docs/conversion.md has the commands")
         if given.checkpoint is not None:
             table = self.table_of_others or given.preset.table
             given.preset = replace(given.preset, model=given.checkpoint, table=table)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
-from scripts.common import bootstrap, process, records
+from scripts.common import bootstrap, process
 from scripts.common.commands import USER_DIR, words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.common.runner.run import Run, Work
@@ -194,7 +194,7 @@ def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
         "train_command": trained["command"],
         "command": shlex.join(work.command),
         "environment": trained["environment"],
-        "evaluated": records.environment(),
+        "evaluated": work.conditions["environment"],
     }
     same = {name: record[name] for name in ("preset", "row", "seed", "corpus", "updates", "command", "evaluated")}
     windows = run.preset.source_windows if run.row.cross == SOFTMAX else ()

@@ -32,7 +32,7 @@ learning rate falls to zero, and scores them by length of the source.
 
   --preset long --rows softmax hybrid --jobs 2
 """
-    saved = "500 updates"
+    goes_on = "a training goes on from its last multiple of 500 updates"
 
     def add_options(self, parser: Parser) -> None:
         what = "only translate the documents in DIR, in files as in FWP_DATA/documents, with finished models"

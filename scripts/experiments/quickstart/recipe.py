@@ -80,7 +80,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if given.name is not None:
         parser.require_name(given.name)
     if bool(more) != (given.name is not None):
-        parser.error("fairseq-train flags after -- make another model: name it with --name, and the other way round")
+        parser.error("expected both --name and flags of fairseq-train after --, for a model of your own, or neither")
     if given.record and given.smoke:
         parser.error("--record and --smoke: a smoke run is not a result")
     parser.require_least("--seed", given.seed, 0)

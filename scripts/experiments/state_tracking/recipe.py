@@ -18,7 +18,11 @@ of ones; see training.py. All rows with three seeds take about ten minutes on on
 
   --seeds 1 2 3
 """
-    saved = "model: one that was stopped begins again"
+    goes_on = "a model whose training was stopped is trained anew"
+    takes_flags = False
+
+    def devices(self, given) -> list:
+        return [()] * given.jobs  # its models are too small for a GPU
 
     def configuration(self, run: Run, devices) -> dict:
         return {"name": run.row.name, "seed": run.seed, "most_steps": MOST_STEPS}

@@ -33,7 +33,8 @@ until its evaluation loss is at most 0.001 or has not improved for 1100 steps. A
 fwm is the fast weight memory of Schlag, Munkhdalai and Schmidhuber 2021; gated is the rule of Peng et al. 2021, for
 which the paper has no result.
 """
-    saved = "point: one that was stopped begins again"
+    goes_on = "a model whose training was stopped is trained anew"
+    takes_flags = False
 
     def folder_of(self, given):
         return super().folder_of(given).with_name(given.preset.name.removesuffix("-quick"))
