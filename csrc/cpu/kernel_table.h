@@ -1,4 +1,4 @@
-// The kernels of one instruction set, and what they are called with. No torch header.
+// The kernels of one instruction set, of which kernels.h makes the table, and what they are called with. No torch header.
 #pragma once
 
 #include "../common/recurrence_call.h"

@@ -56,13 +56,13 @@ constexpr HeadKernels<C, T> kernels_with_scratch{{K::scratch, K::forward}, {K::s
 
 template <class T>
 constexpr KernelTable<T> table{
-    {{scratch_of<Head<T>, Call<T>>, forward<T>}, {scratch_of<HeadBackward<T>, Call<T>>, backward<T>}},
-    {decode_scratch<T>, step<T>, read<T>, fold<T>},
-    kernels_with_scratch<Recurrent<T>, RecurrenceCall<T>, T>,
-    kernels_with_scratch<Lstm<T>, LstmCall<T>, T>,
-    kernels_with_scratch<Window<T>, WindowCall<T>, T>,
-    {{SoftmaxPair<T>::forward, ToLengthOne<T>::forward, EluToLengthOne<T>::forward, ToRmsOne<T>::forward},
-     {SoftmaxPair<T>::backward, ToLengthOne<T>::backward, EluToLengthOne<T>::backward, ToRmsOne<T>::backward}}};
+    .rules = {{scratch_of<Head<T>, Call<T>>, forward<T>}, {scratch_of<HeadBackward<T>, Call<T>>, backward<T>}},
+    .decode = {decode_scratch<T>, step<T>, read<T>, fold<T>},
+    .recurrence = kernels_with_scratch<Recurrent<T>, RecurrenceCall<T>, T>,
+    .lstm = kernels_with_scratch<Lstm<T>, LstmCall<T>, T>,
+    .window = kernels_with_scratch<Window<T>, WindowCall<T>, T>,
+    .rows = {{SoftmaxPair<T>::forward, ToLengthOne<T>::forward, EluToLengthOne<T>::forward, ToRmsOne<T>::forward},
+             {SoftmaxPair<T>::backward, ToLengthOne<T>::backward, EluToLengthOne<T>::backward, ToRmsOne<T>::backward}}};
 
 }  // namespace
 

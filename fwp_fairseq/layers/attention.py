@@ -60,7 +60,7 @@ class FastWeightAttention(nn.Module):
         **options: Any,
     ):
         super().__init__()
-        options = checked(options, causal)
+        options = checked_options(options, causal)
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
         if options.passes == "both-ways" and num_heads % 2:
@@ -144,7 +144,7 @@ class FastWeightAttention(nn.Module):
             self.queries(x),
             *self.writes(written),
             key_padding_mask=key_padding_mask,
-            state=None if state is None else self.memory.checked(state, self._rows(x)),
+            state=None if state is None else self.memory.checked_state(state, self._rows(x)),
             return_state=return_state and not both_ways,
         )
         return self.output(out, x), state
@@ -155,7 +155,7 @@ class FastWeightAttention(nn.Module):
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.options.passes == "both-ways":
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
-        state = self.memory.checked(state, self._rows(x))
+        state = self.memory.checked_state(state, self._rows(x))
         return self.output(self.memory.read(state, self.queries(x)), x)
 
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -219,7 +219,7 @@ class FastWeightAttention(nn.Module):
             raise ValueError(f"key_padding_mask is {given}, expected torch.bool {shape}, True at pads")
 
 
-def checked(options: dict[str, Any], causal: bool) -> SiteOptions:
+def checked_options(options: dict[str, Any], causal: bool) -> SiteOptions:
     """The options of a layer; TypeError for an unknown name, ValueError for an unknown value or a contradiction."""
     for name, value in options.items():
         if name not in OPTIONS:

@@ -127,7 +127,7 @@ class Memory(nn.Module):
             *(None if shape is None else like.new_zeros(rows, *shape, dtype=kind) for shape in self.state_shapes())
         )
 
-    def checked(self, state: State, rows: int) -> State:
+    def checked_state(self, state: State, rows: int) -> State:
         """The state, which may be a plain tuple of its tensors; ValueError if it is not one of this memory's."""
         kind, shapes = self.State.__name__, self.state_shapes()
         expected = {name: shape and (rows, *shape) for name, shape in zip(self.State._fields, shapes, strict=True)}

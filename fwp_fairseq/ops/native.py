@@ -176,6 +176,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
         eps=call.eps,
         return_state=call.return_state,
     )
+    # The schema is in csrc/fast_weights.cpp, the implementation in csrc/common/operators.h.
     out, W, z = torch.ops.fwp.fast_weights(*inputs, *options)
     state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
     return out.to(call.v.dtype), state
