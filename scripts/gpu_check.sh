@@ -70,6 +70,8 @@ done
 [[ $limit =~ ^[1-9][0-9]{0,5}$ ]] || fail "--time-limit $limit: expected whole seconds" 2
 [ -n "$part" ] || fail "expected a part, found none; see --help" 2
 python=$(command -v "${PYTHON:-python3}") || fail "PYTHON: there is no ${PYTHON:-python3}"
+python=$(realpath -s "$python")
+[ -z "${FWP_DATA:-}" ] || FWP_DATA=$(realpath -m "$FWP_DATA")
 
 site=$(mktemp -d)
 log=

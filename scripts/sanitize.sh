@@ -22,8 +22,7 @@ cp -r "$root/csrc" "$root/fwp_fairseq" "$root/tests" "$root/setup.py" "$root/pyp
 rm -f "$copy"/fwp_fairseq/*.so
 cd "$copy"
 FWP_BUILD=cpu FWP_SANITIZE=1 "$python" setup.py --quiet build_ext --inplace
-# Leaks are not checked: the interpreter leaks by design, and our own memory is torch's tensors and a scratch for each
-# thread, which is kept until the thread ends.
+# Leaks are not checked: the interpreter leaks by design. Our own memory is torch's tensors and a scratch a thread.
 # -s: a report of the sanitizers ends the process before pytest would show what it has captured.
 # An allocation that is too large is an error of the call, as without the sanitizer.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH="$copy"

@@ -40,7 +40,8 @@ def test_tiny_shakespeare(tmp_path, forked_python):
     assert plain.returncode == 0, plain.stderr
     assert "matplotlib is not installed" in plain.stdout and not (tmp_path / "losses.svg").exists()
     losses = json.loads((tmp_path / "losses.json").read_text())
-    assert len(losses["training"]) == 2 and list(losses["valid"]) == ["1", "2"] and losses["valid"]["2"] < 4.3
+    assert len(losses["training"]) == 2 and list(losses["valid"]) == ["1", "2"]
+    assert losses["valid"]["2"] < losses["valid"]["1"]
     written = (tmp_path / "sample.txt").read_text()
     assert written.startswith("ROMEO:\n") and len(written) == len("ROMEO:\n") + 30 + 1
     drawn = run("tiny_shakespeare.py", *SMALL, "--feature-map", "rfa", "--out", tmp_path, python=forked_python.program)

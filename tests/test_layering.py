@@ -86,6 +86,7 @@ SCRIPTS = {
 
 def test_scripts_import_downwards():
     """What experiments share stands below them, and their tables are made without their programs."""
+    assert {path.parent.name for path in (ROOT / "scripts").glob("*/__init__.py")} == SCRIPTS.keys()
     for part, allowed in SCRIPTS.items():
         for file in sorted((ROOT / "scripts" / part).rglob("*.py")):
             imported = {name for name in _imports(file) if name.split(".")[0] in ("scripts", "tests", "benchmarks")}

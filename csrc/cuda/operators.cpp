@@ -74,8 +74,8 @@ struct Launches {
   }
 };
 
-// Heads are worked on in groups of equal size: of up to four heads a multiprocessor, or one if four have a large
-// workspace, or as many as have one that the cache may hold, if these are more.
+// Heads are worked on in groups of equal size. A group has up to four heads for each multiprocessor, or one if the
+// workspace of four exceeds large_bytes. It has more if cached_bytes hold the workspace of more.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30;
 
 struct Operators {
@@ -107,7 +107,7 @@ struct Operators {
     const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
     const int64_t filling = 4 * processors * bytes <= large_bytes ? 4 * processors : processors;
     const int64_t most = std::max(cached_bytes / bytes, filling), groups = (heads + most - 1) / most;
-    call.group = groups > 0 ? static_cast<int>((heads + groups - 1) / groups) : 1;
+    call.group = static_cast<int>((heads + groups - 1) / groups);
     call.walk_width = chunk;
     const auto walks = [&] { return call.group * (backward ? 1 : walks_of(call)) * walk_slices_of(call); };
     while (call.walk_width > 16 && walks() < 2 * processors) call.walk_width /= 2;

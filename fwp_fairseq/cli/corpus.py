@@ -96,7 +96,10 @@ class Corpus:
 
     @property
     def vocabulary(self) -> int:
-        return 4000 if self.words < _LARGE // 4 else 8000 if self.words < _LARGE else 32_000
+        """Every character is a piece, of which Chinese and Japanese have thousands."""
+        fitting = 4000 if self.words < _LARGE // 4 else 8000 if self.words < _LARGE else 32_000
+        characters = {character for pair in self.pairs["train"] for text in pair for character in text}
+        return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:
         """The files of ``test``: those of the folder, or its windows, written into ``out``."""
@@ -112,10 +115,13 @@ class Corpus:
         import sentencepiece
 
         train = [text for pair in self.pairs["train"] for text in pair]
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(train), model_prefix=str(out / "spm"), model_type="bpe", vocab_size=vocabulary,
-            hard_vocab_limit=False, character_coverage=1.0, max_sentence_length=1_000_000, minloglevel=2,
-        )  # fmt: skip
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(train), model_prefix=str(out / "spm"), model_type="bpe", vocab_size=vocabulary,
+                hard_vocab_limit=False, character_coverage=1.0, max_sentence_length=1_000_000, minloglevel=2,
+            )  # fmt: skip
+        except RuntimeError as error:
+            raise CommandError(f"--vocabulary {vocabulary}: SentencePiece refuses it: {error}") from None
         pieces = sentencepiece.SentencePieceProcessor(model_file=str(out / "spm.model"))
         for part, pairs in self.pairs.items():
             for language, lines in zip(self.languages, zip(*pairs, strict=True), strict=True):
@@ -155,20 +161,21 @@ class Recipe:
         return sum(length > self.positions for length in self.lengths)
 
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
-        """Small corpora get a tiny model, a high learning rate, a warm-up of a fifth of all updates and more dropout.
+        """Small corpora get a tiny model, a high learning rate and more dropout.
 
-        Training ends earlier if the loss on valid no longer falls (--patience).
+        The warm-up is a fifth of the updates that fit the corpus, whatever ``max_update`` is, so that a training can go
+        on with a larger one. It ends earlier if the loss on valid no longer falls (--patience).
         """
         small = self.words < _LARGE
         tokens = 2500 if small else 8000  # of a batch; at least _LONGEST
-        updates = max_update or min(max(self.tokens * _EPOCHS // tokens, _FEWEST_UPDATES), _MOST_UPDATES)
+        updates = min(max(self.tokens * _EPOCHS // tokens, _FEWEST_UPDATES), _MOST_UPDATES)
         return {
             "--arch": arch or f"fwp_transformer_{'tiny' if small else 'iwslt_de_en'}_hybrid",
             "--dropout": "0.3" if self.words < _FEW else "0.1",
             "--lr": "3e-3" if small else "5e-4",
-            "--warmup-updates": str(min(max(updates // 5, 1), 4000)),
+            "--warmup-updates": str(min(updates // 5, 4000)),
             "--max-tokens": str(tokens),
             "--max-source-positions": str(self.positions),
             "--max-target-positions": str(self.positions),
-            "--max-update": str(updates),
+            "--max-update": str(max_update or updates),
         }

@@ -79,7 +79,7 @@ def run(args) -> int:
     if args.axis and not args.plot:
         raise UsageError("--axis goes with --plot")
     import_plugin()
-    records = [record for folder in args.results for record in records_of(folder, args.references)]
+    records = records_of(args.results, args.references)
     if not records:
         raise CommandError(f"--results {' '.join(map(str, args.results))}: expected save-dirs of fairseq-train in it")
     try:

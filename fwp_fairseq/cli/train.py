@@ -19,7 +19,7 @@ from ..files import locked, refuse_interpreted, replaced
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError
 from .plugin import FOLDER, import_plugin
-from .updates import follow
+from .updates import die_with_parent, follow
 
 
 def add_arguments(parser) -> None:
@@ -42,7 +42,7 @@ def _say(words: list[str]) -> None:
 def _run(*words: object, **keywords) -> None:
     words = [str(word) for word in words]
     _say(words)
-    status = subprocess.run(words, **keywords).returncode
+    status = subprocess.run(words, preexec_fn=die_with_parent, **keywords).returncode
     if status:
         raise CommandError(f"{shlex.join(words[:4])} ... ended with status {status}")
 
@@ -115,6 +115,9 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 
 
 def run(args) -> int:
+    for flag, value in (("--max-update", args.max_update), ("--vocabulary", args.vocabulary)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} {value}: expected 1 or more")
     out = args.out.resolve()
     try:
         refuse_interpreted(out)
@@ -148,5 +151,5 @@ def _score(args, corpus: Corpus, out: Path) -> None:
         f"\nmodel        {checkpoints / 'checkpoint_best.pt'}, by its loss on valid"
         f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
-        f"\nto go on     the same command with a larger --max-update\n"
+        f"\nto go on     the same command with a larger --max-update, or --patience after -- if that ended it\n"
     )

@@ -30,17 +30,17 @@ _ELSEWHERE = ("common", "checkpoint", "distributed_training")
 _HARMLESS = {"num_workers", "data_buffer_size", "fwp_backend", "fwp_cross_source_window"}
 
 
-def records_of(folder: Path, references: Path | None = None) -> list[dict]:
-    """Returns a record of every save-dir at any depth of ``folder``.
+def records_of(folders: list[Path], references: Path | None = None) -> list[dict]:
+    """Returns a record of every save-dir at any depth of the folders.
 
     With ``references``, sacreBLEU scores the translations found there; else BLEU is the score that fairseq-generate
     printed. Raises CommandError for a checkpoint that cannot be read.
     """
-    folder = folder.resolve()  # so that the run has a name even if the folder is given as `checkpoints`
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
-    save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
-    found = [_training(save_dir, folder, expected) for save_dir in save_dirs]
-    known = set()
+    found, known = [], set()
+    for folder in map(Path.resolve, folders):  # so that the run has a name even if the folder is given as `checkpoints`
+        save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
+        found += [_training(save_dir, folder, expected) for save_dir in save_dirs]
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]

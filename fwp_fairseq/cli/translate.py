@@ -5,8 +5,8 @@
 
 MODEL is a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt. Dictionaries (dict.LANGUAGE.txt) are
 looked for beside it, in the folder above and where the training had them; the SentencePiece model (*.model) beside
-dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have any length; what is longer
-than the sources of the training, or cut, is said at the end. fairseq-interactive has every other option.
+dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have up to 100,000 tokens; what
+is longer than the sources of the training, or cut, is said at the end. fairseq-interactive has every other option.
 """
 
 import sys
@@ -25,14 +25,19 @@ def add_arguments(parser) -> None:
     parser.add_argument("--spm", metavar="FILE", help="SentencePiece model; none if the lines are pieces already")
     parser.add_argument("--beam", type=int, default=4, metavar="N", help="(default: 4)")
     parser.add_argument("--lenpen", type=float, default=1.0, metavar="X", help="above 1 favours length (default: 1)")
-    parser.add_argument("--max-len-a", type=float, default=2.0, metavar="A", help="a translation of S source tokens")
     parser.add_argument(
-        "--max-len-b", type=int, default=50, metavar="B", help="has at most A S + B tokens (default: 2 and 50)"
-    )
-    parser.add_argument("--nbest", type=int, default=1, metavar="N", help="lines NUMBER, score and translation, N each")
+        "--max-len-a", type=float, default=2.0, metavar="A",
+        help="a translation has at most A times the tokens of its source, plus B (default: 2)",
+    )  # fmt: skip
+    parser.add_argument("--max-len-b", type=int, default=50, metavar="B", help="see --max-len-a (default: 50)")
     parser.add_argument(
-        "--alignments", action="store_true", help="then a tab, and source-target pairs of pieces from 0"
-    )
+        "--nbest", type=int, default=1, metavar="N",
+        help="print N translations of each line, with its number and their scores (default: 1, without these)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--alignments", action="store_true",
+        help="after each translation, print a tab and pairs of aligned pieces, SOURCE-TARGET, counted from 0",
+    )  # fmt: skip
     parser.add_argument(
         "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
     )

@@ -1,10 +1,21 @@
 """Follows a fairseq-train that logs JSON, and says how far it is."""
 
+import ctypes
 import json
+import signal
 import subprocess
+import sys
 import time
 
 _EVERY = 30  # seconds between two lines
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def die_with_parent() -> None:
+    """On Linux, makes a tool die with its caller, so that it cannot go on in a folder that the next call uses."""
+    if _LIBC is not None:
+        PR_SET_PDEATHSIG = 1
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _record(line: str) -> dict:
@@ -25,7 +36,9 @@ def follow(words: list[str], log, updates: int) -> int:
     """Runs the command, copies its output to the file ``log`` and prints a line now and then; returns its status."""
     first: tuple[float, int] | None = None
     said = -float("inf")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=die_with_parent
+    ) as run:
         try:
             for line in run.stdout:
                 log.write(line)

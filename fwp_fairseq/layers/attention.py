@@ -97,7 +97,8 @@ class FastWeightAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws all parameters anew, also those that were on the meta device."""
-        for module in self.modules():
+        # Parts first, because some modules draw the parameters of their parts.
+        for module in reversed(list(self.modules())):
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
         self._reset_projections()

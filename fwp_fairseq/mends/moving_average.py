@@ -23,7 +23,7 @@ def initialize_and_skip(initialize, self, model, *args, **kwargs):
 
 @around(Trainer, "load_checkpoint")
 def load_and_count(load, self, filename, *args, **kwargs):
-    """Begins with the parameters of a checkpoint that holds no average, and else counts on to the next update of it."""
+    """Lets the average of a checkpoint that has none begin with its parameters, and counts on where it stopped."""
     if not self.cfg.ema.store_ema:
         return load(self, filename, *args, **kwargs)
     read = checkpoint_utils.load_checkpoint_to_cpu

@@ -36,7 +36,7 @@ class Series:
 class Line:
     """A horizontal line for a value that does not depend on x, with its standard deviation as a band.
 
-    It is black if there is no other, but for a hollow one; several have the colours that no series has.
+    The only line that is not hollow is black. If there are several, each has a colour that no series has.
     """
 
     label: str

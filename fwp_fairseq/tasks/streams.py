@@ -48,10 +48,10 @@ class Text(FairseqDataset):
         # Lines that are empty as well belong to the document before them.
         kept = [0]
         for start, end in pairwise(bounds):
-            if end - start > 1 or end == len(self):
-                kept.append(int(end))
-            elif len(kept) > 1:
+            if end - start == 1 and len(kept) > 1:
                 kept[-1] = int(end)
+            elif end - start > 1 or end == len(self):
+                kept.append(int(end))
         return list(pairwise(kept))
 
 

@@ -59,7 +59,7 @@ class Folder:
             write_atomically(file, json.dumps(configuration, indent=2) + "\n")
             return
         different = [
-            f"  {key or 'command'}: expected {configuration.get(key, 'nothing')}, actual {there.get(key, 'nothing')}"
+            f"  {key}: expected {configuration.get(key, 'nothing')}, actual {there.get(key, 'nothing')}"
             for key in dict.fromkeys([*configuration, *there])
             if configuration.get(key) != there.get(key)
         ]

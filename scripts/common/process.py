@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import signal
@@ -15,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fwp_fairseq.cli.updates import die_with_parent
+
 from .commands import ROOT, as_run, printed
 
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 TAIL, WIDTH = 30, 300  # lines and columns shown on failure; fairseq prints its whole configuration as one line
 
 
@@ -55,13 +55,6 @@ class Usage(NamedTuple):
     peak_mib: float  # peak of resident memory, of the largest of the command's processes
 
 
-def _die_with_parent() -> None:
-    """On Linux, makes a tool die with its caller, so that it cannot go on in a folder that the next call uses."""
-    if sys.platform == "linux":
-        PR_SET_PDEATHSIG = 1
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def run(
     command: list[str],
     log: Path,
@@ -85,7 +78,7 @@ def run(
             as_run(command),
             cwd=ROOT,
             env=environment() if variables is None else variables,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -35,8 +35,8 @@ def from_root(path: Path | None) -> Path | None:
     """Returns a path of the command line as a path from the repository root, or an absolute path if it lies elsewhere.
 
     None, for a path that was not given, stays None. Commands printed with such paths can be copied and run in the
-    repository root. A relative ``path`` starts at
-    FWP_CALLER_FOLDER, in which a shell script keeps the user's folder, or else at the current folder.
+    repository root. A relative ``path`` starts at FWP_CALLER_FOLDER, in which a shell script keeps the user's folder,
+    or else at the current folder.
     """
     if path is None:
         return None

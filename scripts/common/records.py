@@ -15,6 +15,8 @@ from pathlib import Path
 
 import fwp_fairseq
 
+from .process import cores
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"
 PACKAGE = Path(fwp_fairseq.__file__).resolve().parent
@@ -146,7 +148,6 @@ def environment() -> dict:
     from fwp_fairseq import _extension
     from fwp_fairseq.cli.info import distribution_version
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **_checkout(),
@@ -155,6 +156,6 @@ def environment() -> dict:
         "fairseq": distribution_version("fairseq-fixed", "fairseq"),
         "kernels": sorted(_extension.status().libraries),
         "cpu": _cpu_model(),
-        "cores": usable,
+        "cores": cores(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

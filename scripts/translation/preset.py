@@ -29,7 +29,6 @@ class Preset:
     """
 
     name: str
-    corpus: str
     reference: str
     model: dict
     training: dict
@@ -51,7 +50,6 @@ def multi30k(rows: tuple) -> Preset:
     """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
     return Preset(
         name="multi30k",
-        corpus="multi30k",
         reference="raw/test_2016_flickr.de",
         rows=rows,
         model={
@@ -86,7 +84,6 @@ def multi30k(rows: tuple) -> Preset:
 # The quick start's model, from which conversions begin.
 TINY = Preset(
     name="quickstart",
-    corpus="multi30k",
     reference="raw/test_2016_flickr.de",
     rows=(),
     model={"--arch": "fwp_transformer_tiny", "--dropout": 0.1},

@@ -66,7 +66,6 @@ def data(tmp_path_factory):
 def save(data, tmp_path):
     """Writes a checkpoint as fairseq-train does: a model of an architecture, with the state of an optimizer."""
 
-    pytest.importorskip("fairseq")
     from fairseq import tasks
     from fairseq.models import ARCH_CONFIG_REGISTRY
     from omegaconf import OmegaConf

@@ -6,8 +6,6 @@ import pytest
 
 import fwp_fairseq
 
-pytest.importorskip("fairseq")
-
 
 def test_list(fwp):
     heading, *lines = (line.split("  ") for line in fwp("archs").out.splitlines())

@@ -7,8 +7,6 @@ import torch
 
 from tests.full_disk import full_disk
 
-pytest.importorskip("fairseq")
-
 
 def checkpoint(value=1.0, **options):
     """Returns a small checkpoint with the entries that fairseq saves."""

@@ -6,9 +6,6 @@ import shlex
 
 import pytest
 import torch
-
-pytest.importorskip("fairseq")
-
 from fairseq import checkpoint_utils, tasks
 from omegaconf import OmegaConf
 

@@ -7,9 +7,6 @@ from itertools import product
 
 import pytest
 import torch
-
-pytest.importorskip("fairseq")
-
 from fairseq import checkpoint_utils
 
 SECONDS, KILOBYTES = 20, 1_000_000

@@ -39,7 +39,7 @@ def test_closed_pipe_is_no_error():
         done = subprocess.run([sys.executable, "-m", "fwp_fairseq"], stdout=write, stderr=subprocess.PIPE, text=True)
     finally:
         os.close(write)
-    assert done.stderr == ""
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_width_conversion_imports_no_fairseq():

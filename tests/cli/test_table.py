@@ -1,9 +1,11 @@
 import csv
 import io
+import shutil
 from itertools import pairwise
 from unittest import mock
 
 import pytest
+import torch
 
 from fwp_fairseq.tables.plot import Line, Plot, draw
 from fwp_fairseq.tables.render import markdown
@@ -97,7 +99,6 @@ def test_control_characters_are_shown_as_such():
 
 
 def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_path):
-    torch = pytest.importorskip("torch")
     state = torch.load(save("fwp_transformer_tiny"), weights_only=True)
     state["cfg"]["checkpoint"] = {"save_dir": "run/checkpoints"}
     run = tmp_path / "run"
@@ -114,6 +115,9 @@ def test_the_log_of_another_training_is_not_this_one_s(fwp_process, save, tmp_pa
     assert found.status == 0 and not found.err and (tmp_path / "one.svg").is_file()
     (row,) = csv.DictReader(io.StringIO(found.out))
     assert float(row["valid loss"]) == pytest.approx(7.771, abs=0.01) and float(row["BLEU"]) == pytest.approx(100)
+    shutil.copytree(run, tmp_path / "again" / "run")  # the same training twice has two rows, wherever it is found
+    twice = fwp_process("table", "--results", run, tmp_path / "again", "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(twice.out)))) == 2
 
 
 def test_calls_that_make_no_sense(refused, tmp_path):

@@ -13,8 +13,9 @@ from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
 from tests.cuda.cases import emulated
 from tests.maps import MAPS, build_map
-from tests.ops.cases import OPCHECKS
-from tests.ops.test_decoding import HEADS, NORMALIZERS, Stream, raw_arguments
+from tests.ops.cases import NORMALIZERS, OPCHECKS
+from tests.ops.random_calls import FOLD
+from tests.ops.test_decoding import HEADS, Stream, raw_arguments
 from tests.pairs import covering
 from tests.tolerances import CUDA
 
@@ -279,9 +280,5 @@ def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict
 def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)
-    names = (
-        *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
-        "normalize_output",
-    )
-    given = tuple(arguments[name] for name in names)
+    given = tuple(arguments[name] for name in FOLD)
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)

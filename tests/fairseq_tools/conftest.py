@@ -145,15 +145,9 @@ class Tools:
     def command(self, *arguments, fresh: bool = False, stdin: str = "") -> Result:
         """Runs a command by its name, if ``fresh`` in a process that is not forked."""
         program = (Path(sys.executable).parent if fresh else self.forked.bin) / arguments[0]
-        found = subprocess.run(
-            [str(argument) for argument in (program, *arguments[1:])],
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            text=True,
-            input=stdin,
-            capture_output=True,
-            timeout=300,
-        )
+        words = [str(argument) for argument in (program, *arguments[1:])]
+        options = {"cwd": self.folder, "env": ENVIRONMENT, "text": True, "input": stdin, "capture_output": True}
+        found = subprocess.run(words, timeout=300, **options)
         return Result(found.returncode, found.stdout, found.stderr)
 
     def load(self, path: str) -> dict:

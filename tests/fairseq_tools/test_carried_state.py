@@ -5,13 +5,12 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 from functools import partial
 
 import pytest
-import torch
 
+from tests.fairseq_tools.test_distributed import assert_equal, free_port
 from tests.pages import ROOT, block, command, commands
 
 MODEL = [
@@ -69,12 +68,6 @@ def whole(request, train):
 
 def saved(tools, folder: str) -> dict:
     return tools.load(f"{folder}/checkpoint_last.pt")
-
-
-def assert_equal(found: dict, expected: dict, tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, msg=name)
 
 
 def weights(checkpoint: dict) -> dict:
@@ -244,12 +237,6 @@ def test_a_sliding_window(tools, train):
         assert bits(evaluate(tools, path, *window, *options, task="language_modeling")) == pytest.approx(
             expected, abs=2e-4
         )
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model[1])

@@ -149,6 +149,7 @@ def test_from_softmax_to_fast_weights(tools, folder, code, attention, written, u
 
 EXAMPLES = re.findall(r"^\| [^|]+ \| `(--fwp-[^`]+)` \|", (ROOT / "docs/usage.md").read_text(), re.M)
 EXAMPLES = [flags for flags in EXAMPLES if " " in flags]
+assert len(EXAMPLES) > 5
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))

@@ -3,6 +3,7 @@
 import fcntl
 import shutil
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus, Recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from tests.fairseq_tools.conftest import ENVIRONMENT
+from tests.scripts.recipe_runs import ends
 
 
 @pytest.fixture
@@ -52,6 +54,16 @@ def test_the_same_command_goes_on(tools, texts):
     assert other.returncode == 2 and "holds a training on other texts or pieces" in other.stderr
 
 
+def test_a_call_that_is_killed_takes_its_training_along():
+    training = "import os, time\nwhile True: print(os.getpid(), flush=True); time.sleep(0.05)"
+    code = f"follow([sys.executable, '-c', {training!r}], sys.stdout, 1)"
+    code = f"import sys; from fwp_fairseq.cli.updates import follow; {code}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as call:
+        pid = int(call.stdout.readline())
+        call.kill()
+    assert ends(pid)
+
+
 def test_a_training_that_fails_says_where_to_look(tools, texts):
     found = run(tools, texts, "--", "--lr", "much")
     assert found.returncode == 1 and found.stderr.count("\n") == 1 and "train.log says why" in found.stderr
@@ -80,6 +92,9 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
         Corpus(texts, ("en", "de"))
     assert main(["train", "--texts", str(texts), "--source", "en", "--target", "de", "--out", "a:b"]) == 2
     assert "a:b: expected a path without ':', where fairseq cuts paths" in capsys.readouterr().err
+    words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", "x", "--vocabulary", "0"]
+    assert main(["train", *words]) == 2
+    assert "--vocabulary 0: expected 1 or more" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--source and --target are both en"):
         Corpus(texts, ("en", "en"))
 
@@ -93,7 +108,21 @@ def test_settings_fit_the_size():
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
     assert large.too_long == 0 and flags["--max-target-positions"] == "1500"
-    assert large.flags("x", 9)["--max-update"] == "9"
+    more = large.flags("x", 9)
+    assert more["--max-update"] == "9" and more["--warmup-updates"] == "1800"  # as of a longer training that goes on
+    few = Recipe(150_000, [20], 200_000).flags(None, None)
+    assert few["--dropout"] == "0.1" and few["--arch"] == "fwp_transformer_tiny_hybrid"
+
+
+def test_every_character_can_be_a_piece(texts, tmp_path):
+    assert Corpus(texts, ("en", "de")).vocabulary == 4000
+    lines = ["".join(map(chr, range(0x4E00 + 125 * n, 0x4E00 + 125 * (n + 1)))) for n in range(40)]
+    (texts / "train.de").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus = Corpus(texts, ("en", "de"))
+    assert corpus.vocabulary > 7000
+    corpus.write_pieces(tmp_path, corpus.vocabulary)
+    with pytest.raises(CommandError, match="--vocabulary 4000: SentencePiece refuses it"):
+        corpus.write_pieces(tmp_path, 4000)
 
 
 def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fwp_fairseq.cli.errors import CommandError
+from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.paragraphs import paragraphs, windows
-from fwp_fairseq.cli.translator import data_of
+from fwp_fairseq.cli.plugin import import_plugin
+from fwp_fairseq.cli.translator import Translator, data_of
+from fwp_fairseq.modules import large_linears
+from fwp_fairseq.modules.int8 import Int8Linear
 from tests.fairseq_tools.conftest import ENVIRONMENT
 
 LIMITS = ("--max-len-a", 0, "--max-len-b", 30, "--beam", 3)
@@ -65,6 +68,19 @@ def test_empty_and_very_long_lines(text, translate):
     assert (first, last) == ("", "") and translated
     assert "1 of 1 sources have up to" in found.stderr and "more than any source in training" in found.stderr
     assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
+
+
+def test_eight_bits(tools, mixed, text, monkeypatch):
+    monkeypatch.setattr(large_linears, "SMALLEST", 1)
+    import_plugin()
+    given = (tools.folder / "mixed/checkpoint_best.pt", tools.folder / "bin", str(tools.folder / "spm.model"))
+    exact, rounded = (Translator(*given, {"beam": 2}, 1000, int8, None, "cpu") for int8 in (False, True))
+    assert any(isinstance(module, Int8Linear) for module in rounded.model.modules())
+    lines = [exact.encode(line) for line in text.splitlines()[:6]]
+    scores = [[of[0].score for of in model.translate(lines, lambda _: None)] for model in (exact, rounded)]
+    assert scores[0] != scores[1] and scores[0] == pytest.approx(scores[1], abs=0.2)
+    with pytest.raises(UsageError, match="--int8 is for CPUs, and the model is on cuda"):
+        Translator(*given, {}, 1000, True, None, "cuda")
 
 
 def test_a_document(text, translate):

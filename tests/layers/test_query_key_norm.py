@@ -1,4 +1,4 @@
-"""--fwp-qk-norm l2: the function, its gradients, decoding, and the sharpness that it starts with."""
+"""--fwp-qk-norm l2: the sharpness that it starts with, and large numbers in half precision."""
 
 import math
 

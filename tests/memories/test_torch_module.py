@@ -106,7 +106,7 @@ def test_from_the_meta_device(kind, assign):
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_all_parameters_are_drawn_anew(kind, one_by_one):
     with torch.device("meta"):
-        layer = FastWeightAttention(EMBED, HEADS, **KINDS[kind])
+        layer = FastWeightAttention(64, HEADS, **KINDS[kind])
     layer.to_empty(device="cpu")
     for x in (*layer.parameters(), *layer.buffers()):
         x.detach().fill_(torch.nan if x.is_floating_point() else -1)
@@ -115,8 +115,13 @@ def test_all_parameters_are_drawn_anew(kind, one_by_one):
             module.reset_parameters()
     for x in (*layer.named_parameters(), *layer.named_buffers()):
         assert x[1].isfinite().all(), x[0]
-    out, _ = layer(inputs().float())
-    assert out.isfinite().all()
+    if one_by_one:  # in this order PyTorch draws the parts last
+        return
+    fresh = dict(FastWeightAttention(64, HEADS, **KINDS[kind]).named_parameters())
+    for name, x in layer.named_parameters():
+        over = -1 if x.shape[-1] >= 32 else tuple(range(x.dim()))
+        found, expected = (z.detach().square().mean(over).sqrt() for z in (x, fresh[name]))
+        assert ((found - expected).abs() <= 0.5 * expected).all(), name
 
 
 @every_kind
@@ -126,7 +131,7 @@ def test_to_half_precision_and_back(kind, dtype):
     wanted, _ = layer(x)
     narrow, state = layer.to(dtype)(x.to(dtype))
     assert narrow.dtype == dtype and {y.dtype for y in state or () if y is not None} <= {torch.float32}
-    limit = 0.2 * wanted.abs().max()
+    limit = (0.03 if dtype == torch.bfloat16 else 0.005) * wanted.abs().max()
     assert (narrow.double() - wanted).abs().max() < limit
     assert (layer.double()(x)[0] - wanted).abs().max() < limit
 

@@ -4,9 +4,6 @@ import io
 import tarfile
 
 import pytest
-
-pytest.importorskip("fairseq")
-
 from fairseq import file_utils
 
 import fwp_fairseq.mends  # noqa: F401

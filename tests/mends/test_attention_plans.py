@@ -1,9 +1,6 @@
 """Which of PyTorch's kernels softmax attention may take."""
 
-import pytest
 import torch
-
-pytest.importorskip("fairseq")
 
 import fwp_fairseq.mends  # noqa: F401
 

@@ -1,9 +1,6 @@
 """--bf16 without a TPU."""
 
 import pytest
-
-pytest.importorskip("fairseq")
-
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils

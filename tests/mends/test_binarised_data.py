@@ -5,9 +5,6 @@ import struct
 
 import pytest
 import torch
-
-pytest.importorskip("fairseq")
-
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
 import fwp_fairseq.mends  # noqa: F401

@@ -3,9 +3,6 @@
 import argparse
 
 import pytest
-
-pytest.importorskip("fairseq")
-
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 

@@ -2,11 +2,7 @@
 
 from functools import partial
 
-import pytest
 import torch
-
-pytest.importorskip("fairseq")
-
 from fairseq.trainer import Trainer
 
 from fwp_fairseq.mends import overflow

@@ -4,9 +4,6 @@ import copy
 
 import pytest
 import torch
-
-pytest.importorskip("fairseq")
-
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf

@@ -3,9 +3,6 @@
 from itertools import pairwise
 
 import pytest
-
-pytest.importorskip("fairseq")
-
 from fairseq import file_chunker_utils
 
 import fwp_fairseq.mends  # noqa: F401

@@ -70,7 +70,6 @@ def test_wikitext103(size, width, published, gate):
         expected = f"feature-map=elu d-dot={width // 8} update-rule={rule} normalizer={normalizer}"
         assert {a.options.describe(a.head_dim) for a in sites} == {expected}
         assert (model.decoder.embed_positions is None) == (name == "no positions")
-    print(f"{size}: {parameters['sum']:,} parameters, {published} M in the paper's code; delta rule +{gate:,}")
     assert parameters["sum"] == pytest.approx(published * 1e6, rel=0.01)
     assert parameters["delta"] - parameters["sum"] == gate
     assert parameters["delta"] == parameters["attention normalisation"] == parameters["no positions"]

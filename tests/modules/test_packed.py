@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fwp_fairseq.modules.packed import PackedLinear, pack_
+from tests.models import helpers
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch has no oneDNN here")
@@ -28,7 +29,6 @@ def test_the_product(inputs, outputs, bias, shape):
 @pytest.mark.parametrize("attention", [{}, {"fwp_feature_map": "softmax"}], ids=str)
 def test_a_model_computes_the_same(attention):
     """Logits of a source with pads. fairseq's encoder reads weights as tensors."""
-    helpers = pytest.importorskip("tests.models.helpers")
     sizes = dict(encoder_embed_dim=512, encoder_ffn_embed_dim=512, encoder_layers=1, decoder_layers=1)
     exact = helpers.build(**sizes, **attention)
     model = copy.deepcopy(exact).float()

@@ -76,13 +76,9 @@ class Case:
         if backend in backends.BACKENDS and not serves(backend, self.rule):
             backend = "auto"
         keywords = dict(
-            feature_map=self.phi,
-            key_padding_mask=self.mask,
-            initial_state=self.state,
-            backend=backend,
-            return_state=True,
-            **self.options,
-        )
+            feature_map=self.phi, key_padding_mask=self.mask, initial_state=self.state, backend=backend,
+            return_state=True, **self.options,
+        )  # fmt: skip
         out, state = OPERATORS[self.rule](*self.tensors.values(), **(keywords | changes))
         return (out, *((None, None) if state is None else state))
 
@@ -90,15 +86,8 @@ class Case:
         """Returns (out, W, z) of tests/naive.py."""
         arrays = [tensor.detach().double().numpy() for tensor in self.tensors.values()]
         W, z = (None, None) if self.state is None else (None if x is None else x.double().numpy() for x in self.state)
-        out, W, z = naive.attend(
-            self.rule,
-            *arrays,
-            phi=self.naive_phi,
-            padded=None if self.mask is None else self.mask.numpy(),
-            W=W,
-            z=z,
-            **self.options,
-        )
+        padded = None if self.mask is None else self.mask.numpy()
+        out, W, z = naive.attend(self.rule, *arrays, phi=self.naive_phi, padded=padded, W=W, z=z, **self.options)
         return out, W, z if self.options["normalize_output"] else None
 
     def leaves(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:

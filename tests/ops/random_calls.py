@@ -14,6 +14,11 @@ from fwp_fairseq.ops.call import DECAYING, RULES, STRENGTHS
 
 SIZES = st.sampled_from([1, 2, 3, 5])
 BOTH = STRENGTHS["gated_delta"]
+# What fwp::fold takes of the arguments of fwp::decode.
+FOLD = (
+    *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
+    "normalize_output",
+)
 WRONG_SIZES = [0, 1, 2, 7, 2**31, 2**40, 2**62]
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.bool]
 TYPES += [torch.complex64]
@@ -110,8 +115,7 @@ def of_a_step(draw) -> dict:
 def of_a_fold(draw) -> dict:
     x = of_a_step(draw)
     hypothesis.assume(x["ancestors"] is not None)
-    names = ("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot")
-    return {name: x[name] for name in (*names, "normalize_output")}
+    return {name: x[name] for name in FOLD}
 
 
 def of_a_recurrence(draw, lstm: bool = False) -> dict:

@@ -9,14 +9,14 @@ from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 from fwp_fairseq.ops import RULES, STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
-from tests.ops.cases import OPCHECKS
+from tests.ops.cases import NORMALIZERS, OPCHECKS
 from tests.ops.instruction_sets import chosen, on_each, usable
+from tests.ops.random_calls import FOLD
 from tests.pairs import covering
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.needs("native")
 
-NORMALIZERS = {"attention": (False, True), "sum": (True, False), "both": (True, True), "none": (False, False)}
 # d_key, d_value: within a vector; with a rest; whole vectors.
 WIDTHS = [(3, 5), (19, 21), (32, 64)]
 MAPS = {
@@ -287,11 +287,7 @@ def raw_arguments(rule="gated", writes=True, state=True, **changes):
 def test_opcheck(rule, writes, check):
     arguments = raw_arguments(rule, writes, state=writes)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)
-    names = (
-        *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
-        "normalize_output",
-    )
-    given = tuple(arguments[name] for name in names)
+    given = tuple(arguments[name] for name in FOLD)
     torch.library.opcheck(torch.ops.fwp.fold.default, given, test_utils=check)
 
 

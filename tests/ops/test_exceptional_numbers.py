@@ -21,7 +21,7 @@ def test_junk_at_pads_reaches_nothing(backend, rule, normalizer, causal, junk):
                 rule, map_name, normalizer, causal=causal, length=length, mask="holes", state=True, batch=2, heads=1
             )
             expected = case.run(backend)
-            for name in ("k", "v", "beta"):
+            for name in ("k", "v", "beta", "alpha"):
                 if name in case.tensors:
                     case.tensors[name][case.mask] = junk
             leaves = {name: x.detach().clone().requires_grad_() for name, x in case.tensors.items()}

@@ -7,8 +7,6 @@ import pytest
 from scripts.common import process
 from scripts.data import corpus, multi30k
 
-pytest.importorskip("sentencepiece")
-
 
 @pytest.fixture
 def made_up(monkeypatch):

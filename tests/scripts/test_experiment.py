@@ -37,6 +37,13 @@ def test_gpus_are_shared_out():
     assert gpus.shares((0, 1, 2, 3), 2, False) == [(0,), (1,)]
 
 
+def test_gpus_keep_the_names_that_they_have_outside(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-8f")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    given = types.SimpleNamespace(gpus=None, cpu=False, preset=types.SimpleNamespace(on_a_cpu=None))
+    assert gpus.chosen(given) == ("2", "GPU-8f")
+
+
 def test_runs_go_in_parallel_and_a_failed_one_stops_no_other():
     together, seen = threading.Barrier(2, timeout=30), []
 

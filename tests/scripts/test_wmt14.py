@@ -5,6 +5,7 @@ import tarfile
 from dataclasses import replace
 
 import pytest
+from sacrebleu.dataset import DATASETS
 
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
@@ -37,8 +38,6 @@ def packed(member, pairs, more=("", "")):
 @pytest.fixture
 def archives(tmp_path, monkeypatch):
     """Archives in FWP_DATA, whose lengths are the published ones, and sacreBLEU's sets."""
-    dataset = pytest.importorskip("sacrebleu.dataset")
-    pytest.importorskip("sentencepiece")
     folder, moved = tmp_path / "own/wmt14", []
     folder.mkdir(parents=True)
     for archive, pairs in zip(wmt14.ARCHIVES, PAIRS.values(), strict=False):
@@ -47,8 +46,8 @@ def archives(tmp_path, monkeypatch):
     for column, language in enumerate(wmt14.LANGUAGES):
         (tmp_path / language).write_text("".join(f"{pair[column]}\n" for pair in PAIRS["news"]))
     for news in wmt14.NEWS.values():
-        files = [str(tmp_path / language) for language in wmt14.LANGUAGES]
-        monkeypatch.setattr(dataset.DATASETS[news], "get_files", lambda pair, files=files: files)
+        files = [str(tmp_path / name) for name in (*wmt14.LANGUAGES, "docid", "genre", "origlang")]
+        monkeypatch.setattr(DATASETS[news], "get_files", lambda pair, files=files: files)
     monkeypatch.setattr(wmt14, "ARCHIVES", tuple(moved))
     monkeypatch.setattr(wmt14, "VOCABULARY", 80)
     monkeypatch.setenv("FWP_DATA", str(folder.parent))

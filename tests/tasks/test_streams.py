@@ -72,6 +72,11 @@ def test_documents_are_streams_of_their_own():
     assert sorted(torch.cat([target for row in (first, second) for _, target, _ in row])) == sorted(WHOLE)
 
 
+def test_an_empty_line_at_the_end_belongs_to_the_last_document():
+    text = Text(Sentences([sentence(4, 4), sentence(9, 4), sentence(0, 0), sentence(0, 0)]))
+    assert text.documents() == [(0, 12)]
+
+
 def test_words_beyond_the_output_dictionary_are_unknown():
     streams = Streams(TEXT, assign([(0, 7)], 1, 7), 7, "restart", WORDS, 6)
     assert streams[0]["target"].tolist() == [4, 5, WORDS.unk(), WORDS.unk(), WORDS.unk(), EOS, EOS]

@@ -12,16 +12,16 @@ struct OutputsBack : Forward {
   FWP_DEVICE Matrix state_gradient(int i) const { return state_of(c.grad_states, i); }
   FWP_DEVICE bool has_gradient(int i) const { return i < chunks_of(c) || c.grad_W; }  // of the state before chunk i
   FWP_DEVICE float* written_gradient(int i) const {
-    return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + chunk * i * columns_of(c);
+    return own(c.grad_written, int64_t(key_rows(c)) * columns_of(c)) + int64_t(chunk) * i * columns_of(c);
   }
   FWP_DEVICE float* phi_q_gradient(int i) const {
-    return own(c.grad_phi_q, int64_t(query_rows(c)) * features_of(c)) + chunk * i * features_of(c);
+    return own(c.grad_phi_q, int64_t(query_rows(c)) * features_of(c)) + int64_t(chunk) * i * features_of(c);
   }
   FWP_DEVICE float* phi_k_gradient(int i) const {
-    return own(c.grad_phi_k, int64_t(key_rows(c)) * features_of(c)) + chunk * i * features_of(c);
+    return own(c.grad_phi_k, int64_t(key_rows(c)) * features_of(c)) + int64_t(chunk) * i * features_of(c);
   }
   FWP_DEVICE float* decay_gradient(int i) const {
-    return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + i * decay_floats;
+    return own(c.grad_decay, int64_t(chunks_of(c)) * decay_floats) + int64_t(i) * decay_floats;
   }
   // Own rows to a matrix of floats: stored, or added to what it has.
   template <int N> FWP_DEVICE void put(float* to, int ld, Strip<N>& x, int columns, bool added) const {

@@ -130,8 +130,8 @@ class Experiment(ABC):
     # Identity
 
     def key(self, record: dict) -> tuple:
-        """Returns what identifies a run among records."""
-        return record["preset"], record["row"], record["seed"]
+        """Returns what identifies a run among records; the first ones have no preset and no row."""
+        return record.get("preset"), record.get("row"), record["seed"]
 
     def key_of(self, run: Run) -> tuple:
         """Returns what `key` returns for the run's records."""
@@ -171,6 +171,9 @@ class Experiment(ABC):
         missing = [run for run in runs if self.key_of(run) not in known]
         devices = self.devices(given)
         explanation = self.explain(given, runs[0], devices[0])
+        for run in runs if given.more else ():  # of a recorded run the flags are known by its folder alone
+            if run not in missing and run.path.is_dir():
+                Folder(run.path, self.steps).claim(self.configuration(run, devices[0]))
         commands = {run.name: self.commands(run, devices[0]) for run in missing}
         if given.dry_run:
             print(f"# {explanation}", *map(printed, self.preparation(given)), sep="\n")
@@ -207,7 +210,8 @@ class Experiment(ABC):
     def _on_finished(self, given: argparse.Namespace, runs: list[Run], path: Path, act: Callable) -> int:
         if given.record:
             records.require_commit()
-        own = {"command": shlex.join(given.command), "environment": records.environment()}
+        gpu = {"gpu": None} if given.cpu else {}
+        own = {"command": shlex.join(given.command), "environment": records.environment() | gpu}
         for run in runs:
             lines, found = act(run)
             for line in lines:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from ..folder import RecipeError
 
 
-def chosen(given) -> tuple[int, ...]:
-    """Returns the GPUs that --gpus names, or without it those that torch sees; none with --cpu.
+def chosen(given) -> tuple[int | str, ...]:
+    """Returns the GPUs that --gpus names, or without it those that torch sees, by their names outside; none with --cpu.
 
     Raises RecipeError if there are none, the preset takes long ``on_a_cpu``, and --cpu is not set.
     """
@@ -14,7 +16,9 @@ def chosen(given) -> tuple[int, ...]:
         return given.gpus or ()
     import torch
 
-    found, preset = tuple(range(torch.cuda.device_count())), given.preset
+    named, preset = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","), given.preset
+    count = torch.cuda.device_count()
+    found = tuple(named[:count]) if any(named) else tuple(range(count))
     if preset.on_a_cpu and not found:
         raise RecipeError(
             f"no GPU is visible, and --preset {preset.name} takes {preset.on_a_cpu} on a CPU: "

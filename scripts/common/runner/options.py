@@ -12,10 +12,7 @@ from ..arguments import Parser
 if TYPE_CHECKING:
     from .experiment import Experiment
 
-_GO_ON = """\
-After an interruption the same command continues: finished steps are kept, recorded rows are skipped, and
-{}.
-"""
+_GO_ON = "Interrupted, the same command continues: finished steps are kept, recorded rows are skipped, and\n{}.\n"
 
 
 def parser(experiment: Experiment) -> Parser:

@@ -100,18 +100,19 @@ class Work:
         self.folder.run(step, title, command, outputs, lambda: {"seconds": self.tool(command, log).seconds}, command)
 
     def train(
-        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False
-    ) -> dict:
+        self, command: list[str], output: Path, step="train", title="train", folder: Path | None = None, strict=False,
+        **more,
+    ) -> dict:  # fmt: skip
         """Runs fairseq-train to its limit as a step; returns what the record says of it.
 
-        ``folder`` holds its log and checkpoints, by default the folder of the run. A loss that does not fall is a
-        result too, except with ``strict``: RecipeError.
+        ``folder`` holds its log and checkpoints, by default the folder of the run; ``more`` is for `training.train`. A
+        loss that does not fall is a result too, except with ``strict``: RecipeError.
         """
         folder = folder or self.run.path
 
         def work() -> dict:
             conditions = self.conditions
-            trained = training.train(folder, command, self.say, **self.options)
+            trained = training.train(folder, command, self.say, **self.options, **more)
             return trained | {"command": as_run(command)} | conditions
 
         trained = self.folder.run(step, title, self.configuration, [output], work, command)

@@ -13,7 +13,6 @@ from .rows import BY_NAME, ROWS
 # validation BLEU.
 WMT14 = Preset(
     name="wmt14",
-    corpus="wmt14",
     reference="raw/test.de",
     model={
         "--arch": "fwp_transformer_vaswani_wmt_en_de_big",

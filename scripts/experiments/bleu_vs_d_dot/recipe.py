@@ -21,10 +21,10 @@ BLEU over d_dot: trains, decodes, scores and records the rows of Schlag et al. 2
 """
 
     def preparation(self, given: argparse.Namespace) -> list[list[str]]:
-        return [wmt14.preprocess(given.data)] if given.preset.corpus == wmt14.NAME else []
+        return [wmt14.preprocess(given.data)] if given.preset.name == wmt14.NAME else []
 
     def prepare(self, given: argparse.Namespace) -> None:
-        if given.preset.corpus == wmt14.NAME:
+        if given.preset.name == wmt14.NAME:
             wmt14.prepare(given.data)
         else:
             super().prepare(given)

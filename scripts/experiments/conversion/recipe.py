@@ -50,6 +50,8 @@ decoding before and after, on the test set and with long outputs.
 
     def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
         if given.checkpoint is not None:
+            if given.record:
+                parser.error("--record: records do not tell the model of a --checkpoint from the preset's")
             table = self.table_of_others or given.preset.table
             given.preset = replace(given.preset, model=given.checkpoint, table=table)
 
@@ -57,7 +59,7 @@ decoding before and after, on the test set and with long outputs.
         for seed in given.seeds:
             checkpoint = Path(given.preset.model.replace("{seed}", str(seed)))
             refuse_path(checkpoint)
-            if not checkpoint.is_file():
+            if not checkpoint.is_file() and not given.prepare:
                 command = given.preset.made_by.replace("{seed}", str(seed))
                 raise RecipeError(f"{checkpoint}: no such file; {command} makes it")
         self.prepare_data(given)
@@ -143,10 +145,6 @@ decoding before and after, on the test set and with long outputs.
                 + (f", {peak} MiB" if peak else "")
             )
         return [*lines, found[0]["signature"], f"checkpoint: {run.checkpoint('finetuned')}"]
-
-    def key(self, record: dict) -> tuple:
-        # Records of before this experiment had rows have none.
-        return record.get("preset"), record.get("row"), record["seed"]
 
 
 def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> dict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 
-from fwp_fairseq.cli.paragraphs import filled
+from fwp_fairseq.cli.paragraphs import filled, lines_of
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import Folder
 from scripts.data import pieces
@@ -90,7 +90,10 @@ def read(documents: Path) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
                 raise DataError(f"{path}: no such file; FWP_DATA says where documents are, and extract.py makes them")
             text = unpacked(path.read_bytes(), path)
             sums[f"{part}.{kind}"] = hashlib.sha256(text).hexdigest()
-            columns.append(text.decode().removesuffix("\n").split("\n"))
+            columns.append(lines_of(text, path))
+        if len(set(map(len, columns))) > 1:
+            counts = ", ".join(str(len(column)) for column in columns)
+            raise DataError(f"{documents / part}.*.gz: expected as many lines in doc, en and de, actual {counts}")
         parts[part] = [Paragraph(*cells) for cells in zip(*columns, strict=True)]
     return parts, sums
 
@@ -141,15 +144,17 @@ def others(corpus: Corpus, data: Path, documents: Path) -> Path:
     import sentencepiece
 
     parts, sums = read(documents)
-    target = data.with_name(f"{data.name}-{documents.name}")
-    Folder(target, ()).claim({"corpus": sums})
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE))
-    for words in corpus.test_words:
-        _write(f"test{words}", [one for part in parts.values() for one in part], words, processor, target)
-    for name in (SENTENCEPIECE, "bin"):
-        (target / name).unlink(missing_ok=True)
-        (target / name).symlink_to((data / name).resolve())
-    return target
+    target = Folder(data.with_name(f"{data.name}-{documents.name}"), ())
+    with target.locked(wait=True):
+        target.claim({"corpus": sums})
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE))
+        for words in corpus.test_words:
+            _write(f"test{words}", [one for part in parts.values() for one in part], words, processor, target.path)
+        for name in (SENTENCEPIECE, "bin"):
+            if not (target.path / name).exists():
+                (target.path / name).unlink(missing_ok=True)
+                (target.path / name).symlink_to((data / name).resolve())
+    return target.path
 
 
 def preprocess(corpus: Corpus, data: Path) -> list[str]:

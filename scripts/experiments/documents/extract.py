@@ -96,6 +96,8 @@ def unpacked_help(manual: str, debs: Path) -> Iterator[Paragraph]:
     """Yields what :func:`help_pages` does of the two packages in a folder. Raises DataError for other versions."""
     with tempfile.TemporaryDirectory() as folder:
         for name, expected in DEBS[manual].items():
+            if not (debs / name).is_file():
+                raise DataError(f"{debs / name}: no such file; this version of the package is needed")
             if (actual := hashlib.sha256((debs / name).read_bytes()).hexdigest()) != expected:
                 raise DataError(f"{debs / name}: sha256: expected {expected}, actual {actual}")
             subprocess.run(["dpkg-deb", "-x", debs / name, folder], check=True)

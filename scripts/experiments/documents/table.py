@@ -80,7 +80,7 @@ def _flat_windows(record: dict) -> dict:
     fields = {}
     for words, test in record["tests"].items():
         fields[f"{words} words"] = test["buckets"]["all"]["bleu"]
-        fields[f"{words} words, more"] = test["buckets"]["more"]["bleu"]
+        fields[f"{words} words, more"] = test["buckets"].get("more", {}).get("bleu")
     return {"window": None} | record | fields
 
 

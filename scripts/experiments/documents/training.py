@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from scripts.common import training
-from scripts.common.commands import USER_DIR, as_run
+from scripts.common.commands import USER_DIR
 from scripts.common.runner.run import Run, Work
 
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
@@ -64,15 +64,9 @@ def train(run: Run, work: Work, command: list[str]) -> dict:
             point = {
                 "updates": int(numbers["valid_num_updates"]),
                 "valid_loss": numbers["valid_loss"],
-                "valid_nll_loss": numbers["valid_nll_loss"],
                 "cpu_seconds": round(before + _cpu_seconds(pid), 1),
             }
             with open(run.path / "curve.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(point) + "\n")
 
-    def one() -> dict:
-        conditions = work.conditions
-        trained = training.train(run.path, command, work.say, line, on_start=start, **work.options)
-        return trained | {"command": as_run(command)} | conditions
-
-    return work.folder.run("train", "train", work.configuration, [best(run)], one, command)
+    return work.train(command, best(run), on_line=line, on_start=start)

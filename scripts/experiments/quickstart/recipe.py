@@ -26,6 +26,7 @@ from .table import TABLES
 
 PROGRAM = "scripts/quickstart.sh"
 OUT = Path("runs/quickstart")
+NAMES = (BASELINE.name, HYBRID.name, conversions.WINDOW.name)
 DESCRIPTION = f"""\
 Trains a small English-German Transformer on Multi30k, converts it to fast-weight attention, decodes test_2016_flickr
 with both models (beam {QUICKSTART.decoding["--beam"]}), and prints detokenised, cased sacreBLEU with the speed and the
@@ -79,6 +80,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given, more = parser.split(argv)
     if given.name is not None:
         parser.require_name(given.name)
+        if given.name in NAMES or given.name.startswith("smoke-"):
+            parser.error(f"--name {given.name}: expected another name than those of the quick start's own models")
     if bool(more) != (given.name is not None):
         parser.error("expected both --name and flags of fairseq-train after --, for a model of your own, or neither")
     if given.record and given.smoke:
@@ -100,10 +103,6 @@ class Quickstart(Translation):
     name, file, presets = "quickstart", "quickstart.jsonl", {preset.name: preset for preset in (QUICKSTART, SMOKE)}
     description = DESCRIPTION
     diverging_is_a_result = False
-
-    def key(self, record: dict) -> tuple:
-        # Records of before this experiment had rows have none.
-        return record.get("preset"), record.get("row"), record["seed"]
 
     def main(self, argv: list[str]) -> int:
         given = parse(argv)

@@ -28,8 +28,15 @@ HYBRID = Row("hybrid", {"--arch": "fwp_transformer_tiny_hybrid"}, "elu", "delta"
 
 
 def own(name: str, base: Row | None, flags: dict[str, str]) -> Row:
-    """Returns a row of the user's own: what these flags change of another row, or of the architecture's defaults."""
+    """Returns a row of the user's own: what these flags change of another row, or of the architecture's defaults.
+
+    Attention that differs between the sites, or is that of an architecture, is recorded by its flags.
+    """
     base = base or Row(name, {}, "dpfp", "sum")
+    chosen = {flag: value for flag, value in flags.items() if flag == "--arch" or flag.startswith("--fwp-")}
+    if not chosen.keys() <= {"--fwp-feature-map", "--fwp-update-rule", "--fwp-d-dot"}:
+        arch = {"--arch": flags["--arch"]} if "--arch" in flags else {}
+        return Row(name, base.flags | arch, " ".join(word for one in chosen.items() for word in one))
     width = flags.get("--fwp-d-dot")
     return Row(
         name,
