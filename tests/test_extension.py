@@ -1,6 +1,7 @@
 import hashlib
 import json
 
+import pytest
 import torch
 
 from fwp_fairseq import _extension
@@ -55,6 +56,7 @@ def test_library_of_another_torch_is_not_even_tried(tmp_path, monkeypatch):
     assert tried == [] and "torch 1.0.0+cu118" in status.reasons["cpu"] and torch.__version__ in status.reasons["cpu"]
 
 
+@pytest.mark.needs("native")
 def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
     def load(path):
         if path.endswith("_cuda.abi3.so"):
@@ -67,6 +69,7 @@ def test_broken_cuda_library_leaves_the_cpu(tmp_path, monkeypatch):
     assert status.reasons == {"cuda": "not loaded: libcudart.so.12: cannot open shared object file"}
 
 
+@pytest.mark.needs("native")
 def test_library_that_is_not_the_one_that_was_built_is_not_even_tried(tmp_path, monkeypatch):
     """Python dies of a bus error where a truncated library is loaded."""
     tried = []

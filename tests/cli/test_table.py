@@ -51,7 +51,6 @@ def test_what_cannot_be_drawn_is_said():
 
 def test_the_legend_is_inside(tmp_path):
     """Also one with entries that are longer than the page is wide."""
-    pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
     boxes = []
@@ -70,7 +69,6 @@ def test_the_legend_is_inside(tmp_path):
 
 @pytest.mark.parametrize("count", [2, 7, 10])
 def test_names_below_an_axis_do_not_overlap_and_lines_have_colours_of_their_own(count):
-    pytest.importorskip("matplotlib")
     from matplotlib.colors import to_rgba
     from matplotlib.figure import Figure
 

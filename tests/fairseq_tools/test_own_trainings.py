@@ -104,7 +104,6 @@ def drawn_over(capsys, axis, folder, file, *arguments):
 
 
 def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     folder, results = own
     curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.png")
     points = {series["label"]: series["points"] for series in curves["series"]}
@@ -121,7 +120,6 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
 
 
 def test_plot_in_every_format(own, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     folder, _ = own
     files = [tmp_path / f"plot.{kind}" for kind in ("png", "svg", "pdf")]
     table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files)

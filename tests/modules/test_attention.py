@@ -149,6 +149,7 @@ def test_hypotheses_of_a_sentence_share_its_source(form):
     assert projected[-1] == 2
 
 
+@pytest.mark.needs("native")
 def test_decoding_that_began_lazily_is_not_differentiated():
     module, state = build("decoder"), {}
     with torch.no_grad():
@@ -168,6 +169,7 @@ def test_dropout_acts_in_training_only(site):
     assert torch.equal(call(module, query)[0], first)
 
 
+@pytest.mark.needs("native")
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("site", ["decoder", "cross"])
 def test_autocast(site, rule):

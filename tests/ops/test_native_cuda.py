@@ -1,5 +1,6 @@
 """What Python asks the CUDA library, on a machine without one."""
 
+import pytest
 import torch
 
 from fwp_fairseq import _operator, _self_check
@@ -7,6 +8,7 @@ from fwp_fairseq.ops import native
 from fwp_fairseq.ops.call import Call
 
 
+@pytest.mark.needs("native")
 def test_lengths_may_be_symbolic(monkeypatch):
     """torch.compile with dynamic shapes: what is a constant of compiled code depends on no length."""
 

@@ -58,7 +58,6 @@ def drawn(*records, name=NAME):
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_plots_are_the_same_bytes_and_say_what_they_show(kind):
-    pytest.importorskip("matplotlib")
     plot, other = drawn(*SOFTMAX, record(signature="<&>")), drawn(*SOFTMAX, record(bleu=34.001))
     content = draw(plot, kind)
     assert content == draw(plot, kind)

@@ -86,7 +86,6 @@ def test_markers_that_make_no_sense(refused, files, text, named):
 
 
 def test_without_a_name_every_page_and_figure_is_made(results, refused, files, tmp_path):
-    pytest.importorskip("matplotlib")
     files(record())
     figure = tmp_path / "docs/figures/bleu_vs_d_dot-multi30k.svg"
     figure.parent.mkdir(parents=True)

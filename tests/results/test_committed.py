@@ -30,7 +30,6 @@ def test_the_pages_of_options_have_their_tables(page, name):
 
 def test_plots_show_what_the_records_say():
     """Compares the descriptions in the files, because other versions of matplotlib write other bytes."""
-    pytest.importorskip("PIL")
     records = read(RESULTS)
     run = {name: run_rows(table, name, records) for name, table in TABLES.items() if table.plot}
     figures = list((ROOT / "docs" / "figures").iterdir())
