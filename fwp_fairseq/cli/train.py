@@ -151,5 +151,5 @@ def _score(args, corpus: Corpus, out: Path) -> None:
         f"\nmodel        {checkpoints / 'checkpoint_best.pt'}, by its loss on valid"
         f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
-        f"\nto go on     the same command with a larger --max-update, or --patience after -- if that ended it\n"
+        f"\nto go on     the same command with -- --patience N, if that ended it, or with a larger --max-update\n"
     )

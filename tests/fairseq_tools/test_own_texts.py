@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+import fwp_fairseq.compat  # noqa: F401  (of which checkpoints need the numbers of numpy)
 from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus, Recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
