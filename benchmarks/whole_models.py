@@ -3,7 +3,6 @@
 import argparse
 import gc
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +12,8 @@ from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
+
+from scripts.common.process import cores
 
 from . import models
 from .ctranslate2_engine import TYPES
@@ -156,9 +157,8 @@ def peak_memory(work: Work, case: ModelCase, row: str) -> int:
 
 def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     found = parser(documentation)
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found.add_argument(
-        "--threads", type=int, default=min(2, usable),
+        "--threads", type=int, default=min(2, cores()),
         help="threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)",
     )  # fmt: skip
     more = f", and on a CPU {','.join(work.decoders)}" if work.decoders else ""

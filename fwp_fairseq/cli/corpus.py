@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from .errors import CommandError, UsageError
@@ -54,8 +54,6 @@ class Corpus:
     def __post_init__(self):
         if self.languages[0] == self.languages[1]:
             raise UsageError(f"--source and --target are both {self.languages[0]}, expected two languages")
-        if self.window is not None and self.window < 1:
-            raise UsageError(f"--window {self.window}: expected 1 or more")
         _ = self.pairs  # so that what is wrong with the texts is said before anything is made of them
 
     def _lines(self, part: str, language: str) -> list[str]:
@@ -98,7 +96,7 @@ class Corpus:
     def vocabulary(self) -> int:
         """Every character is a piece, of which Chinese and Japanese have thousands."""
         fitting = 4000 if self.words < _LARGE // 4 else 8000 if self.words < _LARGE else 32_000
-        characters = {character for pair in self.pairs["train"] for text in pair for character in text}
+        characters = set(chain.from_iterable(chain.from_iterable(self.pairs["train"])))
         return max(fitting, len(characters) + 2000)
 
     def write_test_set(self, out: Path) -> tuple[Path, Path]:

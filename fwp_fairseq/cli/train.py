@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..files import locked, refuse_interpreted, replaced
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
-from .errors import CommandError, UsageError
+from .errors import CommandError, UsageError, refuse_below_one
 from .plugin import FOLDER, import_plugin
 from .updates import die_with_parent, follow
 
@@ -115,9 +115,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 
 
 def run(args) -> int:
-    for flag, value in (("--max-update", args.max_update), ("--vocabulary", args.vocabulary)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value}: expected 1 or more")
+    refuse_below_one(args, "--window", "--max-update", "--vocabulary")
     out = args.out.resolve()
     try:
         refuse_interpreted(out)

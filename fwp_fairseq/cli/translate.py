@@ -12,7 +12,7 @@ is longer than the sources of the training, or cut, is said at the end. fairseq-
 import sys
 from pathlib import Path
 
-from .errors import UsageError
+from .errors import UsageError, refuse_below_one
 from .paragraphs import lines_of, paragraphs, windows
 from .plugin import import_plugin
 
@@ -55,10 +55,7 @@ def add_arguments(parser) -> None:
 
 
 def _check(args) -> None:
-    for flag in ("--beam", "--nbest", "--window", "--source-window", "--max-tokens"):
-        value = getattr(args, flag[2:].replace("-", "_"))
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value}: expected 1 or more")
+    refuse_below_one(args, "--beam", "--nbest", "--window", "--source-window", "--max-tokens")
     if args.max_len_a < 0 or args.max_len_b < 0:
         raise UsageError(f"--max-len-a {args.max_len_a:g} --max-len-b {args.max_len_b}: expected 0 or more")
     if args.nbest > args.beam:

@@ -115,6 +115,8 @@ def test_all_parameters_are_drawn_anew(kind, one_by_one):
             module.reset_parameters()
     for x in (*layer.named_parameters(), *layer.named_buffers()):
         assert x[1].isfinite().all(), x[0]
+    out, _ = layer(torch.randn(BATCH, LENGTH, 64))
+    assert out.isfinite().all()
     if one_by_one:  # in this order PyTorch draws the parts last
         return
     fresh = dict(FastWeightAttention(64, HEADS, **KINDS[kind]).named_parameters())

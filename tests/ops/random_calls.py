@@ -15,10 +15,8 @@ from fwp_fairseq.ops.call import DECAYING, RULES, STRENGTHS
 SIZES = st.sampled_from([1, 2, 3, 5])
 BOTH = STRENGTHS["gated_delta"]
 # What fwp::fold takes of the arguments of fwp::decode.
-FOLD = (
-    *("keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"),
-    "normalize_output",
-)
+FOLD = ["keys", "written", "strengths", "ancestors", "rows", "W", "z", "count", "rule", "feature_map", "d_dot"]
+FOLD += ["normalize_output"]
 WRONG_SIZES = [0, 1, 2, 7, 2**31, 2**40, 2**62]
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.bool]
 TYPES += [torch.complex64]

@@ -109,7 +109,7 @@ class Quickstart(Translation):
         given.command = [PROGRAM, *argv]
         given.out = program.from_root(given.out) or OUT
         given.data = given.out / "data"
-        return program.run(lambda: self._both(given), "continues (a training from its last epoch)")
+        return program.run(lambda: self._both(given), f"continues: {self.goes_on}")
 
     def _both(self, given: argparse.Namespace) -> int:
         """Trains the model, and converts it if that is asked for; prints the tables of what there is."""
