@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
 from .corpus import Corpus
-from .rows import ROWS, Row
+from .rows import NO_DROPOUT, ROWS, Row
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Preset:
     training: dict
     decoding: dict
     source_windows: tuple[int, ...]
-    rows: tuple[Row, ...] = ROWS
+    rows: tuple[Row, ...] = ROWS + NO_DROPOUT
     distributed = False
     on_a_cpu = None
 
@@ -72,7 +72,9 @@ LONG = Preset(
     },
     source_windows=(64, 32),
 )
-SHORT = replace(LONG, name="short", training=_TRAINING | _updates(3000), source_windows=())
+SHORT = replace(
+    LONG, name="short", training=_TRAINING | {"--dropout": 0.0} | _updates(3000), source_windows=(), rows=ROWS
+)
 SMOKE = Preset(
     "smoke",
     Corpus(words=40, test_words=(40, 80), vocabulary=300, documents=40),

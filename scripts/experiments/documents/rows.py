@@ -39,12 +39,12 @@ def _softmax(name: str, **more) -> Row:
 
 _BASELINE = _softmax("softmax")
 _HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
-# What a training has in place of the settings that all rows share (presets.py).
-_OTHER_SETTINGS = {
-    "lr-1.5e-3": {"--lr": "1.5e-3"},
-    "lr-6e-3": {"--lr": "6e-3"},
-    "no-dropout": {"--dropout": 0.0},
-}
+
+
+def _with(name: str, flags: dict) -> tuple[Row, ...]:
+    """Both with flags in place of those that all rows share (presets.py)."""
+    return tuple(replace(row, name=f"{row.name}-{name}", more=flags) for row in (_BASELINE, _HYBRID))
+
 
 ROWS = (
     _BASELINE,
@@ -60,9 +60,7 @@ ROWS = (
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),
-    *(
-        replace(row, name=f"{row.name}-{name}", more=flags)
-        for name, flags in _OTHER_SETTINGS.items()
-        for row in (_BASELINE, _HYBRID)
-    ),
+    *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
+    *_with("lr-6e-3", {"--lr": "6e-3"}),
 )
+NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0})
