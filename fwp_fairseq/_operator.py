@@ -7,6 +7,7 @@ for the backward, and its gradient.
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +22,13 @@ logger = logging.getLogger(__name__)
 _STATUS = _extension.status()
 LIBRARY = _STATUS.cpu  # whether there is a compiled library, of which the part for CPUs defines every operator
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def without_autocast(like: Tensor) -> AbstractContextManager:
+    """A context in which autocast changes no type of tensors on the device of ``like``."""
+    device = like.device.type
+    # Entering ``torch.autocast`` takes as long as a small kernel, also where there is nothing to turn off.
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 class Backend(Protocol):
@@ -76,7 +84,7 @@ class Operator:
     def __call__(self, backend: str, like: Tensor, call: Any) -> Any:
         """Runs the call on the named backend, or on the fastest that can serve it for ``auto``."""
         name = self.choose(backend, like, call)
-        with torch.autocast(like.device.type, enabled=False):
+        with without_autocast(like):
             return self.backends[name].run(call)
 
     def report(self, call: Any) -> list[tuple[str, list[str]]]:

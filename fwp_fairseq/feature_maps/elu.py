@@ -1,9 +1,9 @@
 """ELU + 1 (Katharopoulos et al. 2020)."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._operator import without_autocast
 from .feature_map import FeatureMap, widened
 from .unit_rows import elu_to_length_one
 
@@ -29,5 +29,5 @@ class Elu(FeatureMap):
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:
         if self.kernel is None:  # a subclass, whose features may be others
             return super().of_length_one(x, eps)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return elu_to_length_one(widened(x), eps)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .._operator import without_autocast
 from .unit_rows import to_length_one
 
 
@@ -95,7 +96,7 @@ class FeatureMap(nn.Module):
             raise ValueError(
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return self.features(widened(x))
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:

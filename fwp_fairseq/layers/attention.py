@@ -202,7 +202,7 @@ class FastWeightAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """From the caller's layout, of width C, to (B, L, H, C / H), a view."""
-        return self._batch_first(x.unflatten(-1, (self.num_heads, -1)))
+        return self._batch_first(x.view(*x.shape[:-1], self.num_heads, self.head_dim))
 
     def _batch_first(self, x: Tensor) -> Tensor:
         """(B, L, ...) of the caller's layout, or the other way round."""

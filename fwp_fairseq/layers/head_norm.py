@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from .._operator import without_autocast
 from ..feature_maps import unit_rows
 from ..ops.call import state_type
 from ..options import EPS
@@ -25,6 +26,6 @@ class HeadNorm(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """y is (..., heads, d_value)."""
-        with torch.autocast(y.device.type, enabled=False):
+        with without_autocast(y):
             wide = y.to(state_type(y.dtype))
             return (unit_rows.to_rms_one(wide, EPS) * self.weight.to(wide.dtype)).to(y.dtype)

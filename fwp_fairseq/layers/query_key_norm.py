@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .._operator import without_autocast
 from ..feature_maps import unit_rows
 from ..ops.call import state_type
 from ..options import EPS
@@ -39,7 +40,7 @@ class QueryKeyNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x is (..., heads, d_key)."""
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             wide = x.to(state_type(x.dtype))
             scale = self.length * self.scale.to(wide.dtype)[:, None]
             return (unit_rows.to_length_one(wide, EPS) * scale).to(x.dtype)

@@ -1,9 +1,9 @@
 """One fast weight matrix per head."""
 
-import torch
 from torch import Tensor
 
 from .. import ops
+from .._operator import without_autocast
 from ..ops.both_ways import visible
 from ..ops.call import divide
 from ..ops.fast_weights import FUNCTIONS
@@ -54,7 +54,7 @@ class Matrix(Memory):
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """phi(q).phi(k), divided by their sum over the positions."""
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             gram = self.features.products(q, k)
             if key_padding_mask is not None:
                 gram = gram.masked_fill(key_padding_mask[:, None, None], 0)

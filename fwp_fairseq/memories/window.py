@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
+from .._operator import without_autocast
 from ..ops import state as states
 from ..ops import window as operator
 from ..ops.call import FastWeights, state_type
@@ -89,7 +90,7 @@ class Window(Memory):
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
         if not q.shape[1]:
             return v, (state or self.nothing_written(len(q), q)) if return_state else None
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             order = None
             if not _pads_are_behind(key_padding_mask):  # there they go, and come back at the end
                 order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
@@ -161,7 +162,7 @@ class Window(Memory):
         return operator.read_window(*given, size=self.size, backend=self.options.backend, **options)
 
     def weights(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             gram = self.features.products(self.features.queries(q), self.features.keys(k))
             kind, places = state_type(q.dtype), torch.arange(q.shape[1], device=q.device)[None]
             hidden = torch.ones(gram.shape[-2:], dtype=torch.bool, device=q.device).triu(1)[None]

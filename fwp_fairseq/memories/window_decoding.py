@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._operator import without_autocast
 from ..ops.call import state_type
 from ..ops.decoding_native import fold
 
@@ -69,7 +70,7 @@ def with_ones(v: Tensor) -> Tensor:
 def step(window: "Window", cache: WindowCache | None, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, WindowCache]:
     """Writes the T positions of k, v (R, T, H, d_key), and reads with q after each: out, and the cache."""
     cache = cache or WindowCache.empty(window.size, k[:, :1])
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         read = [_step(window, cache, *one) for one in zip(*(x.split(1, 1) for x in (q, k, v)), strict=True)]
     return (read[0] if len(read) == 1 else torch.cat(read, 1)).to(v.dtype), cache
 

@@ -73,6 +73,7 @@ class CrossAttention(MultiheadAttention):
         out, weights = self._read(query, source)
         if not (self.shows_weights_in_steps and (need_weights or need_head_weights)):
             return out, None
+        weights = _of_rows(weights, len(query))
         return out, weights if need_head_weights else weights.mean(0)
 
     def _can_share(self, attn_mask: Tensor | None) -> bool:
@@ -90,30 +91,29 @@ class CrossAttention(MultiheadAttention):
         return SharedSource(*self._project(distinct), pads, rows)
 
     def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C)."""
-        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
+        """Keys (N, H, d, S), scaled so that no step scales queries, and values (N, H, S, d) of sources (S, N, C)."""
+        k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in (self.k_proj(key) * self.scaling, self.v_proj(key)))
         return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
 
     def _read_near(self, query: Tensor, key: Tensor, source: SourceWindow) -> Tensor:
         """What the rows of query (1, R, C) read in their windows."""
         hidden = source.hidden(key, self._project)
         out, weights = self._read(query, source.stretch, hidden)
-        source.went(weights)
+        source.went(_of_rows(weights, 1))
         return out
 
     def _read(self, query: Tensor, source: SharedSource, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What the rows of query (T, R, C) read of their sources, and the weights (H, R, T, S).
+        """What the rows of query (T, R, C) read of their sources, and the weights (N, H, R / N T, S).
 
         ``hidden`` (R, S) is True at what a row does not read, of one position, T = 1.
         """
-        length, rows, _ = query.shape
-        keys, values, pads, together = source.keys, source.values, source.pads, source.together
+        length, keys, values, pads, together = len(query), source.keys, source.values, source.pads, source.together
         if together is None:
             keys, values = keys.index_select(0, source.rows), values.index_select(0, source.rows)
             pads = None if pads is None else pads.index_select(0, source.rows)
             together = 1
-        q = (self.q_proj(query) * self.scaling).unflatten(-1, (self.num_heads, -1))  # (T, R, H, d)
-        q = q.unflatten(1, (-1, together)).permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, together T, d)
+        q = self.q_proj(query).view(length, len(keys), together, self.num_heads, self.head_dim)
+        q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, together T, d)
         scores = q @ keys
         if pads is not None:
             scores = scores.masked_fill(pads[:, None, None], float("-inf"))
@@ -121,9 +121,8 @@ class CrossAttention(MultiheadAttention):
             scores = scores.masked_fill(hidden.unflatten(0, (-1, together))[:, None], float("-inf"))
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         out = self.dropout_module(weights.type_as(scores)) @ values
-        out = out.unflatten(2, (together, length)).permute(3, 0, 2, 1, 4).reshape(length, rows, self.embed_dim)
-        weights = weights.unflatten(2, (together, length)).transpose(0, 1).flatten(1, 2)
-        return self.out_proj(out), weights
+        out = out.view(len(keys), self.num_heads, together, length, self.head_dim).permute(3, 0, 2, 1, 4)
+        return self.out_proj(out.reshape(query.shape)), weights
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
@@ -135,3 +134,8 @@ class CrossAttention(MultiheadAttention):
             return super().reorder_incremental_state(incremental_state, new_order)
         buffer["source"].reorder(new_order)
         return incremental_state
+
+
+def _of_rows(weights: Tensor, length: int) -> Tensor:
+    """Weights (H, R, T, S) of those of sources, (N, H, R / N T, S)."""
+    return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)

@@ -11,6 +11,8 @@ _LARGEST_INT8 = 127
 # PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
 # exception, takes longer than a product with few rows; this value says that there is nothing to call.
 torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
+# The operator itself, without PyTorch's look at each argument for what cannot be here.
+_linear = torch.ops.quantized.linear_dynamic._op
 
 
 class Int8Linear(nn.Module):
@@ -39,7 +41,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
-        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+        return _linear(x, self.packed, True)
 
     def get_extra_state(self) -> dict[str, Tensor | None]:
         """What ``state_dict`` keeps of it, in plain tensors."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ... import ops
+from ..._operator import without_autocast
 from ...ops.call import STRENGTHS, state_type
 from ...ops.recurrence import keep
 from ...ops.state import State
@@ -104,7 +105,7 @@ class FastNet(Memory):
         parts = {"q": q, "k": k, "v": v} | parts
         if pads is not None:
             parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
-        with torch.autocast(v.device.type, enabled=False):
+        with without_autocast(v):
             parts = {name: part.to(state_type(dtype)) for name, part in parts.items()}
             if self.feedback is not None:
                 state = self.nothing_written(len(v), v) if state is None else state
