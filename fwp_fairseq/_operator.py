@@ -24,11 +24,14 @@ LIBRARY = _STATUS.cpu  # whether there is a compiled library, of which the part 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+_UNCHANGED = nullcontext()
+
+
 def without_autocast(like: Tensor) -> AbstractContextManager:
     """A context in which autocast changes no type of tensors on the device of ``like``."""
     device = like.device.type
     # Entering ``torch.autocast`` takes as long as a small kernel, also where there is nothing to turn off.
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _UNCHANGED
 
 
 class Backend(Protocol):

@@ -7,13 +7,13 @@ from pathlib import Path
 from scripts.common.commands import USER_DIR, flags_of, printed, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
+from scripts.common.runner.gpus import Gpus
 from scripts.data import corpus as multi30k
 
 from .preset import Preset
 
 # Flags that say how a training is distributed over processes. The result is the same up to rounding.
 DISTRIBUTION_FLAGS = ("--max-tokens", "--update-freq", "--distributed-world-size", "--cpu", "--num-workers")
-Gpus = tuple[int, ...]  # of one run; none for the CPU
 
 
 class Run(runner.Run):

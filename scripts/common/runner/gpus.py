@@ -6,8 +6,10 @@ import os
 
 from ..folder import RecipeError
 
+Gpus = tuple[int | str, ...]  # by number or by name; none for the CPU
 
-def chosen(given) -> tuple[int | str, ...]:
+
+def chosen(given) -> Gpus:
     """Returns the GPUs that --gpus names, or without it those that torch sees, by their names outside; none with --cpu.
 
     Raises RecipeError if there are none, the preset takes long ``on_a_cpu``, and --cpu is not set.
@@ -27,7 +29,7 @@ def chosen(given) -> tuple[int | str, ...]:
     return found
 
 
-def shares(gpus: tuple[int, ...], jobs: int, distributed: bool) -> list[tuple[int, ...]]:
+def shares(gpus: Gpus, jobs: int, distributed: bool) -> list[Gpus]:
     """Distributes GPUs over `jobs` runs that go on at the same time; returns the GPUs of each.
 
     A GPU is shared only if there are fewer GPUs than runs. A run that is not `distributed` gets at most one.

@@ -7,6 +7,7 @@ from pathlib import Path
 from scripts.common.commands import USER_DIR, flags_of, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
+from scripts.common.runner.gpus import Gpus
 
 from .presets import Size
 
@@ -45,7 +46,7 @@ class Run(runner.Run):
         return size.layers * size.width * kept
 
 
-def streams_of_a_process(size: Size, gpus: tuple[int, ...]) -> int:
+def streams_of_a_process(size: Size, gpus: Gpus) -> int:
     """Returns the number of streams that each process reads, so that all together read `streams`."""
     world = max(1, len(gpus))
     if size.streams % world:
@@ -62,7 +63,7 @@ def _own_training(run: Run) -> dict:
     return run.preset.carrying if run.row.state == "carried" else {}
 
 
-def train(run: Run, gpus: tuple[int, ...] = ()) -> list[str]:
+def train(run: Run, gpus: Gpus = ()) -> list[str]:
     size = run.size
     flags = {
         "--tokens-per-sample": run.length,
@@ -88,7 +89,7 @@ def configuration(run: Run) -> dict:
     return runner.settings(flags_of(train(run)), DISTRIBUTION_FLAGS) | {"streams": run.size.streams}
 
 
-def evaluate(run: Run, split: str, gpus: tuple[int, ...] = ()) -> list[str]:
+def evaluate(run: Run, split: str, gpus: Gpus = ()) -> list[str]:
     """Returns the command that evaluates a run on one part of the text.
 
     With carried state the whole text is one stream; otherwise a window of L tokens moves over it by one token.
@@ -114,6 +115,6 @@ def perplexity(run: Run, split: str) -> list[str]:
     return ["fwp", "ppl", str(run.log(split)), "--text", str(run.text(split)), "--json"]
 
 
-def all_commands(run: Run, gpus: tuple[int, ...]) -> list[list[str]]:
+def all_commands(run: Run, gpus: Gpus) -> list[list[str]]:
     evaluations = [command for split in EVALUATED for command in (evaluate(run, split, gpus), perplexity(run, split))]
     return [train(run, gpus), *evaluations]

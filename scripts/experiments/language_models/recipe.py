@@ -9,6 +9,7 @@ import math
 from scripts.common.commands import as_run
 from scripts.common.folder import RecipeError
 from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.gpus import Gpus
 from scripts.common.runner.run import Work
 from scripts.common.text import duration
 
@@ -18,7 +19,6 @@ from .presets import PRESETS
 from .rows import MEASURES
 
 FOUND = ("bits_per_token", "perplexity", "word_perplexity", "tokens", "words")
-Gpus = tuple[int, ...]
 
 
 class LanguageModels(Experiment):
