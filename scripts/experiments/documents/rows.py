@@ -39,17 +39,18 @@ def _softmax(name: str, **more) -> Row:
 
 _BASELINE = _softmax("softmax")
 _HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
+_GATED = Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX)
 
 
 def _with(name: str, flags: dict) -> tuple[Row, ...]:
-    """Both with flags in place of those that all rows share (presets.py)."""
-    return tuple(replace(row, name=f"{row.name}-{name}", more=flags) for row in (_BASELINE, _HYBRID))
+    """The main rows with flags in place of those that all rows share (presets.py)."""
+    return tuple(replace(row, name=f"{row.name}-{name}", more=flags) for row in (_BASELINE, _HYBRID, _GATED))
 
 
 ROWS = (
     _BASELINE,
     _HYBRID,
-    Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX),
+    _GATED,
     Row("dpfp", DPFP, DPFP, DPFP),
     Row("delta", DELTA | BOTH_WAYS, DELTA, DELTA),
     Row("elu", ELU, ELU, ELU),

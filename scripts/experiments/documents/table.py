@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
@@ -10,7 +10,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import ROWS, Row
+from .rows import ROWS
 
 
 def _title(bucket: str) -> str:
@@ -99,7 +99,7 @@ def _gain(bucket: str) -> Callable[[dict], str]:
     return cell
 
 
-def _table(preset: Preset, rows: Iterable[Row]) -> Table:
+def _table(preset: Preset) -> Table:
     """The records of the measured corpus in this size."""
 
     def key(record: dict) -> tuple | None:
@@ -118,7 +118,7 @@ def _table(preset: Preset, rows: Iterable[Row]) -> Table:
         },
         key=key,
         combine=_combine,
-        expected=[{"row": row.name} for row in rows],
+        expected=[{"row": row.name} for row in ROWS[:2]],
         note=_note,
         select={"table": "documents"},
         plot=_plot,
@@ -126,8 +126,8 @@ def _table(preset: Preset, rows: Iterable[Row]) -> Table:
 
 
 TABLES = {
-    "documents": _table(LONG, ROWS[:2]),
-    "documents-short": _table(SHORT, ROWS),
+    "documents": _table(LONG),
+    "documents-short": _table(SHORT),
     "documents-paired": Table(
         columns={
             "row": lambda record: record["row"],
