@@ -91,8 +91,8 @@ class CrossAttention(MultiheadAttention):
         return SharedSource(*self._project(distinct), pads, rows)
 
     def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (N, H, d, S), scaled so that no step scales queries, and values (N, H, S, d) of sources (S, N, C)."""
-        k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in (self.k_proj(key) * self.scaling, self.v_proj(key)))
+        """Keys (N, H, d, S) and values (N, H, S, d) of sources (S, N, C)."""
+        k, v = (proj(key).unflatten(-1, (self.num_heads, -1)) for proj in (self.k_proj, self.v_proj))  # (S, N, H, d)
         return k.permute(1, 2, 3, 0).contiguous(), v.permute(1, 2, 0, 3).contiguous()
 
     def _read_near(self, query: Tensor, key: Tensor, source: SourceWindow) -> Tensor:
@@ -112,7 +112,7 @@ class CrossAttention(MultiheadAttention):
             keys, values = keys.index_select(0, source.rows), values.index_select(0, source.rows)
             pads = None if pads is None else pads.index_select(0, source.rows)
             together = 1
-        q = self.q_proj(query).view(length, len(keys), together, self.num_heads, self.head_dim)
+        q = (self.q_proj(query) * self.scaling).view(length, len(keys), together, self.num_heads, self.head_dim)
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)  # (N, H, together T, d)
         scores = q @ keys
         if pads is not None:
