@@ -72,6 +72,7 @@ LONG = Preset(
     },
     source_windows=(64, 32),
 )
+# Without dropout, because softmax attention is best so.
 SHORT = replace(
     LONG, name="short", training=_TRAINING | {"--dropout": 0.0} | _updates(3000), source_windows=(), rows=ROWS
 )

@@ -10,6 +10,7 @@ from scripts.common import process, program
 from scripts.common.commands import flags_of
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
+from scripts.common.runner.gpus import Gpus
 from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Run, Work
 from scripts.common.text import say
@@ -20,7 +21,7 @@ from .presets import PRESETS
 _OTHERS = Path("benchmarks/results/documents_others.jsonl")
 
 
-def device(gpus: tuple[int, ...]) -> dict:
+def device(gpus: Gpus) -> dict:
     return {} if gpus else {"--cpu": True}
 
 
