@@ -42,17 +42,18 @@ struct Backward : OutputsBack {
     if (has_gradient(i + 1)) read_state(u, phi_k(i), rows, state_gradient(i + 1).from(0, x.first), x.columns);
     if (owns(rows))
       each(u, x.columns, [&](int t, int j, float& a, float& b) {
-        const float* const from = written_gradient(i) + t * columns_of(c) + x.first + j;
-        a = from[0] + decay(last_token, t) * a;
-        b = from[1] + decay(last_token, t) * b;
+        const Float2 direct = *reinterpret_cast<const Float2*>(written_gradient(i) + t * columns_of(c) + x.first + j);
+        a = direct.x + decay(last_token, t) * a;
+        b = direct.y + decay(last_token, t) * b;
       });
     if (corrected(x)) solve<true>(u, x, i);
     if (owns(rows)) {
       put(rows_gradient(i).from(0, x.first), u, x.columns);
-      if (!x.is_z)
-        each(u, x.columns, [&](int t, int j, float a, float b) {
-          put_values(c.grad_v, chunk * i + t, c.sources, x.values + j, {strength(x, t) * a, strength(x, t) * b});
-        });
+      each(u, x.columns, [&](int t, int, float& a, float& b) {
+        a *= strength(x, t);
+        b *= strength(x, t);
+      });
+      if (!x.is_z) give(c.grad_v, s.p, u, chunk * i, c.sources, x);
     }
     sync_block();
   }
@@ -93,14 +94,14 @@ struct Backward : OutputsBack {
         feature_tiles(), [&](int f) { stage(tile(f), a.from(0, chunk * f), rows, width(f)); },
         [&](int f) {
           if (!owns(width(f))) return;
-          Strip<8> w;
-          clear(w);
-          multiply<true, false>(w, tile(f), s.x, rows, x.columns);
           const Matrix to = state_gradient(i).from(chunk * f, x.first);
-          each(w, x.columns, [&](int r, int j, float a, float b) {
+          Strip<8> w;
+          each(w, x.columns, [&](int r, int j, float& a, float& b) {
             const Float2 y = start(to, f, r, j);
-            to.put(r, j, {a + y.x, b + y.y});
+            a = y.x, b = y.y;
           });
+          multiply<true, false>(w, tile(f), s.x, rows, x.columns);
+          put(to, w, x.columns);
         });
   }
 
@@ -112,36 +113,64 @@ struct Backward : OutputsBack {
     load_chunk(i);
     const int rows = keys(i);
     float after[2] = {}, before[2] = {};  // (U dW^T).k and (dR W^T).k of own rows
-    float kept = 0;  // dW.W
     const bool meets_states = has_gradient(i + 1) || (corrects(c.rule) && has_state(i));
-    FWP_ROLLED (int f = 0; f < feature_tiles() && meets_states; ++f) {
-      Strip<8> e, r;
-      clear(e), clear(r);
-      FWP_ROLLED (int n = first; n < end; ++n) {
-        const Slice x = slice(n);
-        const Matrix W = state(i).from(chunk * f, x.first), dW = state_gradient(i + 1).from(chunk * f, x.first);
-        if (has_gradient(i + 1)) meet(e, written(i).from(0, x.first), rows, dW, width(f), x.columns);
-        if (corrected(x) && has_state(i)) meet(r, rows_gradient(i).from(0, x.first), rows, W, width(f), x.columns);
-        if (decays(c.rule) && has_gradient(i + 1) && has_state(i))
-          FWP_ROLLED (int m = thread; m < width(f) * x.columns / 2; m += threads) {
-            const int row = m / (x.columns / 2), j = m % (x.columns / 2) * 2;
-            kept += W(row, j).x * dW(row, j).x + W(row, j).y * dW(row, j).y;
-          }
-      }
-      if (!owns(rows)) continue;
-      meet_rows(after, e, phi_k(i).from(0, chunk * f), width(f));
-      meet_rows(before, r, phi_k(i).from(0, chunk * f), width(f));
-      FWP_UNROLL (int n = 0; n < 8; ++n)
-        FWP_UNROLL (int h = 0; h < 4; ++h) {
-          const int t = row + g + 8 * (h / 2);
-          e[n][h] = decay(last_token, t) * e[n][h] - (corrects(c.rule) ? s.rate[t] * left(t) * r[n][h] : 0.f);
-        }
-      put(phi_k_gradient(i) + chunk * f, features_of(c), e, width(f), true);
-    }
-    if (decays(c.rule)) note_state(i, after, before, kept);
+    if (meets_states) states_back(i, first, end, after, before);
+    if (decays(c.rule)) note_state(i, after, before, kept(i, first, end));
     if (corrects(c.rule) && end > first_slice(c)) pairs_back(i, before);
     if (first == 0) strengths_back(i);
     sync_block();
+  }
+
+  // dK of states, by tiles of features. A tile is the sum of two products, of U with dW and of dR with W, each in halves
+  // of the columns of a slice.
+  FWP_DEVICE void states_back(int i, int first, int end, float (&after)[2], float (&before)[2]) const {
+    const int rows = keys(i), parts = 4 * (end - first);
+    const auto columns = [&](int m) {  // of part m
+      const Slice x = slice(first + m % parts / 4);
+      const bool wanted = m % 4 < 2 ? has_gradient(i + 1) : corrected(x) && has_state(i);
+      const int rest = x.columns - half * (m % 2);
+      return !wanted || rest < 0 ? 0 : rest < half ? rest : half;
+    };
+    Strip<8> e, r;
+    clear(e), clear(r);
+    each_staged(
+        feature_tiles() * parts,
+        [&](int m) {
+          const int f = m / parts, column = slice(first + m % parts / 4).first + half * (m % 2);
+          if (columns(m) == 0) return;
+          const Matrix a = m % 4 < 2 ? written(i) : rows_gradient(i), b = m % 4 < 2 ? state_gradient(i + 1) : state(i);
+          stage(half_columns(s.x, m), a.from(0, column), rows, columns(m));
+          stage(half_columns(s.y, m), b.from(chunk * f, column), width(f), columns(m));
+        },
+        [&](int m) {
+          const int f = m / parts;
+          if (!owns(rows)) return;
+          if (m % 4 < 2) multiply<false, true>(e, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
+          else multiply<false, true>(r, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
+          if (m % parts + 1 < parts) return;
+          meet_rows(after, e, phi_k(i).from(0, chunk * f), width(f));
+          meet_rows(before, r, phi_k(i).from(0, chunk * f), width(f));
+          FWP_UNROLL (int n = 0; n < 8; ++n)
+            FWP_UNROLL (int h = 0; h < 4; ++h) {
+              const int t = row + g + 8 * (h / 2);
+              e[n][h] = decay(last_token, t) * e[n][h] - (corrects(c.rule) ? s.rate[t] * left(t) * r[n][h] : 0.f);
+            }
+          put(phi_k_gradient(i) + chunk * f, features_of(c), e, width(f), true);
+          clear(e), clear(r);
+        });
+  }
+  // This thread's part of dW.W.
+  FWP_DEVICE float kept(int i, int first, int end) const {
+    float sum = 0;
+    FWP_ROLLED (int n = first; n < end && has_gradient(i + 1) && has_state(i); ++n) {
+      const Slice x = slice(n);
+      const Matrix W = state(i).from(0, x.first), dW = state_gradient(i + 1).from(0, x.first);
+      FWP_ROLLED (int m = thread; m < features_of(c) * x.columns / 2; m += threads) {
+        const int row = m / (x.columns / 2), j = m % (x.columns / 2) * 2;
+        sum += W(row, j).x * dW(row, j).x + W(row, j).y * dW(row, j).y;
+      }
+    }
+    return sum;
   }
 
   // What the chunk's end finds, of keys and of the state, and what keys find of the state.
@@ -249,19 +278,23 @@ struct Backward : OutputsBack {
     const int rows = keys(i);
     float* const M = decay_gradient(i);
     if (decays(c.rule)) find_kept_gradient(M, s.decay, s.keep, thread);
-    FWP_ROLLED (int r = warp; r < rows; r += threads / 32) {
-      float sum = 0;
-      FWP_ROLLED (int n = c.rule == Rule::gated ? 0 : first_slice(c); n < slices_of(c); ++n) {
-        const Slice x = slice(n);
-        FWP_ROLLED (int j = 2 * lane; j < x.columns; j += 64) {
-          const Float2 dr = rows_gradient(i).from(0, x.first)(r, j), v = value(x, i, r, j);
-          sum += dr.x * v.x + dr.y * v.y;
-        }
-      }
-      FWP_UNROLL (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);
-      if (lane == 0) s.sums[r] = sum;
+    float products[2] = {};
+    FWP_ROLLED (int n = c.rule == Rule::gated ? 0 : first_slice(c); n < slices_of(c) && owns(rows); ++n) {
+      const Slice x = slice(n);
+      fetch_values(s.x, x, i);
+      Strip<8> dr;
+      each(dr, x.columns, [&](int t, int j, float& a, float& b) {
+        const Float2 y = rows_gradient(i).from(0, x.first)(t, j);
+        a = y.x, b = y.y;
+      });
+      fetched();
+      row_sums(products, dr, x.columns, [&](int t, int j, float a, float b) {
+        const Float2 v = value(x, s.x, t, j);
+        return a * v.x + b * v.y;
+      });
+      sync_warp();
     }
-    sync_block();
+    share_rows(products, rows);
     const int token = chunk * i + thread;
     if (thread >= rows || token >= c.sources) return;
     const float kept = decays(c.rule) ? kept_gradient(M, thread) : 0.f;

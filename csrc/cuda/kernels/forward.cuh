@@ -90,11 +90,13 @@ struct Forward : Tokens {
   // Own rows of U, which `written` gets too if they are `kept`. Leaves shared memory free.
   FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i, bool kept) const {
     const int rows = keys(i);
+    if (owns(rows)) fetch_values(s.p, x, i);
     clear(u);
     if (corrected(x) && has_state(i)) read_state(u, phi_k(i), rows, state(i).from(0, x.first), x.columns);
+    fetched();
     if (owns(rows))
       each(u, x.columns, [&](int t, int j, float& a, float& b) {
-        const Float2 v = value(x, i, t, j);
+        const Float2 v = value(x, s.p, t, j);
         const float by = strength(x, t), old = corrected(x) ? s.rate[t] * left(t) : 0.f;
         a = by * v.x - (old == 0 ? 0.f : old * a);
         b = by * v.y - (old == 0 ? 0.f : old * b);
@@ -133,11 +135,13 @@ struct Forward : Tokens {
           Strip<8> w;
           clear(w);
           multiply<true, false>(w, tile(n), s.x, rows, x.columns);
-          const Matrix before = state(i).from(chunk * f, x.first), after = state(i + 1).from(chunk * f, x.first);
-          each(w, x.columns, [&](int r, int j, float a, float b) {
-            const Float2 old = has_state(i) ? before(r, j) : Float2{0, 0};
-            after.put(r, j, {a + by * old.x, b + by * old.y});
-          });
+          const Matrix before = state(i).from(chunk * f, x.first);
+          if (has_state(i))
+            each(w, x.columns, [&](int r, int j, float& a, float& b) {
+              const Float2 old = before(r, j);
+              a += by * old.x, b += by * old.y;
+            });
+          put(state(i + 1).from(chunk * f, x.first), w, x.columns);
         });
   }
   // States from and to memory of the caller, (d_dot, d_value) and (d_dot). A barrier follows.
@@ -209,19 +213,16 @@ struct Forward : Tokens {
       if (!back || c.normalize_output) read(y, x, i, k);
       if (x.is_z)
         FWP_UNROLL (int r = 0; r < 2; ++r) norm[r] = inverse_of(shuffle(y[0][2 * r], lane & ~3) + c.eps);
-      else if (back)
-        row_sums(products, y, x.columns, [&](int t, int j, float a, float b) {
-          const Float2 g = gradient(x, i, t, j);
-          return a * g.x + b * g.y;
+      else if (owns(rows) && back) put_read_gradient(y, products, norm, x, i);
+      else if (owns(rows)) {
+        each(y, x.columns, [&](int t, int, float& a, float& b) {
+          const float by = of_row(norm, t);
+          a = by == 0 ? 0.f : a * by;
+          b = by == 0 ? 0.f : b * by;
         });
-      if (!owns(rows) || (x.is_z && back)) continue;
-      each(y, x.columns, [&](int t, int j, float a, float b) {
-        const float by = of_row(norm, t);
-        const Float2 given = back ? gradient(x, i, t, j) : Float2{};
-        if (back) read_gradient(i).from(0, x.first).put(t, j, {by * given.x, by * given.y});
-        else if (!x.is_z)
-          put_values(c.out, chunk * i + t, c.targets, x.values + j, {by == 0 ? 0.f : a * by, by == 0 ? 0.f : b * by});
-      });
+        give(c.out, s.x, y, chunk * i, c.targets, x);
+      }
+      sync_block();
     }
     if (back && c.normalize_output && owns(rows))
       FWP_UNROLL (int r = 0; r < 2; ++r)
@@ -249,8 +250,18 @@ struct Forward : Tokens {
   FWP_DEVICE Matrix read_gradient(int i) const {
     return own(c.grad_read, query_rows(c), columns_of(c)).from(chunk * i, 0);
   }
-  FWP_DEVICE Float2 gradient(const Slice& x, int i, int t, int j) const {
-    return values(c.grad_out, chunk * i + t, c.targets, x.values + j);
+  // Own rows of the gradient of numerators; `products` gets the products of that of outputs with numerators y.
+  FWP_DEVICE void put_read_gradient(Strip<8>& y, float (&products)[2], const float (&norm)[2], const Slice& x,
+                                    int i) const {
+    fetch(s.x, c.grad_out, chunk * i, c.targets, x, [](int) { return true; });
+    fetched();
+    row_sums(products, y, x.columns, [&](int t, int j, float& a, float& b) {
+      const Float2 g = passing(s.x, t, j);
+      const float product = a * g.x + b * g.y, by = of_row(norm, t);
+      a = by * g.x, b = by * g.y;
+      return product;
+    });
+    put(read_gradient(i).from(0, x.first), y, x.columns);
   }
 };
 

@@ -14,7 +14,7 @@ constexpr int most_threads = 128;  // of a block: a warp for every 16 tokens
 constexpr int tile_ld = chunk + 8;  // rows begin 16 bytes apart modulo 128: no bank conflicts
 using Tile = uint16_t*;  // in shared memory
 
-struct Float2 {
+struct alignas(8) Float2 {
   float x, y;
 };
 // Own 16 rows of a matrix of 8 N columns: sum[n][0], [1] are row g, columns 8 n + 2 t and + 1; [2], [3] are row g + 8.

@@ -59,9 +59,9 @@ struct Shared {
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + used);
       used += bytes;
     };
-    const int tile_bytes = 2 * int(sizeof(uint16_t)) * block_rows(c) * tile_ld;
+    const int rows = block_rows(c), tile_bytes = 2 * int(sizeof(uint16_t)) * rows * tile_ld;
     take(x, tile_bytes), take(y, tile_bytes), take(p, tile_bytes);
-    take(beta, 4 * chunk), take(keep, 4 * chunk), take(rate, 4 * chunk), take(sums, 4 * chunk);
+    take(beta, 4 * rows), take(keep, 4 * rows), take(rate, 4 * rows), take(sums, 4 * rows);
     take(decay, decays(c.rule) ? 4 * decay_floats : 0);
     return used;
   }
@@ -118,7 +118,7 @@ struct Tokens : Head, Products {
 
   // The strengths of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
   FWP_DEVICE void load_chunk(int i) const {
-    if (thread < chunk) {
+    if (thread < threads / 2) {
       const int key = chunk * i + thread;
       const bool there = key < c.sources && !is_pad(key);
       s.beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, key, c.sources)] : 1.f;
@@ -140,27 +140,60 @@ struct Tokens : Head, Products {
   // The token whose decays a query finds: where all queries read after all keys, the end.
   FWP_DEVICE int reader(int query) const { return c.causal ? query : last_token; }
 
-  // Numbers `column` and column + 1 of the row of `token`, 0 where there are none.
-  template <class V> FWP_DEVICE Float2 values(const Rows<V>& rows, int token, int length, int column) const {
-    if (token >= length || column >= c.d_value) return {0, 0};
-    const int64_t at = offset(rows, token, length) + column;
-    if (rows.aligned) return load_two(c.type, rows.data, at);
-    return {load(c.type, rows.data, at), column + 1 < c.d_value ? load(c.type, rows.data, at + 1) : 0.f};
+  // Values of the caller pass through a tile, in which a warp has its own rows, each as it stands in memory. The loops
+  // that copy them are short code: blocks that begin wait for every instruction to come from memory.
+  static constexpr int passing_bytes = 4 * (chunk + 4);
+  static_assert(passing_bytes <= 2 * int(sizeof(uint16_t)) * tile_ld);
+  static FWP_DEVICE char* passing(Tile tile, int r) { return reinterpret_cast<char*>(tile) + r * passing_bytes; }
+  // Calls f(row, piece) for own rows of so many pieces; lanes that are neighbours have pieces that are.
+  template <class F> FWP_DEVICE void each_piece(int pieces, F f) const {
+    int across = 32;
+    while (across / 2 >= pieces) across /= 2;
+    FWP_ROLLED (int p = lane % across; p < pieces; p += across)
+      FWP_ROLLED (int r = lane / across; r < 16; r += 32 / across) f(row + r, p);
   }
-  FWP_DEVICE void put_values(const Rows<void>& rows, int token, int length, int column, Float2 x) const {
-    if (token >= length || column >= c.d_value) return;
-    const int64_t at = offset(rows, token, length) + column;
-    if (rows.aligned) return store_two(c.type, rows.data, at, x);
-    store(c.type, rows.data, at, x.x);
-    if (column + 1 < c.d_value) store(c.type, rows.data, at + 1, x.y);
+  // Starts to copy own rows of a slice, 0 for tokens that are not there(row) or beyond the end. `fetched` waits for them.
+  template <class There> FWP_DEVICE void fetch(Tile to, const Rows<const void>& from, int first, int length,
+                                               const Slice& x, There there) const {
+    const int size = c.type == Type::float32 ? 4 : 2, some = from.aligned ? 16 / size : 1;
+    each_piece(x.columns / some, [&](int r, int p) {
+      const int column = x.values + p * some;
+      const bool given = first + r < length && column < c.d_value && there(r);
+      const int64_t at = given ? offset(from, first + r, length) + column : 0;
+      char* const to_piece = passing(to, r) + p * some * size;
+      if (from.aligned && given) return start_copy(to_piece, static_cast<const char*>(from.data) + at * size);
+      FWP_ROLLED (int n = 0; n < some; ++n) store(c.type, to_piece, n, given ? load(c.type, from.data, at) : 0.f);
+    });
   }
-  // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value; for z, 1.
-  FWP_DEVICE Float2 value(const Slice& x, int i, int key, int column) const {
-    if (x.is_z) return {column == 0 ? 1.f : 0.f, 0.f};
-    return s.beta[key] == 0 && is_pad_of(i, key) ? Float2{0, 0}
-                                                 : values(c.v, chunk * i + key, c.sources, x.values + column);
+  FWP_DEVICE void fetch_values(Tile to, const Slice& x, int i) const {
+    if (!x.is_z)
+      fetch(to, c.v, chunk * i, c.sources, x, [&](int r) { return s.beta[r] != 0 || !is_pad(chunk * i + r); });
   }
-  FWP_DEVICE bool is_pad_of(int i, int key) const { return chunk * i + key < c.sources && is_pad(chunk * i + key); }
+  static FWP_DEVICE void fetched() {
+    copies_arrived();
+    sync_warp();
+  }
+  FWP_DEVICE Float2 passing(Tile tile, int r, int column) const { return load_two(c.type, passing(tile, r), column); }
+  // Own rows of a slice to the caller.
+  FWP_DEVICE void give(const Rows<void>& to, Tile by, Strip<8>& y, int first, int length, const Slice& x) const {
+    each(y, x.columns,
+         [&](int r, int j, float a, float b) { *reinterpret_cast<Float2*>(passing(by, r) + 4 * j) = {a, b}; });
+    sync_warp();
+    each_piece(x.columns / 2, [&](int r, int p) {
+      const int column = x.values + 2 * p;
+      if (first + r >= length || column >= c.d_value) return;
+      const int64_t at = offset(to, first + r, length) + column;
+      const Float2 z = *reinterpret_cast<const Float2*>(passing(by, r) + 8 * p);
+      if (to.aligned) return store_two(c.type, to.data, at, z);
+      store(c.type, to.data, at, z.x);
+      if (column + 1 < c.d_value) store(c.type, to.data, at + 1, z.y);
+    });
+  }
+  // What a key would write if nothing was corrected, over beta where that is multiplied with it: its value, which has
+  // been fetched; for z, 1.
+  FWP_DEVICE Float2 value(const Slice& x, Tile values, int key, int column) const {
+    return x.is_z ? Float2{column == 0 ? 1.f : 0.f, 0.f} : passing(values, key, column);
+  }
   // What it is multiplied with.
   FWP_DEVICE float strength(const Slice& x, int key) const {
     return x.is_z && c.rule != Rule::gated ? 1.f : s.beta[key];

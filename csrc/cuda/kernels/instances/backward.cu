@@ -2,7 +2,7 @@
 
 namespace fwp::gpu {
 
-FWP_KERNEL(most_threads, 2) outputs_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 3) outputs_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / chunks_of(c)).outputs_back(block_index() % chunks_of(c));
 }
 FWP_KERNEL(most_threads, 3) walk_back_kernel(FWP_CONSTANT Call c) {
