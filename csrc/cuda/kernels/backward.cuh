@@ -94,14 +94,14 @@ struct Backward : OutputsBack {
         feature_tiles(), [&](int f) { stage(tile(f), a.from(0, chunk * f), rows, width(f)); },
         [&](int f) {
           if (!owns(width(f))) return;
-          const Matrix to = state_gradient(i).from(chunk * f, x.first);
           Strip<8> w;
-          each(w, x.columns, [&](int r, int j, float& a, float& b) {
-            const Float2 y = start(to, f, r, j);
-            a = y.x, b = y.y;
-          });
+          clear(w);
           multiply<true, false>(w, tile(f), s.x, rows, x.columns);
-          put(to, w, x.columns);
+          const Matrix to = state_gradient(i).from(chunk * f, x.first);
+          each(w, x.columns, [&](int r, int j, float a, float b) {
+            const Float2 y = start(to, f, r, j);
+            to.put(r, j, {a + y.x, b + y.y});
+          });
         });
   }
 

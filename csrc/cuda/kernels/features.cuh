@@ -47,18 +47,15 @@ template <class X> FWP_DEVICE float dpfp_feature(const X& x, int d_key, int i) {
   const int width = 2 * d_key, b = i % width, j = 1 + i / width;
   return relu_of(x, d_key, b) * relu_of(x, d_key, b < j ? b - j + width : b - j);
 }
-// Calls f(i, feature i) for all features, each from one lane, from r(b). Without quotients, which take long; a lane has
-// neighbours i and i + 1, which share a factor of the next two.
+// Calls f(i, feature i) for all features, each from one lane, from r(b). Without quotients, which take long.
 template <class R, class F> FWP_DEVICE void each_dpfp_feature(const R& r, int d_key, int nu, F f) {
   const int width = 2 * d_key;
-  Lanes().each(d_key, [&](int n) {
-    int at = 2 * n;
-    const float x = r(at), y = r(at + 1);
-    float of_x = x, of_y;
-    FWP_ROLLED (int i = at; i < nu * width; i += width) {
-      at = at == 0 ? width - 1 : at - 1;
-      of_y = of_x, of_x = r(at);
-      f(i, x * of_x), f(i + 1, y * of_y);
+  Lanes().each(width, [&](int b) {
+    const float own = r(b);
+    int before = b;
+    FWP_ROLLED (int i = b; i < nu * width; i += width) {
+      before = before == 0 ? width - 1 : before - 1;
+      f(i, own * r(before));
     }
   });
 }

@@ -135,13 +135,11 @@ struct Forward : Tokens {
           Strip<8> w;
           clear(w);
           multiply<true, false>(w, tile(n), s.x, rows, x.columns);
-          const Matrix before = state(i).from(chunk * f, x.first);
-          if (has_state(i))
-            each(w, x.columns, [&](int r, int j, float& a, float& b) {
-              const Float2 old = before(r, j);
-              a += by * old.x, b += by * old.y;
-            });
-          put(state(i + 1).from(chunk * f, x.first), w, x.columns);
+          const Matrix before = state(i).from(chunk * f, x.first), after = state(i + 1).from(chunk * f, x.first);
+          each(w, x.columns, [&](int r, int j, float a, float b) {
+            const Float2 old = has_state(i) ? before(r, j) : Float2{0, 0};
+            after.put(r, j, {a + by * old.x, b + by * old.y});
+          });
         });
   }
   // States from and to memory of the caller, (d_dot, d_value) and (d_dot). A barrier follows.

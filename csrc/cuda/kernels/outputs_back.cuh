@@ -87,54 +87,33 @@ struct OutputsBack : Forward {
 
     if (owns(rows)) put(s.p, e, columns);
     float lefts[2] = {};
-    if (has_state(k)) queries_back(k, i, lefts);
-    const int features = features_of(c);
-    each_staged(
-        halves(features),
-        [&](int f) {
-          stage(half_columns(s.x, f), phi_k(k).from(0, half * f), columns, half_part(features, f));
-          stage(half_columns(s.y, f), phi_q(i).from(0, half * f), rows, half_part(features, f));
-        },
-        [&](int f) {
-          const int width = half_part(features, f);
-          Strip<4> dq, dk;
-          clear(dq), clear(dk);
-          if (owns(rows)) {
-            multiply<false, false>(dq, s.p, half_columns(s.x, f), columns, width);
-            put(phi_q_gradient(i) + half * f, features, dq, width, has_state(k));
-          }
-          if (owns(columns)) {
-            multiply<true, false>(dk, s.p, half_columns(s.y, f), rows, width);
-            put(phi_k_gradient(k) + half * f, features, dk, width, added);
-          }
+    FWP_ROLLED (int f = 0; f < feature_tiles(); ++f) {
+      Strip<8> dq;
+      clear(dq);
+      if (has_state(k)) {
+        meet(dq, read_gradient(i), rows, state(k).from(chunk * f, 0), width(f), columns_of(c));
+        if (decays(c.rule)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
+        each(dq, width(f), [&](int t, int, float& a, float& b) {
+          a *= left(reader(t));
+          b *= left(reader(t));
         });
+      }
+      stage(s.x, phi_k(k).from(0, chunk * f), columns, width(f));
+      stage(s.y, phi_q(i).from(0, chunk * f), rows, width(f));
+      arrived();
+      if (owns(rows)) {
+        multiply<false, false>(dq, s.p, s.x, columns, width(f));
+        put(phi_q_gradient(i) + chunk * f, features_of(c), dq, width(f), false);
+      }
+      if (owns(columns)) {
+        Strip<8> dk;
+        clear(dk);
+        multiply<true, false>(dk, s.p, s.y, rows, width(f));
+        put(phi_k_gradient(k) + chunk * f, features_of(c), dk, width(f), added);
+      }
+      sync_block();
+    }
     if (decays(c.rule) && has_state(k)) note_lefts(lefts, k, rows);
-  }
-  // dQ of the state, by tiles of features, each the sum of parts of the columns; `lefts` get dQ.q before decay.
-  FWP_DEVICE void queries_back(int k, int i, float (&lefts)[2]) const {
-    const int rows = queries(i), columns = columns_of(c), parts = halves(columns);
-    Strip<8> dq;
-    clear(dq);
-    each_staged(
-        feature_tiles() * parts,
-        [&](int m) {
-          const int f = m / parts, part = m % parts;
-          stage(half_columns(s.x, m), read_gradient(i).from(0, half * part), rows, half_part(columns, part));
-          stage(half_columns(s.y, m), state(k).from(chunk * f, half * part), width(f), half_part(columns, part));
-        },
-        [&](int m) {
-          const int f = m / parts, part = m % parts;
-          if (!owns(rows)) return;
-          multiply<false, true>(dq, half_columns(s.x, m), half_columns(s.y, m), half_part(columns, part), width(f));
-          if (part + 1 < parts) return;
-          if (decays(c.rule)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
-          each(dq, width(f), [&](int t, int, float& a, float& b) {
-            a *= left(reader(t));
-            b *= left(reader(t));
-          });
-          put(phi_q_gradient(i) + chunk * f, features_of(c), dq, width(f), false);
-          clear(dq);
-        });
   }
   // Adds what decays of pairs get: M of decay.cuh.
   FWP_DEVICE void note_pairs(Strip<8>& p, Strip<8>& e, int k, int rows, int columns) const {

@@ -8,7 +8,7 @@ FWP_KERNEL(most_threads, 2) outputs_back_kernel(FWP_CONSTANT Call c) {
 FWP_KERNEL(most_threads, 3) walk_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / c.slices).walk_back(c.slice + block_index() % c.slices);
 }
-FWP_KERNEL(most_threads, 4) keys_back_kernel(FWP_CONSTANT Call c) {
+FWP_KERNEL(most_threads, 3) keys_back_kernel(FWP_CONSTANT Call c) {
   Backward(c, block_index() / chunks_of(c)).keys_back(block_index() % chunks_of(c), c.slice, c.slice + c.slices);
 }
 
