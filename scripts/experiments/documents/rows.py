@@ -64,4 +64,4 @@ ROWS = (
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
 )
-NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0})
+NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0}) + _with("no-dropout-lr-6e-3", {"--dropout": 0.0, "--lr": "6e-3"})
