@@ -74,8 +74,8 @@ struct Launches {
   }
 };
 
-// Heads are worked on in groups of equal size. A group has up to four heads for each multiprocessor, eight where blocks
-// are small, or one if the workspace exceeds large_bytes. It has more if cached_bytes hold the workspace of more.
+// Heads are worked on in groups of equal size. A group has up to eight heads for each multiprocessor where blocks are
+// small, else four, or as many fewer as large_bytes hold the workspace of, but one. It has more if cached_bytes do.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30;
 
 struct Operators {
@@ -105,8 +105,8 @@ struct Operators {
     call.group = 1;
     const int64_t bytes = lay(call, nullptr, backward);
     const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
-    const int64_t full = int64_t(processors) * (4 * chunk / block_rows(call));
-    const int64_t filling = full * bytes <= large_bytes ? full : processors;
+    int64_t filling = int64_t(processors) * (4 * chunk / block_rows(call));
+    while (filling > processors && filling * bytes > large_bytes) filling /= 2;
     const int64_t most = std::max(cached_bytes / bytes, filling), groups = (heads + most - 1) / most;
     call.group = static_cast<int>((heads + groups - 1) / groups);
     call.walk_width = chunk;

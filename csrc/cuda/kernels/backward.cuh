@@ -115,38 +115,41 @@ struct Backward : OutputsBack {
     float after[2] = {}, before[2] = {};  // (U dW^T).k and (dR W^T).k of own rows
     const bool meets_states = has_gradient(i + 1) || (corrects(c.rule) && has_state(i));
     if (meets_states) states_back(i, first, end, after, before);
-    if (decays(c.rule)) note_state(i, after, before, kept(i, first, end));
+    if (decays(c.rule)) note_state(i, after, before, state_products(i, first, end));
     if (corrects(c.rule) && end > first_slice(c)) pairs_back(i, before);
     if (first == 0) strengths_back(i);
     sync_block();
   }
 
-  // dK of states, by tiles of features. A tile is the sum of two products, of U with dW and of dR with W, each in halves
-  // of the columns of a slice.
+  // dK of states, by tiles of features. Up to two products make a tile, U dW^T (0) and dR W^T (1), the sum of all slices'.
+  // A part is half of the columns of a slice in one of them; z has none in the second one.
   FWP_DEVICE void states_back(int i, int first, int end, float (&after)[2], float (&before)[2]) const {
-    const int rows = keys(i), parts = 4 * (end - first);
-    const auto columns = [&](int m) {  // of part m
-      const Slice x = slice(first + m % parts / 4);
-      const bool wanted = m % 4 < 2 ? has_gradient(i + 1) : corrected(x) && has_state(i);
+    const int rows = keys(i), from = has_gradient(i + 1) ? 0 : 1, to = corrects(c.rule) && has_state(i) ? 2 : 1;
+    const int slice_parts = 2 * (to - from), parts = slice_parts * (end - first);
+    const auto slice_of = [&](int m) { return slice(first + m % parts / slice_parts); };
+    const auto product = [&](int m) { return from + m % slice_parts / 2; };
+    const auto columns = [&](int m) {
+      const Slice x = slice_of(m);
       const int rest = x.columns - half * (m % 2);
-      return !wanted || rest < 0 ? 0 : rest < half ? rest : half;
+      return rest < 0 || (product(m) == 1 && !corrected(x)) ? 0 : rest < half ? rest : half;
     };
     Strip<8> e, r;
     clear(e), clear(r);
     each_staged(
         feature_tiles() * parts,
         [&](int m) {
-          const int f = m / parts, column = slice(first + m % parts / 4).first + half * (m % 2);
+          const int f = m / parts, column = slice_of(m).first + half * (m % 2);
           if (columns(m) == 0) return;
-          const Matrix a = m % 4 < 2 ? written(i) : rows_gradient(i), b = m % 4 < 2 ? state_gradient(i + 1) : state(i);
+          const Matrix a = product(m) ? rows_gradient(i) : written(i),
+                       b = product(m) ? state(i) : state_gradient(i + 1);
           stage(half_columns(s.x, m), a.from(0, column), rows, columns(m));
           stage(half_columns(s.y, m), b.from(chunk * f, column), width(f), columns(m));
         },
         [&](int m) {
           const int f = m / parts;
           if (!owns(rows)) return;
-          if (m % 4 < 2) multiply<false, true>(e, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
-          else multiply<false, true>(r, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
+          if (product(m)) multiply<false, true>(r, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
+          else multiply<false, true>(e, half_columns(s.x, m), half_columns(s.y, m), columns(m), width(f));
           if (m % parts + 1 < parts) return;
           meet_rows(after, e, phi_k(i).from(0, chunk * f), width(f));
           meet_rows(before, r, phi_k(i).from(0, chunk * f), width(f));
@@ -160,7 +163,7 @@ struct Backward : OutputsBack {
         });
   }
   // This thread's part of dW.W.
-  FWP_DEVICE float kept(int i, int first, int end) const {
+  FWP_DEVICE float state_products(int i, int first, int end) const {
     float sum = 0;
     FWP_ROLLED (int n = first; n < end && has_gradient(i + 1) && has_state(i); ++n) {
       const Slice x = slice(n);

@@ -87,8 +87,8 @@ struct Forward : Tokens {
     sync_block();
   }
 
-  // Own rows of U, which `written` gets too if they are `kept`. Leaves shared memory free.
-  FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i, bool kept) const {
+  // Own rows of U, which `written` gets too if they are `stored`. Leaves shared memory free, but s.p only after a barrier.
+  FWP_DEVICE void write(Strip<8>& u, const Slice& x, int i, bool stored) const {
     const int rows = keys(i);
     if (owns(rows)) fetch_values(s.p, x, i);
     clear(u);
@@ -102,7 +102,7 @@ struct Forward : Tokens {
         b = by * v.y - (old == 0 ? 0.f : old * b);
       });
     if (corrected(x)) solve<false>(u, x, i);
-    if (owns(rows) && kept) put(written(i).from(0, x.first), u, x.columns);
+    if (owns(rows) && stored) put(written(i).from(0, x.first), u, x.columns);
   }
   // u <- T u, or T^T u. Leaves shared memory free.
   template <bool TURNED> FWP_DEVICE void solve(Strip<8>& u, const Slice& x, int i) const {

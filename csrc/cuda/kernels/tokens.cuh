@@ -47,7 +47,7 @@ struct Head {
   }
 };
 
-// Shared memory of a block. Vectors have a number for each key of the chunk.
+// Shared memory of a block. Vectors have a number for each row of a tile, which is one for each key of the chunk.
 struct Shared {
   Tile x, y, p;
   float *beta, *keep, *rate, *sums;  // what it is written with (0 for pads), what it leaves of earlier writes
@@ -118,7 +118,7 @@ struct Tokens : Head, Products {
 
   // The strengths of a chunk of keys, and decays of all pairs. A barrier before: shared memory is free. One follows.
   FWP_DEVICE void load_chunk(int i) const {
-    if (thread < threads / 2) {
+    if (thread < block_rows(c)) {
       const int key = chunk * i + thread;
       const bool there = key < c.sources && !is_pad(key);
       s.beta[thread] = !there ? 0.f : c.beta.data ? c.beta.data[offset(c.beta, key, c.sources)] : 1.f;
@@ -144,15 +144,16 @@ struct Tokens : Head, Products {
   // that copy them are short code: blocks that begin wait for every instruction to come from memory.
   static constexpr int passing_bytes = 4 * (chunk + 4);
   static_assert(passing_bytes <= 2 * int(sizeof(uint16_t)) * tile_ld);
-  static FWP_DEVICE char* passing(Tile tile, int r) { return reinterpret_cast<char*>(tile) + r * passing_bytes; }
-  // Calls f(row, piece) for own rows of so many pieces; lanes that are neighbours have pieces that are.
+  static FWP_DEVICE char* passing_row(Tile tile, int r) { return reinterpret_cast<char*>(tile) + r * passing_bytes; }
+  // Calls f(row, piece) for own rows of so many pieces, neighbouring pieces from neighbouring lanes.
   template <class F> FWP_DEVICE void each_piece(int pieces, F f) const {
     int across = 32;
     while (across / 2 >= pieces) across /= 2;
     FWP_ROLLED (int p = lane % across; p < pieces; p += across)
       FWP_ROLLED (int r = lane / across; r < 16; r += 32 / across) f(row + r, p);
   }
-  // Starts to copy own rows of a slice, 0 for tokens that are not there(row) or beyond the end. `fetched` waits for them.
+  // Starts to copy own rows of a slice, with 0 for rows of which there(row) is false, and beyond the last token and value.
+  // `fetched` waits for the copies.
   template <class There> FWP_DEVICE void fetch(Tile to, const Rows<const void>& from, int first, int length,
                                                const Slice& x, There there) const {
     const int size = c.type == Type::float32 ? 4 : 2, some = from.aligned ? 16 / size : 1;
@@ -160,7 +161,7 @@ struct Tokens : Head, Products {
       const int column = x.values + p * some;
       const bool given = first + r < length && column < c.d_value && there(r);
       const int64_t at = given ? offset(from, first + r, length) + column : 0;
-      char* const to_piece = passing(to, r) + p * some * size;
+      char* const to_piece = passing_row(to, r) + p * some * size;
       if (from.aligned && given) return start_copy(to_piece, static_cast<const char*>(from.data) + at * size);
       FWP_ROLLED (int n = 0; n < some; ++n) store(c.type, to_piece, n, given ? load(c.type, from.data, at) : 0.f);
     });
@@ -173,17 +174,19 @@ struct Tokens : Head, Products {
     copies_arrived();
     sync_warp();
   }
-  FWP_DEVICE Float2 passing(Tile tile, int r, int column) const { return load_two(c.type, passing(tile, r), column); }
-  // Own rows of a slice to the caller.
-  FWP_DEVICE void give(const Rows<void>& to, Tile by, Strip<8>& y, int first, int length, const Slice& x) const {
+  FWP_DEVICE Float2 passing(Tile tile, int r, int column) const {
+    return load_two(c.type, passing_row(tile, r), column);
+  }
+  // Own rows of a slice to the caller, through a tile, which is free after a barrier.
+  FWP_DEVICE void give(const Rows<void>& to, Tile through, Strip<8>& y, int first, int length, const Slice& x) const {
     each(y, x.columns,
-         [&](int r, int j, float a, float b) { *reinterpret_cast<Float2*>(passing(by, r) + 4 * j) = {a, b}; });
+         [&](int r, int j, float a, float b) { *reinterpret_cast<Float2*>(passing_row(through, r) + 4 * j) = {a, b}; });
     sync_warp();
     each_piece(x.columns / 2, [&](int r, int p) {
       const int column = x.values + 2 * p;
       if (first + r >= length || column >= c.d_value) return;
       const int64_t at = offset(to, first + r, length) + column;
-      const Float2 z = *reinterpret_cast<const Float2*>(passing(by, r) + 8 * p);
+      const Float2 z = *reinterpret_cast<const Float2*>(passing_row(through, r) + 8 * p);
       if (to.aligned) return store_two(c.type, to.data, at, z);
       store(c.type, to.data, at, z.x);
       if (column + 1 < c.d_value) store(c.type, to.data, at + 1, z.y);
