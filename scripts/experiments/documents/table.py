@@ -26,7 +26,7 @@ _SCORES = {
     "length ratio": (_SHORT, "all", "length_ratio"),
 }
 _SHARES = ("cut", "empty")
-_WITH_WINDOWS = ("softmax", "softmax-no-dropout", "hybrid", "hybrid-no-dropout")
+_WITH_WINDOWS = ("softmax", "softmax-no-dropout", "hybrid", "hybrid-no-dropout", "hybrid-gated-no-dropout")
 _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
