@@ -75,7 +75,8 @@ struct Launches {
 };
 
 // Heads are worked on in groups of equal size. A group has up to eight heads for each multiprocessor where blocks are
-// small, else four, or as many fewer as large_bytes hold the workspace of, but one. It has more if cached_bytes do.
+// small, else four; half as many, as long as large_bytes do not hold their workspace, but at least one. It has more if
+// cached_bytes hold the workspace of more.
 constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30;
 
 struct Operators {

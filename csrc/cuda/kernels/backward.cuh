@@ -130,8 +130,8 @@ struct Backward : OutputsBack {
     const auto product = [&](int m) { return from + m % slice_parts / 2; };
     const auto columns = [&](int m) {
       const Slice x = slice_of(m);
-      const int rest = x.columns - half * (m % 2);
-      return rest < 0 || (product(m) == 1 && !corrected(x)) ? 0 : rest < half ? rest : half;
+      const int found = half_part(x.columns, m % 2);
+      return found < 0 || (product(m) == 1 && !corrected(x)) ? 0 : found;
     };
     Strip<8> e, r;
     clear(e), clear(r);
