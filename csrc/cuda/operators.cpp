@@ -75,9 +75,9 @@ struct Launches {
 };
 
 // Heads are worked on in groups of equal size. A group has up to eight heads for each multiprocessor where blocks are
-// small, else four; half as many, as long as large_bytes do not hold their workspace, but at least one. It has more if
-// cached_bytes hold the workspace of more.
-constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30;
+// small, else four; half as many, as long as large_bytes do not hold their workspace, but at least one, unless not even
+// most_bytes hold it. It has more heads if cached_bytes hold the workspace of more.
+constexpr int64_t cached_bytes = 64 << 20, large_bytes = 1 << 30, most_bytes = int64_t(4) << 30;
 
 struct Operators {
   template <class Describe>
@@ -107,7 +107,7 @@ struct Operators {
     const int64_t bytes = lay(call, nullptr, backward);
     const int processors = attribute(op, cudaDevAttrMultiProcessorCount, q.get_device());
     int64_t filling = int64_t(processors) * (4 * chunk / block_rows(call));
-    while (filling > processors && filling * bytes > large_bytes) filling /= 2;
+    while (filling > 1 && filling * bytes > (filling > processors ? large_bytes : most_bytes)) filling /= 2;
     const int64_t most = std::max(cached_bytes / bytes, filling), groups = (heads + most - 1) / most;
     call.group = static_cast<int>((heads + groups - 1) / groups);
     call.walk_width = chunk;

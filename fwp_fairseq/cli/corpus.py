@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from .errors import CommandError, UsageError
-from .paragraphs import filled, lines_of
+from .paragraphs import count_words, filled, joined, lines_of
 
 PARTS = ("train", "valid", "test")
 SETTINGS = [
@@ -32,10 +32,10 @@ def _windows(pairs: Iterable[Pair], words: int) -> list[Pair]:
     """
     documents = groupby(pairs, lambda pair: any(text.strip() for text in pair))
     return [
-        tuple(" ".join(text.strip() for text in side) for side in zip(*few, strict=True))
+        tuple(joined(text.strip() for text in side) for side in zip(*few, strict=True))
         for has_text, document in documents
         if has_text
-        for few in filled(document, lambda pair: len(pair[0].split()), words)
+        for few in filled(document, lambda pair: count_words(pair[0]), words)
     ]
 
 
@@ -90,7 +90,7 @@ class Corpus:
     @cached_property
     def words(self) -> int:
         """Words of the target language to train on."""
-        return sum(len(target.split()) for _, target in self.pairs["train"])
+        return sum(count_words(target) for _, target in self.pairs["train"])
 
     @property
     def vocabulary(self) -> int:

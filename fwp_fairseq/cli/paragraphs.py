@@ -7,7 +7,9 @@ from typing import TypeVar
 from .errors import CommandError
 
 Part = TypeVar("Part")
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+")
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])[。！？”’」』）]*\s*")
+# Characters of Chinese and Japanese, with their punctuation: no space stands behind one.
+_UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 
 def lines_of(text: bytes, source: object) -> list[str]:
@@ -17,6 +19,17 @@ def lines_of(text: bytes, source: object) -> list[str]:
     except UnicodeDecodeError as error:
         raise CommandError(f"{source} is not UTF-8: {error}") from None
     return [line.rstrip("\r") for line in decoded.removesuffix("\n").split("\n") if decoded]
+
+
+def count_words(text: str) -> int:
+    """The words between spaces; of Chinese and Japanese, which have none, two characters count as a word."""
+    spaced, characters = _UNSPACED.subn(" ", text)
+    return len(spaced.split()) + (characters + 1) // 2
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts with a space between them, but for one that ends in Chinese or Japanese."""
+    return "".join(text if _UNSPACED.fullmatch(text[-1:]) else f"{text} " for text in texts).strip()
 
 
 def _sentences(text: str) -> list[str]:
@@ -41,7 +54,7 @@ def filled(parts: Iterable[Part], words: Callable[[Part], int], most: int) -> It
 
 def windows(paragraph: str, words: int) -> list[str]:
     """Divides a paragraph at ends of sentences into windows of at most ``words`` words, or of one longer sentence."""
-    return [" ".join(few) for few in filled(_sentences(paragraph), lambda sentence: len(sentence.split()), words)]
+    return [joined(few) for few in filled(_sentences(paragraph), count_words, words)]
 
 
 def paragraphs(lines: list[str]) -> list[str]:
@@ -50,7 +63,7 @@ def paragraphs(lines: list[str]) -> list[str]:
     behind_text = False
     for line in lines:
         if line.strip() and behind_text:
-            found[-1] += f" {line.strip()}"
+            found[-1] = joined((found[-1], line.strip()))
         else:
             found.append(line.strip())
         behind_text = bool(line.strip())

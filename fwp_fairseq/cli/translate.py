@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from .errors import UsageError, refuse_below_one
-from .paragraphs import lines_of, paragraphs, windows
+from .paragraphs import joined, lines_of, paragraphs, windows
 from .plugin import import_plugin
 
 _LINES = 2000  # are read, translated and written at a time
@@ -109,14 +109,14 @@ def run(args) -> int:
             for number, of in enumerate(some, first):
                 _write(number, [next(translated) for _ in of], args)
     if cut.count:
-        print(f"{cut.count} sources were cut at {cut.longest} tokens, the positions of the model", file=sys.stderr)
+        print(f"sources cut at {cut.longest} tokens, the positions of the model: {cut.count}", file=sys.stderr)
     return 0
 
 
 def _write(number: int, translated: list, args) -> None:
     if args.nbest == 1:
         aligned = "".join(f"\t{of[0].alignment}" for of in translated) if args.alignments else ""
-        print(" ".join(of[0].text for of in translated) + aligned)
+        print(joined(of[0].text for of in translated) + aligned)
         return
     for one in (one for of in translated for one in of):
         print(f"{number}\t{one.score:.4f}\t{one.text}" + (f"\t{one.alignment}" if args.alignments else ""))

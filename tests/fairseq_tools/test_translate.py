@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fwp_fairseq.cli.errors import CommandError, UsageError
-from fwp_fairseq.cli.paragraphs import paragraphs, windows
+from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
 from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.translator import Translator, data_of
 from fwp_fairseq.modules import large_linears
@@ -108,12 +108,31 @@ def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp
     assert data_of(tmp_path / "model.pt", task, None) == tmp_path
 
 
+def test_sources_longer_than_learned_positions_are_cut(tools, translate):
+    positions = ("--max-source-positions", 100, "--max-target-positions", 100)
+    tools.train("learned", "--encoder-learned-pos", "--decoder-learned-pos", *positions, "--max-update", 2).ok()
+    words = (tools.folder / "raw/long.en").read_text(encoding="utf-8").split()
+    done = translate(f"{' '.join(words[:300])}\n{' '.join(words[:12])}\n", *LIMITS, model="learned")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    assert "sources cut at 100 tokens, the positions of the model: 1\n" in done.stderr
+
+
 def test_paragraphs_and_windows():
     assert paragraphs(["a", " b ", "", "", "c", " "]) == ["a b", "", "", "c", ""]
     text = 'One two. Three four! "Five six?" Seven eight nine'
     assert windows(text, 4) == ["One two. Three four!", '"Five six?"', "Seven eight nine"]
     assert windows(text, 1) == ["One two.", "Three four!", '"Five six?"', "Seven eight nine"]
     assert windows("", 4) == []
+
+
+def test_two_characters_of_chinese_or_japanese_are_a_word():
+    """They have no spaces, so that a paragraph would be one word, and one window."""
+    first, second, third = "他说：「你好。」", "真的吗？！", "我用 fairseq 翻译。"
+    assert [count_words(text) for text in (first, third, "two words")] == [4, 4, 2]
+    assert windows(first + second + third, 7) == [first + second, third]
+    assert windows(first + second + third, 1) == [first, second, third]
+    assert paragraphs(["第一行", "第二行", "third", "line"]) == ["第一行第二行third line"]
 
 
 @pytest.mark.parametrize(
