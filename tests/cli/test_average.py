@@ -69,10 +69,12 @@ def test_sums_are_exact_in_half_precision(fwp, save, tmp_path):
     assert torch.equal(half, torch.full((2,), 60000.0, dtype=torch.float16))
 
 
-def test_last_by_number_not_by_name(fwp, save, tmp_path):
+@pytest.mark.parametrize("kind, other", [("checkpoint", "checkpoint_1_50.pt"), ("checkpoint_1_", "checkpoint_x.pt")])
+def test_last_by_number_not_by_name(fwp, save, tmp_path, kind, other):
+    """Of epochs, and of updates if there are no others."""
     for number in (2, 9, 10, 11):
-        save(checkpoint(float(number)), f"checkpoint{number}.pt")
-    for name in ("checkpoint_best.pt", "checkpoint_last.pt", "checkpoint_1_50.pt"):
+        save(checkpoint(float(number)), f"{kind}{number}.pt")
+    for name in ("checkpoint_best.pt", "checkpoint_last.pt", other):
         save(checkpoint(1000.0), name)
     assert fwp("average", "--checkpoint-dir", tmp_path, "--last", 3, "--output", tmp_path / "out.pt").status == 0
     assert torch.load(tmp_path / "out.pt", weights_only=True)["model"]["weight"][0, 0] == 10

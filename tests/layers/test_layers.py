@@ -56,6 +56,9 @@ def test_the_same_weights_give_what_fairseqs_module_gives(case):
             expected, _ = theirs(x.transpose(0, 1), key, key, key_padding_mask=mask, static_kv=site == "cross")
             out, _ = layer(x, source if site == "cross" else None, key_padding_mask=mask)
             assert_close(out, expected.transpose(0, 1), "model")
+            alone = layer(x, source if site == "cross" else None, key_padding_mask=mask, return_state=False)
+            assert alone[1] is None
+            assert_close(alone[0], out, "model")
 
 
 @torch.no_grad()
