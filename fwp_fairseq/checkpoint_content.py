@@ -166,18 +166,24 @@ def build(options: dict, parameters: dict, device: str = "cpu"):
         return cls.build_model(cfg, task)
 
 
-def check_size(options: dict, parameters: dict) -> None:
-    """Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint."""
+def build_known(options: dict, parameters: dict):
+    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     name = options.get("_name") or options.get("arch")
-    if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
-        return
+    known = ARCH_MODEL_NAME_REGISTRY.get(name, name) in _FAMILIES
+    return build(options | {"_name": name}, parameters, "meta") if known else None
+
+
+def check_size(options: dict, parameters: dict) -> None:
+    """Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint."""
     try:
-        model = build(options | {"_name": name}, parameters, "meta")
+        model = build_known(options, parameters)
     except Exception as error:  # the options may be anything
         reason = printable(" ".join(str(error).split()) or type(error).__name__)
         raise ValueError(f"no model can be built with its options: {reason}") from None
+    if model is None:
+        return
     held = sum(tensor.numel() for tensor in parameters.values())
     for found, small in ((model.parameters(), _SMALL_MODEL), (model.buffers(), _LARGE_TABLES)):
         described = sum(tensor.numel() for tensor in found)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import section
+from ..checkpoint_content import plain, section
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
 from .parameters import complete, refuse_not_finite
@@ -65,7 +65,11 @@ def _inputs(args) -> list[Path]:
 
 
 def _model_options(state: dict) -> dict:
-    return {name: value for name, value in section(state, "model").items() if not _HARMLESS.search(name)}
+    """Without those of training and speed; the section of fairseq's own Transformer has all of the command line."""
+    sections = {name: options for name, options in (state.get("cfg") or {}).items() if name not in ("_name", "model")}
+    others = {name for options in sections.values() for name in plain(options or {})}
+    model = section(state, "model").items()
+    return {name: value for name, value in model if name not in others and not _HARMLESS.search(name)}
 
 
 def _refuse_differences(path: Path, state: dict, first_path: Path, first: dict) -> None:

@@ -109,7 +109,7 @@ def _architectures(path: Path, options: dict) -> tuple[str, str]:
     family = _FAMILIES[model]
     if model == family:
         return old, old
-    same_sizes = {"transformer": "fwp_transformer", "transformer_lm": "fwp_lm"}.get(old, f"fwp_{old}")
+    same_sizes = _FAMILIES.get(old, f"fwp_{old}")
     return old, same_sizes if ARCH_MODEL_NAME_REGISTRY.get(same_sizes) == family else family
 
 

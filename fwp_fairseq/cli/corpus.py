@@ -153,11 +153,6 @@ class Recipe:
     def positions(self) -> int:
         return min(max(1024, max(self.lengths)), _LONGEST)
 
-    @cached_property
-    def too_long(self) -> int:
-        """Pairs that are left out of the training."""
-        return sum(length > self.positions for length in self.lengths)
-
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
         """Small corpora get a tiny model, a high learning rate and more dropout.
 

@@ -11,7 +11,12 @@ for the parts of one evaluation (--num-shards).
 
 import gzip
 import json
+import math
 import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from .errors import CommandError
@@ -29,9 +34,15 @@ def add_arguments(parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _open(path: str) -> TextIO:
+@contextmanager
+def _open(path: str) -> Iterator[TextIO]:
     # Lines end at line feeds only, as fairseq reads them. Bytes that are no UTF-8 do not change the number of words.
-    return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8", errors="replace", newline="\n")
+    opened = gzip.open if path.endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CommandError(f"{path}: expected gzip, as its name says: {error}") from None
 
 
 def _read_log(path: str) -> tuple[int, float]:
@@ -61,6 +72,10 @@ def _read_text(path: str) -> tuple[int, int]:
     return words + lines, lines
 
 
+def _perplexity(bits: float) -> float:
+    return 2**bits if bits < sys.float_info.max_exp else math.inf  # of lines of thousands of characters without a space
+
+
 def run(args) -> int:
     tokens, bits = (sum(numbers) for numbers in zip(*map(_read_log, args.logs), strict=True))
     words, lines = _read_text(args.text)
@@ -74,8 +89,8 @@ def run(args) -> int:
         "tokens": tokens,
         "words": words,
         "lines": lines,
-        "perplexity": 2 ** (bits / tokens),
-        "word_perplexity": 2 ** (bits / words),
+        "perplexity": _perplexity(bits / tokens),
+        "word_perplexity": _perplexity(bits / words),
     }
     if args.json:
         print(json.dumps(found))

@@ -9,17 +9,21 @@ paragraph or a document. --window N joins consecutive lines, up to an empty one,
 last, so that they win. Every command is printed before it runs.
 """
 
+import argparse
 import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from ..files import locked, refuse_interpreted, replaced
+from ..files import locked, refuse_interpreted, replaced, write_atomically
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError, refuse_below_one
 from .plugin import FOLDER, import_plugin
 from .updates import die_with_parent, follow
+
+# The flags of fairseq-train that the steps after the training rely on.
+_OWN = ("--save-dir", "--no-save", "-s", "--source-lang", "-t", "--target-lang")
 
 
 def add_arguments(parser) -> None:
@@ -63,6 +67,14 @@ def _fwp(*words: object) -> list[object]:
     return [sys.executable, "-m", "fwp_fairseq", *words]
 
 
+def lengths_of(words: list[str]) -> argparse.Namespace:
+    """The numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
+    parser = argparse.ArgumentParser("fwp train", add_help=False, allow_abbrev=False)
+    for flag in ("--max-source-positions", "--max-target-positions", "--max-update"):
+        parser.add_argument(flag, type=int)
+    return parser.parse_known_args(words)[0]
+
+
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     """Learns the pieces and binarises the texts, unless that is done; refuses a folder made from other texts."""
     made = {
@@ -78,44 +90,50 @@ def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
         return
     corpus.write_pieces(out, vocabulary)
     source, target = corpus.languages
+    log = out / "preprocess.log"
+    if log.exists():  # a call that was stopped here; fairseq refuses dictionaries that are there
+        for language in corpus.languages:
+            (out / f"dict.{language}.txt").unlink(missing_ok=True)
     _logged(
-        out / "preprocess.log",
+        log,
         *_tool("preprocess", "--user-dir", FOLDER, "--source-lang", source, "--target-lang", target),
         *("--joined-dictionary", "--destdir", out, "--workers", 1),
         *(word for part in PARTS for word in (f"--{part}pref", out / f"{part}.pieces")),
     )
-    with replaced(stamp) as file:
-        file.write(json.dumps(made).encode())
+    write_atomically(stamp, json.dumps(made))
 
 
 def _train(args, corpus: Corpus, out: Path) -> None:
     import torch
 
     recipe = Recipe.of(corpus, out)
-    chosen = recipe.flags(args.arch, args.max_update)
-    if recipe.too_long:
-        print(
-            f"\n{recipe.too_long} of {len(recipe.lengths)} lines to train on have more than {recipe.positions} tokens "
-            "and are left out; shorter ones, or --max-source-positions N --max-target-positions N --max-tokens N after "
-            "--, take them in"
-        )
     cpu = ["--cpu"] if args.cpu or not torch.cuda.is_available() else []
     source, target = corpus.languages
     words = [
         *_tool("train", out, "--user-dir", FOLDER, "--task", "translation", "-s", source, "-t", target),
-        *(word for flag, value in chosen.items() for word in (flag, value)),
+        *(word for pair in recipe.flags(args.arch, args.max_update).items() for word in pair),
         *SETTINGS, "--save-dir", out / "checkpoints", "--log-format", "json", "--log-interval", 20, *cpu, *args.flags,
     ]  # fmt: skip
     words = [str(word) for word in words]
+    lengths = lengths_of(words)
+    positions = min(lengths.max_source_positions, lengths.max_target_positions)
+    if too_long := sum(length > positions for length in recipe.lengths):
+        print(
+            f"\n{too_long} of {len(recipe.lengths)} lines to train on have more than {positions} tokens and are left "
+            "out; shorter ones, or --max-source-positions N --max-target-positions N --max-tokens N after --, take "
+            "them in"
+        )
     _say(words)
     with open(out / "train.log", "a", encoding="utf-8") as log:
-        status = follow(words, log, int(chosen["--max-update"]))
+        status = follow(words, log, lengths.max_update)
     if status:
         raise CommandError(f"fairseq-train ended with status {status}; {out / 'train.log'} says why")
 
 
 def run(args) -> int:
     refuse_below_one(args, "--window", "--max-update", "--vocabulary")
+    if own := [word for word in args.flags if word.partition("=")[0] in _OWN]:
+        raise UsageError(f"{own[0]} after --: fwp train sets it itself, by --out, --source and --target")
     out = args.out.resolve()
     try:
         refuse_interpreted(out)

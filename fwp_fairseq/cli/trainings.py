@@ -1,15 +1,17 @@
 """Makes records of a user's own trainings from the checkpoints, logs and translations in a folder."""
 
 import ast
+import fnmatch
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checkpoint_content import plain, section
+from ..checkpoint_content import build_known, plain, section
 from ..tables.trainings import FIELDS
 from .checkpoint import load
 from .errors import CommandError
@@ -39,13 +41,24 @@ def records_of(folders: list[Path], references: Path | None = None) -> list[dict
     expected = None if references is None else [line.rstrip() for line in lines(str(references))]
     found, known = [], set()
     for folder in map(Path.resolve, folders):  # so that the run has a name even if the folder is given as `checkpoints`
-        save_dirs = sorted({path.parent for path in folder.rglob("checkpoint*.pt")})
-        found += [_training(save_dir, folder, expected) for save_dir in save_dirs]
+        found += [_training(save_dir, folder, expected) for save_dir in sorted(_save_dirs(folder))]
     for record in found:
         if (record["recipe"], record["seed"]) in known:  # a repeated training gets a row of its own
             record["recipe"] += record["name"]
         known.add((record["recipe"], record["seed"]))
     return found
+
+
+def _save_dirs(folder: Path) -> Iterator[Path]:
+    """The folders that have checkpoints, also behind links, which may lead in circles."""
+    seen = set()
+    for name, inner, files in os.walk(folder, followlinks=True):
+        if (place := os.path.realpath(name)) in seen:
+            inner.clear()
+            continue
+        seen.add(place)
+        if fnmatch.filter(files, "checkpoint*.pt"):
+            yield Path(name)
 
 
 def run_of(save_dir: Path) -> Path:
@@ -91,7 +104,7 @@ def _fields_of_checkpoint(state: dict) -> dict:
         "arch": model.get("_name") or model.get("arch"),
         "seed": None if seed is None else int(seed),
         "updates": None if updates is None else int(updates),
-        "parameters": _parameters(state["model"]),
+        "parameters": _parameters(model, state["model"]),
         "train_seconds": None if seconds is None else float(seconds),
         "recipe": hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:16],
         **({f"valid_{metric}": float(best)} if metric in ("loss", "bleu") and best is not None else {}),
@@ -99,8 +112,13 @@ def _fields_of_checkpoint(state: dict) -> dict:
     }
 
 
-def _parameters(model: dict) -> int:
-    """The number of parameters, without buffers; shared parameters count once."""
+def _parameters(options: dict, model: dict) -> int:
+    """The number of parameters, without buffers; shared parameters count once.
+
+    A checkpoint of half precision has copies of those that are shared, so that a known model is built to count them.
+    """
+    if (built := build_known(options, model)) is not None:
+        return sum(parameter.numel() for parameter in built.parameters())
     buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.(seed|projection)$")
     own = {x.untyped_storage().data_ptr(): x.numel() for name, x in model.items() if not buffers.search(name)}
     return sum(own.values())
@@ -200,7 +218,11 @@ def _fields_of_translations(paths: list[Path], references: list[str] | None) -> 
 def _scored(path: Path, references: list[str]) -> dict | None:
     from sacrebleu.metrics import BLEU
 
-    hypotheses = [line.rstrip() for line in translations(str(path))]
+    try:
+        hypotheses = [line.rstrip() for line in translations(str(path))]
+    except CommandError as error:
+        print(f"{error}; not scored", file=sys.stderr)
+        return None
     if len(hypotheses) != len(references):  # translations of another test set
         print(f"{path}: {len(hypotheses)} translations of {len(references)} references, not scored", file=sys.stderr)
         return None

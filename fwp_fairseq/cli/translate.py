@@ -105,8 +105,9 @@ def run(args) -> int:
     with tqdm(total=sum(map(len, parts)), unit="line", disable=None, file=sys.stderr) as bar:
         for first in range(0, len(parts), _LINES):
             some = parts[first : first + _LINES]
-            translated = iter(translator.translate([cut(translator.encode(p)) for of in some for p in of], bar.update))
-            for number, of in enumerate(some, first):
+            encoded = [[tokens for part in of if len(tokens := translator.encode(part)) > 1] for of in some]
+            translated = iter(translator.translate([cut(tokens) for of in encoded for tokens in of], bar.update))
+            for number, of in enumerate(encoded, first):
                 _write(number, [next(translated) for _ in of], args)
     if cut.count:
         print(f"sources cut at {cut.longest} tokens, the positions of the model: {cut.count}", file=sys.stderr)

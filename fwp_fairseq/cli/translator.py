@@ -65,12 +65,14 @@ def _languages_of_files(folder: Path) -> list[str] | None:
 def pieces_of(checkpoint: Path, data: Path, flag: str | None):
     """The SentencePiece model of the flag, or the only one beside dictionaries or checkpoint; None for ``none``.
 
-    Raises CommandError if there is none, since a model reads what its pieces were in training.
+    Raises CommandError if there is none, since a model reads what its pieces were in training, and if there are more.
     """
     if flag == "none":
         return None
     folders = dict.fromkeys([data, data.parent, checkpoint.parent, checkpoint.parent.parent])
-    found = [Path(flag)] if flag else [path for folder in folders for path in sorted(folder.glob("*.model"))][:1]
+    found = [Path(flag)] if flag else next((of for folder in folders if (of := sorted(folder.glob("*.model")))), [])
+    if len(found) > 1:
+        raise CommandError(f"{', '.join(map(str, found))}: --spm names the one of the source language")
     if not found or not found[0].is_file():
         raise CommandError(
             f"{flag or 'a SentencePiece model'} was not found; --spm names the file, or is none for lines of pieces"

@@ -28,10 +28,10 @@ def around(owner, name: str) -> Callable:
     return put
 
 
-def training_program():
-    """The module of fairseq's training if this process runs it, else None; with ``python -m`` it is ``__main__``."""
-    main = sys.modules["__main__"]
-    return main if hasattr(main, "should_stop_early") else sys.modules.get("fairseq_cli.train")
+def program(name: str):
+    """The module of ``fairseq_cli`` if this process runs it, else None; with ``python -m`` it is ``__main__``."""
+    main, name = sys.modules["__main__"], f"fairseq_cli.{name}"
+    return main if getattr(main.__spec__, "name", None) == name else sys.modules.get(name)
 
 
 # In this order: of two that are around the same function of fairseq, the later one is the outer one.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 
-from . import around, training_program
+from . import around, program
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,9 @@ class _Count:
         self.trained = getattr(task, KEY, None) or sys.maxsize
         self.long += sum(length > self.trained for length in lengths)
         self.longest = max(self.longest, *lengths)
-        self.tokens += sum(lengths)
-        self.unknown += int((sample["net_input"]["src_tokens"] == task.source_dictionary.unk()).sum())
+        if task.source_dictionary is not None:  # as it is for speech
+            self.tokens += sum(lengths)
+            self.unknown += int((sample["net_input"]["src_tokens"] == task.source_dictionary.unk()).sum())
         if generator.match_source_len:
             return
         wanted = int(generator.max_len_a * sample["net_input"]["src_tokens"].size(1) + generator.max_len_b)
@@ -90,7 +91,7 @@ _count = _Count()
 @around(FairseqTask, "inference_step")
 def step_and_count(inference_step, self, generator, models, sample, *args, **kwargs):
     found = inference_step(self, generator, models, sample, *args, **kwargs)
-    validates = training_program() is not None
+    validates = program("train") is not None
     if isinstance(generator, SequenceGenerator) and "src_lengths" in sample["net_input"] and not validates:
         _count.add(self, generator, sample, found)
     return found

@@ -9,14 +9,12 @@ import logging
 import os
 import sys
 
-# Their result is their log. The other tools keep it apart from what they print.
-_ON_STANDARD_OUTPUT = ("fairseq_cli.eval_lm", "fairseq_cli.validate")
-
+from . import program
 
 # Not in a program that set up its log before it imported fairseq.
 if "fairseq.tasks.frm_text_to_speech" in sys.modules and logging.root.level == logging.DEBUG:
     logging.root.setLevel(os.environ.get("LOGLEVEL", "INFO").upper())
-    if any(name in sys.modules for name in _ON_STANDARD_OUTPUT):
+    if program("eval_lm") or program("validate"):  # whose result is their log; the other tools keep it apart
         for handler in logging.root.handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
                 handler.setStream(sys.stdout)

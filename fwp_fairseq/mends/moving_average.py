@@ -17,8 +17,7 @@ from . import around
 @around(EMA, "__init__")
 def initialize_and_skip(initialize, self, model, *args, **kwargs):
     initialize(self, model, *args, **kwargs)
-    integers = {name for name, tensor in model.named_buffers() if not tensor.is_floating_point()}
-    self.skip_keys = set(self.skip_keys) | integers
+    self.skip_keys = set(self.skip_keys) | {name for name, _ in model.named_buffers()}
 
 
 @around(Trainer, "load_checkpoint")

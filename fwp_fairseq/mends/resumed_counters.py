@@ -10,7 +10,7 @@ from fairseq.optim import fp16_optimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
-from . import around, training_program
+from . import around, program
 
 _SCALER = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 _PLATEAU = ("num_bad_epochs", "cooldown_counter")
@@ -19,8 +19,8 @@ _STOPPING = ("best", "num_runs")
 
 def _stopping() -> dict:
     """The counters of --patience, which are attributes of a function of fairseq's training."""
-    program = training_program()
-    return {} if program is None else vars(program.should_stop_early)
+    training = program("train")
+    return {} if training is None else vars(training.should_stop_early)
 
 
 def _master(optimizer) -> list:

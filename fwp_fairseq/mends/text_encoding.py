@@ -11,7 +11,7 @@ import sys
 
 from fairseq import file_chunker_utils
 
-from . import around
+from . import around, program
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def _without_mark(line: str, source: str) -> str:
     return line.removeprefix(_MARK)
 
 
-if interactive := sys.modules.get("fairseq_cli.interactive"):
+if interactive := program("interactive"):
 
     @around(interactive, "buffered_read")
     def read_without_mark(read, source, buffer_size):

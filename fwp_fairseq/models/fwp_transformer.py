@@ -105,6 +105,11 @@ def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site:
     options = site_config(cfg, site, embed_dim // heads)
     if options.is_softmax:
         return None
+    if options.passes == "both-ways" and heads % 2:
+        raise ValueError(
+            f"--fwp-{site}-passes both-ways contradicts --{site}-attention-heads {heads}: expected an even number of "
+            f"heads, or --fwp-{site}-passes one"
+        )
     return SiteAttention(
         embed_dim,
         heads,
@@ -219,7 +224,7 @@ class FwpDecoder(TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """The mask of the future, or None if no layer reads it: its T x T numbers make memory quadratic in T."""
-        if any(not isinstance(layer.self_attn, SiteAttention) for layer in self.layers.children()):
+        if any(not isinstance(getattr(layer, "self_attn", None), SiteAttention) for layer in self.layers.children()):
             return super().buffered_future_mask(tensor)
         return None
 
@@ -255,11 +260,11 @@ class FwpTransformer(TransformerModelBase):
                     layer.encoder_attn.shows_weights_in_training = True
         return model
 
-    def make_generation_fast_(self, **kwargs) -> None:
-        super().make_generation_fast_(**kwargs)
-        # If steps give no weights, fairseq computes alignments that are asked for later (hub) in one more pass.
-        windows = [getattr(module, "window", None) for module in self.decoder.modules()]
-        self.full_context_alignment = not kwargs.get("need_attn", False) or any(windows)
+    @property
+    def full_context_alignment(self) -> bool:
+        """Whether fairseq computes alignments that are asked for in one more pass, because steps give no weights."""
+        attention = [getattr(layer, "encoder_attn", None) for layer in self.decoder.layers.children()]
+        return not all(of is None or of.shows_weights_in_steps for of in attention)
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):

@@ -62,7 +62,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
         states, features, outputs = segment.initial(self, offsets), [], []
         for number, tokens in enumerate(prev_output_tokens.split(segment.length, 1)):
             start = offsets + number * segment.length
-            x, states, inner = self._read(tokens, start, segment.positions, states)
+            x, after, inner = self._read(tokens, start, segment.positions, states)
+            states = {} if segment.state is None else after
             features.append(x)
             outputs.append(inner)
         segment.finish(self, states)

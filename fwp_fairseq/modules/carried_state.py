@@ -53,11 +53,11 @@ class Segment:
     """Says how a decoder is to read a batch of segments.
 
     Attributes:
-        length: tokens that are read at once. A longer segment is read in pieces of this length, between which the
+        length: tokens that are read at once. Several segments are read in pieces of this length, between which the
             gradient is not cut; softmax attention sees the tokens of a piece only.
         positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
-        state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as
-            the beginning of a stream.
+        state: holds what the earlier segments wrote, and receives what this one writes. None reads every piece as the
+            beginning of a stream.
         horizon: every so many tokens a stream begins anew, with nothing written; None for never.
     """
 

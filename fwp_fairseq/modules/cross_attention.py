@@ -24,17 +24,21 @@ class CrossAttention(MultiheadAttention):
         window: how many positions of its source a step reads (:mod:`.source_window`), with other results than fairseq's
             and without weights; None for all.
 
-    Attributes:
-        shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for. fairseq
-            asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
-            alignments.
     """
-
-    shows_weights_in_steps = True
 
     def __init__(self, *args, window: int | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.window = window
+        self._is_asked = True
+
+    @property
+    def shows_weights_in_steps(self) -> bool:
+        """Whether decoding step by step gives attention weights, if they are asked for.
+
+        fairseq asks in every step and keeps them all, a number for each pair of positions, whether or not anybody wants
+        alignments.
+        """
+        return self._is_asked and self.window is None
 
     def forward(
         self,
@@ -126,7 +130,7 @@ class CrossAttention(MultiheadAttention):
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
-        self.shows_weights_in_steps = need_attn
+        self._is_asked = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         buffer = states.load(self, incremental_state)

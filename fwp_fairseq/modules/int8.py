@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from .large_linears import replace_
+from .large_linears import LargeLinear, replace_
 
 _LARGEST_INT8 = 127
 # PyTorch asks every argument of an operator for __torch_function__. Packed weights lack it, and their answer, an
@@ -15,7 +15,7 @@ torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
 _linear = torch.ops.quantized.linear_dynamic._op
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(LargeLinear):
     """y = W x + b with W and x in eight bits, by PyTorch's own kernels.
 
     Each row of W has a scale of its own, found once; x has one scale and one zero point per call. Sums are exact
@@ -26,7 +26,7 @@ class Int8Linear(nn.Module):
     """
 
     def __init__(self, linear: nn.Linear):
-        super().__init__()
+        super().__init__(linear)
         weight = linear.weight.detach()
         if weight.dtype != torch.float32:
             raise ValueError(f"the model is {weight.dtype}, expected torch.float32: eight bits replace half precision")
@@ -37,25 +37,10 @@ class Int8Linear(nn.Module):
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(whole, None if linear.bias is None else linear.bias.detach())
-        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
         return _linear(x, self.packed, True)
-
-    def get_extra_state(self) -> dict[str, Tensor | None]:
-        """What ``state_dict`` keeps of it, in plain tensors."""
-        weight, bias = torch.ops.quantized.linear_unpack(self.packed)
-        return {"integers": weight.int_repr(), "scales": weight.q_per_channel_scales(), "bias": bias}
-
-    def set_extra_state(self, state: dict[str, Tensor | None]) -> None:
-        shape, expected = tuple(state["integers"].shape), (self.out_features, self.in_features)
-        if shape != expected:
-            raise ValueError(f"the weights of the state are of shape {shape}, expected {expected}")
-        scales = state["scales"]
-        zeros = torch.zeros_like(scales, dtype=torch.int64)
-        whole = torch._make_per_channel_quantized_tensor(state["integers"], scales, zeros, 0)
-        self.packed = torch.ops.quantized.linear_prepack(whole, state["bias"])
 
     @property
     def weight(self) -> Tensor:
@@ -64,9 +49,6 @@ class Int8Linear(nn.Module):
     @property
     def bias(self) -> Tensor | None:
         return torch.ops.quantized.linear_unpack(self.packed)[1]
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 def quantize_(model: nn.Module) -> list[str]:

@@ -8,6 +8,20 @@ from torch import nn
 SMALLEST = 2**18
 
 
+class LargeLinear(nn.Module):
+    """A linear layer whose weights have another form, which is made anew for each decoding and is not saved."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+        raise NotImplementedError(f"{prefix}weight is in a form for decoding: save the model before it is prepared")
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Puts ``make(linear)`` in place of each linear layer of :data:`SMALLEST` weights or more; returns their names."""
     names = [

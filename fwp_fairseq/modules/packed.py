@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from .large_linears import replace_
+from .large_linears import LargeLinear, replace_
 
 _ROWS = 16  # for which oneDNN lays weights out; more or fewer take no longer
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(LargeLinear):
     """y = W x + b in float32, by oneDNN, for which W is laid out once and not, as by ``nn.Linear``, in each call.
 
     There is nothing to train. ``weight`` gives W for code that reads it.
@@ -17,10 +17,9 @@ class PackedLinear(nn.Module):
     """
 
     def __init__(self, linear: nn.Linear):
-        super().__init__()
+        super().__init__(linear)
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
         self.bias = None if linear.bias is None else linear.bias.detach()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
@@ -28,9 +27,6 @@ class PackedLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         return self.packed.to_dense()
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 def pack_(model: nn.Module) -> list[str]:

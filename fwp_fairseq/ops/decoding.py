@@ -134,10 +134,9 @@ class Decoding:
         n (d_cached + d_value) numbers read; once there is a state, d_dot d_value more of each.
         """
         dtype = v.dtype
-        if cache is not None:
-            (q, k, v), (beta, alpha) = self._prepared(cache.keys.dtype, (q, k, v), (beta, alpha))
-        else:
-            (q, k, v), (beta, alpha) = self._prepared(None, (q, k, v), (beta, alpha))
+        kept = None if cache is None else cache.keys.dtype
+        (q, k, v), (beta, alpha) = self._prepared(kept, (q, k, v), (beta, alpha))
+        if cache is None:
             cache = self._empty(k, v, _FIRST_CAPACITY)
             cache.ancestors = torch.zeros(k.shape[0], _FIRST_CAPACITY, dtype=torch.int32, device=k.device)
         length = q.shape[1]

@@ -91,6 +91,11 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 raise ValueError(f"--{flag} {value}: expected 1 or more")
         if args.fwp_carry_doubling < 0:
             raise ValueError(f"--fwp-carry-doubling {args.fwp_carry_doubling}: expected 0 or more")
+        if args.fwp_carry_doubling and str(args.fwp_state) == "reset":
+            raise ValueError(
+                f"--fwp-carry-doubling {args.fwp_carry_doubling} contradicts --fwp-state reset, which carries nothing: "
+                "expected one of them"
+            )
         if args.add_bos_token:
             raise ValueError(
                 "add_bos_token: true contradicts fwp_language_modeling, whose segments go on from each other"

@@ -40,6 +40,14 @@ def test_parts_and_compressed_text(fwp, folder):
     assert found["word_perplexity"] == 2**12
 
 
+def test_text_almost_without_spaces(fwp, folder):
+    (folder / "text").write_text("字" * 1500 + "\n", encoding="utf-8")
+    assert (
+        "2 words, 1 line ends among them: word perplexity inf"
+        in fwp("ppl", folder / "log", "--text", folder / "text").out
+    )
+
+
 @pytest.mark.parametrize(
     "written, message",
     [
@@ -53,3 +61,6 @@ def test_refusals(refused, folder, written, message):
     (folder / "log").write_text(written)
     assert message in refused(1, "ppl", folder / "log", "--text", folder / "text")
     assert "No such file" in refused(1, "ppl", folder / "none", "--text", folder / "text")
+    (folder / "log").write_text(log())
+    (folder / "cut.gz").write_bytes(gzip.compress(b"words " * 100)[:-9])
+    assert "cut.gz: expected gzip, as its name says" in refused(1, "ppl", folder / "log", "--text", folder / "cut.gz")

@@ -103,6 +103,7 @@ def test_carried_over_more_and_more_batches(tools, train):
     assert_equal(found["model"], expected["model"])
     assert_equal(weights(found), weights(expected))
     assert "contradicts feature map favor" in train("unused", *more, "--fwp-feature-map", "favor").error
+    assert "contradicts --fwp-state reset" in train("unused", *more, "--fwp-state", "reset").error
     assert "--fwp-carry-doubling -1: expected 0 or more" in train("unused", "--fwp-carry-doubling", -1).error
 
 

@@ -12,6 +12,7 @@ import fwp_fairseq.compat  # noqa: F401  (of which checkpoints need the numbers 
 from fwp_fairseq.cli import main
 from fwp_fairseq.cli.corpus import Corpus, Recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
+from fwp_fairseq.cli.train import lengths_of
 from tests.fairseq_tools.conftest import ENVIRONMENT
 from tests.scripts.recipe_runs import ends
 
@@ -36,6 +37,9 @@ def run(tools, folder, *arguments):
 
 
 def test_the_same_command_goes_on(tools, texts):
+    (texts.parent / "out of it").mkdir()
+    for name in ("preprocess.log", "dict.en.txt"):  # of a call that was killed while it binarised the texts
+        (texts.parent / "out of it" / name).touch()
     first = run(tools, texts, "--max-update", 3)
     assert first.returncode == 0, first.stderr
     assert "fairseq_cli.preprocess" in first.stdout and "update 3: loss on valid" in first.stdout
@@ -96,6 +100,9 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
     words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", "x", "--vocabulary", "0"]
     assert main(["train", *words]) == 2
     assert "--vocabulary 0: expected 1 or more" in capsys.readouterr().err
+    words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", "x", "--", "--save-dir", "y"]
+    assert main(["train", *words]) == 2
+    assert "--save-dir after --: fwp train sets it itself, by --out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--source and --target are both en"):
         Corpus(texts, ("en", "en"))
 
@@ -105,12 +112,15 @@ def test_settings_fit_the_size():
     flags = small.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_tiny_hybrid" and flags["--warmup-updates"] == "200"
     assert flags["--dropout"] == "0.3" and large.flags(None, None)["--dropout"] == "0.1"
-    assert small.too_long == 1 and flags["--max-source-positions"] == "2048"
+    assert flags["--max-source-positions"] == "2048"
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
-    assert large.too_long == 0 and flags["--max-target-positions"] == "1500"
+    assert flags["--max-target-positions"] == "1500"
     more = large.flags("x", 9)
     assert more["--max-update"] == "9" and more["--warmup-updates"] == "1800"  # as of a longer training that goes on
+    command = ["train", "--max-source-positions", "1500", "--max-target-positions", "1500", "--max-update", "9"]
+    given = lengths_of([*command, "--max-source-positions=9000", "--max-update", "7"])
+    assert (given.max_source_positions, given.max_target_positions, given.max_update) == (9000, 1500, 7)
     few = Recipe(150_000, [20], 200_000).flags(None, None)
     assert few["--dropout"] == "0.1" and few["--arch"] == "fwp_transformer_tiny_hybrid"
 

@@ -19,7 +19,7 @@ SHORT = ("--max-update", 4, "--validate-interval-updates", 2)
 def own(tools):
     """Trains DPFP, which logs as text, and stock softmax, which also translates. Copies DPFP as of another seed."""
     folder = tools.folder / "own"
-    dpfp = ("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--log-format", "simple")
+    dpfp = ("--fwp-feature-map", "dpfp", "--fwp-d-dot", 64, "--log-format", "simple", "--bf16")
     usual = list(tools.training)
     usual[usual.index("fwp_transformer_tiny")] = "transformer_iwslt_de_en"
     softmax = (*usual, "--encoder-layers", 1, "--decoder-layers", 1, "--decoder-embed-dim", 32)
@@ -81,8 +81,9 @@ def test_the_usual_save_dir_of_a_training(own, monkeypatch, capsys):
 
 def test_the_same_training_once_more_is_a_row_of_its_own(own, tmp_path, capsys):
     folder, _ = own
-    for name in ("first", "second"):
-        shutil.copytree(folder / "dpfp-seed2", tmp_path / name)
+    shutil.copytree(folder / "dpfp-seed2", tmp_path / "first")
+    (tmp_path / "second").symlink_to(folder / "dpfp-seed2")
+    (tmp_path / "first/circle").symlink_to(tmp_path)
     found = rows(table(capsys, "--results", tmp_path, "--format", "csv"))
     assert [(row["training"], row["seeds"]) for row in found] == [("first", "2"), ("second", "2")]
 
@@ -117,6 +118,9 @@ def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path
     capsys.readouterr()
     assert main(["table", "--results", str(folder), "--references", str(tmp_path / "one.de")]) == 0
     assert "40 translations of 1 references, not scored" in capsys.readouterr().err
+    (shutil.copytree(folder / "dpfp-seed2", tmp_path / "a") / "generate-test.txt").write_text("H-1\t-1\tnur einer\n")
+    assert main(["table", "--results", str(tmp_path / "a"), *map(str, references)]) == 0
+    assert "1 of 2 translations are missing" in capsys.readouterr().err
 
 
 def test_plot_in_every_format(own, tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.cli.translator import Translator, data_of
+from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
 from fwp_fairseq.modules import large_linears
 from fwp_fairseq.modules.int8 import Int8Linear
 from tests.fairseq_tools.conftest import ENVIRONMENT
@@ -62,10 +62,10 @@ def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, tran
 def test_empty_and_very_long_lines(text, translate):
     """A byte order mark is no text, and a separator inside a line does not end it."""
     long = "\u2028".join(text.split()[:2000])
-    found = translate(f"\ufeff\n{long}\n\n", *LIMITS)
+    found = translate(f"\ufeff\n{long}\n\u200b\n", *LIMITS)
     assert found.returncode == 0, found.stderr
     first, translated, last = found.stdout.split("\n")[:3]
-    assert (first, last) == ("", "") and translated
+    assert (first, last) == ("", "") and translated  # SentencePiece makes nothing of a space without width
     assert "1 of 1 sources have up to" in found.stderr and "more than any source in training" in found.stderr
     assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
 
@@ -106,6 +106,13 @@ def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp
     (tmp_path / "valid.de-en.de.idx").touch()
     assert data_of(Path("model.pt"), task, tmp_path) == tmp_path
     assert data_of(tmp_path / "model.pt", task, None) == tmp_path
+
+
+def test_one_of_several_sentencepiece_models_has_to_be_named(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"spm.{language}.model").touch()
+    with pytest.raises(CommandError, match=r"spm\.de\.model, \S+spm\.en\.model: --spm names the one of the source"):
+        pieces_of(tmp_path / "model.pt", tmp_path, None)
 
 
 def test_sources_longer_than_learned_positions_are_cut(tools, translate):

@@ -67,6 +67,14 @@ def test_segments_with_learned_maps_norms_and_fast_nets(flags):
 
 
 @torch.no_grad()
+def test_without_a_state_each_piece_begins_with_nothing_written():
+    """--fwp-state reset with --fwp-gradient-segments."""
+    model, text = tiny(fwp_update_rule="delta"), prefixes(3, LENGTH)
+    found, _ = model(text, segment=Segment(8), offsets=torch.zeros(3, dtype=torch.long))
+    assert_close(found, torch.cat([model(piece)[0] for piece in text.split(8, 1)], 1), "model")
+
+
+@torch.no_grad()
 def test_without_positions_and_with_positions_that_restart():
     text = prefixes(3, LENGTH)
     model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)

@@ -49,6 +49,10 @@ CONTRADICTIONS = {
         {"fwp_encoder_passes": "both-ways"},
         ("--fwp-encoder-passes both-ways contradicts --fwp-update-rule sum", "a sum has no order"),
     ),
+    "both-ways-with-an-odd-number-of-heads": (
+        {"fwp_encoder_passes": "both-ways", "fwp_update_rule": "delta", "encoder_attention_heads": 3},
+        ("--fwp-encoder-passes both-ways contradicts --encoder-attention-heads 3", "expected an even number"),
+    ),
     "window-of-the-source-of-fast-weights": (
         {"fwp_cross_source_window": 8, "fwp_feature_map": "elu"},
         ("--fwp-cross-source-window 8", "--fwp-feature-map elu", "keep no positions"),

@@ -1,7 +1,6 @@
 """Linear layers in eight bits against the same in float64."""
 
 import copy
-import io
 import pickle
 
 import pytest
@@ -42,20 +41,14 @@ def test_what_is_read_of_it_is_what_it_computes_with():
     assert ((int8.weight - linear.weight).abs() <= step / 2 + 1e-7).all()
     assert torch.equal(int8.bias, linear.bias)
     x = torch.randn(3, 512)
-    other, narrow, file = Int8Linear(nn.Linear(512, 512)), Int8Linear(nn.Linear(256, 512)), io.BytesIO()
-    torch.save(int8.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    with pytest.raises(ValueError, match=r"of shape \(512, 512\), expected \(512, 256\)"):
-        narrow.load_state_dict(int8.state_dict())
-    with pytest.raises(RuntimeError, match="_extra_state"):
-        int8.load_state_dict(linear.state_dict())
-    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8)), other):
+    for copied in (copy.deepcopy(int8), pickle.loads(pickle.dumps(int8))):
         assert torch.equal(copied(x), int8(x))
 
 
 def test_only_large_layers_change_and_half_precision_is_refused():
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, SMALLEST // 512 - 1), nn.Sequential(nn.Linear(511, 513)))
     assert quantize_(model) == ["0"] and isinstance(model[0], Int8Linear)
+    with pytest.raises(NotImplementedError, match=r"0\.weight is in a form for decoding: save the model before"):
+        model.state_dict()
     with pytest.raises(ValueError, match=r"is torch\.float16, expected torch\.float32"):
         quantize_(nn.Sequential(nn.Linear(512, 512).half()))

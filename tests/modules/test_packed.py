@@ -43,3 +43,5 @@ def test_only_large_layers_of_single_precision_change():
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 511), nn.Sequential(nn.Linear(512, 512)))
     assert pack_(copy.deepcopy(model).half()) == []
     assert pack_(model) == ["0", "2.0"] and isinstance(model[0], PackedLinear)
+    with pytest.raises(NotImplementedError, match=r"0\.weight is in a form for decoding: save the model before"):
+        model.state_dict()

@@ -79,11 +79,13 @@ def test_sources_up_to_the_window_are_translated_as_without(left):
 
 
 @torch.no_grad()
-def test_alignments_are_of_the_whole_source():
-    """Prepared for alignments, the window gives none: fairseq computes them in one more pass."""
+@pytest.mark.parametrize("prepared", [True, False])
+def test_alignments_are_of_the_whole_source(prepared):
+    """Prepared for alignments or not, the window gives none: fairseq computes them in one more pass."""
     (model,), _ = _models()
     narrow_(model, 3)
-    model.make_generation_fast_(need_attn=True)
+    if prepared:
+        model.make_generation_fast_(need_attn=True)
     src, lengths = sources([6, 4])
     sample = {"net_input": {"src_tokens": src, "src_lengths": lengths}, "target": None}
     generator = SequenceGeneratorWithAlignment([model], WORDS, beam_size=2, max_len_b=7, print_alignment="hard")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ...ops.recurrence import read
+from ...ops.recurrence import keep, positions, read
 from ..memory import Parts
 from .fast_net import FastNet, Run
 from .linear import LinearState
@@ -28,12 +28,10 @@ class Fwp1991(FastNet):
         q = self.features.divided(self.features.queries(parts["q"]))
         k = self.features.divided(self.features.keys(parts["k"]))
         v, W = parts["v"], state.W
-        batch, length, heads, d = v.shape
+        batch, _, heads, d = v.shape
         W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W
-        pads = [None] * length if run.pads is None else run.pads[:, :, None, None, None].unbind(1)
         outputs = []
-        for q_t, k_t, v_t, pad in zip(*(x.unbind(1) for x in (q, k, v)), pads, strict=True):
-            after = torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2))
-            W = after if pad is None else torch.where(pad, W, after)
+        for t, (q_t, k_t, v_t) in enumerate(positions(q, k, v)):
+            W = keep(run.pads, t, W, torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)))
             outputs.append(read(W, q_t))
         return torch.stack(outputs, 1) if outputs else v, state._replace(W=W)
