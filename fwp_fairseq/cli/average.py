@@ -124,10 +124,11 @@ def average(paths: list[Path]) -> dict:
         for name, tensor in state["model"].items():
             if not _is_constant(name, tensor):
                 sums[name] = sums[name] + tensor if name in sums else tensor.double()
-    state["model"] = {
-        name: (sums[name] / len(paths)).to(tensor.dtype) if name in sums else tensor
-        for name, tensor in state["model"].items()
-    }
+    means: dict[tuple, torch.Tensor] = {}  # by their places, so that shared parameters stay one
+    for name, total in sums.items():
+        tensor = state["model"][name]
+        place = tensor.data_ptr(), tensor.shape
+        state["model"][name] = means.setdefault(place, (total / len(paths)).to(tensor.dtype))
     drop_training_state(state)
     return state
 

@@ -62,6 +62,16 @@ def test_mean_of_the_parameters(fwp, pair, tmp_path):
     assert "last_optimizer_state" not in state and "ema" not in state["extra_state"]
 
 
+def test_shared_parameters_stay_one(fwp, save, tmp_path):
+    states = [checkpoint(value) for value in (1.0, 4.0)]
+    for state in states:
+        state["model"]["output"] = state["model"]["weight"]
+    paths = [save(state, f"{number}.pt") for number, state in enumerate(states)]
+    assert fwp("average", "--inputs", *paths, "--output", tmp_path / "out.pt").status == 0
+    model = torch.load(tmp_path / "out.pt", weights_only=True)["model"]
+    assert model["weight"].data_ptr() == model["output"].data_ptr() and model["weight"][0, 0] == 2.5
+
+
 def test_sums_are_exact_in_half_precision(fwp, save, tmp_path):
     paths = [save(checkpoint(60000.0), f"{i}.pt") for i in range(3)]
     assert fwp("average", "--inputs", *paths, "--output", tmp_path / "out.pt").status == 0
