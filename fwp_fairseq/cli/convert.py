@@ -201,14 +201,11 @@ def _description(path: Path, parameters: dict) -> str:
     return text
 
 
-def _changes(path: Path, before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
+def _changes(before: dict, after: dict, parameters: dict, converted: dict) -> list[str]:
     """One line for each changed flag and each kind of new or dropped parameter, all layers together."""
     found = [
         f"--{name.replace('_', '-')}: {before[name]} -> {after[name]}" for name in after if before[name] != after[name]
     ]
-    was, now = _description(path, parameters), _description(path, converted)
-    if was != now:
-        found.append(f"attention: [{was}] -> [{now}]")
     new = [name for name, tensor in converted.items() if tensor is not parameters.get(name) and "." in name]
     dropped = [name for name in parameters if name not in converted]
     for title, names in (("new", new), ("dropped", dropped)):
@@ -228,8 +225,9 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     if not state.get("cfg"):
         state = _upgrade_state_dict(state)  # makes cfg from the args that fairseq wrote before 0.10
     cfg = _plain(state["cfg"])
-    _refuse_control_characters(args.input, _plain(cfg["model"]))
-    old_arch, same_sizes = _architectures(args.input, _plain(cfg["model"]))
+    model_options = _plain(cfg["model"])
+    _refuse_control_characters(args.input, model_options)
+    old_arch, same_sizes = _architectures(args.input, model_options)
     options = _model_options(cfg, old_arch, same_sizes)
     defaults = _default_flags(same_sizes)
     before = defaults | ({n: options[n] for n in defaults if n in options} or {"fwp_feature_map": "softmax"})
@@ -254,7 +252,9 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     was, now = _description(args.input, parameters), _description(args.input, converted)
     if was == now and old_arch == same_sizes:
         raise CommandError(f"--input {args.input} has this attention already, nothing was written: [{was}]")
-    changes = _changes(args.input, before, after, parameters, converted)
+    changes = _changes(before, after, parameters, converted)
+    if was != now:
+        changes.insert(0, f"attention: [{was}] -> [{now}]")
     flags = training_flags(options, args.input)
     options["_name"] = new_arch = flags[1]
     if old_arch != new_arch:
