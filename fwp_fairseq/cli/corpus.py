@@ -153,6 +153,10 @@ class Recipe:
     def positions(self) -> int:
         return min(max(1024, max(self.lengths)), _LONGEST)
 
+    def too_long(self, positions: int) -> int:
+        """Pairs to train on that are left out by a model with so many positions."""
+        return sum(length > positions for length in self.lengths)
+
     def flags(self, arch: str | None, max_update: int | None) -> dict[str, str]:
         """Small corpora get a tiny model, a high learning rate and more dropout.
 

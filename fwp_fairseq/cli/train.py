@@ -117,7 +117,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
     words = [str(word) for word in words]
     lengths = lengths_of(words)
     positions = min(lengths.max_source_positions, lengths.max_target_positions)
-    if too_long := sum(length > positions for length in recipe.lengths):
+    if too_long := recipe.too_long(positions):
         print(
             f"\n{too_long} of {len(recipe.lengths)} lines to train on have more than {positions} tokens and are left "
             "out; shorter ones, or --max-source-positions N --max-target-positions N --max-tokens N after --, take "
@@ -133,7 +133,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 def run(args) -> int:
     refuse_below_one(args, "--window", "--max-update", "--vocabulary")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN]:
-        raise UsageError(f"{own[0]} after --: fwp train sets it itself, by --out, --source and --target")
+        raise UsageError(f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source and --target")
     out = args.out.resolve()
     try:
         refuse_interpreted(out)

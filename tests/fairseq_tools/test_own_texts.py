@@ -102,7 +102,7 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
     assert "--vocabulary 0: expected 1 or more" in capsys.readouterr().err
     words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", "x", "--", "--save-dir", "y"]
     assert main(["train", *words]) == 2
-    assert "--save-dir after --: fwp train sets it itself, by --out" in capsys.readouterr().err
+    assert "--save-dir after -- contradicts fwp train, which saves in --out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--source and --target are both en"):
         Corpus(texts, ("en", "en"))
 
@@ -112,10 +112,10 @@ def test_settings_fit_the_size():
     flags = small.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_tiny_hybrid" and flags["--warmup-updates"] == "200"
     assert flags["--dropout"] == "0.3" and large.flags(None, None)["--dropout"] == "0.1"
-    assert flags["--max-source-positions"] == "2048"
+    assert small.too_long(2048) == 1 and flags["--max-source-positions"] == "2048"
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
-    assert flags["--max-target-positions"] == "1500"
+    assert large.too_long(1500) == 0 and flags["--max-target-positions"] == "1500"
     more = large.flags("x", 9)
     assert more["--max-update"] == "9" and more["--warmup-updates"] == "1800"  # as of a longer training that goes on
     command = ["train", "--max-source-positions", "1500", "--max-target-positions", "1500", "--max-update", "9"]

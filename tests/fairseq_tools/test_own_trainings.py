@@ -62,8 +62,9 @@ def test_save_dirs_become_rows(own, capsys):
     ]
     assert len(losses) >= 2 and float(dpfp["valid loss"]) == pytest.approx(min(losses) + 0.5, abs=1e-3)
     assert float(dpfp["valid loss, standard deviation"]) == pytest.approx(0.5**0.5, abs=1e-3)
-    parameters = re.search(r"num. shared model params: ([\d,]+)", results[0].err + results[0].out)[1]
-    assert int(dpfp["parameters"]) == int(parameters.replace(",", ""))
+    for row, trained in zip((dpfp, softmax), results, strict=True):
+        parameters = re.search(r"num. shared model params: ([\d,]+)", trained.err + trained.out)[1]
+        assert int(row["parameters"]) == int(parameters.replace(",", ""))
     losses = [json.loads(loss) for loss in re.findall(r'\{.*"valid_loss".*', (folder / "stock/train.log").read_text())]
     assert float(softmax["valid loss"]) == min(float(found["valid_loss"]) for found in losses)
     assert (softmax["training"], softmax["model"]) == ("stock", "transformer_iwslt_de_en")

@@ -62,10 +62,11 @@ def test_lines_are_those_of_fairseq_interactive_in_their_order(tools, text, tran
 def test_empty_and_very_long_lines(text, translate):
     """A byte order mark is no text, and a separator inside a line does not end it."""
     long = "\u2028".join(text.split()[:2000])
-    found = translate(f"\ufeff\n{long}\n\u200b\n", *LIMITS)
+    found = translate(f"\ufeff\n{long}\n\n\u200b\n", *LIMITS)
     assert found.returncode == 0, found.stderr
-    first, translated, last = found.stdout.split("\n")[:3]
-    assert (first, last) == ("", "") and translated  # SentencePiece makes nothing of a space without width
+    first, translated, last, no_pieces = found.stdout.split("\n")[:4]
+    assert (first, last) == ("", "") and translated
+    assert no_pieces == ""  # which SentencePiece makes of a space without width
     assert "1 of 1 sources have up to" in found.stderr and "more than any source in training" in found.stderr
     assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
 
