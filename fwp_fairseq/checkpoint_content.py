@@ -167,21 +167,25 @@ def build(options: dict, parameters: dict, device: str = "cpu"):
 
 
 def build_known(options: dict, parameters: dict):
-    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin."""
+    """As :func:`build`, on the device meta; None unless it is a Transformer of fairseq's or a model of this plugin.
+
+    Raises ValueError if no model can be built with the options.
+    """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     name = options.get("_name") or options.get("arch")
-    known = ARCH_MODEL_NAME_REGISTRY.get(name, name) in _FAMILIES
-    return build(options | {"_name": name}, parameters, "meta") if known else None
+    if ARCH_MODEL_NAME_REGISTRY.get(name, name) not in _FAMILIES:
+        return None
+    try:
+        return build(options | {"_name": name}, parameters, "meta")
+    except Exception as error:  # the options may be anything
+        reason = printable(" ".join(str(error).split()) or type(error).__name__)
+        raise ValueError(f"no model can be built with its options: {reason}") from None
 
 
 def check_size(options: dict, parameters: dict) -> None:
     """Raises ValueError if no model can be built with the options, or one that is far larger than the checkpoint."""
-    try:
-        model = build_known(options, parameters)
-    except Exception as error:  # the options may be anything
-        reason = printable(" ".join(str(error).split()) or type(error).__name__)
-        raise ValueError(f"no model can be built with its options: {reason}") from None
+    model = build_known(options, parameters)
     if model is None:
         return
     held = sum(tensor.numel() for tensor in parameters.values())

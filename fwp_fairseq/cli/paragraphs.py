@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import TypeVar
 
 from .errors import CommandError
@@ -60,11 +61,7 @@ def windows(paragraph: str, words: int) -> list[str]:
 def paragraphs(lines: list[str]) -> list[str]:
     """Joins the lines between empty ones; each empty line stays, as an empty paragraph."""
     found: list[str] = []
-    behind_text = False
-    for line in lines:
-        if line.strip() and behind_text:
-            found[-1] = joined((found[-1], line.strip()))
-        else:
-            found.append(line.strip())
-        behind_text = bool(line.strip())
+    for has_text, group in groupby(map(str.strip, lines), bool):
+        texts = list(group)
+        found += [joined(texts)] if has_text else texts
     return found

@@ -117,7 +117,11 @@ def _parameters(options: dict, model: dict) -> int:
 
     A checkpoint of half precision has copies of those that are shared, so that a known model is built to count them.
     """
-    if (built := build_known(options, model)) is not None:
+    try:
+        built = build_known(options, model)
+    except ValueError:  # a row of a table needs no model that works
+        built = None
+    if built is not None:
         return sum(parameter.numel() for parameter in built.parameters())
     buffers = re.compile(r"(^|\.)(version|attention_flags|_float_tensor)$|\.feature_map\.(seed|projection)$")
     own = {x.untyped_storage().data_ptr(): x.numel() for name, x in model.items() if not buffers.search(name)}

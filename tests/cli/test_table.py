@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
+from fwp_fairseq.cli.trainings import _parameters
 from fwp_fairseq.tables.plot import Line, Plot, draw
 from fwp_fairseq.tables.render import markdown
 from fwp_fairseq.tables.table import grid, run_rows
@@ -124,3 +125,7 @@ def test_calls_that_make_no_sense(refused, tmp_path):
     assert ".png or .svg or .pdf" in refused(2, "table", *results, "--plot", "x.jpg")
     for nothing in (tmp_path, tmp_path / "nowhere"):
         assert f"{nothing}: expected save-dirs" in refused(1, "table", "--results", nothing)
+
+
+def test_parameters_of_a_model_that_cannot_be_built_are_those_of_its_checkpoint():
+    assert _parameters({"_name": "transformer", "encoder_layers": "many"}, {"weight": torch.zeros(2, 3)}) == 6
