@@ -58,21 +58,6 @@ def measure(case: Case, device: str, seconds: float, implementations: dict[str, 
     return {**timed._asdict(), "errors": errors, "refused": refused}
 
 
-def compared(seconds: dict[str, float], limits: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the ratios of our time to each of the others, and of these ratios to their limits (at most 1 if met)."""
-    ours = seconds.get("ours")
-    if ours is None:
-        return {}, {}
-    ratios = {name: ours / other for name, other in seconds.items() if name != "ours"}
-    found = {**ratios, "seconds": ours}
-    return ratios, {name: found[name] / limit for name, limit in limits.items() if name in found}
-
-
-def applicable(case: Case, where: str) -> dict[str, float]:
-    """The targets of the case that apply to this machine: seconds apply to an H200."""
-    return {name: limit for name, limit in case.limits.items() if name != "seconds" or "H200" in where}
-
-
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, help="time for each call (default 1, on a GPU 0.1)")
@@ -88,31 +73,25 @@ def main(argv: list[str] | None = None) -> int:
     seconds = arguments.seconds or (1.0 if arguments.device == "cpu" else 0.1)
     cases = session.chosen(CASES[arguments.device])
     capability = torch.ops.fwp.cpu_capability() if arguments.device == "cpu" else None
-    print(
-        f"{session.where}, commit {session.environment['commit']}; ratios are ours over the other, target in brackets"
-    )
+    print(f"{session.where}, commit {session.environment['commit']}; ratios are ours over the other")
     for case in session.until_deadline(cases):
         decoding = case.part in ("decode", "reorder")
         if decoding:
             found = decode_step.measure(case, arguments.device, seconds, names)
         else:
             found = measure(case, arguments.device, seconds, implementations)
-        limits = applicable(case, session.where)
-        ratios, over = compared(found["seconds"], limits)
         if "ours" in found["refused"]:
             session.failed.append(found["refused"]["ours"])
             continue
-        cells = [f"{case.name:42} {found['seconds']['ours'] * 1e3:9.3f} ms"]
-        for name, ratio in ratios.items():
-            limit = limits.get(name)
-            cells.append(f"{name} {ratio:.3g}" + ("" if limit is None else f" [{limit:.2g}]"))
-        cells += [f"{name} {value:.2g} of target" for name, value in over.items() if name not in ratios]
+        ours = found["seconds"]["ours"]
+        ratios = {name: ours / other for name, other in found["seconds"].items() if name != "ours"}
+        cells = [f"{case.name:42} {ours * 1e3:9.3f} ms", *(f"{name} {ratio:.3g}" for name, ratio in ratios.items())]
         cells.append(f"fastest: {min(found['seconds'], key=found['seconds'].get)}")
         print("  ".join(cells), flush=True)
         session.record(
             table="decode-step" if decoding else "attention", part=case.part, dtype=case.dtype,
             rule=case.rule, rows=case.rows, length=case.length, d_dot=case.d_dot,
-            limits=limits, ratios=ratios, over=over, threads=1, capability=capability, **found,
+            ratios=ratios, threads=1, capability=capability, **found,
         )  # fmt: skip
     return session.status()
 

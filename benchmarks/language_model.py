@@ -14,7 +14,7 @@ from .corpus import dictionary
 from .models import attention_flags, possible_d_dot
 
 # layers, width, heads, width of the feed-forward layer
-SIZES = {"mini": (1, 32, 2, 64), "tiny": (2, 128, 4, 512), "small": (4, 128, 8, 2048), "medium": (4, 256, 8, 2048)}
+SIZES = {"mini": (1, 32, 2, 64), "small": (4, 128, 8, 2048), "medium": (4, 256, 8, 2048)}
 
 
 def d_dot(size: str, row: str) -> int | None:

@@ -27,8 +27,6 @@ from .program import Session, parser
 _WORDS, _STREAMS = 4000, 4
 CARRIED = "-carried"
 ROWS = ("elu", "dpfp256", "delta256", f"elu{CARRIED}", f"delta256{CARRIED}")
-# The smallest permitted speed: over softmax attention, and of carried state over none.
-_OVER_SOFTMAX, _OVER_RESET = {"dpfp256": 0.95}, 1 / 1.05
 
 
 class Case(NamedTuple):
@@ -123,7 +121,6 @@ def main(argv: list[str] | None = None) -> int:
                 size=case.size, length=case.length, attention=name, feature_map=feature_map, update_rule=rule,
                 d_dot=language_model.d_dot(case.size, row), carries=name != row, seconds=used,
                 tokens_per_second=_STREAMS * case.length / used, ratio=ratio, over_reset=over_reset,
-                limit=_OVER_RESET if name != row else _OVER_SOFTMAX.get(name),
             )  # fmt: skip
     return session.status()
 

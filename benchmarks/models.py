@@ -1,7 +1,7 @@
 """Builds fairseq models, stock and ours, of equal size, with fairseq's own task and data."""
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
@@ -79,7 +79,7 @@ _COMMON = [
 
 @dataclass(frozen=True)
 class ModelCase:
-    """One size of model on one kind of data. ``limits`` holds the smallest permitted speed over stock's, by row."""
+    """One size of model on one kind of data."""
 
     size: str
     data: str
@@ -87,7 +87,6 @@ class ModelCase:
     batches: int
     rounds: int
     rows: tuple[str, ...] = tuple(ATTENTION)
-    limits: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:

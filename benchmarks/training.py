@@ -19,9 +19,9 @@ from .whole_models import main as run_program
 _DOCUMENT_ROWS = ("elu", "favor256", "dpfp256", "dpfp512", "delta256")
 CASES = {
     "cpu": [
-        ModelCase("tiny", "multi30k", 2500, 4, 5, limits={"dpfp256": 0.9}),
+        ModelCase("tiny", "multi30k", 2500, 4, 5),
         ModelCase("small", "multi30k", 2500, 4, 5),
-        ModelCase("base", "multi30k", 1000, 2, 3, limits={"dpfp256": 0.9}),
+        ModelCase("base", "multi30k", 1000, 2, 3),
         ModelCase("base", "wmt", 1000, 2, 3),
         ModelCase("tiny", "512", 4096, 2, 4),
         ModelCase("tiny", "2048", 4096, 2, 4, _DOCUMENT_ROWS),
@@ -29,7 +29,7 @@ CASES = {
         ModelCase("base", "2048", 2048, 1, 2, _DOCUMENT_ROWS),
     ],
     "cuda": [
-        ModelCase("big", "wmt", 8192, 8, 5, limits={"dpfp256": 0.95, "dpfp512": 0.85}),
+        ModelCase("big", "wmt", 8192, 8, 5),
         ModelCase("big", "512", 8192, 4, 5),
         ModelCase("big", "2048", 8192, 4, 5),
     ],

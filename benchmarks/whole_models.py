@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from scripts.common.process import cores
+from fwp_fairseq.cli.processes import cores
 
 from . import models
 from .ctranslate2_engine import TYPES
@@ -193,16 +193,15 @@ def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
             speed, peak = counts[work.unit] / used, peaks.get(row)
             ratio = seconds["softmax"] / used if "softmax" in seconds else None
             peak_ratio = peak / peaks["softmax"] if peak and "softmax" in peaks else None
-            limit = case.limits.get(row)
             cells = [f"{case.name:16} {row:14} {speed:10.0f} {work.unit}/s"]
             cells += [f"{counts['sentences'] / used:8.1f} sentences/s"]
-            cells += [] if ratio is None else [f"{ratio:.3f} of stock" + ("" if limit is None else f" [{limit:g}]")]
+            cells += [] if ratio is None else [f"{ratio:.3f} of stock"]
             cells += [] if peak is None else [f"{peak / 2**20:.0f} MiB"]
             cells += [] if peak_ratio is None else [f"{peak_ratio:.2f} of stock"]
             print("  ".join(cells), flush=True)
             session.record(
                 **models.fields(case, row), threads=torch.get_num_threads(), clock=_clock(device),
-                seconds=used, ratio=ratio, limit=limit, peak_bytes=peak, peak_ratio=peak_ratio,
+                seconds=used, ratio=ratio, peak_bytes=peak, peak_ratio=peak_ratio,
                 **counts,
                 **{f"{unit}_per_second": count / used for unit, count in counts.items()},
             )  # fmt: skip

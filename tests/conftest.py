@@ -7,7 +7,6 @@ import gc
 import os
 import random
 from collections import Counter
-from multiprocessing import resource_tracker, spawn
 
 import hypothesis
 import numpy as np
@@ -89,13 +88,6 @@ def forked_python(tmp_path_factory) -> forked.Python:
     """Runs Python in processes that need not import torch and fairseq."""
     with forked.server(shared.folder(tmp_path_factory) / "forked") as found:
         yield found
-
-
-@pytest.fixture
-def forked_spawn(forked_python, monkeypatch):
-    """What multiprocessing spawns from here is forked from the server."""
-    resource_tracker.ensure_running()  # it outlives the test, which the server would wait for
-    monkeypatch.setattr(spawn, "_python_exe", os.fsencode(forked_python.program))
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ from ..files import locked, refuse_interpreted, replaced, write_atomically
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError, refuse_below_one
 from .plugin import FOLDER, import_plugin
-from .updates import die_with_parent, follow
+from .processes import die_with_parent, environment
+from .progress import Progress
 
 # The flags of fairseq-train that the steps after the training rely on.
 _OWN = ("--save-dir", "--no-save", "-s", "--source-lang", "-t", "--target-lang")
@@ -39,8 +40,12 @@ def add_arguments(parser) -> None:
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="of fairseq-train")
 
 
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
 def _say(words: list[str]) -> None:
-    print(f"\n$ {shlex.join(words)}", flush=True)
+    _print(f"\n$ {shlex.join(words)}")
 
 
 def _run(*words: object, **keywords) -> None:
@@ -70,9 +75,26 @@ def _fwp(*words: object) -> list[object]:
 def lengths_of(words: list[str]) -> argparse.Namespace:
     """The numbers that a command of fairseq-train comes to, whose flags may stand in it more than once."""
     parser = argparse.ArgumentParser("fwp train", add_help=False, allow_abbrev=False)
-    for flag in ("--max-source-positions", "--max-target-positions", "--max-update"):
-        parser.add_argument(flag, type=int)
+    for flag in ("--max-source-positions", "--max-target-positions", "--max-update", "--max-epoch"):
+        parser.add_argument(flag, type=int, default=0)
     return parser.parse_known_args(words)[0]
+
+
+def _follow(words: list[str], log, progress: Progress) -> int:
+    """Runs the command, copies its output to the file ``log`` and says how far it is; returns its status."""
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment(),
+        preexec_fn=die_with_parent,
+    ) as run:  # fmt: skip
+        try:
+            for line in run.stdout:
+                log.write(line)
+                log.flush()
+                progress.line(line)
+        except BaseException:
+            run.terminate()
+            raise
+    return run.returncode
 
 
 def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
@@ -125,7 +147,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
         )
     _say(words)
     with open(out / "train.log", "a", encoding="utf-8") as log:
-        status = follow(words, log, lengths.max_update)
+        status = _follow(words, log, Progress(lengths.max_epoch, lengths.max_update, _print))
     if status:
         raise CommandError(f"fairseq-train ended with status {status}; {out / 'train.log'} says why")
 

@@ -15,6 +15,7 @@ from ..checkpoint_content import build_known, plain, section
 from ..tables.trainings import FIELDS
 from .checkpoint import load
 from .errors import CommandError
+from .progress import numbers
 from .translations import lines, translations
 
 # Lines that fairseq-train and fairseq-generate print, with any --log-format.
@@ -167,12 +168,12 @@ def _fields_of_logs(paths: list[Path], save_dir: str | None) -> dict:
             if match := _SAVE_DIR.search(line):
                 own = ast.literal_eval(match[1]) == save_dir
             elif own and (match := _VALIDATION.search(line)):
-                numbers = _numbers(match[1])
+                values = _numbers(match[1])
                 for name in found:
-                    if (value := numbers.get(name, math.nan)) == value:
+                    if (value := values.get(name, math.nan)) == value:
                         found[name].append(value)
-                if math.isfinite(numbers.get("num_updates", math.nan)):
-                    curve[int(numbers["num_updates"])] = [numbers.get(name) for name in found]
+                if math.isfinite(values.get("num_updates", math.nan)):
+                    curve[int(values["num_updates"])] = [values.get(name) for name in found]
     best = {"valid_loss": min(found["loss"], default=None), "valid_bleu": max(found["bleu"], default=None)}
     best["curve"] = [[updates, *curve[updates]] for updates in sorted(curve)] or None
     return {name: value for name, value in best.items() if value is not None}
@@ -187,13 +188,7 @@ def _numbers(text: str) -> dict[str, float]:
             return {}
     else:
         pairs = (part.strip().rpartition(" ")[::2] for part in text.split("|"))
-    found = {}
-    for name, value in pairs:
-        try:
-            found[name.strip().removeprefix("valid_")] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return found
+    return {name.strip().removeprefix("valid_"): value for name, value in numbers(pairs).items()}
 
 
 def _outputs(run: Path, save_dir: Path) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,8 +26,3 @@ class Parser(argparse.ArgumentParser):
     def require_least(self, flag: str, value: int, least: int) -> None:
         if value < least:
             self.error(f"{flag} {value}: expected {least} or more")
-
-    def require_name(self, name: str) -> None:
-        """Refuses a --name that cannot be a folder beside the one of the data."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == "data":
-            self.error(f"--name {name}: expected letters, digits, '.', '_', '-', and not 'data'")

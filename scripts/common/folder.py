@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fwp_fairseq.files import locked, refuse_interpreted, write_atomically
+from fwp_fairseq.text import duration
 
 from . import process
 from .commands import printed
 from .process import RecipeError
-from .text import duration, say
+from .text import say
 
 
 def refuse_path(path: Path) -> None:

@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import fwp_fairseq
-
-from .process import cores
+from fwp_fairseq.cli.processes import cores
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"

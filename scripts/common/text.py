@@ -9,7 +9,3 @@ def say(text: str) -> None:
     """Prints a line at once, as a whole: several runs may do so at a time."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

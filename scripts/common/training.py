@@ -1,42 +1,21 @@
-"""Runs fairseq-train to its limit, reads its log (--log-format json), and says how far it is."""
+"""Runs fairseq-train to its limit, and sums up its log (--log-format json)."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from fwp_fairseq.cli.progress import Progress, parse
 
 from . import process
 from .commands import flags_of
 from .process import RecipeError
-from .text import duration
 
-SAY_EVERY_SECONDS = 60
-_RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 
 WALL = {"train_inner": "wall", "train": "train_wall"}  # seconds since the session began
-
-
-def parse(line: str) -> tuple[str, dict[str, float]] | None:
-    """Returns the kind (train_inner, train or valid) and the numbers of a line with such a record, else None."""
-    match = _RECORD.search(line)
-    if match is None:
-        return None
-    try:
-        values = json.loads(match[2])
-    except ValueError:
-        return None
-    numbers = {}
-    for key, value in values.items():
-        try:
-            numbers[key] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return match[1], numbers
 
 
 def summary(lines: Iterable[str]) -> dict:
@@ -80,53 +59,6 @@ def loss_problem(found: dict) -> str | None:
     return None
 
 
-class Display:
-    """Says a line for each epoch, and once a minute within it, with the remaining time.
-
-    It counts the updates of the whole training, including those of earlier sessions. If ``command`` limits the epochs,
-    the total is unknown until the first record, which relates updates to (fractions of) epochs.
-    """
-
-    def __init__(self, command: list[str], say: Callable[[str], object], clock=time.monotonic):
-        flags = flags_of(command)
-        self.max_epoch, self.max_update = (int(flags.get(flag, 0)) for flag in ("--max-epoch", "--max-update"))
-        self.say, self.clock, self.said = say, clock, clock()
-        self.total = self.max_update or None
-        self.begin: tuple[float, int] | None = None
-        self.validation = ""
-
-    def line(self, text: str) -> None:
-        """Reads a line of the log."""
-        kind, numbers = parse(text) or ("", {})
-        if kind == "valid":
-            names = {"valid_loss": ("loss", ".3f"), "valid_bleu": ("BLEU", ".2f")}
-            found = [(title, format(numbers[name], style)) for name, (title, style) in names.items() if name in numbers]
-            self.validation = "".join(f", validation {title} {value}" for title, value in found)
-        elif kind:
-            self._training(kind, numbers)
-
-    def _training(self, kind: str, numbers: dict[str, float]) -> None:
-        updates = int(numbers.get("num_updates", numbers.get("train_num_updates", 0)))
-        epoch = numbers.get("update", numbers.get("epoch", 1))  # within an epoch, a fraction
-        if self.max_epoch and updates and epoch > 0:
-            total = round(self.max_epoch * updates / epoch)
-            self.total = min(total, self.max_update or total)
-        now = self.clock()
-        self.begin = self.begin or (now, updates)
-        if kind == "train_inner" and now - self.said < SAY_EVERY_SECONDS:
-            return
-        self.said = now
-        left, (begin, first) = "", self.begin
-        if self.total and first < updates < self.total:
-            seconds = (self.total - updates) * max(0.0, now - begin) / (updates - first)
-            left = f", about {duration(seconds)} of training left"
-        loss = numbers.get("loss", numbers.get("train_loss", math.nan))
-        self.say(
-            f"epoch {int(numbers.get('epoch', 1))}, {updates} of {self.total} updates: training loss {loss:.3f}"
-            f"{self.validation}{left}"
-        )
-
-
 def train(
     run: Path,
     command: list[str],
@@ -139,7 +71,8 @@ def train(
     ``on_line`` is called with every line; ``options`` are those of process.run. Raises RecipeError if the training
     fails, or if there are checkpoints but no log of the training that made them.
     """
-    checkpoints, log, display = run / "checkpoints", run / "train.log", Display(command, say)
+    checkpoints, log, flags = run / "checkpoints", run / "train.log", flags_of(command)
+    progress = Progress(int(flags.get("--max-epoch", 0)), int(flags.get("--max-update", 0)), say)
     if not (checkpoints / "checkpoint_last.pt").exists():
         log.unlink(missing_ok=True)
     elif not log.exists() or _summary(log)["updates"] is None:
@@ -152,7 +85,7 @@ def train(
         say(f"resuming from {checkpoints}/checkpoint_last.pt")
 
     def line(text: str) -> None:
-        display.line(text)
+        progress.line(text)
         on_line(text)
 
     process.run(command, log, line, **options)

@@ -5,7 +5,7 @@ from importlib import import_module
 from fwp_fairseq.tables.table import Table
 from scripts.experiments.__main__ import NAMES
 
-from . import benchmarks, long_runs, options
+from . import benchmarks, options
 
-_FILES = (options, benchmarks, long_runs, *(import_module(f"scripts.experiments.{name}.table") for name in NAMES))
+_FILES = (options, benchmarks, *(import_module(f"scripts.experiments.{name}.table") for name in NAMES))
 TABLES: dict[str, Table] = {name: table for file in _FILES for name, table in file.TABLES.items()}

@@ -6,11 +6,11 @@ import argparse
 import shutil
 
 from fwp_fairseq.cli.translations import lines, translations
+from fwp_fairseq.text import duration
 from scripts.common import bootstrap, score
 from scripts.common.commands import flags_of
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.run import Work
-from scripts.common.text import duration
 from scripts.data import corpus
 
 from . import commands

@@ -14,7 +14,6 @@ import torch
 
 from benchmarks import (
     attention,
-    carried_precision,
     checkouts,
     corpus,
     ctranslate2_engine,
@@ -23,7 +22,6 @@ from benchmarks import (
     decoding_length,
     gate,
     language_model_training,
-    long_runs,
     models,
     program,
     recurrent,
@@ -39,13 +37,9 @@ from tests.pages import command
 
 pytestmark = pytest.mark.slow
 
-FORWARD, BOTH = (
-    Case(part, "float32", "sum", 16, 9, 64, {"softmax": 1e-9, "torch": 1e9}) for part in ("forward", "both")
-)
-STEP, REORDER = (
-    Case(part, "float32", "delta", 40, 20, 64, {"softmax": 9.0, "step": 0.05}) for part in ("decode", "reorder")
-)
-MINI = ModelCase("mini", "multi30k", 200, 2, 1, limits={"dpfp256-torch": 0.5})
+FORWARD, BOTH = (Case(part, "float32", "sum", 16, 9, 64) for part in ("forward", "both"))
+STEP, REORDER = (Case(part, "float32", "delta", 40, 20, 64) for part in ("decode", "reorder"))
+MINI = ModelCase("mini", "multi30k", 200, 2, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +92,7 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert (first["part"], second["part"]) == ("forward", "both")
     assert first["where"] == f"{first['environment']['cpu']}, {torch.backends.cpu.get_cpu_capability()}"
     assert first["ratios"]["softmax"] == pytest.approx(first["seconds"]["ours"] / first["seconds"]["softmax"])
-    assert first["over"]["softmax"] > 1 > first["over"]["torch"] and len(first["load"]) == 3
+    assert len(first["load"]) == 3
     (row,) = shown(tmp_path, "attention")
     assert row["ratio"] == f"{first['ratios']['softmax']:.2f}"
     lines = capsys.readouterr().out.splitlines()
@@ -159,7 +153,7 @@ def test_whole_models(module, line, row, data, monkeypatch, tmp_path):
     stock, ours = found
     assert [record["attention"] for record in found] == ["softmax", row]
     assert stock["ratio"] == 1 and ours["ratio"] == pytest.approx(stock["seconds"] / ours["seconds"])
-    assert (ours["limit"], ours["d_dot"], ours["clock"]) == (MINI.limits.get(row), 256, "cpu")
+    assert (ours["d_dot"], ours["clock"]) == (256, "cpu")
     unit = module.WORK.unit
     assert stock[unit] == ours[unit] > 50 and stock[f"{unit}_per_second"] > 0
     rows = shown(tmp_path / "results", module.WORK.name)
@@ -211,34 +205,6 @@ def test_a_checkout_against_itself(tmp_path, monkeypatch, capsys, forked_python)
     monkeypatch.setattr(sys, "argv", ["checkouts", str(tmp_path)])
     with pytest.raises(SystemExit, match="expected a checkout with a folder fwp_fairseq"):
         checkouts.main()
-
-
-@pytest.mark.needs("native")
-def test_long_runs(tmp_path, data, capsys, forked_spawn):
-    only = "calls|document-dpfp256|continued-softmax|updates-delta"
-    arguments = recording(command("docs/performance.md", "python -m benchmarks.long_runs"), tmp_path)
-    assert long_runs.main([*arguments, "--count", "12", "--only", only]) == 0
-    rows = shown(tmp_path, "long-runs")
-    assert [row["what"] for row in rows] == [
-        "12 calls of beam search", "12 updates", "12 tokens of a translated document", "12 tokens of a continued text"
-    ]  # fmt: skip
-    for record in records.read(tmp_path):
-        assert [point["done"] for point in record["points"]] == [2, 4, 6, 8, 10, 12]
-        assert all(point["seconds"] > 0 and point["resident_bytes"] > 2**26 for point in record["points"])
-    assert "tokens of a text" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        long_runs.main(["--count", "9"])
-    assert "--count: expected 10 or more, found 9" in capsys.readouterr().err
-
-
-@pytest.mark.needs("native")
-def test_carried_precision(tmp_path):
-    arguments = recording(command("docs/performance.md", "python -m benchmarks.carried_precision"), tmp_path)
-    assert carried_precision.main([*arguments, "--positions", "3000"]) == 0
-    assert [row["rule"] for row in shown(tmp_path, "carried-precision")] == ["sum", "delta", "gated"]
-    for record in records.read(tmp_path):
-        assert [point["positions"] for point in record["points"]] == [1000, 3000]
-        assert all(0 < point["out"] < 1e-5 and 0 < point["W"] < 1e-5 for point in record["points"])
 
 
 @pytest.mark.needs("native")

@@ -53,7 +53,8 @@ def test_own_texts(tools, texts):
         "--out hybrid", "--out hybrid --max-update 4 --cpu"
     )
     done = shell(tools, code, texts, fresh=True)
-    assert re.search(r"^update 4: loss on valid [\d.]+$", done.stdout, re.M), done.stdout
+    last = r"^epoch 1, 4 of 4 updates: training loss [\d.]+, validation loss [\d.]+$"
+    assert re.search(last, done.stdout, re.M), done.stdout
     assert len((texts / "translations.de").read_text().splitlines()) == 40
     scores = re.findall(r"^BLEU\S* = (\S+)", done.stdout, re.M)
     assert len(scores) == 2 and scores[0] == scores[1]  # of fwp train, and of the commands after it

@@ -1,6 +1,7 @@
 """`fwp train` on texts of one's own: resumed, refused, and in folders of any name."""
 
 import fcntl
+import re
 import shutil
 import subprocess
 import sys
@@ -42,13 +43,15 @@ def test_the_same_command_goes_on(tools, texts):
         (texts.parent / "out of it" / name).touch()
     first = run(tools, texts, "--max-update", 3)
     assert first.returncode == 0, first.stderr
-    assert "fairseq_cli.preprocess" in first.stdout and "update 3: loss on valid" in first.stdout
+    assert "fairseq_cli.preprocess" in first.stdout
+    losses = r"updates: training loss [\d.]+, validation loss \d"
+    assert re.search(f", 3 of 3 {losses}", first.stdout)
     dictionary = (texts.parent / "out of it/dict.en.txt").read_text(encoding="utf-8")
     assert "\ufeff" not in dictionary and "\r" not in dictionary
     bleu = ("--eval-bleu", "--eval-bleu-args", '{"max_len_b": 1}')
     more = run(tools, texts, "--max-update", 5, "--", "--dropout", "0", *bleu)
     assert more.returncode == 0, more.stderr
-    assert "fairseq_cli.preprocess" not in more.stdout and "update 5: loss on valid" in more.stdout
+    assert "fairseq_cli.preprocess" not in more.stdout and re.search(f", 5 of 5 {losses}", more.stdout)
     log = (texts.parent / "out of it/train.log").read_text()
     assert log.count("loading train data for epoch 1") == 1  # the second one went on
     assert '"valid_bleu"' in log and "reached the limit" not in log  # which is of decoding, and not of validations
@@ -61,8 +64,8 @@ def test_the_same_command_goes_on(tools, texts):
 
 def test_a_call_that_is_killed_takes_its_training_along():
     training = "import os, time\nwhile True: print(os.getpid(), flush=True); time.sleep(0.05)"
-    code = f"follow([sys.executable, '-c', {training!r}], sys.stdout, 1)"
-    code = f"import sys; from fwp_fairseq.cli.updates import follow; {code}"
+    code = f"_follow([sys.executable, '-c', {training!r}], sys.stdout, Progress(0, 1, print))"
+    code = f"import sys; from fwp_fairseq.cli.train import Progress, _follow; {code}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as call:
         pid = int(call.stdout.readline())
         call.kill()

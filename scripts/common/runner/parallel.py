@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from ..text import duration
+from fwp_fairseq.text import duration
 
 
 def carry_out(

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fwp_fairseq.cli.progress import SAY_EVERY_SECONDS
+
 from .. import process, records, training
 from ..commands import PYTHON, as_run, flags_of, words_of
 from ..folder import Folder, RecipeError
-from ..training import SAY_EVERY_SECONDS, loss_problem
+from ..training import loss_problem
 
 
 @dataclass(frozen=True)

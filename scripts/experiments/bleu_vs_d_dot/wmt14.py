@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import replaced, write_atomically
-from scripts.common import process
 from scripts.common.folder import Folder
 from scripts.data import pieces, sources
 from scripts.data.corpus import SENTENCEPIECE
@@ -75,7 +75,7 @@ def preprocess(data: Path) -> list[str]:
     return [
         *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
         *(word for name in ("train", *NEWS) for word in (f"--{name}pref", f"{data}/bpe/{name}")),
-        *("--destdir", f"{data}/bin", "--workers", str(process.cores())),
+        *("--destdir", f"{data}/bin", "--workers", str(cores())),
     ]
 
 
@@ -126,7 +126,7 @@ def _pairs(data: Path, name: str) -> Iterator[tuple[str, str]]:
 
 def _learn(data: Path) -> None:
     sides = (side for pair in islice(_pairs(data, "train"), 0, None, LEARN_EVERY) for side in pair)
-    write_atomically(data / SENTENCEPIECE, pieces.learn(sides, VOCABULARY, COVERAGE, process.cores()))
+    write_atomically(data / SENTENCEPIECE, pieces.learn(sides, VOCABULARY, COVERAGE, cores()))
 
 
 def _encode(data: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import write_atomically
-from scripts.common import process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError
 from scripts.data import sources
@@ -61,7 +61,7 @@ def _characters(text: str) -> str:
 
 def preprocess(name: str, data: Path) -> list[str]:
     flags = {f"--{split}pref": data / "tokens" / split for split in SPLITS}
-    flags |= {"--destdir": f"{data}/bin", "--workers": process.cores() if name == "wikitext103" else 1}
+    flags |= {"--destdir": f"{data}/bin", "--workers": cores() if name == "wikitext103" else 1}
     return ["fairseq-preprocess", "--only-source", *words_of(flags)]
 
 

@@ -6,12 +6,12 @@ import argparse
 import json
 import math
 
+from fwp_fairseq.text import duration
 from scripts.common.commands import as_run
 from scripts.common.folder import RecipeError
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.gpus import Gpus
 from scripts.common.runner.run import Work
-from scripts.common.text import duration
 
 from . import commands, data
 from .commands import EVALUATED, Run

@@ -13,7 +13,6 @@ from pathlib import Path
 from fwp_fairseq.tables.table import grid
 from scripts.common import program, records
 from scripts.common.arguments import Parser
-from scripts.common.commands import flags_of
 from scripts.data.corpus import SMOKE_SENTENCES, VOCABULARY
 from scripts.translation import commands
 from scripts.translation.experiment import Translation
@@ -21,12 +20,11 @@ from scripts.translation.experiment import Translation
 from ..conversion import rows as conversions
 from ..conversion.recipe import EXPERIMENT as CONVERSION
 from ..conversion.table import TABLES as CONVERTED
-from .rows import BASELINE, HYBRID, QUICKSTART, SMOKE, own
+from .rows import BASELINE, HYBRID, QUICKSTART, SMOKE
 from .table import TABLES
 
 PROGRAM = "scripts/quickstart.sh"
 OUT = Path("runs/quickstart")
-NAMES = (BASELINE.name, HYBRID.name, conversions.WINDOW.name)
 DESCRIPTION = f"""\
 Trains a small English-German Transformer on Multi30k, converts it to fast-weight attention, decodes test_2016_flickr
 with both models (beam {QUICKSTART.decoding["--beam"]}), and prints detokenised, cased sacreBLEU with the speed and the
@@ -49,7 +47,6 @@ examples:
   scripts/quickstart.sh                     a softmax model, and the same model converted to fast weights
   scripts/quickstart.sh --baseline          the softmax model alone
   scripts/quickstart.sh --from-scratch      fast weights from the beginning
-  scripts/quickstart.sh --name delta -- --fwp-update-rule delta --fwp-d-dot 96
   scripts/quickstart.sh --texts corpus --source en --target de --out runs/en-de
                                             a hybrid on texts of your own, by `fwp train`, which has other options
 
@@ -59,8 +56,8 @@ OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environmen
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Returns the options of an experiment, with ``convert``. Standard library only: checked before an installation."""
-    usage = "[--baseline | --from-scratch] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--name NAME] [--help]"
-    parser = Parser(PROGRAM, DESCRIPTION, "FAIRSEQ-TRAIN-FLAGS", usage, epilog=EPILOG)
+    usage = "[--baseline | --from-scratch] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--help]"
+    parser = Parser(PROGRAM, DESCRIPTION, "", usage, epilog=EPILOG)
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--baseline", action="store_true", help="train the softmax model alone, and convert nothing")
     one.add_argument(
@@ -76,24 +73,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of initialisation, order, dropout (1)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: runs/quickstart)")
-    parser.add_argument("--name", help="the name of a model with flags of fairseq-train after --")
-    given, more = parser.split(argv)
-    if given.name is not None:
-        parser.require_name(given.name)
-        if given.name in NAMES or given.name.startswith("smoke-"):
-            parser.error(f"--name {given.name}: expected another name than those of the quick start's own models")
-    if bool(more) != (given.name is not None):
-        parser.error("expected both --name and flags of fairseq-train after --, for a model of your own, or neither")
+    given = parser.parse_args(argv)
     if given.record and given.smoke:
         parser.error("--record and --smoke: a smoke run is not a result")
     parser.require_least("--seed", given.seed, 0)
-    base = BASELINE if given.baseline else HYBRID if given.from_scratch else None
-    row = base or BASELINE
-    if more:
-        row = own(given.name, base, flags_of(more))
-    given.convert = base is None and not more
+    row = HYBRID if given.from_scratch else BASELINE
+    given.convert = not (given.from_scratch or given.baseline)
     given.rows = [replace(row, name=f"smoke-{row.name}") if given.smoke else row]
-    given.preset, given.seeds, given.more = (SMOKE if given.smoke else QUICKSTART), [given.seed], tuple(more)
+    given.preset, given.seeds, given.more = (SMOKE if given.smoke else QUICKSTART), [given.seed], ()
     given.jobs, given.gpus = 1, None
     given.prepare = given.dry_run = False
     return given

@@ -26,27 +26,6 @@ class Row:
 BASELINE = Row("baseline", {"--fwp-feature-map": "softmax"}, "softmax")
 HYBRID = Row("hybrid", {"--arch": "fwp_transformer_tiny_hybrid"}, "elu", "delta")
 
-
-def own(name: str, base: Row | None, flags: dict[str, str]) -> Row:
-    """Returns a row of the user's own: what these flags change of another row, or of the architecture's defaults.
-
-    Attention that differs between the sites, or is that of an architecture, is recorded by its flags.
-    """
-    base = base or Row(name, {}, "dpfp", "sum")
-    chosen = {flag: value for flag, value in flags.items() if flag == "--arch" or flag.startswith("--fwp-")}
-    if not chosen.keys() <= {"--fwp-feature-map", "--fwp-update-rule", "--fwp-d-dot"}:
-        arch = {"--arch": flags["--arch"]} if "--arch" in flags else {}
-        return Row(name, base.flags | arch, " ".join(word for one in chosen.items() for word in one))
-    width = flags.get("--fwp-d-dot")
-    return Row(
-        name,
-        base.flags,
-        flags.get("--fwp-feature-map", base.feature_map),
-        flags.get("--fwp-update-rule", base.update_rule),
-        int(width) if width else None,
-    )
-
-
 QUICKSTART = replace(TINY, rows=(BASELINE, HYBRID))
 # All steps, in under 3 minutes. The training ends within its first epoch, so it saves by updates, for `fwp average` to
 # find a checkpoint.

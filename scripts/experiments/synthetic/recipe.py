@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from fwp_fairseq.text import duration
 from scripts.common.runner.experiment import Experiment, Preset
 from scripts.common.runner.run import Run, Work
-from scripts.common.text import duration
 
 from .rows import QUICK, points
 

@@ -1,0 +1,82 @@
+"""How far a fairseq-train is, by its log (--log-format json)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterable
+
+from ..text import duration
+
+SAY_EVERY_SECONDS = 60
+_RECORD = re.compile(r"\| INFO \| (train_inner|train|valid) \| (\{.*\})\s*$")
+
+
+def numbers(pairs: Iterable[tuple[str, object]]) -> dict[str, float]:
+    """Those of the pairs whose value is a number."""
+    found = {}
+    for name, value in pairs:
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def parse(line: str) -> tuple[str, dict[str, float]] | None:
+    """Returns the kind (train_inner, train or valid) and the numbers of a line with such a record, else None."""
+    match = _RECORD.search(line)
+    if match is None:
+        return None
+    try:
+        return match[1], numbers(json.loads(match[2]).items())
+    except ValueError:
+        return None
+
+
+class Progress:
+    """Says a line for each epoch, and once a minute within it, with the remaining time.
+
+    It counts the updates of the whole training, including those of earlier sessions. With ``max_epoch`` the total is
+    unknown until the first record, which relates updates to (fractions of) epochs. 0 is no limit.
+    """
+
+    def __init__(self, max_epoch: int, max_update: int, say: Callable[[str], object], clock=time.monotonic):
+        self.max_epoch, self.max_update = max_epoch, max_update
+        self.say, self.clock, self.said = say, clock, clock()
+        self.total = max_update or None
+        self.begin: tuple[float, int] | None = None
+        self.validation = ""
+
+    def line(self, text: str) -> None:
+        """Reads a line of the log."""
+        kind, found = parse(text) or ("", {})
+        if kind == "valid":
+            names = {"valid_loss": ("loss", ".3f"), "valid_bleu": ("BLEU", ".2f")}
+            values = [(title, format(found[name], style)) for name, (title, style) in names.items() if name in found]
+            self.validation = "".join(f", validation {title} {value}" for title, value in values)
+        elif kind:
+            self._training(kind, found)
+
+    def _training(self, kind: str, found: dict[str, float]) -> None:
+        updates = int(found.get("num_updates", found.get("train_num_updates", 0)))
+        epoch = found.get("update", found.get("epoch", 1))  # within an epoch, a fraction
+        if self.max_epoch and updates and epoch > 0:
+            total = round(self.max_epoch * updates / epoch)
+            self.total = min(total, self.max_update or total)
+        now = self.clock()
+        self.begin = self.begin or (now, updates)
+        if kind == "train_inner" and now - self.said < SAY_EVERY_SECONDS:
+            return
+        self.said = now
+        left, (begin, first) = "", self.begin
+        if self.total and first < updates < self.total:
+            seconds = (self.total - updates) * max(0.0, now - begin) / (updates - first)
+            left = f", about {duration(seconds)} of training left"
+        loss = found.get("loss", found.get("train_loss", math.nan))
+        self.say(
+            f"epoch {int(found.get('epoch', 1))}, {updates} of {self.total} updates: training loss {loss:.3f}"
+            f"{self.validation}{left}"
+        )
