@@ -114,13 +114,17 @@ def measure(checkout: Path, case: str, data: Path) -> dict:
 
 def _difference(ours: dict, theirs: dict) -> str:
     """Where two measurements differ, or an empty text. Translations are the same, their scores to within 1e-6."""
+    for what in ("losses", "hypotheses"):
+        if len(ours[what]) != len(theirs[what]):
+            return f"{len(ours[what])} {what}, expected {len(theirs[what])}"
     for number, (a, b) in enumerate(zip(ours["losses"], theirs["losses"], strict=True), 1):
         if a != b:
             return f"losses differ in line {number}: {a}, expected {b}"
     for number, line in ours["hypotheses"].items():
-        (score, text), (known, expected) = line.split("\t"), theirs["hypotheses"][number].split("\t")
-        if text != expected or abs(float(score) - float(known)) > SCORES_WITHIN:
-            return f"translation {number}: {line}, expected {theirs['hypotheses'][number]}"
+        other = theirs["hypotheses"].get(number, "nan\t")
+        (score, text), (known, expected) = line.split("\t"), other.split("\t")
+        if text != expected or not abs(float(score) - float(known)) <= SCORES_WITHIN:  # also if a score is NaN
+            return f"translation {number}: {line}, expected {other}"
     return ""
 
 

@@ -71,6 +71,8 @@ def main() -> int:
         print(nvcc)
         return 0
     work = [(source, device) for source in sorted(INSTANCES.glob("*.cu")) for device in DEVICES]
+    if not work:
+        parser.exit(1, f"{INSTANCES}: no kernels there\n")
     most = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for (source, device), kernels in zip(work, pool.map(lambda one: compiled(nvcc, *one), work), strict=True):

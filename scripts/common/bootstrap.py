@@ -2,16 +2,22 @@
 
 from fwp_fairseq.cli.bleu import paired
 
+from .process import RecipeError
+
 _SAMPLES = 1000
 
 
 def compare(baseline: list[str], texts: list[str], references: list[str]) -> dict:
     """Returns the BLEU of both and p, the probability of a difference at least as large if both were equally good.
 
-    All are sacreBLEU's, whose signature is returned too.
+    All are sacreBLEU's, whose signature is returned too. Raises RecipeError unless there is a translation for each
+    reference.
     """
     from sacrebleu.metrics import BLEU
 
+    counts = len(baseline), len(texts), len(references)
+    if len(set(counts)) > 1:
+        raise RecipeError("expected a translation for each of {2} references, actual {0} and {1}".format(*counts))
     _, results = paired({"baseline": baseline, "row": texts}, references, {"BLEU": BLEU()}, "bs", _SAMPLES)
     first, second = results["BLEU"]
     return {

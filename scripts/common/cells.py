@@ -32,10 +32,11 @@ TRAINING = {
 }
 
 
-def spread_note(rows: list[dict]) -> list[str]:
-    """Returns what is to be said of several seeds, if there are any."""
+def spread_note(rows: list[dict], timed: bool = False) -> list[str]:
+    """Returns what is to be said of several seeds, if there are any, and of their times and memory."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    return ["± is the standard deviation over seeds."] if several else []
+    times = " In columns of time and memory the seeds' machines and their loads differ too." if timed else ""
+    return [f"± is the standard deviation over seeds.{times}"] if several else []
 
 
 def signature_notes(rows: list[dict], title: str = "sacreBLEU signature", field: str = "signature") -> list[str]:

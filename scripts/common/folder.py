@@ -26,6 +26,12 @@ def refuse_path(path: Path) -> None:
         raise RecipeError(error) from None
 
 
+def content(path: Path) -> str:
+    """Identifies a file by name, size and time, because one of the same name may have other content."""
+    status = path.stat()
+    return f"{path}, {status.st_size} bytes of {status.st_mtime_ns}"
+
+
 class Folder:
     """A folder with marker files. A step is finished if its marker has the same inputs and its outputs exist.
 
@@ -42,9 +48,7 @@ class Folder:
 
         def busy() -> None:
             if not wait:
-                raise RecipeError(
-                    f"{self.path} is in use by another command; wait for it, or choose another --name or --out"
-                )
+                raise RecipeError(f"{self.path} is in use by another command; wait for it, or choose another --out")
             print(f"waiting for another command that is using {self.path}", flush=True)
 
         return locked(self.path, busy)
@@ -68,7 +72,7 @@ class Folder:
             lines = "\n".join(different)
             raise RecipeError(
                 f"{self.path} was made with other settings (expected: of this call, actual: of the folder):\n{lines}\n"
-                f"Remove {self.path}, or choose another folder with --name or --out."
+                f"Remove {self.path}, or choose another folder with --out."
             )
 
     def result(self, step: str, inputs: object, outputs: list[Path]) -> dict | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import fwp_fairseq
 from fwp_fairseq.cli.processes import cores
+from fwp_fairseq.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks/results"
@@ -127,6 +128,16 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def checkouts(path: Path) -> list[dict]:
+    """Adds the checkout of this code to those that a file names, and returns them all."""
+    found = json.loads(path.read_text()) if path.exists() else []
+    here = environment()
+    if (now := {"commit": here["commit"], "dirty": here["dirty"]}) not in found:
+        found.append(now)
+        write_atomically(path, json.dumps(found))
+    return found
+
+
 def require_commit(found: dict | None = None) -> None:
     """Raises ValueError if the code is not exactly that of a commit, as --record requires.
 
@@ -155,6 +166,7 @@ def environment() -> dict:
         "fairseq": distribution_version("fairseq-fixed", "fairseq"),
         "kernels": sorted(_extension.status().libraries),
         "cpu": _cpu_model(),
+        "capability": torch.backends.cpu.get_cpu_capability(),  # of two processors with the same name, too
         "cores": cores(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

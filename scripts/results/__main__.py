@@ -46,6 +46,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         raise UsageError(f"unknown table {args.name!r}, expected one of {', '.join(TABLES)}")
     if args.name is None and args.plot:
         raise UsageError("--plot needs the NAME of a table")
+    if args.name is None and args.format != parser.get_default("format"):
+        raise UsageError("--format needs the NAME of a table")
     if args.name is not None and args.check:
         raise UsageError("--check is about all tables: expected no NAME")
     if args.name is not None:

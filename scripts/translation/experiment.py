@@ -22,6 +22,7 @@ class Translation(Experiment):
 
     run_type = Run
     steps = ("train", "average", "generate", "bleu")
+    own_flags = (*Experiment.own_flags, "--update-freq")
     diverging_is_a_result = True  # a loss that does not fall is recorded like any other
 
     def explain(self, given: argparse.Namespace, run: Run, devices: Gpus) -> str:

@@ -49,6 +49,10 @@ def test_a_worse_system_is_found(tmp_path):
     assert [line.partition(":")[0] for line in lines] == [f"dpfp-dpfp-softmax-seed{seed}" for seed in (1, 2, 3)]
     worse, same, _ = (float(line.rsplit("= ")[-1]) for line in lines)
     assert worse < 0.01 and same > 0.1
+    with open(tmp_path / "dpfp-dpfp-softmax-seed1/generate/generate-test.txt", "w") as file:
+        file.writelines(f"D-{n}\t-1.0\t{line}\n" for n, line in enumerate(reference[:30]))
+    done = compare(tmp_path, "--seeds", 1)
+    assert done.returncode == 1 and "for each of 200 references, actual 200 and 30" in done.stderr
     done = compare(tmp_path, "--seeds", 4)
     assert done.returncode == 1 and "--rows softmax-softmax-softmax --seeds 4 makes it" in done.stderr
     assert compare(tmp_path, "--rows", "absent").returncode == 2

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
@@ -118,8 +119,13 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
         "scripts/experiments/documents/README.md",
         "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --test-on",
     )
-    said = run(others.replace("data/gimp", str(data)) + " --seeds 1")
+    del variables["OMP_NUM_THREADS"]
+    others = others.replace("data/gimp", str(data)) + " --seeds 1"
+    said = run(others)
     assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (out / "data-documents/bin").is_dir()
+    assert run(others).count("already done") == 2
+    (out / "hybrid-seed1/checkpoints/checkpoint_best.pt").touch()
+    assert "already done" not in run(others)
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
         "python -m scripts.experiments documents_conversion --preset tenth --rows hedgehog",
@@ -129,3 +135,29 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     lines = map(json.loads, (out / "documents_conversion.jsonl").read_text().splitlines())
     stages = {record["stage"]: (record["updates"], record["buckets"]["all"]["windows"]) for record in lines}
     assert stages == {"softmax": (0, 40), "converted": (0, 40), "transferred": (4, 40), "finetuned": (8, 40)}
+
+
+def test_rotary_attention_sees_distances_and_decodes_as_it_is_trained():
+    from scripts.experiments.documents.plugins.rotary import RotaryAttention
+
+    torch.manual_seed(1)
+    attention = RotaryAttention(8, 2).eval()
+    x = torch.randn(7, 3, 8)
+    future = torch.full((7, 7), -torch.inf).triu(1)
+    expected, _ = attention(x, x, x, attn_mask=future)
+    state: dict = {}
+    steps = [attention(y[None], y[None], y[None], incremental_state=state)[0] for y in x]
+    torch.testing.assert_close(torch.cat(steps), expected)
+    shifted, _ = attention(x.flip(0), x.flip(0), x.flip(0))
+    known, _ = attention(x, x, x)
+    assert (shifted.flip(0) - known).abs().max() > 1e-3  # what comes before is not what comes after
+    for projection in (attention.q_proj, attention.k_proj):
+        turned = projection(x)
+        projection.first = 5
+        later = projection(x)
+        projection.first = 0
+        torch.testing.assert_close(turned.norm(dim=-1), later.norm(dim=-1))
+    same = x[:1].expand(7, 3, 8)
+    q, k = (projection(same).unflatten(-1, (2, 4)) for projection in (attention.q_proj, attention.k_proj))
+    found = torch.einsum("tbhd,sbhd->bhts", q, k)
+    torch.testing.assert_close(found[..., :-1, :-1], found[..., 1:, 1:])

@@ -102,6 +102,17 @@ def test_record_is_appended_on_request(root, checkout, capsys):
     assert [json.loads(line)["feature_map"] for line in lines] == ["elu", "softmax"]
 
 
+def test_a_run_that_changed_code_has_worked_on_is_no_result(root, checkout, monkeypatch, capsys):
+    checkout(True, "a" * 40)
+    monkeypatch.setenv("FAKE", "fail in epoch 2")
+    assert recipe.main(SCRATCH) == 1
+    monkeypatch.delenv("FAKE")
+    checkout(False, "b" * 40)
+    assert recipe.main([*SCRATCH, "--record"]) == 1
+    assert "found uncommitted changes" in capsys.readouterr().err
+    assert not (root / "benchmarks/results/quickstart.jsonl").exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a tool outlives its killed caller elsewhere")
 @pytest.mark.parametrize(
     "tool, of, stage",

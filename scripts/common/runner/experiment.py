@@ -42,6 +42,7 @@ class Experiment(ABC):
     - `steps`: those of a run, in order.
     - `goes_on`: how an interrupted training goes on.
     - `takes_flags`: whether it has a use for flags of fairseq-train, which the user gives after `--`.
+    - `own_flags`: those that it sets itself, and refuses there.
     - `run_type`: the class of its runs.
 
     The devices of a run are the numbers of its GPUs, none for the CPU.
@@ -54,6 +55,7 @@ class Experiment(ABC):
     steps: tuple[str, ...] = ("train",)
     goes_on = "a training goes on from its last epoch"
     takes_flags = True
+    own_flags: tuple[str, ...] = ("--seed", "--save-dir")
     run_type: type[Run] = Run
 
     # Options
@@ -257,6 +259,9 @@ class Experiment(ABC):
         """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
         with work.folder.locked():
             work.folder.claim(work.configuration)
+            for checkout in records.checkouts(work.run.path / "checkouts.json"):
+                if len(files) > 1:  # with --record
+                    records.require_commit(checkout)
             found = self.results(work.run, devices, work)
             for path in files:
                 records.append(path, *found, key=self.key)

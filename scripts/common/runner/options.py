@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import Parser
+from ..commands import flags_of
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -35,7 +36,11 @@ def parser(experiment: Experiment) -> Parser:
     add("--prepare", action="store_true", help="only prepare the data, for example where there is a network")
     what = f"also append to {experiment.records}, and skip the rows that it has; needs a checkout without local changes"
     add("--record", action="store_true", help=what)
-    add("--dry-run", action="store_true", help="only print the runs that are missing, and their commands")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="only print the runs that are missing, and their commands as far as known",
+    )
     if experiment.compared:
         add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")
     experiment.add_options(result)
@@ -64,10 +69,18 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     given.more = tuple(more)
     if more and not experiment.takes_flags:
         parser.error(f"{' '.join(more)}: expected no flags after --")
+    if own := [flag for flag in flags_of(more) if flag in experiment.own_flags]:
+        parser.error(f"{own[0]} after --: expected other flags, because the experiment itself sets this one")
     given.preset = experiment.presets[given.preset]
+    all_rows = given.rows is None
     given.rows = _chosen(parser, given.preset.rows, given.rows)
     if baseline := getattr(given, "compare", None):
-        (given.compare,) = _chosen(parser, given.preset.rows, [baseline])
+        names = {row.name: row for row in given.preset.rows}
+        if baseline not in names:
+            parser.error(f"--compare {baseline}: expected one of {', '.join(names)}")
+        if all_rows:
+            given.rows.remove(names[baseline])
+        given.compare = names[baseline]
     if len(set(given.seeds)) < len(given.seeds):
         parser.error(f"--seeds {' '.join(map(str, given.seeds))}: expected each value at most once")
     parser.require_least("--jobs", given.jobs, 1)
@@ -75,14 +88,18 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     if given.gpus is not None:
         try:
             given.gpus = tuple(int(number) for number in given.gpus.split(","))
+            if len(set(given.gpus)) < len(given.gpus) or min(given.gpus) < 0:
+                raise ValueError
         except ValueError:
-            parser.error(f"--gpus {given.gpus}: expected numbers separated by commas")
+            words = given.gpus if isinstance(given.gpus, str) else ",".join(map(str, given.gpus))
+            parser.error(f"--gpus {words}: expected different numbers from 0 up, separated by commas")
         if given.cpu:
             parser.error("--gpus and --cpu contradict each other")
     if given.record and (given.preset.name == "smoke" or given.more):
         parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
     finished = [flag for flag in ("compare", "test_on") if getattr(given, flag, None)]
-    if len(finished) + given.dry_run + given.prepare > 1 and finished:
-        parser.error("--compare and --test-on are for finished runs: expected one, without --dry-run and --prepare")
+    if len(finished) + given.dry_run + given.prepare + bool(more) > 1 and finished:
+        wrong = "--dry-run, --prepare and flags after --"
+        parser.error(f"--compare and --test-on are for finished runs: expected one, without {wrong}")
     experiment.check_options(parser, given)
     return given

@@ -61,7 +61,7 @@ def _paper(field: str):
 def _note(rows: list[dict]) -> str:
     lines = signature_notes(rows)
     lines += signature_notes(rows, "sacreBLEU signature with compounds split", "compound_split_signature")
-    lines += spread_note(rows)
+    lines += spread_note(rows, timed=True)
     lines.append("The paper's figures (its Table 1) are for WMT14 English-German with transformer big, one run each.")
     return "\n\n".join(lines) if rows else lines[-1]
 

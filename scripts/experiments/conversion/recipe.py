@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
 from scripts.common import score
-from scripts.common.folder import RecipeError, refuse_path
+from scripts.common.folder import RecipeError, content, refuse_path
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Work
@@ -70,7 +70,7 @@ decoding before and after, on the test set and with long outputs.
 
     def configuration(self, run: Run, devices: Gpus) -> dict:
         return {
-            "checkpoint": _content(run.model),
+            "checkpoint": content(run.model),
             "conversion": run.row.flags,
             "transfer": run.row.transfer,
             "updates": run.updates,
@@ -108,7 +108,7 @@ decoding before and after, on the test set and with long outputs.
         """Decodes and scores the model of a stage, unless that is done; returns what the record says of it."""
         sources = (run.data / "raw/smoke.en").read_text(encoding="utf-8").split("\n")[: commands.LONG_SENTENCES]
         write_atomically(run.sources, "".join(f"{line}\n" for line in sources))
-        steps, model = work.part(run.folder(stage), MEASUREMENTS), _content(run.checkpoint(stage))
+        steps, model = work.part(run.folder(stage), MEASUREMENTS), content(run.checkpoint(stage))
         expected = corpus.SMOKE_SENTENCES if run.preset.smoke else multi30k.SPLITS["test_2016_flickr"]
         output = run.generated(stage)
 
@@ -163,12 +163,6 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "seed": run.seed,
         "command": shlex.join(work.command),
     }
-
-
-def _content(checkpoint: Path) -> str:
-    """Identifies a checkpoint by name, size and time, because one of the same name may have other content."""
-    status = checkpoint.stat()
-    return f"{checkpoint}, {status.st_size} bytes of {status.st_mtime_ns}"
 
 
 def _decode(work: Work, command: list[str], log: Path, output: Path, expected: int) -> dict:

@@ -67,7 +67,9 @@ def _stages(records: list[dict]) -> dict:
     row["updates"] = next((record["updates"] for record in records if record["stage"] == "finetuned"), None)
     for stage in sorted(by_stage, key=[*_TITLES].index):
         mean = over_seeds("bleu")(by_stage[stage])
-        row |= {stage: mean["bleu"], "seeds": mean["seeds"]}
+        row |= {stage: mean["bleu"]}
+        if stage != "continued" or "finetuned" not in by_stage:
+            row["seeds"] = mean["seeds"]
         row["spread"] |= {stage: mean["spread"].get("bleu")}
     return row
 

@@ -98,9 +98,20 @@ def read(documents: Path) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
     return parts, sums
 
 
+def _sums(data: Path) -> dict:
+    return json.loads((data / "config.json").read_text())["corpus"]
+
+
 def is_pinned(data: Path) -> bool:
     """Whether a prepared corpus is made of the documents with which this project was measured."""
-    return json.loads((data / "config.json").read_text())["corpus"] == SHA256
+    return _sums(data) == SHA256
+
+
+def digest(data: Path) -> str | None:
+    """Tells the documents of a prepared corpus from others; None if it is not prepared."""
+    if not (data / "config.json").exists():
+        return None
+    return hashlib.sha256(json.dumps(_sums(data), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Paragraph]:

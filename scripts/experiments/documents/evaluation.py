@@ -5,6 +5,7 @@ BLEU and chrF are sacreBLEU's, of raw text against raw text.
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,8 +14,8 @@ from pathlib import Path
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
 from scripts.common import bootstrap, process
-from scripts.common.commands import USER_DIR, words_of
-from scripts.common.folder import Folder, RecipeError
+from scripts.common.commands import words_of
+from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run, Work
 
 from .corpus import SENTENCEPIECE, is_pinned
@@ -54,7 +55,8 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--model-overrides": None if window is None else str({"fwp_cross_source_window": window}),
         **device,
     }
-    return ["fairseq-interactive", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
+    plugin = getattr(run.row, "user_dir", "fwp_fairseq")  # the rows of documents_conversion have none
+    return ["fairseq-interactive", f"{run.data}/bin", "--user-dir", plugin, *words_of(flags)]
 
 
 def translate(
@@ -76,9 +78,10 @@ def translate(
         log.unlink(missing_ok=True)
         return {"seconds": process.run(command, log, **options).seconds}
 
+    inputs = [content(checkpoint), hashlib.sha256("\n".join(windows).encode()).hexdigest(), command]
     with folder.locked():
         title = f"translate windows of {words} words"
-        seconds = folder.run("decode", title, command, [log], work, command)["seconds"]
+        seconds = folder.run("decode", title, inputs, [log], work, command)["seconds"]
     return read(run, log, words, one_of), seconds
 
 

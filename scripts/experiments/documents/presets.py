@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
 from .corpus import Corpus
-from .rows import NO_DROPOUT, ROWS, Row
+from .rows import BATCHES, NO_DROPOUT, ROWS, Row
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ LONG = Preset(
 )
 # Without dropout, because softmax attention is best so.
 SHORT = replace(
-    LONG, name="short", training=_TRAINING | {"--dropout": 0.0} | _updates(3000), source_windows=(), rows=ROWS
+    LONG, name="short", training=_TRAINING | {"--dropout": 0.0} | _updates(3000), source_windows=(), rows=ROWS + BATCHES
 )
 SMOKE = Preset(
     "smoke",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scripts.common import process, program
 from scripts.common.commands import flags_of
+from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
 from scripts.common.runner.gpus import Gpus
@@ -44,7 +45,7 @@ learning rate falls to zero, and scores them by length of the source.
             return super().on_finished(given)
         data = corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
         devices = self.devices(given)[0]
-        options = {"variables": process.environment(len(devices)) | self.variables(devices)}
+        options = {"variables": process.environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
             found = evaluation.on_others(run, data, device(devices), say, options)
@@ -54,6 +55,8 @@ learning rate falls to zero, and scores them by length of the source.
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)
+        if given.record and not corpus.is_pinned(given.data):
+            raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
 
     def preparation(self, given: argparse.Namespace) -> list[list[str]]:
         return [corpus.preprocess(given.preset.corpus, given.data)]
@@ -62,7 +65,8 @@ learning rate falls to zero, and scores them by length of the source.
         return [training.train_command(run, device(devices))]
 
     def configuration(self, run: Run, devices) -> dict:
-        return runner.settings(flags_of(training.train_command(run, device(devices))), ())
+        flags = flags_of(training.train_command(run, device(devices)))
+        return runner.settings(flags, ()) | {"corpus": corpus.digest(run.data)}
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         trained = training.train(run, work, training.train_command(run, device(devices)))

@@ -17,7 +17,7 @@ NO_NORM = {"output-norm": "none"}
 class Row:
     """The attention of the encoder, of the decoder and from the one to the other, by what follows the site in a flag.
 
-    `more` are other flags of fairseq-train.
+    `more` are other flags of fairseq-train, and `user_dir` is the plugin that has the architecture.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Row:
     decoder: dict
     cross: dict
     more: dict = field(default_factory=dict)
+    user_dir: str = "fwp_fairseq"
 
     @property
     def flags(self) -> dict:
@@ -61,7 +62,19 @@ ROWS = (
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),
+    replace(
+        _softmax("softmax-rotary", arch="rotary_transformer_tiny"),
+        user_dir="scripts/experiments/documents/plugins/rotary",
+    ),
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
 )
+# As many tokens as in 3,000 updates, in smaller and in larger batches.
+BATCHES = tuple(
+    _softmax(
+        f"softmax-{tokens}-tokens",
+        max_tokens=tokens, max_update=updates, total_num_update=updates, warmup_updates=updates // 3,
+    )
+    for tokens, updates in ((1250, 6000), (5000, 1500))
+)  # fmt: skip
 NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0}) + _with("no-dropout-lr-6e-3", {"--dropout": 0.0, "--lr": "6e-3"})

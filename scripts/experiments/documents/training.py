@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 from scripts.common import training
-from scripts.common.commands import USER_DIR
 from scripts.common.runner.run import Run, Work
 
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
@@ -25,7 +24,7 @@ def train_command(run: Run, device: dict) -> list[str]:
         "--log-format": "json",
         **device,
     }
-    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *run.train_words(flags)]
+    return ["fairseq-train", f"{run.data}/bin", "--user-dir", run.row.user_dir, *run.train_words(flags)]
 
 
 def best(run: Run) -> Path:
@@ -51,12 +50,13 @@ def train(run: Run, work: Work, command: list[str]) -> dict:
 
     Raises RecipeError if the training fails.
     """
-
-    pid, before = 0, max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
+    pid, before = 0, 0.0
 
     def start(number: int) -> None:
-        nonlocal pid
-        pid = number
+        nonlocal pid, before
+        if not (run.path / "checkpoints/checkpoint_last.pt").exists():
+            (run.path / "curve.jsonl").unlink(missing_ok=True)
+        pid, before = number, max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
 
     def line(text: str) -> None:
         kind, numbers = training.parse(text) or ("", {})

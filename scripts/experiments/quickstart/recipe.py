@@ -41,7 +41,8 @@ results, below runs/quickstart (or --out):
   NAME-seedN/checkpoints/    of fairseq-train, and the average of the last epochs
   NAME-seedN/*.log           the whole output of the tools
   *.jsonl                    the scores, and how they were obtained
-NAME is baseline for the softmax model, hybrid with --from-scratch, and window for the converted model.
+NAME is baseline for the softmax model and hybrid with --from-scratch. The converted model is in window-seedN/finetuned,
+before fine-tuning in window-seedN/converted.
 
 examples:
   scripts/quickstart.sh                     a softmax model, and the same model converted to fast weights
