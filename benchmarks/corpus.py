@@ -8,7 +8,8 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from sentencepiece import SentencePieceProcessor
 
-from scripts.data import pieces, sources
+from fwp_fairseq.cli.pieces import learn
+from scripts.data import sources
 
 # The name of a data set to its files (without .en.gz and .de.gz) and the size of the vocabulary learnt on them.
 SENTENCES = {"multi30k": ("multi30k/train", 4000), "wmt": ("wmt10k/train", 8000)}
@@ -33,7 +34,7 @@ def _pairs(name: str) -> tuple[int, list[tuple[list[int], list[int]]]]:
     """Returns the size of the joint vocabulary, and the pieces of each pair."""
     prefix, vocabulary = SENTENCES[name]
     sides = [_lines(sources.folder(f"{prefix}.{language}.gz")) for language in ("en", "de")]
-    model = pieces.learn([*sides[0], *sides[1]], vocabulary, hard_vocab_limit=False)
+    model = learn([*sides[0], *sides[1]], vocabulary, hard_vocab_limit=False)
     processor = SentencePieceProcessor(model_proto=model)
     encoded = [processor.encode(lines, out_type=int) for lines in sides]
     return processor.get_piece_size(), [pair for pair in zip(*encoded, strict=True) if all(pair)]

@@ -7,8 +7,10 @@ from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
 
+from ..files import write_atomically
 from .errors import CommandError, UsageError
 from .paragraphs import count_words, filled, joined, lines_of
+from .pieces import learn
 
 PARTS = ("train", "valid", "test")
 SETTINGS = [
@@ -114,13 +116,11 @@ class Corpus:
 
         train = [text for pair in self.pairs["train"] for text in pair]
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(train), model_prefix=str(out / "spm"), model_type="bpe", vocab_size=vocabulary,
-                hard_vocab_limit=False, character_coverage=1.0, max_sentence_length=1_000_000, minloglevel=2,
-            )  # fmt: skip
+            model = learn(train, vocabulary, hard_vocab_limit=False, max_sentence_length=1_000_000)
         except RuntimeError as error:
             raise CommandError(f"--vocabulary {vocabulary}: SentencePiece refuses it: {error}") from None
-        pieces = sentencepiece.SentencePieceProcessor(model_file=str(out / "spm.model"))
+        write_atomically(out / "spm.model", model)
+        pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
         for part, pairs in self.pairs.items():
             for language, lines in zip(self.languages, zip(*pairs, strict=True), strict=True):
                 text = "".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines)

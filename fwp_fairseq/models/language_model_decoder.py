@@ -1,7 +1,5 @@
 """The decoder of language models reads a text at once, step by step, or in segments with carried state."""
 
-import math
-
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
@@ -16,17 +14,6 @@ _UNLIMITED = 10**9
 def _carries(layer: nn.Module) -> bool:
     """Whether the layer's attention has a state of bounded size, which softmax attention has not."""
     return hasattr(getattr(layer, "self_attn", None), "nothing_written")
-
-
-def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Returns the rows of fairseq's sinusoidal table at these positions, (..., width) in float32.
-
-    The table itself would grow with the longest stream.
-    """
-    half = width // 2
-    frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
-    angles = positions.float().unsqueeze(-1) * frequencies.to(positions.device)
-    return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width % 2))
 
 
 class FwpLanguageModelDecoder(FwpDecoder):
@@ -60,9 +47,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
         states, features, outputs = segment.initial(self, offsets), [], []
-        for number, tokens in enumerate(prev_output_tokens.split(segment.length, 1)):
-            start = offsets + number * segment.length
-            x, after, inner = self._read(tokens, start, segment.positions, states)
+        for tokens in prev_output_tokens.split(segment.length, 1):
+            x, after, inner = self._read(tokens, states)
             states = {} if segment.state is None else after
             features.append(x)
             outputs.append(inner)
@@ -85,7 +71,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
                     "another feature map"
                 )
 
-    def _embed(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:
+    def _embed(self, tokens: Tensor) -> Tensor:
         """Returns the input of the first layer, (B, T, C), as fairseq's decoder computes it."""
         x = self.embed_scale * self.embed_tokens(tokens.contiguous())
         if self.quant_noise is not None:
@@ -93,34 +79,23 @@ class FwpLanguageModelDecoder(FwpDecoder):
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
-            x = x + self._embed_positions(tokens, offsets, positions)
+            x = x + self._embed_positions(tokens)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
 
-    def _embed_positions(self, tokens: Tensor, offsets: Tensor, positions: str) -> Tensor:
+    def _embed_positions(self, tokens: Tensor) -> Tensor:
         learned = isinstance(self.embed_positions, LearnedPositionalEmbedding)
         if learned and tokens.shape[1] > self.max_positions():
             raise ValueError(
                 f"--tokens-per-sample {tokens.shape[1]}: this model has {self.max_positions()} learned positions, "
                 "expected at most as many tokens"
             )
-        if positions == "restart":
-            return self.embed_positions(tokens)
-        if learned:
-            raise ValueError(
-                "--fwp-positions continue contradicts --decoder-learned-pos, which ends at --max-target-positions: "
-                "expected restart, sinusoidal positions or --no-token-positional-embeddings"
-            )
-        # fairseq numbers positions from padding_idx + 1.
-        first = offsets.unsqueeze(1) + self.padding_idx + 1
-        found = sinusoids(first + torch.arange(tokens.shape[1], device=tokens.device), self.embed_dim)
-        found = found.masked_fill(tokens.eq(self.padding_idx).unsqueeze(-1), 0)
-        return found.to(self.embed_positions.weights)
+        return self.embed_positions(tokens)
 
-    def _read(self, tokens: Tensor, offsets: Tensor, positions: str, states: States):
+    def _read(self, tokens: Tensor, states: States):
         """Reads one piece; returns features (B, T, C), the state at its end, and the outputs of the layers."""
-        x = self._embed(tokens, offsets, positions).transpose(0, 1)
+        x = self._embed(tokens).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
         padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
         padding = padding if padding.any() else None

@@ -6,11 +6,9 @@ state is handed to the model with a batch, as fairseq hands down its incremental
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from torch import Tensor, nn
 
-Positions = Literal["restart", "continue"]
 # By number of the layer, the tensors of the state of its attention; softmax layers have none. Rows are the streams of
 # one process. Plain tuples, because checkpoints hold them.
 States = dict[int, tuple[Tensor | None, ...]]
@@ -54,15 +52,13 @@ class Segment:
 
     Attributes:
         length: tokens that are read at once. Several segments are read in pieces of this length, between which the
-            gradient is not cut; softmax attention sees the tokens of a piece only.
-        positions: ``restart`` with each piece, or ``continue`` from the beginning of the stream.
+            gradient is not cut; softmax attention sees the tokens of a piece only, whose positions begin anew.
         state: holds what the earlier segments wrote, and receives what this one writes. None reads every piece as the
             beginning of a stream.
         horizon: every so many tokens a stream begins anew, with nothing written; None for never.
     """
 
     length: int
-    positions: Positions = "restart"
     state: CarriedState | None = None
     horizon: int | None = None
     _initial: dict[nn.Module, States] = field(default_factory=dict)

@@ -18,7 +18,6 @@ from .streams import Streams, Text, assign
 
 StateChoice = ChoiceEnum(["carried", "reset"])
 StreamsChoice = ChoiceEnum(["even", "documents"])
-PositionsChoice = ChoiceEnum(["restart", "continue"])
 # A power of two that no stream has as many batches as.
 _UNLIMITED = 30
 
@@ -29,7 +28,8 @@ _UNLIMITED = 30
 class FwpLanguageModelingConfig(FairseqDataclass):
     data: Optional[str] = field(default=None, metadata={"help": "folder of binarised text"})
     tokens_per_sample: int = field(
-        default=1024, metadata={"help": "tokens of a segment, which softmax sites do not look beyond"}
+        default=1024,
+        metadata={"help": "tokens of a segment: softmax sites do not look beyond, and positions begin anew"},
     )
     max_target_positions: Optional[int] = field(
         default=None, metadata={"help": "learned positions (default: --tokens-per-sample)"}
@@ -60,12 +60,6 @@ class FwpLanguageModelingConfig(FairseqDataclass):
         metadata={
             "help": "how text becomes streams: even, --batch-size equal ones for each process; documents, one for each "
             "document (they end with an empty line), dealt out to as many rows"
-        },
-    )
-    fwp_positions: PositionsChoice = field(
-        default="restart",
-        metadata={
-            "help": "where absolute positions begin: with each segment, or with the stream (sinusoidal ones only)"
         },
     )
     add_bos_token: bool = False
@@ -178,7 +172,6 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             text,
             assign(text.documents() if documents else text.even(rows), rows, length),
             self.args.tokens_per_sample,
-            str(self.args.fwp_positions),
             self.dictionary,
             len(self.output_dictionary),
         )

@@ -8,7 +8,7 @@ from fairseq.data import FairseqDataset
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from ..modules.carried_state import Positions, Segment
+from ..modules.carried_state import Segment
 
 _START, _END, _OFFSET = range(3)
 
@@ -96,8 +96,8 @@ class Streams(FairseqDataset):
         entries: of the output dictionary; words beyond are unknown.
     """
 
-    def __init__(self, text: Text, cut: np.ndarray, piece: int, positions: Positions, dictionary, entries: int):
-        self.text, self.cut, self.piece, self.positions = text, cut, piece, positions
+    def __init__(self, text: Text, cut: np.ndarray, piece: int, dictionary, entries: int):
+        self.text, self.cut, self.piece = text, cut, piece
         self.dictionary, self.entries = dictionary, entries
 
     @property
@@ -133,7 +133,7 @@ class Streams(FairseqDataset):
                 "src_tokens": merge("source"),
                 "src_lengths": torch.tensor(lengths),
                 "offsets": torch.tensor([sample["offset"] for sample in samples]),
-                "segment": Segment(self.piece, self.positions),
+                "segment": Segment(self.piece),
             },
             "target": merge("target"),
         }

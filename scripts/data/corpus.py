@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import Folder
 
-from . import multi30k, pieces
+from . import multi30k
 
 VOCABULARY = 4000
 SENTENCEPIECE = "spm.model"
@@ -56,7 +57,7 @@ def make(data: Path, say=print) -> None:
         test = (raw / f"test_2016_flickr.{language}").read_bytes().split(b"\n")
         write_atomically(raw / f"smoke.{language}", b"\n".join(test[:SMOKE_SENTENCES]) + b"\n")
     lines = [line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]
-    model = pieces.learn(lines, VOCABULARY)
+    model = learn(lines, VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
     _encode(model, raw, data / "bpe")
 

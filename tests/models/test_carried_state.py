@@ -13,12 +13,12 @@ LENGTH = 23
 TARGETS = tokens(3, LENGTH, seed=77)
 
 
-def in_segments(model, text, cuts, length=64, positions="continue", offsets=None):
+def in_segments(model, text, cuts, length=64, offsets=None):
     """The logits of a text that is read in segments which end at these positions, and the state behind it."""
     state, out, start = CarriedState(), [], 0
     offsets = torch.zeros(len(text), dtype=torch.long) if offsets is None else offsets
     for end in (*cuts, text.shape[1]):
-        x, _ = model(text[:, start:end], segment=Segment(length, positions, state), offsets=offsets + start)
+        x, _ = model(text[:, start:end], segment=Segment(length, state), offsets=offsets + start)
         out.append(x)
         start = end
     return torch.cat(out, 1), state.of_the_only_decoder()
@@ -33,7 +33,8 @@ def loss(logits):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("feature_map", ["elu", "dpfp"])
 def test_segments_equal_one_piece(feature_map, rule, normalizer):
-    model = tiny(fwp_feature_map=feature_map, fwp_update_rule=rule, fwp_normalizer=normalizer)
+    flags = {"fwp_feature_map": feature_map, "fwp_update_rule": rule, "fwp_normalizer": normalizer}
+    model = tiny(**flags, no_token_positional_embeddings=True)
     text = prefixes(3, LENGTH)
     expected = model(text)[0]
     found, _ = in_segments(model, text, (7, 8, 15))
@@ -62,7 +63,7 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
     ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window", "fixed directions"],
 )
 def test_segments_with_learned_maps_norms_and_fast_nets(flags):
-    model, text = tiny(**flags), prefixes(3, LENGTH)
+    model, text = tiny(**flags, no_token_positional_embeddings=True), prefixes(3, LENGTH)
     assert_close(in_segments(model, text, (7, 8, 15))[0], model(text)[0], "model")
 
 
@@ -78,9 +79,9 @@ def test_without_a_state_each_piece_begins_with_nothing_written():
 def test_without_positions_and_with_positions_that_restart():
     text = prefixes(3, LENGTH)
     model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)
-    assert_close(in_segments(model, text, (9,), length=4, positions="restart")[0], model(text)[0], "model")
+    assert_close(in_segments(model, text, (9,), length=4)[0], model(text)[0], "model")
     model = tiny(fwp_update_rule="delta")
-    restarted, _ = in_segments(model, text, (9,), positions="restart")
+    restarted, _ = in_segments(model, text, (9,))
     assert_close(restarted[:, :9], model(text)[0][:, :9], "model")
     assert not torch.allclose(restarted[:, 9:], model(text)[0][:, 9:])
 
@@ -92,7 +93,7 @@ def test_a_stream_that_begins_resets_its_row_only():
     state, whole = in_segments(model, text, ())[1], in_segments(model, text, ())[1]
     carried = CarriedState(state)
     more = tokens(3, 5, seed=5)
-    out, _ = model(more, segment=Segment(64, "restart", carried), offsets=torch.tensor([LENGTH, 0, LENGTH]))
+    out, _ = model(more, segment=Segment(64, carried), offsets=torch.tensor([LENGTH, 0, LENGTH]))
     fresh, _ = model(more)
     assert_close(out[1], fresh[1], "model")
     assert not torch.allclose(out[0], fresh[0])
@@ -108,8 +109,8 @@ def test_rows_that_end_leave_no_trace(feature_map):
     text = prefixes(3, LENGTH)
     ragged = text.clone()
     ragged[1, 10:], ragged[2, 4:] = model.decoder.padding_idx, model.decoder.padding_idx
-    found, _ = in_segments(model, ragged, (8, 16), positions="restart")
-    expected, _ = in_segments(model, text, (8, 16), positions="restart")
+    found, _ = in_segments(model, ragged, (8, 16))
+    expected, _ = in_segments(model, text, (8, 16))
     assert found.isfinite().all()
     for row, end in enumerate((LENGTH, 10, 4)):
         assert_close(found[row, :end], expected[row, :end], "model")
@@ -143,7 +144,7 @@ def test_a_segment_read_twice_begins_where_it_began():
     model = tiny(fwp_update_rule="delta", fwp_normalizer="both")
     text, offsets = prefixes(3, LENGTH), torch.zeros(3, dtype=torch.long)
     state = CarriedState(in_segments(model, text, ())[1])
-    segment = Segment(64, "restart", state)
+    segment = Segment(64, state)
     first = model(text, segment=segment, offsets=offsets + LENGTH)[0]
     behind = state.of_the_only_decoder()
     assert torch.equal(model(text, segment=segment, offsets=offsets + LENGTH)[0], first)
@@ -157,7 +158,7 @@ def test_softmax_sites_are_fairseqs():
     """Each segment is a batch of the stock model; beside them fast weights are carried."""
     model = tiny(fwp_feature_map="softmax")
     text = prefixes(3, LENGTH)
-    found, state = in_segments(model, text, (8, 16), positions="restart")
+    found, state = in_segments(model, text, (8, 16))
     expected = torch.cat([model(text[:, start:end])[0] for start, end in ((0, 8), (8, 16), (16, LENGTH))], 1)
     assert torch.equal(found, expected) and state == {}
 
@@ -169,7 +170,5 @@ def test_what_cannot_be_carried_is_refused():
     fixed = tiny(fwp_feature_map="favor", fwp_directions="fixed").train()
     assert fixed(text, segment=Segment(8, state=CarriedState()), offsets=offsets)[0].isfinite().all()
     learned = tiny(decoder_learned_pos=True)
-    with pytest.raises(ValueError, match="--fwp-positions continue contradicts --decoder-learned-pos"):
-        learned(text, segment=Segment(8, "continue"), offsets=offsets)
     with pytest.raises(ValueError, match="--tokens-per-sample 80: this model has 64 learned positions"):
         learned(prefixes(3, 80), segment=Segment(80), offsets=offsets)

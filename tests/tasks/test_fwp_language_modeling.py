@@ -10,7 +10,7 @@ from tests.tasks.test_streams import TEXT
 
 def task(**values):
     found = {"data": None, "tokens_per_sample": 4, "fwp_gradient_segments": 2, "add_bos_token": False}
-    found |= {"fwp_streams": "even", "fwp_positions": "restart", "fwp_state": "carried", "fwp_carry_doubling": 0}
+    found |= {"fwp_streams": "even", "fwp_state": "carried", "fwp_carry_doubling": 0}
     made = FwpLanguageModelingTask.setup_task(OmegaConf.create(found | values))
     made.dictionary = made.output_dictionary = WORDS
     return made

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import replaced, write_atomically
 from scripts.common.folder import Folder
-from scripts.data import pieces, sources
+from scripts.data import sources
 from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import DataError
 
@@ -126,7 +127,7 @@ def _pairs(data: Path, name: str) -> Iterator[tuple[str, str]]:
 
 def _learn(data: Path) -> None:
     sides = (side for pair in islice(_pairs(data, "train"), 0, None, LEARN_EVERY) for side in pair)
-    write_atomically(data / SENTENCEPIECE, pieces.learn(sides, VOCABULARY, COVERAGE, cores()))
+    write_atomically(data / SENTENCEPIECE, learn(sides, VOCABULARY, COVERAGE, cores()))
 
 
 def _encode(data: Path) -> None:

@@ -10,9 +10,9 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from fwp_fairseq.cli.paragraphs import filled, lines_of
+from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
 from scripts.common.folder import Folder
-from scripts.data import pieces
 from scripts.data.sources import DataError, folder, unpacked
 
 LANGUAGES = ("en", "de")
@@ -125,7 +125,7 @@ def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
 
     parts = {part: _first(paragraphs, corpus.documents) for part, paragraphs in parts.items()}
     sentences = [text for paragraph in parts["train"] for text in (paragraph.en, paragraph.de)]
-    model = pieces.learn(sentences, corpus.vocabulary)
+    model = learn(sentences, corpus.vocabulary)
     write_atomically(data / SENTENCEPIECE, model)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return {
