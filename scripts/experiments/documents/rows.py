@@ -41,11 +41,15 @@ def _softmax(name: str, **more) -> Row:
 _BASELINE = _softmax("softmax")
 _HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
 _GATED = Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX)
+_ROTARY = replace(
+    _softmax("softmax-rotary", arch="rotary_transformer_tiny"), user_dir="scripts/experiments/documents/plugins/rotary"
+)
 
 
 def _with(name: str, flags: dict) -> tuple[Row, ...]:
     """The main rows with flags in place of those that all rows share (presets.py)."""
-    return tuple(replace(row, name=f"{row.name}-{name}", more=flags) for row in (_BASELINE, _HYBRID, _GATED))
+    rows = _BASELINE, _HYBRID, _GATED, _ROTARY
+    return tuple(replace(row, name=f"{row.name}-{name}", more=row.more | flags) for row in rows)
 
 
 ROWS = (
@@ -62,10 +66,7 @@ ROWS = (
     # What may help softmax attention with long inputs.
     _softmax("softmax-learned-positions", encoder_learned_pos=True, decoder_learned_pos=True),
     _softmax("softmax-no-positions", no_token_positional_embeddings=True),
-    replace(
-        _softmax("softmax-rotary", arch="rotary_transformer_tiny"),
-        user_dir="scripts/experiments/documents/plugins/rotary",
-    ),
+    _ROTARY,
     *_with("lr-1.5e-3", {"--lr": "1.5e-3"}),
     *_with("lr-6e-3", {"--lr": "6e-3"}),
 )
