@@ -4,7 +4,7 @@
 nets whose weights are written at every position. :mod:`.memory` has their base class.
 """
 
-from ..ops.state import State, changed, detach, select
+from ..ops.state import State, select
 from ..options import SiteOptions
 from .fast_nets import FAST_NETS
 from .features import Features
@@ -12,7 +12,7 @@ from .matrix import Matrix
 from .memory import Memory, Sizes
 from .window import Window
 
-__all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", "changed", "detach", "select"]
+__all__ = ["FAST_NETS", "Features", "Memory", "Sizes", "State", "build_memory", "select"]
 
 
 def build_memory(options: SiteOptions, features: Features, sizes: Sizes) -> Memory:

@@ -79,13 +79,7 @@ def description(plot: Plot) -> str:
 
 
 def embedded_description(content: bytes) -> str | None:
-    """Returns the :func:`description` that a PNG or SVG contains, or None if it contains none."""
-    if content.startswith(b"\x89PNG"):
-        from io import BytesIO
-
-        from PIL import Image
-
-        return Image.open(BytesIO(content)).info.get("Description")
+    """Returns the :func:`description` that an SVG of :func:`draw` contains, or None if it contains none."""
     match = re.search(r"<dc:description>(.*?)</dc:description>", content.decode("utf-8"), re.DOTALL)
     if match is None:
         return None
@@ -126,12 +120,10 @@ def draw(plot: Plot, kind: str) -> bytes:
         figure.set_figheight(size[1] + _LINE * (lines - 1))  # the axes keep their height
         figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=int(columns), frameon=False)
         file = BytesIO()
-        # No dates and no program names, so that the same plot gives the same bytes. The description goes into the
-        # field that each format has for it.
-        text = description(plot)
+        # No dates and no program names, so that the same plot gives the same bytes.
         metadata = {
-            "png": {"Description": text, "Software": None},
-            "svg": {"Description": text, "Date": None, "Creator": None},
+            "png": {"Software": None},
+            "svg": {"Description": description(plot), "Date": None, "Creator": None},
             "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
         }
         figure.savefig(file, format=kind, metadata=metadata[kind])
