@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-USER_DIR = ["--user-dir", "fwp_fairseq"]
+PLUGIN = "fwp_fairseq"
+USER_DIR = ["--user-dir", PLUGIN]
+ROTARY = "scripts/plugins/rotary"  # softmax attention with rotary positions, which fairseq's Transformer has not
 TRAIN_MODULE = "fairseq_cli.train"
 
 

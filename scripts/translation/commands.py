@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.common.commands import USER_DIR, flags_of, printed, words_of
+from scripts.common.commands import flags_of, printed, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
@@ -59,7 +59,7 @@ def train(run: Run, gpus: Gpus) -> list[str]:
     flags |= {"--num-workers": 2 if gpus else 0, "--log-format": "json"}
     flags |= {"--distributed-world-size": world} if gpus else {"--cpu": True}
     task = ["--task", "translation", *words_of(_direction(preset))]
-    return ["fairseq-train", f"{run.data}/bin", *USER_DIR, *task, *run.train_words(flags)]
+    return ["fairseq-train", f"{run.data}/bin", *run.user_dir, *task, *run.train_words(flags)]
 
 
 def configuration(run: Run, gpus: Gpus) -> dict:
@@ -75,11 +75,11 @@ def average(run: Run) -> list[str]:
     ]
 
 
-def decode(tool: str, data: Path, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
+def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
     """A command of fairseq's that translates with the pieces of the Multi30k or another prepared corpus."""
-    pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": data / multi30k.SENTENCEPIECE}
+    pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / multi30k.SENTENCEPIECE}
     device = {} if on_gpu else {"--cpu": True}
-    return [tool, f"{data}/bin", *USER_DIR, *words_of({"--path": checkpoint, **pieces, **flags, **device})]
+    return [tool, f"{run.data}/bin", *run.user_dir, *words_of({"--path": checkpoint, **pieces, **flags, **device})]
 
 
 def generate(run: Run, gpus: Gpus) -> list[str]:
@@ -87,13 +87,13 @@ def generate(run: Run, gpus: Gpus) -> list[str]:
     flags |= {"--num-workers": 0, "--log-format": "none", "--results-path": run.generated.parent}
     if gpus and run.preset.precision == "fp16":
         flags["--fp16"] = True
-    return decode("fairseq-generate", run.data, run.checkpoint, flags, bool(gpus))
+    return decode("fairseq-generate", run, run.checkpoint, flags, bool(gpus))
 
 
 def interactive(run: Run, checkpoint: Path, on_gpu: bool) -> str:
     """The shell line that translates a sentence of the user's own."""
     flags = _direction(run.preset) | {"--beam": run.preset.decoding["--beam"]}
-    command = decode("fairseq-interactive", run.data, checkpoint, flags, on_gpu)
+    command = decode("fairseq-interactive", run, checkpoint, flags, on_gpu)
     return f"echo 'Two dogs are playing in the snow.' | {printed(command)}"
 
 

@@ -138,7 +138,7 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
 
 
 def test_rotary_attention_sees_distances_and_decodes_as_it_is_trained():
-    from scripts.experiments.documents.plugins.rotary import RotaryAttention
+    from scripts.plugins.rotary import RotaryAttention
 
     torch.manual_seed(1)
     attention = RotaryAttention(8, 2).eval()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from scripts.common.commands import PLUGIN, ROTARY
+
 SITES = ("encoder", "decoder", "cross")
 # The learning rate of the preset `sites`.
 LR = 3e-3
@@ -12,6 +14,7 @@ LR = 3e-3
 # Name to its flags at a site, by what follows the site's name in them.
 KINDS = {
     "softmax": {"feature-map": "softmax"},
+    "rotary": {"feature-map": "softmax"},
     "dpfp": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "sum", "normalizer": "attention"},
     "delta": {"feature-map": "dpfp", "d-dot": 256, "update-rule": "delta", "normalizer": "sum"},
     "hedgehog": {"feature-map": "hedgehog", "d-dot": 128, "update-rule": "sum", "normalizer": "attention"},
@@ -58,6 +61,10 @@ class SiteRow:
         return tuple(site for site, kind in self.sites.items() if kind != "softmax")
 
     @property
+    def user_dir(self) -> str:
+        return ROTARY if self.encoder == "rotary" else PLUGIN
+
+    @property
     def recorded(self) -> dict:
         """What its records hold of it."""
         return {"sites": self.sites, "heads": self.heads}
@@ -66,7 +73,8 @@ class SiteRow:
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
-        shared = {"--dropout": self.dropout} | heads
+        arch = {"--arch": "rotary_transformer_tiny"} if self.user_dir == ROTARY else {}
+        shared = {"--dropout": self.dropout} | heads | arch
         return shared | {
             f"--fwp-{site}-{option}": value
             for site, kind in self.sites.items()
@@ -107,6 +115,7 @@ ROWS = (
     _everywhere("favor-fixed", heads=8),
     _everywhere("dpfp", heads=8),
     SiteRow("softmax", "softmax", "softmax", dropout=0.0),
+    SiteRow("rotary", "rotary", "softmax", dropout=0.0),
     SiteRow("delta-elu-both-ways", "delta-elu", "softmax", dropout=0.0),
 )
 

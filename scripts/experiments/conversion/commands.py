@@ -125,7 +125,7 @@ def generate_long(run: Run, gpus: Gpus, stage: str) -> list[str]:
 
 def _decode(run: Run, gpus: Gpus, tool: str, stage: str, flags: dict) -> list[str]:
     more = {"--source-lang": "en", "--target-lang": "de", "--num-workers": 0, "--log-format": "none"}
-    return decode(tool, run.data, run.checkpoint(stage), flags | more, bool(gpus))
+    return decode(tool, run, run.checkpoint(stage), flags | more, bool(gpus))
 
 
 def bleu(run: Run, stage: str) -> list[str]:

@@ -55,8 +55,7 @@ def decode_command(run: Run, checkpoint: Path, source: Path, device: dict, windo
         "--model-overrides": None if window is None else str({"fwp_cross_source_window": window}),
         **device,
     }
-    plugin = getattr(run.row, "user_dir", "fwp_fairseq")  # the rows of documents_conversion have none
-    return ["fairseq-interactive", f"{run.data}/bin", "--user-dir", plugin, *words_of(flags)]
+    return ["fairseq-interactive", f"{run.data}/bin", *run.user_dir, *words_of(flags)]
 
 
 def translate(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from scripts.common.commands import PLUGIN, ROTARY
+
 SOFTMAX = {"feature-map": "softmax"}
 DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
 BOTH_WAYS = {"passes": "both-ways"}
@@ -25,7 +27,7 @@ class Row:
     decoder: dict
     cross: dict
     more: dict = field(default_factory=dict)
-    user_dir: str = "fwp_fairseq"
+    user_dir: str = PLUGIN
 
     @property
     def flags(self) -> dict:
@@ -41,9 +43,7 @@ def _softmax(name: str, **more) -> Row:
 _BASELINE = _softmax("softmax")
 _HYBRID = Row("hybrid", DELTA | BOTH_WAYS, DELTA, SOFTMAX)
 _GATED = Row("hybrid-gated", GATED | BOTH_WAYS, GATED, SOFTMAX)
-_ROTARY = replace(
-    _softmax("softmax-rotary", arch="rotary_transformer_tiny"), user_dir="scripts/experiments/documents/plugins/rotary"
-)
+_ROTARY = replace(_softmax("softmax-rotary", arch="rotary_transformer_tiny"), user_dir=ROTARY)
 
 
 def _with(name: str, flags: dict) -> tuple[Row, ...]:

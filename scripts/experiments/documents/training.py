@@ -24,7 +24,7 @@ def train_command(run: Run, device: dict) -> list[str]:
         "--log-format": "json",
         **device,
     }
-    return ["fairseq-train", f"{run.data}/bin", "--user-dir", run.row.user_dir, *run.train_words(flags)]
+    return ["fairseq-train", f"{run.data}/bin", *run.user_dir, *run.train_words(flags)]
 
 
 def best(run: Run) -> Path:

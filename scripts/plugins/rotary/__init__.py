@@ -13,7 +13,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-utils.import_user_module(argparse.Namespace(user_dir=str(Path(__file__).resolve().parents[5] / "fwp_fairseq")))
+utils.import_user_module(argparse.Namespace(user_dir=str(Path(__file__).resolve().parents[3] / "fwp_fairseq")))
 
 from fwp_fairseq.models import fwp_transformer as base  # noqa: E402
 
