@@ -76,7 +76,7 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
         },
         key=_key,
         combine=over_seeds(*_MEANS),
-        expected=[row.recorded for row in rows],
+        expected=[row.recorded | {"row": row.name} for row in rows],
         note=lambda rows: "\n\n".join([*signature_notes(rows), *spread_note(rows, timed=True)]),
         plot=plot,
     )
