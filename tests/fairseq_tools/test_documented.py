@@ -53,7 +53,7 @@ def test_own_texts(tools, texts):
         "--out hybrid", "--out hybrid --max-update 4 --cpu"
     )
     done = shell(tools, code, texts, fresh=True)
-    last = r"^epoch 1, 4 of 4 updates: training loss [\d.]+, validation loss [\d.]+$"
+    last = r"^epoch 4, 4 of 4 updates: training loss [\d.]+, validation loss [\d.]+$"
     assert re.search(last, done.stdout, re.M), done.stdout
     assert len((texts / "translations.de").read_text().splitlines()) == 40
     scores = re.findall(r"^BLEU\S* = (\S+)", done.stdout, re.M)

@@ -20,7 +20,7 @@ def test_other_configuration_is_refused_and_the_folder_stays(folder):
     message = str(refusal.value)
     assert "--lr: expected 0.001, actual 0.003" in message
     assert "--dropout: expected 0.2, actual nothing" in message
-    assert "--seed" not in message and str(folder.path) in message and "--name" in message
+    assert "--seed" not in message and str(folder.path) in message and "--out" in message
     assert json.loads((folder.path / "config.json").read_text()) == {"--lr": "0.003", "--seed": "1"}
 
 
