@@ -107,13 +107,13 @@ def drawn_over(capsys, axis, folder, file, *arguments):
 
 def test_curves_and_lengths_come_from_logs_and_translations(tools, own, tmp_path, capsys):
     folder, results = own
-    curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.png")
+    curves = drawn_over(capsys, "updates", folder, tmp_path / "curves.svg")
     points = {series["label"]: series["points"] for series in curves["series"]}
     assert len(points) == 2 and all(list(found) == ["2", "4"] for found in points.values())
     losses = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", results[0].err + results[0].out)
     assert [loss for loss, _ in points["dpfp"].values()] == [*map(float, losses[:2])]
     references = ("--references", tools.folder / "raw/val.de")
-    lengths = drawn_over(capsys, "length", folder, tmp_path / "length.png", *references)
+    lengths = drawn_over(capsys, "length", folder, tmp_path / "length.svg", *references)
     assert len(lengths["series"]) == 1 and len(lengths["names"]) >= 4
     (tmp_path / "one.de").write_text("Ein Mann .\n")
     capsys.readouterr()
@@ -128,8 +128,8 @@ def test_plot_in_every_format(own, tmp_path, capsys):
     folder, _ = own
     files = [tmp_path / f"plot.{kind}" for kind in ("png", "svg", "pdf")]
     table(capsys, "--results", folder, "--axis", "d_dot", "--plot", *files)
-    assert files[2].read_bytes().startswith(b"%PDF")
-    png, svg = (json.loads(embedded_description(path.read_bytes())) for path in files[:2])
-    assert png == svg and png["y"] == "validation loss, bits per token" and png["x"] == "d_dot, features of each head"
-    assert [line["label"] for line in png["lines"]] == ["softmax"]
-    assert [(series["label"], list(series["points"])) for series in png["series"]] == [("dpfp", ["64"])]
+    assert files[0].read_bytes().startswith(b"\x89PNG") and files[2].read_bytes().startswith(b"%PDF")
+    svg = json.loads(embedded_description(files[1].read_bytes()))
+    assert svg["y"] == "validation loss, bits per token" and svg["x"] == "d_dot, features of each head"
+    assert [line["label"] for line in svg["lines"]] == ["softmax"]
+    assert [(series["label"], list(series["points"])) for series in svg["series"]] == [("dpfp", ["64"])]
