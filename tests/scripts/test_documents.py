@@ -5,16 +5,18 @@ import json
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import evaluation, extract
+from scripts.experiments.documents import corpus, evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
+from scripts.experiments.documents.recipe import EXPERIMENT
 from tests.pages import ROOT, command
 
 
@@ -161,3 +163,17 @@ def test_rotary_attention_sees_distances_and_decodes_as_it_is_trained():
     q, k = (projection(same).unflatten(-1, (2, 4)) for projection in (attention.q_proj, attention.k_proj))
     found = torch.einsum("tbhd,sbhd->bhts", q, k)
     torch.testing.assert_close(found[..., :-1, :-1], found[..., 1:, 1:])
+
+
+def test_a_run_belongs_to_its_documents_and_only_the_pinned_ones_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "prepare", lambda *given: None)
+    run, found = Run(SMOKE, SMOKE.rows[0], 1, tmp_path / "run", tmp_path), []
+    for sums in ({"train.en": "a"}, {"train.en": "b"}, corpus.SHA256):
+        (tmp_path / "config.json").write_text(json.dumps({"corpus": sums}))
+        found.append(EXPERIMENT.configuration(run, ())["corpus"])
+    given = SimpleNamespace(preset=SMOKE, data=tmp_path, record=True)
+    EXPERIMENT.prepare(given)
+    (tmp_path / "config.json").write_text(json.dumps({"corpus": {"train.en": "a"}}))
+    with pytest.raises(RecipeError, match=r"--record: .* other documents than those of this project's results"):
+        EXPERIMENT.prepare(given)
+    assert len({*found}) == 3
