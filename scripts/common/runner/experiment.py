@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fwp_fairseq.cli.processes import environment
+
 from .. import process, program, records
 from ..commands import printed
 from ..folder import Folder, refuse_path
@@ -244,7 +246,7 @@ class Experiment(ABC):
 
         def one(run: Run, where) -> None:
             folder = Folder(run.path, self.steps, lambda text: say(f"{run.name}: {text}"), check)
-            variables = process.environment(len(devices)) | self.variables(where)
+            variables = environment(len(devices)) | self.variables(where)
             self._one(Work(run, folder, self.configuration(run, where), variables, command), where, files)
 
         failures = carry_out(runs, devices, one, say, stop)

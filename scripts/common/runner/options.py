@@ -87,12 +87,12 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     parser.require_least("--seeds", min(given.seeds), 0)
     if given.gpus is not None:
         try:
-            given.gpus = tuple(int(number) for number in given.gpus.split(","))
-            if len(set(given.gpus)) < len(given.gpus) or min(given.gpus) < 0:
-                raise ValueError
+            numbers = tuple(int(number) for number in given.gpus.split(","))
         except ValueError:
-            words = given.gpus if isinstance(given.gpus, str) else ",".join(map(str, given.gpus))
-            parser.error(f"--gpus {words}: expected different numbers from 0 up, separated by commas")
+            numbers = ()
+        if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
+            parser.error(f"--gpus {given.gpus}: expected different numbers from 0 up, separated by commas")
+        given.gpus = numbers
         if given.cpu:
             parser.error("--gpus and --cpu contradict each other")
     if given.record and (given.preset.name == "smoke" or given.more):

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.common import process, program
+from fwp_fairseq.cli.processes import environment
+from scripts.common import program
 from scripts.common.commands import flags_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
@@ -45,7 +46,7 @@ learning rate falls to zero, and scores them by length of the source.
             return super().on_finished(given)
         data = corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
         devices = self.devices(given)[0]
-        options = {"variables": process.environment() | self.variables(devices)}
+        options = {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
             found = evaluation.on_others(run, data, device(devices), say, options)

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from scripts.common import training
+from fwp_fairseq.cli.progress import parse
 from scripts.common.runner.run import Run, Work
 
 DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
@@ -59,7 +59,7 @@ def train(run: Run, work: Work, command: list[str]) -> dict:
         pid, before = number, max((point["cpu_seconds"] for point in read_curve(run).values()), default=0.0)
 
     def line(text: str) -> None:
-        kind, numbers = training.parse(text) or ("", {})
+        kind, numbers = parse(text) or ("", {})
         if kind == "valid":
             point = {
                 "updates": int(numbers["valid_num_updates"]),
