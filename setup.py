@@ -121,7 +121,8 @@ def announce(part):
     jobs = 1
     if is_ninja_available():
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        jobs = int(os.environ.get("MAX_JOBS") or processors)
+        wanted = os.environ.get("MAX_JOBS", "")  # ninja takes 0 and what is no number as no limit
+        jobs = int(wanted) if wanted.isdigit() and int(wanted) else processors
     devices = re.split("[; ]+", record["devices"]) if part == "cuda" else []
     target = f" for compute capability {', '.join(devices)}" if devices else ""
     count = len(sources(part))
@@ -215,6 +216,7 @@ class BuildKernels(build_ext):
     def build_each(self):
         """Builds one library at a time: with FWP_BUILD=auto a failing compiler costs that library only."""
         wanted, compiler, inplace = self.extensions, self.compiler, self.inplace
+        self.force = True  # or a changed header or another torch compiles nothing; torch sees to it with ninja alone
         for library in wanted:
             self.extensions, self.compiler, self.inplace = [library], compiler, inplace
             part = library.name.rpartition("._")[2]

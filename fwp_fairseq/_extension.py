@@ -10,7 +10,12 @@ from typing import NamedTuple
 import torch
 
 PARTS = ("cpu", "cuda")
-OPERATORS = ("rules", "feature_maps", "fast_weights", "decode", "fold", "read_window", "recur", "recur_lstm")
+_WITH_BACKWARD = (
+    "fast_weights", "recur", "recur_lstm", "read_window", "softmax_pair", "to_length_one", "elu_to_length_one",
+    "to_rms_one",
+)  # fmt: skip
+_OTHERS = ("decode", "fold", "rules", "feature_maps", "cpu_capability", "choose_cpu_capability")
+OPERATORS = (*_WITH_BACKWARD, *(f"{name}_backward" for name in _WITH_BACKWARD), *_OTHERS)  # of csrc/fast_weights.cpp
 
 
 class ExtensionStatus(NamedTuple):
@@ -105,7 +110,7 @@ def load(folder: Path) -> ExtensionStatus:
                     continue
                 libraries[part] = path
             except (OSError, RuntimeError) as error:
-                reasons[part] = f"not loaded: {' '.join(str(error).split())}"
+                reasons[part] = f"not loaded: {' '.join(str(error.__cause__ or error).split())}"
     return ExtensionStatus(libraries, reasons)
 
 

@@ -21,6 +21,7 @@ from packaging.specifiers import SpecifierSet
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
+needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")
 NO_KERNELS = "there are no sources"
 # Only one of the two reads torch's headers, which takes the compiler longest.
 SCHEMA = """
@@ -163,14 +164,28 @@ def test_kernels_outlive_a_failed_build_and_go_when_the_target_is_without_them(i
 def test_failing_compiler_is_recorded_by_auto_and_stops_cpu(project):
     add_kernels(project)
     compiler = broken_compiler(project)
-    status, output, record = build(project, "auto", CXX=compiler)
+    status, output, record = build(project, "auto", CXX=compiler, MAX_JOBS="0")  # no limit, for ninja
     assert status == 0, output
     assert record["built"] == [] and "compiling failed" in record["reasons"]["cpu"]
     assert record["compiler"] == "broken 1.0"
     assert build(project, "cpu", CXX=compiler)[0] != 0
 
 
-@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")
+@needs_compiler
+def test_a_changed_header_is_compiled_without_ninja(project):
+    (project / "csrc" / "cpu").mkdir()
+    (project / "csrc" / "cpu" / "answer.cpp").write_text('#include "answer.h"\nint answer() { return ANSWER; }\n')
+    without = "import torch.utils.cpp_extension as torchs\ntorchs.is_ninja_available = lambda: False"
+    digests = []
+    for number in (42, 43):
+        (project / "csrc" / "cpu" / "answer.h").write_text(f"#define ANSWER {number}\n")
+        status, output, record = build(project, "cpu", without)
+        assert status == 0 and record["built"] == ["cpu"], output
+        digests.append(record["sha256"]["cpu"])
+    assert digests[0] != digests[1]
+
+
+@needs_compiler
 def test_library_replaces_an_earlier_one_has_no_python_symbols_and_loads(installed):
     status, libraries, record = install_editable(installed, "cpu")
     assert status == 0 and record["built"] == ["cpu"] and record["kept"] == {}

@@ -21,12 +21,6 @@ inline bool share_memory(const Tensor& x, const Tensor& y) {
   const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
   return x.numel() && y.numel() && begin(x) < begin(y) + y.nbytes() && begin(y) < begin(x) + x.nbytes();
 }
-// x, copied if need be, so that it is contiguous and begins at a multiple of 16 bytes.
-inline OptionalTensor whole(const OptionalTensor& x) {
-  if (!x) return x;
-  const Tensor y = x->contiguous();
-  return begins_at_16_bytes(y) ? y : y.clone();
-}
 
 // New (B, L, H, width) tensor in x's order of batch and time, so that fairseq's (T, B, C) goes on as a view.
 inline Tensor new_rows(const Tensor& x, int64_t width) {

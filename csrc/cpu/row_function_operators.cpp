@@ -35,7 +35,7 @@ struct CpuRows {
   static void check(const char* op, const char* name, at::ScalarType type) { check_type(op, name, type); }
 
   static void run(const char*, RowFunction function, bool backward, const RowTensors& rows, double eps) {
-    AT_DISPATCH_FLOATING_TYPES(rows.x.scalar_type(), "fwp::softmax_pair", [&] {
+    AT_DISPATCH_FLOATING_TYPES(rows.x.scalar_type(), "fwp::row_function", [&] {
       const RowFunctions<scalar_t>& all = chosen_kernels<scalar_t>().rows;
       const auto run = (backward ? all.backward : all.forward)[static_cast<int>(function)];
       const scalar_t *x = rows.x.const_data_ptr<scalar_t>(), *beside = rows.beside.const_data_ptr<scalar_t>();
