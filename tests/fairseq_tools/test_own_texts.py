@@ -11,7 +11,7 @@ import torch
 
 import fwp_fairseq.compat  # noqa: F401  (of which checkpoints need the numbers of numpy)
 from fwp_fairseq.cli import main
-from fwp_fairseq.cli.corpus import Corpus, Recipe
+from fwp_fairseq.cli.corpus import SETTINGS, Corpus, Recipe
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.train import lengths_of
 from tests.fairseq_tools.conftest import ENVIRONMENT
@@ -98,8 +98,9 @@ def test_files_that_do_not_fit_are_named(texts, capsys):
     (texts / "valid.de").write_bytes(b"\xff\n" * 40)
     with pytest.raises(CommandError, match=r"valid\.de is not UTF-8"):
         Corpus(texts, ("en", "de"))
-    assert main(["train", "--texts", str(texts), "--source", "en", "--target", "de", "--out", "a:b"]) == 2
-    assert "a:b: expected a path without ':', where fairseq cuts paths" in capsys.readouterr().err
+    for out, why in (("a:b", "':', where fairseq cuts"), ("a,b", "',', where"), ("${a}", "'${', where fairseq fills")):
+        assert main(["train", "--texts", str(texts), "--source", "en", "--target", "de", "--out", out]) == 2
+        assert f"{out}: expected a path without {why}" in capsys.readouterr().err
     words = ["--texts", str(texts), "--source", "en", "--target", "de", "--out", "x", "--vocabulary", "0"]
     assert main(["train", *words]) == 2
     assert "--vocabulary 0: expected 1 or more" in capsys.readouterr().err
@@ -118,6 +119,9 @@ def test_settings_fit_the_size():
     assert small.too_long(2048) == 1 and flags["--max-source-positions"] == "2048"
     flags = large.flags(None, None)
     assert flags["--arch"] == "fwp_transformer_iwslt_de_en_hybrid" and flags["--warmup-updates"] == "1800"
+    assert flags["--max-update"] == "9000" and small.flags(None, None)["--max-update"] == "1000"  # 12 epochs; the least
+    assert Recipe(10**9, [20], 10**9).flags(None, None)["--max-update"] == "100000"
+    assert SETTINGS[SETTINGS.index("--patience") + 1] == "10"
     assert large.too_long(1500) == 0 and flags["--max-target-positions"] == "1500"
     more = large.flags("x", 9)
     assert more["--max-update"] == "9" and more["--warmup-updates"] == "1800"  # as of a longer training that goes on

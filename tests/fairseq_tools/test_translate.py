@@ -12,9 +12,10 @@ from fwp_fairseq.cli.plugin import import_plugin
 from fwp_fairseq.cli.translator import Translator, data_of, pieces_of
 from fwp_fairseq.modules import large_linears
 from fwp_fairseq.modules.int8 import Int8Linear
+from fwp_fairseq.modules.packed import PackedLinear
 from tests.fairseq_tools.conftest import ENVIRONMENT
 
-LIMITS = ("--max-len-a", 0, "--max-len-b", 30, "--beam", 3)
+LIMITS = ("--max-len-a", 0, "--max-len-b", 30, "--beam", 3, "--lenpen", 0.6)
 
 
 @pytest.fixture
@@ -76,7 +77,8 @@ def test_eight_bits(tools, mixed, text, monkeypatch):
     import_plugin()
     given = (tools.folder / "mixed/checkpoint_best.pt", tools.folder / "bin", str(tools.folder / "spm.model"))
     exact, rounded = (Translator(*given, {"beam": 2}, 1000, int8, None, "cpu") for int8 in (False, True))
-    assert any(isinstance(module, Int8Linear) for module in rounded.model.modules())
+    for model, kind in ((exact, PackedLinear), (rounded, Int8Linear)):
+        assert any(isinstance(module, kind) for module in model.model.modules())
     lines = [exact.encode(line) for line in text.splitlines()[:6]]
     scores = [[of[0].score for of in model.translate(lines, lambda _: None)] for model in (exact, rounded)]
     assert scores[0] != scores[1] and scores[0] == pytest.approx(scores[1], abs=0.2)
@@ -167,10 +169,11 @@ def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate
     model.mkdir()
     for name in ("mixed/checkpoint_best.pt", "bin/dict.en.txt", "bin/dict.de.txt", "spm.model"):
         os.link((tools.folder / name).resolve(), model / name.split("/")[-1])
-    command = [tools.forked.bin / "fwp", "translate", model, "--cpu", *map(str, LIMITS)]
+    command = [tools.forked.bin / "fwp", "translate", model, "--cpu", "--beam", "1"]
     line = text.splitlines()[0]
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
-    assert found.returncode == 0 and found.stdout == translate(line, *LIMITS).stdout
+    assert found.returncode == 0 and found.stdout == translate(line, "--beam", 1).stdout
+    assert "reached the limit of --max-len-a 2 --max-len-b 50" in found.stderr
     command[2] = model.rename(tmp_path / "a:b")
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
     assert found.returncode == 1 and "a:b: expected a path without ':'" in found.stderr

@@ -10,10 +10,12 @@ from fwp_fairseq.contradictions import contradiction
 from fwp_fairseq.modules.attention_transfer import softmax_weights
 from fwp_fairseq.options import SiteOptions
 from tests.modules.attention import EMBED, HEADS, build, naive_map, ragged, random
+from tests.pairs import covering
 from tests.tolerances import assert_close
 
 D_KEY = EMBED // HEADS
 LENGTH = 9
+BACKENDS = ["auto", "chunked", "reference"]
 MAPS = {"hedgehog": 8, "dpfp": 12, "favor": 8, "t2r": 7}
 
 
@@ -60,10 +62,10 @@ def expected(module, x, mask=None):
     return module.out_proj(torch.from_numpy(out).flatten(2)), torch.from_numpy(weights)
 
 
-@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
-@pytest.mark.parametrize("pads", [None, "right", "left", "within"])
-@pytest.mark.parametrize("window", [1, 2, 4, 20])
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize(
+    "feature_map, window, pads, backend",
+    covering(MAPS, [1, 2, 4, 20], [None, "right", "left", "within"], BACKENDS, strength=3),
+)
 def test_computes_what_is_documented(feature_map, window, pads, backend):
     module, x = windowed(window, feature_map, backend=backend), random(LENGTH)
     mask = None if pads is None else ragged(length=LENGTH, left=pads == "left")
@@ -102,10 +104,7 @@ def test_is_softmax_attention_where_the_window_is_as_long_as_the_text():
     assert_close(weights, softmax_weights(q, k, None, causal=True), "operator")
 
 
-@pytest.mark.parametrize("first", [1, 4])
-@pytest.mark.parametrize("backend", ["auto", "chunked", "reference"])
-@pytest.mark.parametrize("window", [1, 3, 20])
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("feature_map, window, backend, first", covering(MAPS, [1, 3, 20], BACKENDS, [1, 4]))
 @torch.no_grad()
 def test_decoding_with_hypotheses_that_change_places(feature_map, window, backend, first):
     """A prefix at once, then step by step; after 140 positions the lazy form has folded its block twice."""

@@ -33,6 +33,12 @@ def test_every_promised_architecture_is_registered():
     }  # fmt: skip
 
 
+WIDTHS = {  # of the model, its heads and its feed-forward parts
+    "": (512, 8, 2048), "_tiny": (192, 4, 384), "_iwslt_de_en": (512, 4, 1024), "_wmt_en_de": (512, 8, 2048),
+    "_big": (1024, 16, 4096),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_builds(arch):
     """Models are built at full size without memory. FAVOR+ needs memory to draw numbers, so its model is shallow."""
@@ -45,9 +51,10 @@ def test_every_architecture_builds(arch):
     sites = 1 if arch.endswith("_hybrid") else 2  # of a decoder's layer; a hybrid's cross-attention is softmax
     layers = len(model.encoder.layers) + sites * len(model.decoder.layers)
     assert len(attentions) == layers
-    if arch.endswith("_big"):
-        assert {(a.embed_dim, a.num_heads) for a in attentions} == {(1024, 16)}
-        assert model.encoder.layers[0].fc1.out_features == 4096
+    size = arch.removesuffix("_hybrid").removeprefix("fwp_transformer")
+    width, heads, inner = WIDTHS.get(size) or WIDTHS[size[-4:]]
+    assert {(a.embed_dim, a.num_heads) for a in attentions} == {(width, heads)}
+    assert {layer.fc1.out_features for layer in (*model.encoder.layers, *model.decoder.layers)} == {inner}
 
 
 @pytest.mark.parametrize("feature_map", ["elu", "dpfp", "favor"])

@@ -112,8 +112,3 @@ def test_inputs_stay_as_they_are(backend, rule, causal):
     assert versions == [tensor._version for tensor in given]
     for tensor, old in zip(given, before, strict=True):
         assert torch.equal(tensor, old)
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("native", "cuda")])
-def test_optional_backends_are_here(name):
-    """Skipped where one is missing, and failing there under FWP_REQUIRE; see tests/conftest.py."""

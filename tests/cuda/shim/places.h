@@ -8,7 +8,7 @@
 
 namespace fwp::gpu::shim {
 
-// Adds a place that `barrier` ("block", "named", "warp") was met at. Threads that meet from different places name them
+// Adds a place that `barrier` ("block", "warp") was met at. Threads that meet from different places name them
 // all.
 void note_place(const char* barrier, const Site* sites, int count);
 bool is_left_out(Site site);
@@ -16,7 +16,7 @@ std::string name_of(Site site);  // file:line
 
 }  // namespace fwp::gpu::shim
 
-// One line for each barrier since the last call: its kind and its places, "named a.cuh:12 a.cuh:20". The text lasts
+// One line for each barrier since the last call: its kind and its places, "block a.cuh:12 a.cuh:20". The text lasts
 // until the next call.
 extern "C" const char* fwp_shim_places();
 // Leaves out the barrier at the places "a.cuh:12 a.cuh:20", or none for "".
