@@ -61,7 +61,7 @@ class FastWeightAttention(nn.Module):
     ):
         super().__init__()
         options = checked_options(options, causal)
-        if embed_dim % num_heads:
+        if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
         if options.passes == "both-ways" and num_heads % 2:
             raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")

@@ -102,6 +102,9 @@ class NestedDecoderConfig(DecoderOnlyConfig, _Nested):
 
 def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site: str, source_dim: int | None = None):
     """Builds the attention of a site; None if its flags choose softmax."""
+    side = "encoder" if site == "encoder" else "decoder"
+    if heads < 1 or embed_dim % heads:
+        raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
     options = site_config(cfg, site, embed_dim // heads)
     if options.is_softmax:
         return None

@@ -46,16 +46,15 @@ class FwpLanguageModelDecoder(FwpDecoder):
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
-        states, features, outputs = segment.initial(self, offsets), [], []
+        states, features = segment.initial(self, offsets), []
+        layers = list(self.layers)  # with layer drop, some of them
         for tokens in prev_output_tokens.split(segment.length, 1):
-            x, after, inner = self._read(tokens, states)
+            x, after = self._read(tokens, states, layers)
             states = {} if segment.state is None else after
             features.append(x)
-            outputs.append(inner)
         segment.finish(self, states)
         x = torch.cat(features, 1)
-        extra = {"attn": [None], "inner_states": [torch.cat(pieces) for pieces in zip(*outputs, strict=True)]}
-        return x if features_only else self.output_layer(x), extra
+        return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:
         """Returns fairseq's limit, or none to speak of for a model without positions and softmax attention."""
@@ -93,19 +92,19 @@ class FwpLanguageModelDecoder(FwpDecoder):
             )
         return self.embed_positions(tokens)
 
-    def _read(self, tokens: Tensor, states: States):
-        """Reads one piece; returns features (B, T, C), the state at its end, and the outputs of the layers."""
+    def _read(self, tokens: Tensor, states: States, layers: list) -> tuple[Tensor, States]:
+        """Reads one piece with these layers; returns features (B, T, C) and the state at its end."""
         x = self._embed(tokens).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
         padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
         padding = padding if padding.any() else None
-        behind, outputs = {}, [x]
+        behind = {}
         number_of = {layer: number for number, layer in enumerate(self.layers.children())}
         for layer, number in number_of.items():
             if _carries(layer):
                 nothing, begun = layer.self_attn.nothing_written(len(tokens), x), states.get(number)
                 behind[number] = type(nothing)(*begun) if begun else nothing
-        for layer in self.layers:  # With layer drop, these are some of them.
+        for layer in layers:
             number, options = number_of[layer], {}
             if number in behind:
                 options = named_state(behind[number])
@@ -114,8 +113,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
             )
             if number in behind:
                 behind[number] = type(behind[number])(*after)
-            outputs.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         x = x.transpose(0, 1)
-        return x if self.project_out_dim is None else self.project_out_dim(x), behind, outputs
+        return x if self.project_out_dim is None else self.project_out_dim(x), behind

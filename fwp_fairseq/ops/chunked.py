@@ -237,8 +237,9 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
             W, z = chunk.next_state(u, W, z)
 
     if W is None and (call.return_state or not outputs):
-        W = v.new_zeros(*v.shape[:2], d_dot, d_value)
-        z = v.new_zeros(*v.shape[:2], d_dot) if call.normalize_output else None
+        # Zeros that are computed of the (no) keys, so that their map's parameters have a gradient.
+        W = k.written(v)
+        z = W.new_zeros(W.shape[:-1]) if call.normalize_output else None
     if not outputs:
         outputs.append(_read_state(q, W, z, call))
     out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)

@@ -71,7 +71,7 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     v = raw_v.to(call.dtype)
     batch, _, heads, d_dot = k.shape
     if call.initial_state is None:
-        W = v.new_zeros(batch, heads, d_dot, v.shape[-1])
+        W = torch.einsum("bshi,bshj->bhij", k[:, :0], v[:, :0])  # zeros in whose graph the keys are, also if none are
         z = v.new_zeros(batch, heads, d_dot)
     else:
         W = call.initial_state.W.to(call.dtype)
@@ -93,6 +93,6 @@ def run(call: Call) -> tuple[Tensor, FastWeights | None]:
     if not call.causal:
         outputs = [_retrieve(W, z, query, call) for query in queries]
 
-    out = torch.stack(outputs, dim=1) if outputs else v.new_zeros(batch, 0, heads, v.shape[-1])
+    out = torch.stack(outputs, dim=1) if outputs else torch.einsum("bthi,bhij->bthj", q[:, :0], W)
     state = FastWeights(W, z if call.normalize_output else None) if call.return_state else None
     return out.to(call.v.dtype), state

@@ -16,7 +16,7 @@ from tests.tolerances import assert_close
 D_KEY = EMBED // HEADS
 LENGTH = 9
 BACKENDS = ["auto", "chunked", "reference"]
-MAPS = {"hedgehog": 8, "dpfp": 12, "favor": 8, "t2r": 7}
+MAPS = {"hedgehog": 8, "dpfp": 12, "favor": 8, "t2r": 7, "rfa": 8}
 
 
 def windowed(window, feature_map="hedgehog", **options):
@@ -94,6 +94,15 @@ def test_gradients(window, backend):
 
     tensors = [x.detach().clone().requires_grad_() for x in (x, *parameters.values())]
     assert torch.autograd.gradcheck(out, tensors)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("feature_map", [*MAPS, "rfa"])
+def test_a_text_within_the_window_reaches_every_parameter(feature_map, backend):
+    """Distributed training waits for a gradient of each."""
+    module = windowed(20, feature_map, backend=backend)
+    call(module, random(5), need_weights=False)[0].sum().backward()
+    assert [name for name, parameter in module.named_parameters() if parameter.grad is None] == []
 
 
 @torch.no_grad()

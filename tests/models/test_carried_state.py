@@ -76,6 +76,17 @@ def test_without_a_state_each_piece_begins_with_nothing_written():
 
 
 @torch.no_grad()
+def test_layer_drop_leaves_out_the_same_layers_of_each_piece():
+    """Equal texts, each with its own state, have equal pieces, whichever layers an update drops."""
+    model = tiny(decoder_layers=4, decoder_layerdrop=0.5, dropout=0.0, no_token_positional_embeddings=True).train()
+    piece = prefixes(3, 8)
+    for _ in range(5):
+        found, _ = model(piece.repeat(1, 4), segment=Segment(8), offsets=torch.zeros(3, dtype=torch.long))
+        first, *others = found.split(8, 1)
+        assert all(torch.equal(first, other) for other in others)
+
+
+@torch.no_grad()
 def test_without_positions_and_with_positions_that_restart():
     text = prefixes(3, LENGTH)
     model = tiny(fwp_update_rule="delta", no_token_positional_embeddings=True)

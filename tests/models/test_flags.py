@@ -61,6 +61,11 @@ CONTRADICTIONS = {
         {"fwp_cross_source_window": 0, "fwp_feature_map": "softmax"},
         ("--fwp-cross-source-window 0", "expected --fwp-cross-source-window 1 or more"),
     ),
+    "heads-that-do-not-divide-the-width": (
+        {"decoder_attention_heads": 5},
+        ("--decoder-attention-heads 5: expected a divisor of the model's width",),
+    ),
+    "no-heads": ({"encoder_attention_heads": 0}, ("--encoder-attention-heads 0: expected a divisor",)),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},
         ("--cross-self-attention", "--fwp-decoder-feature-map softmax"),

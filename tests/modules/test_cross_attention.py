@@ -74,6 +74,19 @@ def test_a_source_is_kept_once_and_goes_with_its_last_row():
     assert source.rows.tolist() == [0, 0, 0, 0]
 
 
+@torch.no_grad()
+def test_equal_sentences_next_to_each_other_do_not_tear_the_others_apart():
+    """Rows are read together where all sources have as many."""
+    ours, stock = _pair()
+    key, _ = _sources(4, 3)
+    key[:, 3:6] = key[:, :3]
+    state, query = {}, torch.randn(1, 12, EMBED)
+    actual, _ = ours(query, key, key, incremental_state=state, static_kv=True)
+    torch.testing.assert_close(actual, stock(query, key, key, static_kv=True)[0], rtol=0, atol=1e-6)
+    source = next(iter(state.values()))["source"]
+    assert source.together == 3 and source.rows.tolist() == [n // 3 for n in range(12)]
+
+
 def test_a_search_does_not_become_differentiable_half_way():
     ours, _ = _pair()
     key, pads = _sources(1, 2)

@@ -28,11 +28,13 @@ def test_the_product(inputs, outputs, bias, shape):
 
 @pytest.mark.parametrize("attention", [{}, {"fwp_feature_map": "softmax"}], ids=str)
 def test_a_model_computes_the_same(attention):
-    """Logits of a source with pads. fairseq's encoder reads weights as tensors."""
+    """Logits of a source with pads. fairseq's attention in encoders, which reads weights, keeps its layers."""
     sizes = dict(encoder_embed_dim=512, encoder_ffn_embed_dim=512, encoder_layers=1, decoder_layers=1)
     exact = helpers.build(**sizes, **attention)
     model = copy.deepcopy(exact).float()
-    assert len(pack_(model)) >= 10
+    changed = pack_(model)
+    assert any("encoder.layers.0.self_attn" in name for name in changed) != ("fwp_feature_map" in attention)
+    assert {"decoder.layers.0.self_attn.q_proj", "decoder.layers.0.encoder_attn.q_proj"} < {*changed}
     source, lengths = helpers.sources([7, 3])
     with torch.no_grad():
         found, expected = (m(source, lengths, helpers.prefixes(2, 5))[0] for m in (model, exact))
