@@ -1,5 +1,6 @@
 """Language modelling on contiguous streams of text, with fast weights carried from segment to segment."""
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -15,6 +16,8 @@ from omegaconf import II
 from ..models.language_model_decoder import FwpLanguageModelDecoder
 from .stream_iterator import StreamIterator
 from .streams import Streams, Text, assign
+
+logger = logging.getLogger(__name__)
 
 StateChoice = ChoiceEnum(["carried", "reset"])
 StreamsChoice = ChoiceEnum(["even", "documents"])
@@ -167,10 +170,15 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         return self.dataset_to_epoch_iter[key]
 
     def _cut(self, text: Text, rows: int, length: int) -> Streams:
-        documents = str(self.args.fwp_streams) == "documents"
+        streams = text.documents() if str(self.args.fwp_streams) == "documents" else text.even(rows)
+        if len(streams) < rows:
+            logger.warning(
+                f"--fwp-streams documents: the text has {len(streams)} (empty lines end them) for {rows} rows "
+                "(--batch-size times processes), of which the others stay empty"
+            )
         return Streams(
             text,
-            assign(text.documents() if documents else text.even(rows), rows, length),
+            assign(streams, rows, length),
             self.args.tokens_per_sample,
             self.dictionary,
             len(self.output_dictionary),

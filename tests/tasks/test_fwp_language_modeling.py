@@ -40,6 +40,14 @@ def test_batches_have_the_size_of_the_streams():
         task().eval_lm_dataloader(TEXT, batch_size=0)
 
 
+def test_rows_that_no_document_fills_are_said(caplog):
+    documents = len(TEXT.documents())
+    for rows in (documents, documents + 1):
+        assert not caplog.records
+        task(fwp_streams="documents").get_batch_iterator(TEXT, max_sentences=rows)
+    assert f"the text has {documents} (empty lines end them) for {documents + 1} rows" in caplog.text
+
+
 def test_a_window_is_another_task():
     with pytest.raises(ValueError, match="--context-window 3 contradicts --task fwp_language_modeling"):
         task().eval_lm_dataloader(TEXT, context_window=3)
