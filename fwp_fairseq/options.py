@@ -111,7 +111,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         + ", ".join(name for name, cls in _MAPS.items() if cls.homogeneity is not None) + ")",
     ),
     Option(
-        "output_norm", "norm of what is read", "none", {"none": "as read", "rms": "of root mean square 1"},
+        "output_norm", "norm of the output", "none", {"none": "as read", "rms": "of root mean square 1"},
         "what each head reads is divided by its root mean square, and multiplied by learned weights, in place of a "
         "denominator",
     ),
