@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwp_fairseq.ops import recur_lstm, recurrence
 from tests.cuda.cases import assert_near, with_gradients
 from tests.cuda.test_glue import LAYOUTS
 from tests.ops.cases import OPCHECKS
+from tests.ops.test_recurrence import OPERATORS, PADS, STATES
 from tests.pairs import covering
 from tests.served import served
 from tests.tolerances import CUDA
@@ -17,10 +17,7 @@ from tests.tolerances import CUDA
 pytestmark = pytest.mark.needs("native", "cuda")
 
 
-PADS = torch.tensor([[True, False, True, False, False, True, True], [False] * 6 + [True]])
 BATCH, LENGTH = PADS.shape
-STATES = {"recur": ("R", "y"), "recur_lstm": ("R", "h", "c")}  # of each operator
-OPERATORS = {"recur": recurrence.recur, "recur_lstm": recur_lstm}
 NAMES = pytest.mark.parametrize("name", STATES)
 
 

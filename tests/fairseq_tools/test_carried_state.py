@@ -130,11 +130,6 @@ def words(line: str) -> list[str]:
     return shlex.split(line.replace('"$(fwp path)"', str(ROOT / "fwp_fairseq")).partition(" | ")[0])[1:]
 
 
-def fwp(tools, *arguments):
-    code = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom fwp_fairseq.cli import main\n"
-    return tools.python(f"{code}raise SystemExit(main({list(arguments)!r}))")
-
-
 def test_the_documented_commands(tools, train):
     """docs/language_models.md, as it stands there but for the number of updates."""
     for name in ("train", "valid"):
@@ -156,7 +151,7 @@ def test_the_documented_commands(tools, train):
     window = tools.run("eval_lm", *words(evaluate)).ok()
     assert 0 < bits(carried) < 7 and 0 < bits(window) < 7
     (tools.folder / "eval.log").write_text(carried.out)
-    found = fwp(tools, *words(command("docs/language_models.md", "fwp ppl")), "--json").ok()
+    found = tools.command("fwp", *words(command("docs/language_models.md", "fwp ppl")), "--json").ok()
     loss, counts = bits(carried), json.loads(found.out)
     assert counts["lines"] == 12 and counts["tokens"] > 4 * counts["words"]
     assert counts["word_perplexity"] == pytest.approx(2 ** (loss * counts["tokens"] / counts["words"]), rel=1e-6)

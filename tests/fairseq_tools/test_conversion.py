@@ -15,12 +15,7 @@ STOCK = [
 
 
 def convert(tools, source, output, *flags):
-    words = ["fwp", "convert", "--input", source, "--output", output, *map(str, flags)]
-    return tools.python(
-        f"import runpy, sys; sys.path.insert(0, {str(tools.root)!r})\n"
-        f"sys.argv = {words!r}\n"
-        "runpy.run_module('fwp_fairseq', run_name='__main__')"
-    )
+    return tools.command("fwp", "convert", "--input", source, "--output", output, *flags)
 
 
 @pytest.fixture(scope="module")

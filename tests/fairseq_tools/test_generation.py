@@ -125,11 +125,7 @@ def test_interactive_translates_standard_input(tools, beam4):
 @pytest.mark.parametrize("name", ["mixed", "favor"])
 def test_average_is_decoded(tools, name, request):
     request.getfixturevalue(name)
-    tools.python(
-        f"import runpy, sys; sys.path.insert(0, {str(tools.root)!r})\n"
-        f"sys.argv = ['fwp', 'average', '--checkpoint-dir', '{name}', '--last', '2', '--output', '{name}.average.pt']\n"
-        "runpy.run_module('fwp_fairseq', run_name='__main__')"
-    ).ok()
+    tools.command("fwp", "average", "--checkpoint-dir", name, "--last", 2, "--output", f"{name}.average.pt").ok()
     assert len(tools.generate(f"{name}.average.pt", "--beam", 4).ok().translations()) == 40
     if name == "favor":
         paths = ("favor/checkpoint4.pt", "favor/checkpoint5.pt", "favor.average.pt")
