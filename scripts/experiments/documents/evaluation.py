@@ -19,7 +19,7 @@ from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run, Work
 
 from .corpus import SENTENCEPIECE, is_pinned
-from .rows import SOFTMAX
+from .rows import WITH_WINDOWS
 from .training import DIRECTION, best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
@@ -199,7 +199,7 @@ def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
         "evaluated": work.conditions["environment"],
     }
     same = {name: record[name] for name in ("preset", "row", "seed", "corpus", "updates", "command", "evaluated")}
-    windows = run.preset.source_windows if run.row.cross == SOFTMAX else ()
+    windows = run.preset.source_windows if run.row.name in WITH_WINDOWS else ()
     return [
         record,
         *(same | {"table": "documents_source_window", "window": size, "tests": tests(size)} for size in windows),

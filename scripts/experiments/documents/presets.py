@@ -14,8 +14,8 @@ from .rows import BATCHES, NO_DROPOUT, ROWS, Row
 class Preset:
     """One size: what the texts are, and the flags of training and decoding.
 
-    `source_windows`: with how many positions of the source to a step the test windows are translated again, by models
-    with softmax cross-attention.
+    `source_windows`: with how many positions of the source to a step the test windows are translated again, by the
+    models of WITH_WINDOWS.
     """
 
     name: str

@@ -10,7 +10,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import ROWS
+from .rows import ROWS, WITH_WINDOWS
 
 
 def _title(bucket: str) -> str:
@@ -26,7 +26,6 @@ _SCORES = {
     "length ratio": (_SHORT, "all", "length_ratio"),
 }
 _SHARES = ("cut", "empty")
-_WITH_WINDOWS = ("softmax", "softmax-no-dropout", "hybrid", "hybrid-no-dropout", "hybrid-gated-no-dropout")
 _WINDOW_FIELDS = [f"{words} words{what}" for words in (_SHORT, *_LONGER) for what in ("", ", more")]
 
 
@@ -72,7 +71,7 @@ def _plot(rows: list[dict]) -> Plot:
 
 
 def _window_key(record: dict) -> tuple | None:
-    shown = record["table"] in ("documents", "documents_source_window") and record["row"] in _WITH_WINDOWS
+    shown = record["table"] in ("documents", "documents_source_window") and record["row"] in WITH_WINDOWS
     return (record["row"], record.get("window")) if shown else None
 
 
@@ -163,7 +162,7 @@ TABLES = {
         },
         key=_window_key,
         combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
-        expected=[{"row": row, "window": size} for row in _WITH_WINDOWS for size in (None, *LONG.source_windows)],
+        expected=[{"row": row, "window": size} for row in WITH_WINDOWS for size in (None, *LONG.source_windows)],
         select={"preset": LONG.name, "corpus": "pinned"},
         note=_window_note,
     ),
