@@ -172,8 +172,8 @@ def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate
     command = [tools.forked.bin / "fwp", "translate", model, "--cpu", "--beam", "1"]
     line = text.splitlines()[0]
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
-    assert found.returncode == 0 and found.stdout == translate(line, "--beam", 1).stdout
-    assert "reached the limit of --max-len-a 2 --max-len-b 50" in found.stderr
+    usual, short = (("--beam", 1, "--max-len-a", a, "--max-len-b", b) for a, b in ((2, 50), (0.3, 3)))
+    assert found.returncode == 0 and found.stdout == translate(line, *usual).stdout != translate(line, *short).stdout
     command[2] = model.rename(tmp_path / "a:b")
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
     assert found.returncode == 1 and "a:b: expected a path without ':'" in found.stderr
