@@ -85,7 +85,8 @@ class CrossAttention(MultiheadAttention):
         return not torch.is_grad_enabled() and attn_mask is None and not changes_keys and not self.training
 
     def _write(self, key: Tensor, key_padding_mask: Tensor | None) -> SharedSource | SourceWindow:
-        distinct, pads, rows = states.distinct_sources(key, key_padding_mask)
+        # Sources with as many rows each are read together.
+        distinct, pads, rows = states.distinct_sources(key, key_padding_mask, evenly=True)
         rows = rows.long()
         if self.window is not None and self.window < len(key):
             return SourceWindow(

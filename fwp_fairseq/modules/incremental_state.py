@@ -66,24 +66,27 @@ class Source:
         return memory.weights(q, self.k[self.rows], None if mask is None else mask[self.rows])
 
 
-def distinct_sources(key: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+def distinct_sources(
+    key: Tensor, key_padding_mask: Tensor | None, evenly: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """Removes the copies of each source that beam search makes before the first step.
 
     Args:
         key: (S, R, C), the copies of a sentence next to each other.
         key_padding_mask: (R, S) or None.
+        evenly: whether equal sentences next to each other are kept, so that each source has as many rows.
 
     Returns:
-        ``(key, key_padding_mask, rows)``: the N sources, (S, N, C) and (N, S), of which each has as many rows, and for
-        each of the R rows the index of its source, int32.
+        ``(key, key_padding_mask, rows)``: the N distinct sources, (S, N, C) and (N, S), and for each of the R rows the
+        index of its source, int32.
     """
     new = torch.ones(key.shape[1], dtype=torch.bool, device=key.device)
     new[1:] = (key[:, 1:] != key[:, :-1]).flatten(2).any(2).any(0)
     if key_padding_mask is not None:
         new[1:] |= (key_padding_mask[1:] != key_padding_mask[:-1]).any(1)
-    # Of equal sentences next to each other each is kept, so that all sources have a beam of rows and are read together.
-    lengths = new.nonzero()[:, 0].diff(append=torch.tensor([len(new)], device=key.device))
-    new[:: math.gcd(*lengths.tolist()) or 1] = True
+    if evenly:
+        lengths = new.nonzero()[:, 0].diff(append=torch.tensor([len(new)], device=key.device))
+        new[:: math.gcd(*lengths.tolist()) or 1] = True
     rows = new.cumsum(0).sub_(1).int()
     first = new.nonzero()[:, 0]
     if len(first) < len(new):
