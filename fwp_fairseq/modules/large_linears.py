@@ -23,19 +23,16 @@ class LargeLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
-def _reads_weights(name: str, module: nn.Module) -> bool:
-    return isinstance(module, MultiheadAttention) and name.startswith("encoder.")
-
-
 def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> list[str]:
     """Puts ``make(linear)`` in place of linear layers of :data:`SMALLEST` weights or more; returns their names."""
     modules = dict(model.named_modules())
     # The encoder's softmax attention reads the weights in each call, and would bring them back into their first form.
-    read = [f"{name}." for name, module in modules.items() if _reads_weights(name, module)]
+    softmax = [name for name, module in modules.items() if isinstance(module, MultiheadAttention)]
+    read = tuple(f"{name}." for name in softmax if name.startswith("encoder."))
     names = [
         name
         for name, module in modules.items()
-        if type(module) is nn.Linear and module.weight.numel() >= SMALLEST and not name.startswith(tuple(read))
+        if type(module) is nn.Linear and module.weight.numel() >= SMALLEST and not name.startswith(read)
     ]
     for name in names:  # one after the other, so that no more than one is there twice
         parent, _, child = name.rpartition(".")
