@@ -263,7 +263,10 @@ setup(
     extras_require={
         "fairseq": ["fairseq-fixed==0.12.3.1"],
         "eval": ["sacrebleu>=2.3", "sacremoses", "sentencepiece"],
-        "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8", "ctranslate2"],
+        "dev": [
+            *("pytest", "pytest-xdist", "hypothesis", "ruff", "ninja", "clang-format==20.1.8"),
+            *("ctranslate2", "eflomal"),  # of a benchmark and of an experiment
+        ],
         "plot": ["matplotlib", "tabulate"],
         "log": ["tensorboardX", "wandb"],
         "cluster": ["hydra-submitit-launcher>=1.2"],

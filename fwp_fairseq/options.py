@@ -5,6 +5,7 @@ The options of a site (:class:`SiteOptions`), fairseq's flags and YAML (:mod:`.c
 and use it where a memory or a layer is built; :mod:`.contradictions` says what it cannot be combined with.
 """
 
+import re
 from dataclasses import dataclass, field, make_dataclass
 from typing import NamedTuple
 
@@ -180,6 +181,10 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
         per_site=False, kept="never",
     ),
 )}  # fmt: skip
+
+
+# The model options that a checkpoint's description leaves out.
+NOT_KEPT = re.compile(f"fwp_(\\w+_)?({'|'.join(name for name, option in OPTIONS.items() if option.kept == 'never')})")
 
 
 def _python_type(option: Option) -> object:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ..checkpoint_content import plain, section
+from ..options import NOT_KEPT
 from .checkpoint import drop_training_state, load, refuse_output, save
 from .errors import CommandError, UsageError
 from .parameters import complete, refuse_not_finite
@@ -20,7 +21,7 @@ from .plugin import import_plugin
 
 # Options that change the training or the speed, but not the function that the parameters define.
 _HARMLESS = re.compile(
-    r"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|fwp_backend|fwp_cross_source_window"
+    f"dropout|layerdrop|checkpoint_activations|offload|min_params_to_wrap|max_.*_positions|{NOT_KEPT.pattern}"
 )
 
 

@@ -48,6 +48,11 @@ def load_model(path: Path, data: Path):
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CommandError(f"{path}: {error}") from None
+    except AssertionError as error:  # of an unknown architecture, with all of the configuration
+        raise CommandError(
+            f"{path}: {str(error).partition(' from ')[0]}: expected an architecture of fairseq or of this plugin; "
+            "fairseq-interactive knows others by their --user-dir"
+        ) from None
     finally:
         logging.disable(logging.NOTSET)
     if not hasattr(model, "encoder"):

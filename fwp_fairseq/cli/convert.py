@@ -28,6 +28,7 @@ import torch
 
 from ..checkpoint_content import build
 from ..files import write_atomically
+from ..options import NOT_KEPT
 from ..text import printable
 from . import archs
 from .checkpoint import drop_training_state, load, refuse_output, save
@@ -250,7 +251,8 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
     converted = shared | own | {attention_flags.BUFFER: model.get_buffer(attention_flags.BUFFER)}
 
     was, now = _description(args.input, parameters), _description(args.input, converted)
-    if was == now and old_arch == same_sizes:
+    others = [name for name in after if before[name] != after[name] and NOT_KEPT.fullmatch(name)]
+    if was == now and old_arch == same_sizes and not others:
         raise CommandError(f"--input {args.input} has this attention already, nothing was written: [{was}]")
     changes = _changes(before, after, parameters, converted)
     if was != now:

@@ -177,6 +177,8 @@ def run(args) -> int:
 
 def _score(args, corpus: Corpus, out: Path) -> None:
     """Translates and scores the test set, and says what can be done with the model."""
+    from .translator import checkpoint_in
+
     source, target = corpus.write_test_set(out)
     hypotheses, checkpoints = out / f"translations.{args.target}", out / "checkpoints"
     cpu = ["--cpu"] if args.cpu else []
@@ -186,7 +188,7 @@ def _score(args, corpus: Corpus, out: Path) -> None:
     _run(*score)
     document = "" if args.window is None else f" --document --window {args.window}"
     print(
-        f"\nmodel        {checkpoints / 'checkpoint_best.pt'}, by its loss on valid"
+        f"\nmodel        {checkpoint_in(checkpoints)}"
         f"\ntranslation  fwp translate {shlex.quote(str(checkpoints))}{document} < FILE"
         f"\nscores       {shlex.join(['fwp', *map(str, score[3:])])}"
         f"\nto go on     the same command with -- --patience N, if that ended it, or with a larger --max-update\n"

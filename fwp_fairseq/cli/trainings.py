@@ -77,8 +77,9 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     name = run.relative_to(folder).as_posix() if run.is_relative_to(folder) else run.name
     state = load(checkpoint, mmap=True)
     own = plain((state.get("cfg") or {}).get("checkpoint") or {}).get("save_dir")
+    prepared = run / "prepared.json"  # by fwp train, each of whose trainings has data in a folder of its own
     try:
-        found = _fields_of_checkpoint(state)
+        found = _fields_of_checkpoint(state, prepared.read_text() if prepared.is_file() else None)
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # a stranger's may be anything
         raise CommandError(f"{checkpoint}: its options and counters are not those of a training: {error}") from None
     return (
@@ -90,14 +91,16 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     )
 
 
-def _fields_of_checkpoint(state: dict) -> dict:
+def _fields_of_checkpoint(state: dict, data: str | None = None) -> dict:
+    """``data`` says what the training learned from, by default the path of it."""
     cfg = {name: plain(options or {}) for name, options in (state.get("cfg") or {}).items() if name != "_name"}
     extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
     model = section(state, "model")
     cfg |= {"model": model}
     # The model section of fairseq's own Transformer repeats every option of the command line.
-    others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS
+    others = {name for section in _ELSEWHERE for name in cfg.get(section, {})} | _HARMLESS | {"data"}
     recipe = {part: {n: v for n, v in cfg.get(part, {}).items() if n not in others} for part in _RECIPE}
+    recipe["data"] = data or section(state, "task").get("data")
     seconds, best = extra.get("previous_training_time"), extra.get("best")
     metric = cfg.get("checkpoint", {}).get("best_checkpoint_metric")
     seed, updates = cfg.get("common", {}).get("seed"), history[-1].get("num_updates")

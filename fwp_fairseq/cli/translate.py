@@ -32,7 +32,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--max-len-b", type=int, default=50, metavar="B", help="see --max-len-a (default: 50)")
     parser.add_argument(
         "--nbest", type=int, default=1, metavar="N",
-        help="print N translations of each line, with its number and their scores (default: 1, without these)",
+        help="print N translations of each line, with its number from 0 on and their scores (default: 1, without)",
     )  # fmt: skip
     parser.add_argument(
         "--alignments", action="store_true",
@@ -55,9 +55,9 @@ def add_arguments(parser) -> None:
 
 
 def _check(args) -> None:
-    refuse_below_one(args, "--beam", "--nbest", "--window", "--source-window", "--max-tokens")
-    if args.max_len_a < 0 or args.max_len_b < 0:
-        raise UsageError(f"--max-len-a {args.max_len_a:g} --max-len-b {args.max_len_b}: expected 0 or more")
+    refuse_below_one(args, "--beam", "--nbest", "--window", "--source-window", "--max-tokens", "--max-len-b")
+    if args.max_len_a < 0:
+        raise UsageError(f"--max-len-a {args.max_len_a:g}: expected 0 or more")
     if args.nbest > args.beam:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):

@@ -16,7 +16,7 @@ _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "average.pt")
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: its score (mean log probability, base 2), text, and alignment as fairseq prints it."""
+    """One hypothesis: its score, text and alignment, as fairseq prints them."""
 
     score: float
     text: str

@@ -35,6 +35,11 @@ class AttentionTransferCriterion(FairseqCriterion):
         """Returns fairseq's (loss, sample_size, logging_output); sample_size counts queries, in each layer anew."""
         model.eval()
         inputs = sample["net_input"]
+        if "segment" in inputs:
+            raise ValueError(
+                "--criterion attention_transfer contradicts --task fwp_language_modeling, which reads in segments; "
+                "expected --task language_modeling"
+            )
         encoder, decoder = inputs["src_tokens"], inputs.get("prev_output_tokens", inputs["src_tokens"])
         pads = {site: (encoder if site == "encoder" else decoder).eq(self.padding_idx) for site in SITES}
         with AttentionTransfer(model).compared(pads) as found:

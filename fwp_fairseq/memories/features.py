@@ -65,6 +65,5 @@ class Features(nn.Module):
         return divide(phi, phi.sum(-1, keepdim=True) + EPS) if self.normalize_features else phi
 
     def products(self, q: Tensor, k: Tensor) -> Tensor:
-        """phi(q).phi(k) of all pairs of operator inputs (B, T or S, H, width), not divided: (B, H, T, S)."""
-        phi_q, phi_k = (self.operator_map(x.transpose(1, 2)) for x in (q, k))
-        return phi_q @ phi_k.mT
+        """phi(q).phi(k) of all pairs of inputs (B, T or S, H, width), with phi(k) as it is written: (B, H, T, S)."""
+        return self.phi(q).transpose(1, 2) @ self.divided(k).permute(0, 2, 3, 1)

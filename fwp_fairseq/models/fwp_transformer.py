@@ -100,11 +100,16 @@ class NestedDecoderConfig(DecoderOnlyConfig, _Nested):
     """fairseq's nested options and the attention flags, as language models read them."""
 
 
+def refuse_heads(side: str, embed_dim: int, heads: int) -> None:
+    """Raises ValueError for a number of heads between which the width cannot be divided; ``side`` begins the flag."""
+    if heads < 1 or embed_dim % heads:
+        raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
+
+
 def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg: _Nested, site: str, source_dim: int | None = None):
     """Builds the attention of a site; None if its flags choose softmax."""
     side = "encoder" if site == "encoder" else "decoder"
-    if heads < 1 or embed_dim % heads:
-        raise ValueError(f"--{side}-attention-heads {heads}: expected a divisor of the model's width, {embed_dim}")
+    refuse_heads(side, embed_dim, heads)
     options = site_config(cfg, site, embed_dim // heads)
     if options.is_softmax:
         return None
@@ -156,6 +161,15 @@ class FwpDecoderLayer(TransformerDecoderLayerBase):
     Its tensors are arguments and results of their own: so they pass through activation checkpointing, which calls the
     layer twice.
     """
+
+    @property
+    def need_attn(self) -> bool:
+        """Whether to compute attention weights unasked; fairseq's layers do, and its decoder reads those of one."""
+        return False
+
+    @need_attn.setter
+    def need_attn(self, value: bool) -> None:
+        pass
 
     def forward(self, x, *args, **kwargs):
         """Takes the tensors of the memory's state before the first position, if any, by name (:func:`named_state`).

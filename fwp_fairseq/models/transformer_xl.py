@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..modules import RelativeAttention
 from ..modules.relative_attention import Remembered
-from .fwp_language_model import fill_wikitext103
+from .fwp_language_model import build_decoder, fill_wikitext103
 from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
 
@@ -100,9 +100,7 @@ class TransformerXlLanguageModel(stock.TransformerLanguageModel):
                 f"--decoder-layerdrop {args.decoder_layerdrop} contradicts Transformer-XL: a layer that is left out "
                 "remembers nothing of the segment; expected 0"
             )
-        theirs = stock.TransformerLanguageModel.build_model(args, task).decoder
-        nested = _NestedConfig.from_flat(args)
-        return cls(TransformerXlDecoder(nested, task.target_dictionary, theirs.embed_tokens, no_encoder_attn=True))
+        return cls(build_decoder(TransformerXlDecoder, _NestedConfig, args, task))
 
 
 for _size, _width, _mem_len in (("small", 128, 256), ("medium", 256, 384)):

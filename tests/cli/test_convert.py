@@ -107,6 +107,14 @@ def test_language_models(save, convert, refused, arch, tmp_path):
     assert "--fwp-cross-feature-map: this model has no such site" in message
 
 
+def test_a_window_of_the_source_is_a_change(save, convert, refused, tmp_path):
+    path = save("fwp_transformer_tiny", fwp_cross_feature_map="softmax")
+    state, printed = convert(path, "--fwp-cross-source-window", 5)
+    assert state["cfg"]["model"]["fwp_cross_source_window"] == 5 and "--fwp-cross-source-window: None -> 5" in printed
+    again = ("convert", "--input", tmp_path / "output.pt", "--output", tmp_path / "again.pt")
+    assert "has this attention already" in refused(1, *again, "--fwp-cross-source-window", 5)
+
+
 def test_write_strengths_are_added_as_the_module_draws_them_and_dropped(save, convert, tmp_path):
     path = save("fwp_transformer_tiny", fwp_feature_map="dpfp")
     delta, printed = convert(path, "--fwp-update-rule", "delta", output="delta.pt")

@@ -11,7 +11,8 @@ from torch import Tensor
 from fwp_fairseq import ops
 from fwp_fairseq.ops import decoding as decoding_module
 from fwp_fairseq.ops.call import STRENGTHS
-from tests.cuda.cases import emulated
+from tests.cuda import cases
+from tests.cuda.cases import DPFP, emulated
 from tests.maps import MAPS, build_map
 from tests.ops.cases import NORMALIZERS, OPCHECKS
 from tests.ops.random_calls import FOLD
@@ -28,8 +29,6 @@ ALL_RULES = (*RULES, "gated", "gated_delta")
 # bits; what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3
 # elsewhere).
 LIMITS = {torch.float16: CUDA["float16"].values, torch.bfloat16: 3.5e-3, torch.float32: CUDA["float32"].values}
-
-DPFP = ("dpfp", {"nu": 2})
 
 
 class Sentence(Stream):
@@ -92,9 +91,7 @@ class Site:
 
 def assert_near(found: Tensor, expected: Tensor, dtype, looser: float = 1.0) -> None:
     assert found.dtype == dtype
-    limit = looser * LIMITS[dtype] * max(expected.square().mean().sqrt().item(), 1e-3)
-    error = (found.double() - expected).square().mean().sqrt().item()
-    assert error <= limit, f"error {error:.2e}, at most {limit:.2e}"
+    cases.assert_near({"out": found}, {"out": expected}, (LIMITS[dtype], 0.0), looser)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +113,7 @@ def test_every_history_in_one_block(rule, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rule, feature_map, normalizer, dtype",
-    covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS),
-    ids=str,
+    "rule, feature_map, normalizer, dtype", covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS), ids=str
 )
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype):
     d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)

@@ -19,21 +19,17 @@ pytestmark = [
 NOT_NEEDED = 14
 
 
-def call(rule: str, length: int, causal: bool = True, features: bool = True) -> list[torch.Tensor]:
-    """One call of several slices of values and tiles of features, with everything that a call can have."""
-    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=20, d_value=70, state=True)
+def call(rule: str, length: int, causal=True, features=True, everything=True) -> list[torch.Tensor]:
+    """One call of several slices of values and tiles of features, with everything that a call can have.
+
+    Without it the blocks of a short call are half as large, unless the rule decays.
+    """
+    x, phi = make(rule, length, length, dtype=torch.bfloat16, H=1, d_key=20, d_value=70, state=everything)
     found = run(
         rule, x, phi, backend="native", device="cuda", causal=causal, normalize_features=features,
-        normalize_output=True, key_padding_mask=mask(1, length), return_state=True,
+        normalize_output=True, key_padding_mask=mask(1, length) if everything else None, return_state=everything,
     )  # fmt: skip
     return list(found.values())
-
-
-def short_call(rule: str) -> list[torch.Tensor]:
-    """A call whose blocks are half as large, unless the rule decays."""
-    x, phi = make(rule, 20, 20, dtype=torch.bfloat16, H=1, d_key=20, d_value=70)
-    options = dict(normalize_features=True, normalize_output=True, return_state=False)
-    return list(run(rule, x, phi, backend="native", device="cuda", causal=True, **options).values())
 
 
 def decode(rule: str) -> list[torch.Tensor]:
@@ -49,7 +45,7 @@ def decode(rule: str) -> list[torch.Tensor]:
 
 def all_calls(rule: str) -> list[torch.Tensor]:
     found = call(rule, 40) + call(rule, 80, features=False) + call(rule, 70, causal=False)
-    return found + short_call(rule) + decode(rule)
+    return found + call(rule, 20, everything=False) + decode(rule)
 
 
 @pytest.mark.parametrize("rule", RULES)

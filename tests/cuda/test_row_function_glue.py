@@ -26,18 +26,6 @@ def function(name: str, x: torch.Tensor, eps: float) -> torch.Tensor:
     return FUNCTIONS[name](x, *numbers(name, eps))
 
 
-def expected(name: str, x: torch.Tensor, g: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The function and its gradient for the cotangent g, by PyTorch in float64."""
-    x = x.double().requires_grad_()
-    y = FUNCTIONS[name].in_pytorch(x, *numbers(name, eps))
-    return y.detach(), torch.autograd.grad(y, x, g.double())[0]
-
-
-def assert_close(mine: tuple, theirs: tuple) -> None:
-    for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(a.double(), b, rtol=2e-5, atol=2e-6)
-
-
 def cotangent(name: str, x: torch.Tensor) -> torch.Tensor:
     return torch.randn(*x.shape[:-1], x.shape[-1] * (1 + (name == "softmax_pair")))
 
@@ -48,11 +36,13 @@ def is_served(name: str, y) -> bool:
 
 
 def assert_agree(name: str, x, g, eps=0.1, layout=torch.Tensor.contiguous):
-    given = layout(x.cuda()).requires_grad_()
-    y = function(name, given, eps)
+    """The function and its gradient for the cotangent g, with PyTorch in float64."""
+    given, exact = layout(x.cuda()).requires_grad_(), x.double().requires_grad_()
+    y, wanted = function(name, given, eps), FUNCTIONS[name].in_pytorch(exact, *numbers(name, eps))
     (dx,) = torch.autograd.grad(y, given, layout(g.cuda()))
     assert is_served(name, y) and y.dtype == dx.dtype == torch.float32
-    assert_close((y.detach().cpu(), dx.cpu()), expected(name, x, g, eps))
+    for mine, theirs in ((y, wanted), (dx, torch.autograd.grad(wanted, exact, g.double())[0])):
+        torch.testing.assert_close(mine.detach().cpu().double(), theirs.detach(), rtol=2e-5, atol=2e-6)
 
 
 @NAMES

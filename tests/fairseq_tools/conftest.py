@@ -1,6 +1,7 @@
 """A tiny corpus and tiny models, made once, and a way to run fairseq's tools on them."""
 
 import gzip
+import math
 import os
 import re
 import subprocess
@@ -72,8 +73,10 @@ class Result:
         return self.err.strip().splitlines()[-1]
 
     def losses(self, key: str = "loss") -> list[float]:
-        """One number per update, or per epoch for keys such as ``valid_loss``."""
-        return [float(value) for value in re.findall(rf'[{{ ]"{key}": "([^"]+)"', self.out)]
+        """One number per update, or per epoch for keys such as ``valid_loss``; all are finite."""
+        found = [float(value) for value in re.findall(rf'[{{ ]"{key}": "([^"]+)"', self.out)]
+        assert all(map(math.isfinite, found)), found
+        return found
 
     def lines(self, kind: str) -> list[str]:
         """The lines H-0, H-1, ... or D-0, D-1, ... of fairseq-generate and -interactive, in order of the sentences."""
@@ -95,7 +98,7 @@ class Tools:
     root = ROOT
     user_dir = ("--user-dir", str(ROOT / "fwp_fairseq"))
     attention = ATTENTION
-    training = ("bin", *user_dir, *MODEL, *TRAINING)
+    usual, training = TRAINING, ("bin", *user_dir, *MODEL, *TRAINING)
 
     def __init__(self, folder: Path, common: Path, forked: Python):
         self.folder, self.common, self.forked = folder, common, forked

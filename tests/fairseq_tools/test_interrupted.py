@@ -3,12 +3,11 @@
 Each is stopped in the middle and at the end of its first and its second epoch. docs/reliability.md lists what differs.
 """
 
-from pathlib import Path
-
 import pytest
 
 import fwp_fairseq.compat  # noqa: F401  (some optimizers' options are a Namespace)
 from tests.fairseq_tools.test_training import assert_same_state
+from tests.pages import ROOT
 
 MODEL = [
     *("--arch", "fwp_transformer_tiny", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16),
@@ -55,7 +54,7 @@ CASES = {
     "no-save-optimizer-state": [*ADAM, *FIXED, "--no-save-optimizer-state"],
 }
 WARNED = {"no-save-optimizer-state": "begins again at update 0"}
-DIFFERS = (Path(__file__).resolve().parents[2] / "docs/reliability.md").read_text(encoding="utf-8")
+DIFFERS = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 VALIDATED = ("reduce_lr_on_plateau", "patience")
 
 

@@ -3,8 +3,6 @@
 Options that do not touch each other share a training.
 """
 
-import math
-
 import pytest
 
 ATTENTION = [
@@ -29,9 +27,8 @@ OTHER = {
 
 def train(tools, *arguments, **keywords) -> list[float]:
     arguments = [*ATTENTION, "--max-update", 2, "--no-save", "--disable-validation", *arguments]
-    found = tools.train("unused", *arguments, **keywords).ok()
-    losses = found.losses()
-    assert len(losses) == 2 and all(math.isfinite(loss) for loss in losses)
+    losses = tools.train("unused", *arguments, **keywords).ok().losses()
+    assert len(losses) == 2
     return losses
 
 

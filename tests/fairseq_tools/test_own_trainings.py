@@ -35,6 +35,9 @@ def own(tools):
     state = torch.load(folder / "dpfp-seed1/checkpoints/checkpoint_last.pt", weights_only=True)
     state["cfg"]["common"]["seed"], state["extra_state"]["best"] = 2, state["extra_state"]["best"] + 1
     (folder / "dpfp-seed2").mkdir()
+    state["cfg"]["task"]["data"] = "another folder"  # with the same data, as that of each fwp train is
+    for seed in (1, 2):
+        (folder / f"dpfp-seed{seed}/prepared.json").write_text('{"texts": "those"}')
     torch.save(state, folder / "dpfp-seed2/checkpoint_last.pt")
     decoding = ("own/stock/checkpoint_last.pt", "--remove-bpe", "sentencepiece", "--beam", 1, "--max-len-b", 5)
     tools.generate(*decoding, "--results-path", "own/stock/generate").ok()
@@ -49,6 +52,14 @@ def table(capsys, *arguments):
 
 def rows(text):
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_trainings_on_other_data_have_rows_of_their_own(own, capsys, tmp_path):
+    for name in ("dpfp-seed1", "dpfp-seed2"):
+        shutil.copytree(own[0] / name, tmp_path / name)
+    assert len(rows(table(capsys, "--results", tmp_path, "--format", "csv"))) == 1
+    (tmp_path / "dpfp-seed2/prepared.json").write_text('{"texts": "others"}')
+    assert len(rows(table(capsys, "--results", tmp_path, "--format", "csv"))) == 2
 
 
 def test_save_dirs_become_rows(own, capsys):

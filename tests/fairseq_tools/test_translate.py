@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
@@ -152,6 +153,8 @@ def test_two_characters_of_chinese_or_japanese_are_a_word():
         (["--nbest", 5], {}, "--nbest 5: expected at most --beam 4"),
         ([], {"model": "raw"}, "expected a checkpoint, or a folder with one of checkpoint_best.pt"),
         ([], {"spm": "absent.model"}, "absent.model was not found; --spm names the file"),
+        (["--max-len-b", 0], {}, "--max-len-b 0: expected 1 or more"),
+        (["--max-len-a", -1], {}, "--max-len-a -1: expected 0 or more"),
         (["--source-window", 0], {}, "--source-window 0: expected 1 or more"),
         (["--source-window", 4], {}, "--source-window 4: the model has no softmax cross-attention"),
         (["--data", "absent"], {}, "dict.en.txt and dict.de.txt are not in absent; --data names their folder"),
@@ -161,6 +164,15 @@ def test_what_is_refused(translate, arguments, keywords, said):
     found = translate("a\n", *arguments, **keywords)
     assert found.returncode in (1, 2) and found.stdout == ""
     assert said in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_an_architecture_of_another_plugin(tools, mixed, translate):
+    state = tools.load("mixed/checkpoint_best.pt")
+    state["cfg"]["model"]["_name"] = "of_another_plugin"
+    torch.save(state, tools.folder / "another.pt")
+    found = translate("a\n", model="another.pt")
+    assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
+    assert "another.pt: Could not infer model type: expected an architecture of fairseq or of this" in found.stderr
 
 
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):

@@ -1,4 +1,4 @@
-"""FAVOR+: what the draws estimate, how they are drawn, kept, saved and redrawn."""
+"""FAVOR+: what the draws estimate, how they are drawn and kept; test_rfa.py has when they are redrawn."""
 
 import math
 
@@ -40,37 +40,6 @@ def test_blocks_are_orthogonal(m, d_key):
 def test_rows_are_as_long_as_gaussian_ones():
     lengths = draw_projection(4000, 4, torch.Generator().manual_seed(0)).square().sum(1)
     assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1.5
-
-
-def test_redrawn_per_update_the_same_on_every_worker():
-    first = build_feature_map("favor", D_KEY, m=8)
-    second = build_feature_map("favor", D_KEY, m=8)
-    assert not torch.equal(first.projection, second.projection)
-    second.load_state_dict(first.state_dict())
-    drawn = []
-    for updates in (0, 1, 2, 1000):
-        for phi in (first, second):
-            phi.set_num_updates(updates)
-        assert torch.equal(first.training_projection, second.training_projection)
-        drawn.append(first.training_projection)
-    assert len({tuple(x.flatten().tolist()) for x in [*drawn, first.projection]}) == 5
-    first.set_num_updates(1)
-    assert torch.equal(first.training_projection, drawn[1])
-
-
-def test_evaluation_keeps_its_projection():
-    phi = build_feature_map("favor", D_KEY, m=8)
-    x = torch.randn(3, D_KEY)
-    phi.eval()
-    expected = phi(x)
-    phi.set_num_updates(7)
-    assert torch.equal(phi(x), expected)
-    phi.train()
-    trained = phi(x)
-    assert not torch.equal(trained, expected)
-    assert torch.equal(phi(x), trained)
-    phi.eval()
-    assert torch.equal(phi(x), expected)
 
 
 def test_fixed_directions_are_those_of_evaluation():

@@ -1,5 +1,6 @@
-"""RFA: the kernel that its features estimate, and when the directions are redrawn."""
+"""RFA: the kernel that its features estimate; of both maps with random features, when the directions are redrawn."""
 
+import pytest
 import torch
 
 from fwp_fairseq.feature_maps import build_feature_map
@@ -42,16 +43,19 @@ def test_estimates_the_gaussian_kernel_of_directions():
     assert (mean - expected).abs().max() < 5 * 0.0044
 
 
-def test_training_redraws_and_evaluation_keeps_its_directions():
-    phi, other, x = build(), build(), torch.randn(HEADS, 3, D_KEY)
+@pytest.mark.parametrize("name", ["favor", "rfa"])
+def test_training_redraws_the_same_on_every_worker_and_evaluation_keeps_its_directions(name):
+    phi, other = (build_feature_map(name, D_KEY, m=8, heads=HEADS).eval() for _ in range(2))
+    assert not torch.equal(phi.projection, other.projection)
     other.load_state_dict(phi.state_dict())
-    kept = phi(x)
-    assert torch.equal(other(x), kept)
-    drawn = []
-    for updates in (0, 1, 1000):
+    x = torch.randn(HEADS, 3, D_KEY)
+    kept, drawn = phi(x), []
+    for updates in (0, 1, 2, 1000, 1):
         for y in (phi, other):
             y.train().set_num_updates(updates)
-        assert torch.equal(phi(x), other(x))
+        assert torch.equal(phi.training_projection, other.training_projection) and torch.equal(phi(x), other(x))
         drawn.append(phi(x))
-        assert torch.equal(phi.eval()(x), kept)
-    assert len({tuple(y.flatten().tolist()) for y in (kept, *drawn)}) == 4
+        phi.eval().set_num_updates(7)
+        assert torch.equal(phi(x), kept)
+    assert torch.equal(drawn.pop(), drawn[1])
+    assert len({tuple(y.flatten().tolist()) for y in (kept, *drawn)}) == 5

@@ -10,10 +10,12 @@ from fwp_fairseq.feature_maps import build_feature_map, parameter_for, width_for
     "name, d_key, parameters, d_dot",
     [
         ("elu", 64, {}, 64),
-        ("dpfp", 64, {"nu": 2}, 256),
+        ("dpfp", 64, {"nu": 2}, 256),  # these three and FAVOR+'s: Schlag et al. 2021, Table 6
+        ("dpfp", 64, {"nu": 3}, 384),
         ("dpfp", 64, {"nu": 4}, 512),
         ("dpfp", 3, {"nu": 5}, 30),
         ("favor", 64, {"m": 128}, 256),
+        ("favor", 64, {"m": 192}, 384),
         ("favor", 64, {"m": 256}, 512),
         ("favor", 5, {"m": 1}, 2),
         ("t2r", 64, {"n": 32}, 32),

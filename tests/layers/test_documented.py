@@ -1,15 +1,14 @@
 """Runs the code of docs/layers.md and docs/recurrent.md as it is printed there."""
 
 import re
-from pathlib import Path
 
 import torch
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+from tests.pages import ROOT
 
 
 def snippets(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.M | re.S)
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M | re.S)
 
 
 def test_recurrent():

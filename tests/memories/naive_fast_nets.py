@@ -7,6 +7,8 @@ It is in torch, so that the gradients of values and parameters can be compared a
 import math
 
 import torch
+from torch import sigmoid
+from torch.nn.functional import layer_norm
 
 EPS = 1e-6
 
@@ -40,19 +42,9 @@ def hedgehog(x, head, weight):
 MAPS = {"identity": identity, "elu": elu, "relu": relu, "dpfp": dpfp, "hedgehog": hedgehog}
 
 
-def sigmoid(x):
-    return 1 / (1 + (-x).exp())
-
-
 def written(W, k, v, logit):
     """The delta rule."""
     return W + sigmoid(logit) * torch.outer(v - W @ k, k)
-
-
-def layer_norm(x, weight, bias):
-    mean = x.sum() / len(x)
-    variance = ((x - mean) ** 2).sum() / len(x)
-    return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
 
 
 class Head:
@@ -116,7 +108,7 @@ class Head:
         for b in range(self.depth):
             norm = net.norms[b]
             first = net.inner[b - 1] if b else net.features
-            normed = layer_norm(h, norm.weight, norm.bias)
+            normed = layer_norm(h, h.shape, norm.weight, norm.bias)
             hidden = self.recalled(f"W1_{b}", first, normed, s[f"k1_{b}"], s[f"v1_{b}"], s[f"beta1_{b}"])
             assert len(hidden) == 4 * len(h)
             h = h + self.recalled(f"W2_{b}", net.outer[b], hidden, s[f"k2_{b}"], s[f"v2_{b}"], s[f"beta2_{b}"])

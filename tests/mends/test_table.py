@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.pages import PAGES, ROOT
+
 FILES = sorted(
     path
     for folder in ("compat", "mends")
@@ -28,16 +29,10 @@ def test_file_is_in_the_table(path):
     assert row(path) in (ROOT / "docs/reliability.md").read_text(encoding="utf-8").splitlines(), row(path)
 
 
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("csrc/**/*.md"), *ROOT.glob("scripts/**/*.md")]
-)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_a_page_names_exists(page):
-    for file, name, value in re.findall(
-        r"(tests/[\w/]+\.py)(?:::(\w+))?(?:\[([\w-]+)\])?", page.read_text(encoding="utf-8")
-    ):
+    page = (ROOT / page).read_text(encoding="utf-8")
+    for file, name, value in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?(?:\[([\w-]+)\])?", page):
         text = (ROOT / file).read_text(encoding="utf-8")
         assert not name or f"def {name}(" in text, f"{file} has no {name}"
         assert not value or f'"{value}"' in text, f"{name} has no case {value}"

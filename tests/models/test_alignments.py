@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
+from fwp_fairseq.memories.matrix import Matrix
 from tests.models.helpers import WORDS, build, prefixes, sources
 
 CROSS = {
@@ -31,6 +32,16 @@ def test_guided_alignment_has_weights_with_gradients_in_training(flags):
     weights[0].log().mean().backward()  # the sentence without pads
     gradient = model.decoder.layers[-1].encoder_attn.q_proj.weight.grad
     assert gradient.isfinite().all() and gradient.abs().max() > 0
+
+
+@torch.no_grad()
+def test_only_the_layer_that_shows_weights_computes_them(monkeypatch):
+    model, asked = build(decoder_layers=3), []
+    compute = Matrix.weights
+    monkeypatch.setattr(Matrix, "weights", lambda memory, *given: asked.append(memory) or compute(memory, *given))
+    src, lengths = sources([6, 4])
+    model(src, lengths, prefixes(2, 5))
+    assert asked == [model.decoder.layers[-1].encoder_attn.memory]
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["afterwards", "before"])

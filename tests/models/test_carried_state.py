@@ -1,5 +1,7 @@
 """A text read in segments with carried fast weights is the text read in one piece."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -29,23 +31,13 @@ def loss(logits):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("feature_map", ["elu", "dpfp"])
-def test_segments_equal_one_piece(feature_map, rule, normalizer):
-    flags = {"fwp_feature_map": feature_map, "fwp_update_rule": rule, "fwp_normalizer": normalizer}
-    model = tiny(**flags, no_token_positional_embeddings=True)
-    text = prefixes(3, LENGTH)
-    expected = model(text)[0]
-    found, _ = in_segments(model, text, (7, 8, 15))
-    assert_close(found, expected, "model")
-    assert abs(loss(found) - loss(expected)) < 1e-9 * loss(expected)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(
     "flags",
     [
+        *(
+            {"fwp_feature_map": feature_map, "fwp_update_rule": rule, "fwp_normalizer": normalizer}
+            for feature_map, rule, normalizer in itertools.product(("elu", "dpfp"), RULES, NORMALIZERS)
+        ),
         {"fwp_feature_map": "hedgehog", "fwp_d_dot": 10, "fwp_qk_norm": "l2"},
         {"fwp_feature_map": "t2r", "fwp_d_dot": 7, "fwp_update_rule": "gated"},
         {"fwp_update_rule": "delta", "fwp_normalizer": "l2", "fwp_output_norm": "rms"},
@@ -60,11 +52,13 @@ def test_segments_equal_one_piece(feature_map, rule, normalizer):
         {"fwp_feature_map": "hedgehog", "fwp_decoder_window": 5},
         {"fwp_feature_map": "favor", "fwp_directions": "fixed"},
     ],
-    ids=["hedgehog", "t2r", "norms", "rnn", "mlp", "gated_delta", "window", "fixed directions"],
+    ids=lambda flags: "-".join(map(str, flags.values())),
 )
-def test_segments_with_learned_maps_norms_and_fast_nets(flags):
+def test_segments_equal_one_piece(flags):
     model, text = tiny(**flags, no_token_positional_embeddings=True), prefixes(3, LENGTH)
-    assert_close(in_segments(model, text, (7, 8, 15))[0], model(text)[0], "model")
+    expected, (found, _) = model(text)[0], in_segments(model, text, (7, 8, 15))
+    assert_close(found, expected, "model")
+    assert abs(loss(found) - loss(expected)) < 1e-9 * loss(expected)
 
 
 @torch.no_grad()

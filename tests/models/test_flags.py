@@ -126,12 +126,20 @@ OTHERS = {
     "other-rule": {"fwp_update_rule": "gated_delta"},
     "softmax": {"fwp_feature_map": "softmax"},
 }
+FAVOR = {"fwp_feature_map": "favor", "fwp_d_dot": 16}
+OF_FAVOR = {
+    "random-features": {"fwp_d_dot": 32},
+    "fixed-directions": {"fwp_d_dot": 32, "fwp_directions": "fixed"},
+    "random-features-and-rule": {"fwp_d_dot": 32, "fwp_update_rule": "delta"},
+    "other-random-features": {"fwp_d_dot": 32, "fwp_feature_map": "rfa"},
+}
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, *OF_FAVOR])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
-    models = [build(), build(seed=1, **OTHERS[name])]
+    flags = ({}, OTHERS[name]) if name in OTHERS else (FAVOR, FAVOR | OF_FAVOR[name])
+    models = [build(seed, **flags[seed]) for seed in (0, 1)]
     source, target = reversed(models) if backwards else models
     before = {key: tensor.clone() for key, tensor in target.state_dict().items()}
     with pytest.raises(ValueError) as refused:
@@ -139,20 +147,6 @@ def test_a_checkpoint_of_other_flags_is_refused(name, backwards):
     was, now = (bytes(model.attention_flags.tolist()).decode() for model in (source, target))
     assert was != now and f"[{was}]" in str(refused.value) and f"[{now}]" in str(refused.value)
     assert all(torch.equal(before[key], tensor) for key, tensor in target.state_dict().items())
-
-
-FAVOR = {"fwp_feature_map": "favor", "fwp_d_dot": 16}
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [{}, {"fwp_directions": "fixed"}, {"fwp_update_rule": "delta"}, {"fwp_feature_map": "rfa"}],
-    ids=["redrawn", "fixed", "rule", "map"],
-)
-def test_random_features_of_another_width_are_refused(flags):
-    source, target = build(**FAVOR), build(seed=1, **FAVOR | {"fwp_d_dot": 32} | flags)
-    with pytest.raises(ValueError, match="trained with other attention flags"):
-        target.load_state_dict(source.state_dict())
 
 
 @pytest.mark.parametrize("codes", [[300], [-1], [255, 254], [[97]], [0.5]], ids=str)

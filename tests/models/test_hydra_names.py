@@ -40,16 +40,10 @@ def complete(cfg) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", [*ARCHITECTURES, "transformer_lm_gpt2_small"])
-def test_the_values_are_those_of_arch(arch):
-    task = TASKS[ARCH_MODEL_NAME_REGISTRY[arch]]
-    assert by_name(arch, task, {}) == by_arch(arch, task, {})
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arch, chosen",
     [
+        *((arch, {}) for arch in (*ARCHITECTURES, "transformer_lm_gpt2_small")),
         ("fwp_transformer", {"encoder_embed_dim": 64, "dropout": 0.2}),
         ("fwp_transformer_tiny", {"encoder_embed_dim": 96, "decoder_attention_heads": 3}),
         ("delta_transformer_wmt_en_de_big", {"fwp_feature_map": "elu", "encoder_layers": 1}),
@@ -57,7 +51,7 @@ def test_the_values_are_those_of_arch(arch):
         ("fwp_lm_wikitext103_small", {"decoder_embed_dim": 64, "fwp_update_rule": "delta"}),
     ],
 )
-def test_the_users_values_come_first(arch, chosen):
+def test_the_values_are_those_of_arch_but_for_the_users(arch, chosen):
     task = TASKS[ARCH_MODEL_NAME_REGISTRY[arch]]
     found = by_name(arch, task, chosen)
     assert found == by_arch(arch, task, chosen)

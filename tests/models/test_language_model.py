@@ -10,9 +10,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from fwp_fairseq.models.fwp_language_model import FwpLanguageModel, FwpLanguageModelConfig
+from fwp_fairseq.models.transformer_xl import TransformerXlConfig, TransformerXlLanguageModel
 from fwp_fairseq.modules import SiteAttention
 from fwp_fairseq.ops import RULES
-from tests.models.helpers import WORDS, prefixes, tokens
+from tests.models.helpers import WORDS, dictionary, prefixes, tokens
 from tests.tolerances import assert_close
 
 ARCHITECTURES = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "fwp_lm")
@@ -40,21 +41,11 @@ def test_every_promised_architecture_is_registered():
     assert ARCHITECTURES == ["fwp_lm", "fwp_lm_wikitext103_medium", "fwp_lm_wikitext103_small"]
 
 
-class Words(SimpleNamespace):
-    """As much of a dictionary as a model is built from."""
-
-    def __len__(self):
-        return self.size
-
-    def pad(self):
-        return 1
-
-
 # The published numbers of parameters, in millions, are those of the paper's code.
 @pytest.mark.parametrize("size, width, published, gate", [("small", 128, 44.02, 16384), ("medium", 256, 89.83, 32768)])
 def test_wikitext103(size, width, published, gate):
     """Sizes of the paper's Sec. 6.3, and the attention of the four cells of its Table 3."""
-    words, parameters = Words(size=267_744), {}  # fairseq's dictionary of WikiText-103, which has 267,735 words
+    words, parameters = dictionary(267_740), {}  # and 4 symbols: fairseq's of WikiText-103, which has 267,735 words
     for name, flags, normalizer in (
         ("sum", {}, "attention"),
         ("delta", {"fwp_update_rule": "delta"}, "sum"),
@@ -90,6 +81,18 @@ def test_step_by_step_equals_at_once(feature_map, rule, normalizer):
         now, _ = model.decoder(prefix, incremental_state=state)
         assert_close(now[:, 0], model(prefix)[0][:, -1], "model")
         prefix = torch.cat([prefix, tokens(len(prefix), 1, seed=step)], 1)
+
+
+@pytest.mark.parametrize("heads", [5, 0])
+@pytest.mark.parametrize("arch", ["fwp_lm", "transformer_xl_lm"])
+def test_heads_that_do_not_divide_the_width_are_refused(arch, heads):
+    cls, config = (
+        (FwpLanguageModel, FwpLanguageModelConfig)
+        if arch == "fwp_lm"
+        else (TransformerXlLanguageModel, TransformerXlConfig)
+    )
+    with pytest.raises(ValueError, match=f"--decoder-attention-heads {heads}: expected a divisor of .* width, 12"):
+        build(arch, cls=cls, config=config, **SIZES | {"decoder_attention_heads": heads})
 
 
 def test_softmax_is_the_stock_model():

@@ -1,4 +1,4 @@
-"""Tests the big presets of the paper's Table 1 with the flags of an ablation."""
+"""Tests the big presets of the paper's Table 1, and hybrids, with the flags of an ablation."""
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -7,6 +7,19 @@ from fwp_fairseq.config import check_flags, site_config, site_maps
 from tests.models.helpers import arguments
 
 SUM, DELTA = "update-rule=sum normalizer=attention", "update-rule=delta normalizer=sum"
+DELTA_RMS = "elu d-dot=64 update-rule=delta normalizer=l2 output-norm=rms"
+HYBRIDS = [f"fwp_transformer_{size}_hybrid" for size in ("wmt_en_de", "vaswani_wmt_en_de_big")]
+OF_HYBRIDS = [
+    ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
+    ({"fwp_feature_map": "softmax"}, ["softmax"] * 3),
+    ({"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
+    ({"fwp_cross_feature_map": "elu"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, f"elu d-dot=64 {SUM}"]),
+    ({"fwp_encoder_passes": "one"}, [DELTA_RMS, DELTA_RMS, "softmax"]),
+    (
+        {"fwp_decoder_feature_map": "dpfp", "fwp_decoder_update_rule": "delta"},
+        [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", "softmax"],
+    ),
+]
 
 
 def big(name: str) -> str:
@@ -16,24 +29,30 @@ def big(name: str) -> str:
 @pytest.mark.parametrize(
     "arch, flags, described",
     [
-        ("performer", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-        ("delta", {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
-        ("delta", {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-        ("delta", {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
-        ("delta", {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
-        ("delta", {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")}, ["softmax"] * 3),
+        (big("performer"), {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
+        (big("delta"), {"fwp_feature_map": "softmax"}, ["softmax"] * 3),
+        (big("delta"), {"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
+        (big("delta"), {"fwp_update_rule": "sum"}, [f"dpfp d-dot=256 {SUM}"] * 3),
+        (big("delta"), {"fwp_encoder_feature_map": "softmax"}, ["softmax", *[f"dpfp d-dot=256 {DELTA}"] * 2]),
         (
-            "dpfp",
+            big("delta"),
+            {f"fwp_{site}_feature_map": "softmax" for site in ("encoder", "decoder", "cross")},
+            ["softmax"] * 3,
+        ),
+        (
+            big("dpfp"),
             {"fwp_cross_feature_map": "elu", "fwp_decoder_d_dot": 384},
             [f"dpfp d-dot=256 {SUM}", f"dpfp d-dot=384 {SUM}", f"elu d-dot=64 {SUM}"],
         ),
+        *((arch, *row) for arch in HYBRIDS for row in OF_HYBRIDS),
     ],
+    ids=str,
 )
 def test_one_flag_changes_the_map_of_a_preset(arch, flags, described):
     """The preset's width and rule are dropped together with its map, because the user did not give them."""
-    args = arguments(big(arch), **flags)
+    args = arguments(arch, **flags)
     saved = dict(vars(args))
-    ARCH_CONFIG_REGISTRY[big(arch)](args)  # as fairseq does once more when it loads a checkpoint
+    ARCH_CONFIG_REGISTRY[arch](args)  # as fairseq does once more when it loads a checkpoint
     assert vars(args) == saved
     check_flags(args)
     found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
@@ -44,33 +63,3 @@ def test_a_width_that_the_user_gave_does_not_give_way():
     args = arguments(big("performer"), fwp_feature_map="elu", fwp_d_dot=256)
     with pytest.raises(ValueError, match="--fwp-d-dot 256 does not fit --fwp-feature-map elu"):
         site_config(args, "encoder", 64)
-
-
-DELTA_RMS = "elu d-dot=64 update-rule=delta normalizer=l2 output-norm=rms"
-
-
-@pytest.mark.parametrize(
-    "flags, described",
-    [
-        ({}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, "softmax"]),
-        ({"fwp_feature_map": "softmax"}, ["softmax"] * 3),
-        ({"fwp_feature_map": "elu"}, [f"elu d-dot=64 {SUM}"] * 3),
-        ({"fwp_cross_feature_map": "elu"}, [f"{DELTA_RMS} passes=both-ways", DELTA_RMS, f"elu d-dot=64 {SUM}"]),
-        ({"fwp_encoder_passes": "one"}, [DELTA_RMS, DELTA_RMS, "softmax"]),
-        (
-            {"fwp_decoder_feature_map": "dpfp", "fwp_decoder_update_rule": "delta"},
-            [f"{DELTA_RMS} passes=both-ways", f"dpfp d-dot=128 {DELTA}", "softmax"],
-        ),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("size", ["wmt_en_de", "vaswani_wmt_en_de_big"])
-def test_hybrid_architectures(size, flags, described):
-    arch = f"fwp_transformer_{size}_hybrid"
-    args = arguments(arch, **flags)
-    saved = dict(vars(args))
-    ARCH_CONFIG_REGISTRY[arch](args)
-    assert vars(args) == saved
-    check_flags(args)
-    found = [site_config(args, site, 64).describe(64).removeprefix("feature-map=") for site in site_maps(args)]
-    assert found == described

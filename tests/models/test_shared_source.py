@@ -36,20 +36,14 @@ def _check(ours: list, theirs: list) -> None:
                 assert torch.equal(x["alignment"], y["alignment"])
 
 
-def _prefixes() -> dict:
-    return {"prefix_tokens": torch.tensor([[5, 6], [7, 1], [8, 9], [5, 5]])}
-
-
-def _constraints() -> dict:
-    return {"constraints": pack_constraints([[torch.tensor([5])], [torch.tensor([6, 7])], [], [torch.tensor([8])]])}
-
-
 CASES = {
     "beam": {},
     "one hypothesis": {"beam": 1},
-    "prefixes": {"batch": _prefixes()},
+    "prefixes": {"batch": {"prefix_tokens": torch.tensor([[5, 6], [7, 1], [8, 9], [5, 5]])}},
     "constraints": {
-        "batch": _constraints(),
+        "batch": {
+            "constraints": pack_constraints([[torch.tensor([5])], [torch.tensor([6, 7])], [], [torch.tensor([8])]])
+        },
         "search_strategy": search.LexicallyConstrainedBeamSearch(WORDS, "ordered"),
     },
     "diverse groups": {"beam": 4, "search_strategy": search.DiverseBeamSearch(WORDS, 2, 0.5)},

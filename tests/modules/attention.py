@@ -63,11 +63,6 @@ def naive_map(phi, head):
     return getattr(naive, phi.name)
 
 
-def _linear(projection, x):
-    y = x @ projection.weight.T
-    return y if projection.bias is None else y + projection.bias
-
-
 def _per_head(function, x):
     """function(head, vector) of every vector of x (B, L, H, d)."""
     return np.array([[[function(h, vector) for h, vector in enumerate(row)] for row in rows] for rows in x])
@@ -102,7 +97,7 @@ def expected(module, query, key, mask=None):
     def split(x):
         return torch.stack([x[:, :, h * head : (h + 1) * head] for h in range(HEADS)], 2).transpose(0, 1).numpy()
 
-    q, k, v = split(_linear(module.q_proj, query)), *(split(_linear(p, key)) for p in (module.k_proj, module.v_proj))
+    q, k, v = split(module.q_proj(query)), *(split(p(key)) for p in (module.k_proj, module.v_proj))
     if module.options.qk_norm == "l2":
         lengths = [math.sqrt(head / 2) * float(scale) for scale in module.qk_norm.scale]
         q, k = (_per_head(lambda h, vector: naive.directed(vector, lengths[h]), x) for x in (q, k))
@@ -113,9 +108,9 @@ def expected(module, query, key, mask=None):
     rule, normalizer = module.options.update_rule, module.options.normalizer
     if rule != "sum":
         largest = {"0-1": 1, "0-2": 2}[module.options.beta_range]
-        strengths = (largest / (1 + (-_linear(module.memory.beta_proj, key)).exp()).transpose(0, 1).numpy(),)
+        strengths = (largest / (1 + (-module.memory.beta_proj(key)).exp()).transpose(0, 1).numpy(),)
     if rule == "gated_delta":
-        softplus = (1 + _linear(module.memory.decay.proj, key).exp()).log()
+        softplus = (1 + module.memory.decay.proj(key).exp()).log()
         strengths += ((-module.memory.decay.log_rate.exp() * softplus).exp().transpose(0, 1).numpy(),)
     if normalizer == "auto":
         without = "none" if module.options.output_norm == "rms" else "attention"
@@ -142,4 +137,4 @@ def expected(module, query, key, mask=None):
         weights = module.output_norm.weight.numpy()
         out = _per_head(lambda h, vector: naive.rms_norm(vector, weights[h]), out)
     merged = torch.tensor(out).transpose(0, 1).flatten(2)
-    return _linear(module.out_proj, merged)
+    return module.out_proj(merged)

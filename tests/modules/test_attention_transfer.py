@@ -1,18 +1,27 @@
 """Attention transfer at one site: what it returns and compares, against loops in float64, and what it refuses."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
+from fwp_fairseq.criterions.attention_transfer import AttentionTransferCriterion
 from fwp_fairseq.modules.attention_transfer import AttentionTransfer
 from tests import naive
+from tests.models.helpers import WORDS
 from tests.modules.attention import EMBED, HEADS, build, naive_map, ragged, random
 
 D_KEY = EMBED // HEADS
 MAPS = {"hedgehog": 10, "t2r": 40}
+
+
+def test_segments_are_refused():
+    criterion = AttentionTransferCriterion(SimpleNamespace(target_dictionary=WORDS))
+    with pytest.raises(ValueError, match="--criterion attention_transfer contradicts --task fwp_language_modeling"):
+        criterion(torch.nn.Identity(), {"net_input": {"src_tokens": torch.ones(1, 3), "segment": None}})
 
 
 def inputs(site, left):

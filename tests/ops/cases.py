@@ -35,7 +35,7 @@ def feature_map(name: str, d_key: int = D_KEY):
     if name.startswith("dpfp"):
         nu = int(name[-1])
         return build_feature_map("dpfp", d_key, nu=nu), naive.dpfp(nu)
-    phi = build_feature_map("favor", d_key, m=4).eval()
+    phi = build_feature_map("favor", d_key, m=5).eval()
     return phi, naive.favor(phi.projection.double().numpy(), d_key**-0.25)
 
 

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 
 from fwp_fairseq import _extension
-
-Result = TypeVar("Result")
 
 
 def usable() -> list[str]:
@@ -30,10 +27,10 @@ def chosen(name: str) -> Iterator[None]:
         torch.ops.fwp.choose_cpu_capability(before)
 
 
-def on_each(compute: Callable[[], Result], names: list[str] | None = None) -> dict[str, Result]:
-    """Returns the results of ``compute`` with each instruction set (default: :func:`usable`), by its name."""
+def on_each(compute: Callable) -> dict:
+    """Returns the results of ``compute`` with each instruction set, by its name."""
     found = {}
-    for name in usable() if names is None else names:
+    for name in usable():
         with chosen(name):
             found[name] = compute()
     return found

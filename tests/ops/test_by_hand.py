@@ -92,24 +92,22 @@ def test_four_steps(implementation, name):
     assert_close(W, np.array(weights, dtype=float).reshape(1, 1, 2, 1), "rounding")
 
 
-def test_features_divided_by_their_sum(implementation):
-    # k = (3, 1) becomes (3/4, 1/4), q = (1, 1) becomes (1/2, 1/2): y = 8 (3/8 + 1/8).
+@pytest.mark.parametrize(
+    "normalize_output, eps, q, k, v, y, expected",
+    [
+        # k = (3, 1) becomes (3/4, 1/4), q = (1, 1) becomes (1/2, 1/2): y = 8 (3/8 + 1/8).
+        (False, 0.0, [1, 1], [3, 1], 8, 4.0, [6.0, 2.0]),
+        # Features (1, 3) / (4 + 1) = (1/5, 3/5); W = 10 (1/5, 3/5); y = 10 (2/5) / (2/5 + 1), as z.q = 2/5.
+        (True, 1.0, [1, 3], [1, 3], 10, 4 / 1.4, [2.0, 6.0]),
+    ],
+)
+def test_features_divided_by_their_sum_and_eps(implementation, normalize_output, eps, q, k, v, y, expected):
     out, W, _ = implementation(
-        "sum", _single([[1, 1]], 2), _single([[3, 1]], 2), _single([[8]], 1), None,
-        causal=True, normalize_features=True, normalize_output=False, eps=0.0,
+        "sum", _single([q], 2), _single([k], 2), _single([[v]], 1), None,
+        causal=True, normalize_features=True, normalize_output=normalize_output, eps=eps,
     )  # fmt: skip
-    assert_close(out, np.full((1, 1, 1, 1), 4.0), "rounding")
-    assert_close(W, np.array([6.0, 2.0]).reshape(1, 1, 2, 1), "rounding")
-
-
-def test_eps_enters_the_denominators_and_nothing_else(implementation):
-    # Features (1, 3) / (4 + 1) = (1/5, 3/5); W = 10 (1/5, 3/5); y = 10 (2/5) / (2/5 + 1), as z.q = 2/5.
-    out, W, _ = implementation(
-        "sum", _single([[1, 3]], 2), _single([[1, 3]], 2), _single([[10]], 1), None,
-        causal=True, normalize_features=True, normalize_output=True, eps=1.0,
-    )  # fmt: skip
-    assert_close(out, np.full((1, 1, 1, 1), 4 / 1.4), "rounding")
-    assert_close(W, np.array([2.0, 6.0]).reshape(1, 1, 2, 1), "rounding")
+    assert_close(out, np.full((1, 1, 1, 1), y), "rounding")
+    assert_close(W, np.array(expected).reshape(1, 1, 2, 1), "rounding")
 
 
 def test_reading_is_after_writing_when_causal_and_after_everything_when_not(implementation):

@@ -5,11 +5,10 @@ import torch
 
 from fwp_fairseq import ops
 from fwp_fairseq.feature_maps import build_feature_map
-from fwp_fairseq.feature_maps.softmax_pair import SoftmaxPair
 from fwp_fairseq.ops import RULES, STRENGTHS
 from fwp_fairseq.ops.call import CORRECTING, DECAYING
 from fwp_fairseq.ops.decoding import LATER_BLOCK, longest_block
-from tests.ops.cases import NORMALIZERS, OPCHECKS
+from tests.ops.cases import NORMALIZERS, OPCHECKS, feature_map
 from tests.ops.instruction_sets import chosen, on_each, usable
 from tests.ops.random_calls import FOLD
 from tests.pairs import covering
@@ -19,14 +18,7 @@ pytestmark = pytest.mark.needs("native")
 
 # d_key, d_value: within a vector; with a rest; whole vectors.
 WIDTHS = [(3, 5), (19, 21), (32, 64)]
-MAPS = {
-    "identity": lambda d_key: None,
-    "elu": lambda d_key: build_feature_map("elu", d_key),
-    "dpfp-1": lambda d_key: build_feature_map("dpfp", d_key, nu=1),
-    "dpfp-3": lambda d_key: build_feature_map("dpfp", d_key, nu=3),
-    "favor": lambda d_key: build_feature_map("favor", d_key, m=5).eval(),
-    "softmax_pair": SoftmaxPair,
-}
+MAPS = ("identity", "elu", "dpfp-1", "dpfp-3", "favor", "softmax_pair")
 HEADS = 2
 
 
@@ -39,7 +31,7 @@ def instructions(request):
 
 def make(rule, map_name="dpfp-3", normalizer="both", d_key=3, eps=1e-6):
     torch.manual_seed(1)
-    return ops.Decoding(rule, MAPS[map_name](d_key), *NORMALIZERS[normalizer], eps=eps, backend="native")
+    return ops.Decoding(rule, feature_map(map_name, d_key)[0], *NORMALIZERS[normalizer], eps=eps, backend="native")
 
 
 class Stream:
@@ -242,7 +234,9 @@ def test_nothing_written_reads_as_zero(rule):
 def test_an_overflow_is_no_zero():
     """A denominator that is infinite gives NaN, as the operators do."""
     q = torch.full((1, 1, HEADS, 3), 1e20)
-    out, _ = ops.Decoding("sum", MAPS["elu"](3), False, True, backend="native").step(None, q, q, torch.ones_like(q))
+    out, _ = ops.Decoding("sum", build_feature_map("elu", 3), False, True, backend="native").step(
+        None, q, q, torch.ones_like(q)
+    )
     assert out.isnan().all()
 
 

@@ -15,36 +15,21 @@ from tests.served import served
 B, L, H, D, M = 2, 5, 3, 4, 6
 
 
-def _inputs(**changes):
-    tensors = {
-        "q": torch.rand(B, L, H, D),
-        "k": torch.rand(B, L, H, D),
-        "v": torch.rand(B, L, H, M),
-        "beta": torch.rand(B, L, H),
-        "alpha": torch.rand(B, L, H),
-    }
-    return tensors | changes
+def _call(rule, **given):
+    """With random tensors where none are given."""
+    sizes = {"q": [D], "k": [D], "v": [M], "beta": [], "alpha": []}
+    tensors = {name: given.pop(name, torch.rand(B, L, H, *size)) for name, size in sizes.items()}
+    return OPERATORS[rule](*(tensors[name] for name in ("q", "k", "v", *STRENGTHS[rule])), **given)
 
 
-def _call(rule, changes=None, **options):
-    tensors = _inputs(**(changes or {}))
-    return OPERATORS[rule](*(tensors[name] for name in ("q", "k", "v", *STRENGTHS[rule])), **options)
-
-
-BAD_TENSORS = {
+W, Z = torch.zeros(B, H, D, M), torch.zeros(B, H, D)
+BAD = {
     "q-3d": ({"q": torch.rand(B, L, H)}, "q is of shape (2, 5, 3), expected 4 dimensions"),
     "q-batch": ({"q": torch.rand(B + 1, L, H, D)}, "q is of shape (3, 5, 3, 4), expected (2, T, 3, 4)"),
     "q-width": ({"q": torch.rand(B, L, H, D + 1)}, "q is of shape (2, 5, 3, 5), expected (2, T, 3, 4)"),
     "v-length": ({"v": torch.rand(B, L + 1, H, M)}, "v is of shape (2, 6, 3, 6), expected (2, 5, 3, d_value)"),
     "q-list": ({"q": [[1.0]]}, "q is of type list, expected a tensor"),
     "q-device": ({"q": torch.rand(B, L, H, D, device="meta")}, "q is on meta, expected v's device, cpu"),
-}
-BAD_BETAS = {
-    "length": (torch.rand(B, L + 1, H), "beta is of shape (2, 6, 3), expected (2, 5, 3)"),
-    "none": (None, "beta is None, expected a tensor"),
-}
-W, Z = torch.zeros(B, H, D, M), torch.zeros(B, H, D)
-BAD_OPTIONS = {
     "mask-shape": (
         {"key_padding_mask": torch.zeros(L, B, dtype=torch.bool)},
         "key_padding_mask is of shape (5, 2), expected (B, S) = (2, 5)",
@@ -67,14 +52,10 @@ BAD_OPTIONS = {
         "k is of width 4, expected the feature map's d_key = 5",
     ),
 }
-
-
-@pytest.mark.parametrize("name", BAD_TENSORS)
-@pytest.mark.parametrize("rule", RULES)
-def test_tensors(rule, name):
-    changes, message = BAD_TENSORS[name]
-    with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
-        _call(rule, changes)
+BAD_BETAS = {
+    "length": (torch.rand(B, L + 1, H), "beta is of shape (2, 6, 3), expected (2, 5, 3)"),
+    "none": (None, "beta is None, expected a tensor"),
+}
 
 
 @pytest.mark.parametrize("name", BAD_BETAS)
@@ -83,22 +64,22 @@ def test_strengths(rule, name):
     tensor, message = BAD_BETAS[name]
     for strength in STRENGTHS[rule]:
         with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message.replace('beta', strength))}"):
-            _call(rule, {strength: tensor})
+            _call(rule, **{strength: tensor})
 
 
-@pytest.mark.parametrize("name", BAD_OPTIONS)
+@pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("rule", RULES)
-def test_options(rule, name):
-    options, message = BAD_OPTIONS[name]
+def test_tensors_and_options(rule, name):
+    given, message = BAD[name]
     with pytest.raises(ValueError, match=f"^{rule}_rule: {re.escape(message)}"):
-        _call(rule, normalize_output=True, **options)
+        _call(rule, normalize_output=True, **given)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_causal_needs_as_many_queries_as_keys(rule):
     with pytest.raises(ValueError, match=rf"{rule}_rule: causal=True .* T = 4 and S = 5"):
-        _call(rule, {"q": torch.rand(B, 4, H, D)}, causal=True)
-    out, _ = _call(rule, {"q": torch.rand(B, 4, H, D)}, causal=False)
+        _call(rule, q=torch.rand(B, 4, H, D), causal=True)
+    out, _ = _call(rule, q=torch.rand(B, 4, H, D), causal=False)
     assert out.shape == (B, 4, H, M)
 
 

@@ -1,6 +1,7 @@
 """The work of every backend, rule and recurrence is linear in the length, forward and backward."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -40,12 +41,8 @@ def of_a_rule(rule: str, backend: str, causal: bool, length: int) -> torch.Tenso
     return OPERATORS[rule](q, k, v, *strengths, feature_map=phi, causal=causal, backend=backend)[0]
 
 
-def of_recur(backend: str, length: int) -> torch.Tensor:
-    return ops.recur(*(rows(length, 2, 4) for _ in range(3)), rows(length, 2), backend=backend)[0]
-
-
-def of_recur_lstm(backend: str, length: int) -> torch.Tensor:
-    return ops.recur_lstm(*(rows(length, 6, 4) for _ in range(3)), rows(length, 6), backend=backend)[0]
+def of_a_recurrence(operator, gates: int, backend: str, length: int) -> torch.Tensor:
+    return operator(*(rows(length, gates, 4) for _ in range(3)), rows(length, gates), backend=backend)[0]
 
 
 def of_a_window(backend: str, length: int) -> torch.Tensor:
@@ -78,7 +75,9 @@ def test_rules(backend, rule, causal):
     check(lambda length: of_a_rule(rule, backend, causal, length))
 
 
-@pytest.mark.parametrize("compute", [of_recur, of_recur_lstm, of_a_window])
+@pytest.mark.parametrize(
+    "compute", [partial(of_a_recurrence, ops.recur, 2), partial(of_a_recurrence, ops.recur_lstm, 6), of_a_window]
+)
 @pytest.mark.parametrize("backend", [BACKENDS[0], BACKENDS[2]])
 def test_recurrences_and_windows(backend, compute):
     check(lambda length: compute(backend, length))

@@ -14,23 +14,21 @@ from tests.pairs import covering
 pytestmark = pytest.mark.needs("native")
 
 
-def raw_arguments(rule="delta", feature_map="dpfp", d_dot=28, **changes):
-    state = changes.pop("state", False)
+def raw_arguments(rule, state):
     y = make(rule, length=5, d_key=7, state=state).leaves()
-    values = {
-        **{n: y.get(n) for n in ("q", "k", "v", "beta", "alpha")}, "mask": None, "W": y.get("W0"), "z": y.get("z0"),
-        "projection": None, "rule": rule, "map": feature_map, "d_dot": d_dot, "scale": 1.0, "causal": True,
-        "both_ways": False, "features": True, "output": state, "eps": 1e-6, "return_state": True,
-    }  # fmt: skip
-    values.update(changes)
-    return tuple(values.values())
+    tensors = *(y.get(name) for name in ("q", "k", "v", "beta", "alpha")), None, y.get("W0"), y.get("z0"), None
+    options = dict(
+        rule=rule, map="dpfp", d_dot=28, scale=1.0, causal=True, both_ways=False, features=True, output=state, eps=1e-6,
+        return_state=True,
+    )  # fmt: skip
+    return *tensors, *options.values()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule, state, check", covering(RULES, [False, True], OPCHECKS))
 def test_opcheck(rule, state, check):
-    torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(rule, state=state), test_utils=check)
-    *inputs, _ = raw_arguments(rule, state=state)
+    torch.library.opcheck(torch.ops.fwp.fast_weights.default, raw_arguments(rule, state), test_utils=check)
+    *inputs, _ = raw_arguments(rule, state)
     inputs = [y.detach() if isinstance(y, Tensor) else y for y in inputs]
     gradient = torch.ones_like(inputs[2])
     arguments = (gradient, None, None, *inputs)

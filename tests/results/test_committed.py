@@ -1,7 +1,6 @@
 """The committed tables and plots agree with the committed records."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,8 @@ from scripts.common.records import read
 from scripts.experiments.__main__ import NAMES
 from scripts.results.pages import regenerate
 from scripts.results.tables import TABLES
-from tests.pages import PAGES
+from tests.pages import PAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 

@@ -3,14 +3,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from scripts.common import records
 from tests.full_disk import full_disk
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.pages import ROOT
 
 
 def test_append_then_read(tmp_path):

@@ -1,13 +1,9 @@
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.pages import ROOT
 from tests.scripts.recipe_runs import made
-
-ROOT = Path(__file__).resolve().parents[2]
-# `scripts` is not an installed package; Python finds it from the repository root only.
-sys.path.insert(0, str(ROOT))
 
 # Each tool notes in the file `calls` that it ran. The environment variable FAKE controls the tools that have FAKE_IN
 # among their arguments.
@@ -112,6 +108,24 @@ def fake_root(fake_tools, tmp_path, monkeypatch):
     for name in ("FAKE", "FAKE_IN", "FWP_CALLER_FOLDER"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def root(fake_root, monkeypatch):
+    """`fake_root` on a CPU, with a corpus of 100 sentences in each file."""
+    from scripts.common.runner import gpus
+    from scripts.data import corpus
+
+    def make(data, say):
+        for path in corpus.outputs(data):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("A sentence.\n" * 100)
+        return {}
+
+    monkeypatch.setattr(corpus, "make", make)
+    monkeypatch.setattr(gpus, "chosen", lambda given: ())
+    (fake_root / "softmax.pt").write_text("")
+    return fake_root
 
 
 @pytest.fixture

@@ -26,15 +26,6 @@ def test_rows_are_the_papers_and_delta_ones():
     assert len({row.name for row in rows.ROWS}) == len(rows.ROWS) == len(found)
 
 
-def test_widths_fit_the_heads_as_in_table_6():
-    found = {
-        (row.feature_map, row.d_dot): parameter_for(row.feature_map, D_KEY, row.d_dot) for row in rows.ROWS if row.d_dot
-    }
-    # Schlag et al. 2021, Table 6
-    for width, m, nu in ((256, 128, 2), (384, 192, 3), (512, 256, 4)):
-        assert found["favor", width] == {"m": m} and found["dpfp", width] == {"nu": nu}
-
-
 @pytest.mark.parametrize(
     "preset", [*presets.PRESETS.values(), *by_site.PRESETS.values()], ids=lambda preset: preset.name
 )

@@ -4,25 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.common.runner import gpus
-from scripts.data import corpus
 from scripts.experiments.conversion import recipe
 from tests.scripts.recipe_runs import calls, records_in
-
-
-@pytest.fixture
-def root(fake_root, monkeypatch):
-    def make(data, say):
-        for path in corpus.outputs(data):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("A sentence.\n" * 100)
-        return {}
-
-    monkeypatch.setattr(corpus, "make", make)
-    monkeypatch.setattr(gpus, "chosen", lambda given: ())
-    (fake_root / "softmax.pt").write_text("")
-    return fake_root
-
 
 FILE = Path("runs/conversion/quickstart/finetune.jsonl")
 MEASURE = ["fairseq-generate", "fwp", "fairseq-interactive"]

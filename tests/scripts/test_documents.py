@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
-from scripts.experiments.documents import corpus, evaluation, extract
+from scripts.experiments.documents import alignments, corpus, evaluation, extract
 from scripts.experiments.documents.corpus import Paragraph, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
@@ -25,14 +26,20 @@ def paragraphs(*texts, document="d"):
 
 
 def test_windows_hold_whole_paragraphs_up_to_so_many_words():
-    found = list(windows(paragraphs("a b", "c", "d e f", "g h i j k", "l"), 4))
-    assert [window.en for window in found] == ["a b c", "d e f", "g h i j k", "l"]
-    assert [window.de for window in found] == ["A B C", "D E F", "G H I J K", "L"]
+    texts = paragraphs("a b", "c", "d e f", "g h i j k", "l")
+    assert list(windows(texts, 4)) == [texts[:2], *([one] for one in texts[2:])]
 
 
 def test_windows_end_with_their_document():
-    found = list(windows([*paragraphs("a", document="first"), *paragraphs("b", document="second")], 4))
-    assert [(window.document, window.en) for window in found] == [("first", "a"), ("second", "b")]
+    texts = [*paragraphs("a", document="first"), *paragraphs("b", document="second")]
+    assert list(windows(texts, 4)) == [[one] for one in texts]
+
+
+def test_links_of_paragraphs_are_those_of_their_window():
+    first = {"1-0", "0-2"}, ["a", "b"], ["A", "B", "C"]
+    assert (
+        alignments.joined([first, (set(), ["c"], []), ({"0-0", "10-1"}, ["d"] * 11, ["D", "E"])]) == "0-2 1-0 3-3 13-4"
+    )
 
 
 def test_every_length_is_in_one_bucket():
@@ -103,7 +110,8 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
-    run(command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke"))
+    smoke = command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke")
+    run(smoke)
     found, near = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
     assert (found["row"], found["corpus"]) == ("hybrid", "own")
     assert found["updates"] == found["curve"][-1][0] == 4
@@ -111,6 +119,9 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
     assert (near["window"], near["tests"].keys()) == (8, found["tests"].keys()) and "curve" not in near
+    run(smoke.replace("softmax hybrid", "softmax-guided"))
+    learned = re.findall(r'"alignment_loss": "([^"]+)"', (out / "softmax-guided-seed1/train.log").read_text())
+    assert len(learned) >= 4 and all(0.1 < float(loss) < 10 for loss in learned)
     compare = command(
         "scripts/experiments/documents/README.md",
         "python -m scripts.experiments documents --preset long --rows hybrid",
@@ -171,7 +182,7 @@ def test_a_run_belongs_to_its_documents_and_only_the_pinned_ones_are_recorded(tm
     for sums in ({"train.en": "a"}, {"train.en": "b"}, corpus.SHA256):
         (tmp_path / "config.json").write_text(json.dumps({"corpus": sums}))
         found.append(EXPERIMENT.configuration(run, ())["corpus"])
-    given = SimpleNamespace(preset=SMOKE, data=tmp_path, record=True)
+    given = SimpleNamespace(preset=SMOKE, rows=SMOKE.rows[:1], data=tmp_path, record=True)
     EXPERIMENT.prepare(given)
     (tmp_path / "config.json").write_text(json.dumps({"corpus": {"train.en": "a"}}))
     with pytest.raises(RecipeError, match=r"--record: .* other documents than those of this project's results"):

@@ -10,7 +10,6 @@ import pytest
 
 from scripts.common import program
 from scripts.common.commands import as_run, flags_of, printed
-from scripts.common.runner import gpus
 from scripts.data import corpus
 from scripts.data.sources import DataError
 from scripts.experiments.quickstart import recipe, rows
@@ -48,19 +47,6 @@ def test_models_have_names_of_their_own():
         *("baseline", "smoke-baseline", "smoke-hybrid", "hybrid", "baseline")
     ]
     assert [given.convert for given in found] == [False, True, False, False, True]
-
-
-@pytest.fixture
-def root(fake_root, monkeypatch):
-    def make(data, say):
-        for path in corpus.outputs(data):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-        return {}
-
-    monkeypatch.setattr(corpus, "make", make)
-    monkeypatch.setattr(gpus, "chosen", lambda given: ())
-    return fake_root
 
 
 ALL = ["fairseq-preprocess", "fairseq-train", "fwp", "fairseq-generate", "fwp"]

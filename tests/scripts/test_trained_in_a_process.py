@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from scripts.common.runner.run import called
 from scripts.experiments.state_tracking import recipe as state_tracking
 from scripts.experiments.state_tracking import training as parity
 from scripts.experiments.state_tracking.rows import MODELS as NETS
+from tests.pages import ROOT
 from tests.scripts.recipe_runs import records_in
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def keys(path):

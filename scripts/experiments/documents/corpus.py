@@ -65,18 +65,13 @@ class Corpus:
         }
 
 
-def windows(paragraphs: Iterable[Paragraph], words: int) -> Iterator[Paragraph]:
-    """Joins consecutive paragraphs of a document while they have at most so many English words together.
+def windows(paragraphs: Iterable[Paragraph], words: int) -> Iterator[list[Paragraph]]:
+    """Groups consecutive paragraphs of a document that have at most so many English words together.
 
     A longer paragraph is a window of its own.
     """
-    for document, few in groupby(paragraphs, lambda paragraph: paragraph.document):
-        for window in filled(few, lambda paragraph: len(paragraph.en.split()), words):
-            yield _joined(document, window)
-
-
-def _joined(document: str, paragraphs: list[Paragraph]) -> Paragraph:
-    return Paragraph(document, " ".join(p.en for p in paragraphs), " ".join(p.de for p in paragraphs))
+    for _, few in groupby(paragraphs, lambda paragraph: paragraph.document):
+        yield from filled(few, lambda paragraph: len(paragraph.en.split()), words)
 
 
 def read(documents: Path) -> tuple[dict[str, list[Paragraph]], dict[str, str]]:
@@ -119,28 +114,31 @@ def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Parag
     return [paragraph for _, few in islice(groups, documents) for paragraph in few]
 
 
-def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
-    """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
+def pieces(data: Path, texts: list[str]) -> list[list[str]]:
+    """Divides texts into the pieces of a corpus."""
     import sentencepiece
 
+    return sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE)).encode(texts, out_type=str)
+
+
+def training_windows(corpus: Corpus, parts: dict[str, list[Paragraph]]) -> list[list[Paragraph]]:
+    return list(windows(_first(parts["train"], corpus.documents), corpus.words))
+
+
+def make(corpus: Corpus, parts: dict[str, list[Paragraph]], data: Path) -> dict:
+    """Writes the windows of all sets, the model of pieces, and the windows in pieces."""
     parts = {part: _first(paragraphs, corpus.documents) for part, paragraphs in parts.items()}
     sentences = [text for paragraph in parts["train"] for text in (paragraph.en, paragraph.de)]
-    model = learn(sentences, corpus.vocabulary)
-    write_atomically(data / SENTENCEPIECE, model)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return {
-        "lines": {
-            name: _write(name, parts[part], words, processor, data) for name, (part, words) in corpus.sets.items()
-        }
-    }
+    write_atomically(data / SENTENCEPIECE, learn(sentences, corpus.vocabulary))
+    return {"lines": {name: _write(name, parts[part], words, data) for name, (part, words) in corpus.sets.items()}}
 
 
-def _write(name: str, paragraphs: list[Paragraph], words: int, processor, data: Path) -> int:
+def _write(name: str, paragraphs: list[Paragraph], words: int, data: Path) -> int:
     """Writes a set, as text and in pieces; returns the number of its windows."""
     made = list(windows(paragraphs, words))
     for language in LANGUAGES:
-        texts = [getattr(window, language) for window in made]
-        encoded = [" ".join(line) for line in processor.encode(texts, out_type=str)]
+        texts = [" ".join(getattr(paragraph, language) for paragraph in window) for window in made]
+        encoded = [" ".join(line) for line in pieces(data, texts)]
         for kind, content in (("windows", texts), ("bpe", encoded)):
             (data / kind).mkdir(exist_ok=True)
             write_atomically(data / kind / f"{name}.{language}", "".join(f"{line}\n" for line in content))
@@ -152,19 +150,16 @@ def others(corpus: Corpus, data: Path, documents: Path) -> Path:
 
     Raises DataError, and RecipeError if their folder was made of documents that are others than these.
     """
-    import sentencepiece
-
     parts, sums = read(documents)
     target = Folder(data.with_name(f"{data.name}-{documents.name}"), ())
     with target.locked(wait=True):
         target.claim({"corpus": sums})
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(data / SENTENCEPIECE))
-        for words in corpus.test_words:
-            _write(f"test{words}", [one for part in parts.values() for one in part], words, processor, target.path)
         for name in (SENTENCEPIECE, "bin"):
             if not (target.path / name).exists():
                 (target.path / name).unlink(missing_ok=True)
                 (target.path / name).symlink_to((data / name).resolve())
+        for words in corpus.test_words:
+            _write(f"test{words}", [one for part in parts.values() for one in part], words, target.path)
     return target.path
 
 

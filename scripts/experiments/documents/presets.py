@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
 
 from .corpus import Corpus
-from .rows import BATCHES, NO_DROPOUT, ROWS, Row
+from .rows import BATCHES, GUIDED, NO_DROPOUT, ROWS, Row
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,11 @@ LONG = Preset(
 )
 # Without dropout, because softmax attention is best so.
 SHORT = replace(
-    LONG, name="short", training=_TRAINING | {"--dropout": 0.0} | _updates(3000), source_windows=(), rows=ROWS + BATCHES
+    LONG,
+    name="short",
+    training=_TRAINING | {"--dropout": 0.0} | _updates(3000),
+    source_windows=(),
+    rows=ROWS + BATCHES + GUIDED,
 )
 SMOKE = Preset(
     "smoke",
@@ -83,5 +87,6 @@ SMOKE = Preset(
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
     source_windows=(8,),
+    rows=ROWS + NO_DROPOUT + GUIDED,
 )
 PRESETS = {preset.name: preset for preset in (LONG, SHORT, SMOKE)}

@@ -17,7 +17,7 @@ from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Run, Work
 from scripts.common.text import say
 
-from . import corpus, evaluation, training
+from . import alignments, corpus, evaluation, training
 from .presets import PRESETS
 
 _OTHERS = Path("benchmarks/results/documents_others.jsonl")
@@ -56,6 +56,8 @@ learning rate falls to zero, and scores them by length of the source.
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)
+        if any("--load-alignments" in row.flags for row in given.rows):
+            alignments.prepare(given.preset.corpus, given.data)
         if given.record and not corpus.is_pinned(given.data):
             raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
 
