@@ -136,7 +136,7 @@ class Translator:
                 setattr(side, limit, sys.maxsize if positions is None else positions.max_positions)
 
     def _narrow(self, size: int) -> None:
-        from ..modules.source_window import narrow_
+        from ..modules.cross_attention import narrow_
 
         try:
             narrow_(self.model, size)

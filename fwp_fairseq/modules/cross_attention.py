@@ -2,7 +2,7 @@
 
 import torch
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import incremental_state as states
 from .shared_source import SharedSource
@@ -144,3 +144,12 @@ class CrossAttention(MultiheadAttention):
 def _of_rows(weights: Tensor, length: int) -> Tensor:
     """Weights (H, R, T, S) of those of sources, (N, H, R / N T, S)."""
     return weights.unflatten(2, (-1, length)).transpose(0, 1).flatten(1, 2)
+
+
+def narrow_(model: nn.Module, size: int) -> None:
+    """Gives softmax cross-attention a window, before the model is prepared to decode."""
+    found = [module for module in model.modules() if isinstance(module, CrossAttention)]
+    if not found:
+        raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
+    for module in found:
+        module.window = size

@@ -13,7 +13,7 @@ read whole. Training and scoring read everything.
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .shared_source import SharedSource
 
@@ -87,14 +87,3 @@ class SourceWindow:
         at = (low[:, None] + torch.arange(length, device=low.device)).clamp(max=key.shape[0] - 1)
         self.stretch = SharedSource(*project(key[at, reader[:, None]].transpose(0, 1)), None, rows)
         self.begin = low[rows]
-
-
-def narrow_(model: nn.Module, size: int) -> None:
-    """Gives softmax cross-attention a window, before the model is prepared to decode."""
-    from .cross_attention import CrossAttention
-
-    found = [module for module in model.modules() if isinstance(module, CrossAttention)]
-    if not found:
-        raise ValueError("the model has no softmax cross-attention of this plugin (fwp convert opens fairseq's models)")
-    for module in found:
-        module.window = size

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
-from fwp_fairseq.modules.source_window import narrow_
+from fwp_fairseq.modules.cross_attention import narrow_
 from tests.models.helpers import WORDS, sources
 from tests.models.test_shared_source import _check, _models, _translations
 from tests.modules.test_cross_attention import EMBED, HEADS, ORDERS, SOURCE_DIM, _pair
