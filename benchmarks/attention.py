@@ -40,21 +40,16 @@ def measure(case: Case, device: str, seconds: float, implementations: dict[str, 
     """Returns ``seconds``, ``clocks``, ``errors`` and the reasons of those not timed, ``refused``, each by name."""
     errors, refused = {}, {}
     for name, implementation in implementations.items():
-        reason = implementation.obstacle(case, device)
         try:
-            if reason is None:
-                errors[name] = gate.check(name, implementation, case, device)
+            errors[name] = max(gate.check(name, implementation, case, device).values())
         except gate.Refused as error:
-            reason = str(error)
-        if reason is not None:
-            refused[name] = reason
+            refused[name] = str(error)
     timed = Times({}, {})
     if "ours" in errors:
         with torch.set_grad_enabled(case.part == "both"):
             copies = range(_copies(case, device))
             calls: Calls = {name: [_call(implementations[name], case, device, i) for i in copies] for name in errors}
             timed = fastest(calls, device, seconds)
-    errors = {name: max(found.values()) for name, found in errors.items()}
     return {**timed._asdict(), "errors": errors, "refused": refused}
 
 

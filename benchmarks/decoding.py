@@ -10,14 +10,13 @@ import sys
 
 import torch
 
+from fwp_fairseq.modules.cross_attention import narrow_
 from fwp_fairseq.modules.int8 import quantize_
 from fwp_fairseq.modules.packed import pack_
-from fwp_fairseq.modules.source_window import narrow_
 
 from . import ctranslate2_engine, model_gate, models
 from .models import ModelCase
-from .whole_models import Work
-from .whole_models import main as run_program
+from .whole_models import Work, run_program
 
 BEAM = 4
 _SOURCE_WINDOW = 64  # positions of the source that a step of the rows with a window reads

@@ -12,8 +12,7 @@ import sys
 from .corpus import DOCUMENTS, LONG_OUTPUTS
 from .decoding import check, prepare
 from .models import DECODERS, ModelCase
-from .whole_models import Work
-from .whole_models import main as run_program
+from .whole_models import Work, run_program
 
 SENTENCES = 4
 _ROWS = ("hybrid", "dpfp256", "elu")

@@ -16,11 +16,10 @@ class Refused(Exception):
     """The implementation must not be timed; the message tells why."""
 
 
-def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor | None = None) -> dict[str, Tensor]:
+def gradients(run, tensors: dict[str, Tensor], grad_out: Tensor) -> dict[str, Tensor]:
     """Returns ``out`` of run(**tensors) and the gradients of all tensors."""
     tensors = {name: y.detach().requires_grad_() for name, y in tensors.items()}
     out = run(**tensors)
-    grad_out = torch.ones_like(out) if grad_out is None else grad_out
     found = torch.autograd.grad(out, list(tensors.values()), grad_out)
     return {"out": out.detach(), **dict(zip(tensors, found, strict=True))}
 
@@ -40,8 +39,10 @@ def _swap(x: Tensor) -> Tensor:
 def check(name: str, implementation: Implementation, case: Case, device: str) -> dict[str, float]:
     """Returns the error of ``out`` and of each gradient on one batch row of the case.
 
-    Raises Refused if an error is larger than permitted or NaN, or if the implementation fails.
+    Raises Refused if an error is larger than permitted or NaN, or if the implementation cannot run here or fails.
     """
+    if reason := implementation.obstacle(case, device):
+        raise Refused(reason)
     small = case.small()
     try:
         prepared = implementation.prepare(small, inputs(small, device))

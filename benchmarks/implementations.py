@@ -118,10 +118,7 @@ def _fla(case: Case, x: dict[str, Tensor]) -> Prepared:
 def _fla_obstacle(case: Case, device: str) -> str | None:
     if device == "cpu":
         return "flash-linear-attention has no CPU kernels"
-    return _import_problem(f"fla.ops.{'linear_attn' if case.rule == 'sum' else 'delta_rule'}")
-
-
-def _import_problem(module: str) -> str | None:
+    module = f"fla.ops.{'linear_attn' if case.rule == 'sum' else 'delta_rule'}"
     try:
         __import__(module)
     except Exception as error:  # a library may fail in any way when it looks for its device

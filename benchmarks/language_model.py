@@ -1,17 +1,13 @@
 """Builds small language models, stock and ours, of equal size, without positions."""
 
-from copy import deepcopy
-from functools import cache
-
 import torch
-from fairseq import options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq import tasks
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 import fwp_fairseq.models.fwp_language_model  # noqa: F401  (registers fwp_lm)
 
 from .corpus import dictionary
-from .models import attention_flags, possible_d_dot
+from .models import attention_flags, parsed, possible_d_dot
 
 # layers, width, heads, width of the feed-forward layer
 SIZES = {"mini": (1, 32, 2, 64), "small": (4, 128, 8, 2048), "medium": (4, 256, 8, 2048)}
@@ -20,13 +16,6 @@ SIZES = {"mini": (1, 32, 2, 64), "small": (4, 128, 8, 2048), "medium": (4, 256, 
 def d_dot(size: str, row: str) -> int | None:
     _, width, heads, _ = SIZES[size]
     return possible_d_dot(row, width // heads)
-
-
-@cache
-def _parsed(*flags: str):
-    return convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_training_parser("language_modeling"), list(flags))
-    )
 
 
 def configuration(size: str, row: str, *more: object):
@@ -41,7 +30,7 @@ def configuration(size: str, row: str, *more: object):
         *("--criterion", "cross_entropy", "--optimizer", "adam", "--lr", 1e-4, "--lr-scheduler", "fixed", "--cpu"),
         *("--distributed-world-size", 1, "--num-workers", 0, "--tokens-per-sample", 1_000_000),
     ]
-    return deepcopy(_parsed(*(str(word) for word in [*flags, *attention, *more])))
+    return parsed("language_modeling", *flags, *attention, *more)
 
 
 def build(size: str, row: str, *more: object, words: int = 100) -> tuple[LanguageModelingTask, torch.nn.Module]:

@@ -15,24 +15,19 @@ from fwp_fairseq.models.architectures import HYBRID  # registers the names, too
 
 from . import corpus
 
-_TINY = [
-    *("--encoder-layers", 2, "--encoder-embed-dim", 192, "--encoder-ffn-embed-dim", 384),
-    *("--encoder-attention-heads", 4, "--decoder-layers", 2, "--decoder-attention-heads", 4),
-]
-# The model of the tables of BLEU by site, with heads of 64.
-_SMALL = [
-    *("--encoder-layers", 2, "--encoder-embed-dim", 128, "--encoder-ffn-embed-dim", 256),
-    *("--encoder-attention-heads", 2, "--decoder-layers", 2, "--decoder-attention-heads", 2),
-]
-_MINI = [
-    *("--encoder-layers", 1, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
-    *("--encoder-attention-heads", 2, "--decoder-layers", 1, "--decoder-attention-heads", 2),
-]
+
+def _model(layers: int, width: int, inner: int, heads: int) -> list[object]:
+    return [
+        *("--encoder-layers", layers, "--encoder-embed-dim", width, "--encoder-ffn-embed-dim", inner),
+        *("--encoder-attention-heads", heads, "--decoder-layers", layers, "--decoder-attention-heads", heads),
+    ]
+
+
 # Each size: the architecture without its prefix, flags, width of a head, smallest vocabulary.
 SIZES = {
-    "mini": ("transformer", _MINI, 16, None),
-    "small": ("transformer", _SMALL, 64, None),
-    "tiny": ("transformer", _TINY, 48, None),
+    "mini": ("transformer", _model(1, 32, 32, 2), 16, None),
+    "small": ("transformer", _model(2, 128, 256, 2), 64, None),  # of the tables of BLEU by site
+    "tiny": ("transformer", _model(2, 192, 384, 4), 48, None),
     "base": ("transformer", [], 64, None),
     "big": ("transformer_vaswani_wmt_en_de_big", [], 64, 32768),
 }
@@ -115,24 +110,23 @@ def d_dot(size: str, row: str) -> int | None:
 
 
 @cache
-def _parsed(*flags: str):
-    found = options.parse_args_and_arch(options.get_training_parser(), list(flags))
+def _parsed(task: str, *words: str):
+    found = options.parse_args_and_arch(options.get_training_parser(task), list(words))
     found.tpu = False  # what fairseq takes --bf16 for
     return convert_namespace_to_omegaconf(found)
+
+
+def parsed(task: str, *words: object):
+    """fairseq's configuration for the words of a command line."""
+    return deepcopy(_parsed(task, *map(str, words)))
 
 
 def configuration(size: str, row: str, *more: object):
     """Makes fairseq's configuration as its command line would."""
     architecture, flags, d_key, _ = SIZES[size]
     attention = attention_flags(row, d_key)
-    chosen: list[object] = [
-        *_COMMON,
-        *flags,
-        "--arch",
-        f"fwp_{architecture}" if attention else architecture,
-        *attention,
-    ]
-    return deepcopy(_parsed(*(str(word) for word in [*chosen, *more])))
+    arch = f"fwp_{architecture}" if attention else architecture
+    return parsed("translation", *_COMMON, *flags, "--arch", arch, *attention, *more)
 
 
 def build_task(case: ModelCase) -> TranslationTask:

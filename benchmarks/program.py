@@ -17,9 +17,8 @@ def parser(documentation: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> ar
     found.add_argument("--only", metavar="REGEX", help="only the cases whose name (see --list) holds a match")
     found.add_argument("--list", action="store_true", help="print the names of the cases and end")
     found.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no further case after this time")
-    found.add_argument(
-        "--record", type=Path, metavar="DIR", help="append records to DIR, e.g. benchmarks/results; needs a commit"
-    )
+    what = "append records to DIR, e.g. benchmarks/results; needs a commit"
+    found.add_argument("--record", type=Path, metavar="DIR", help=what)
     return found
 
 

@@ -78,12 +78,7 @@ def call(name: str, case: Case, device: str) -> Call:
             return layer.memory.attend(*given[:3], dict(zip(parts, given[3:], strict=True)))[0]
 
     if case.part == "forward":
-
-        def forward():
-            with torch.no_grad():
-                run()
-
-        return Call(forward)
+        return Call(torch.no_grad()(run))
     ones = torch.ones(ROWS, case.length, HEADS * WIDTH, device=device)
     ones = ones if case.what == "layer" else ones.unflatten(-1, (HEADS, WIDTH))
     return Call(lambda: torch.autograd.grad(run(), given, ones))

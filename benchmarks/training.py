@@ -13,8 +13,7 @@ from fairseq.trainer import Trainer
 from . import model_gate, models
 from .gate import Refused
 from .models import ModelCase
-from .whole_models import Work
-from .whole_models import main as run_program
+from .whole_models import Work, run_program
 
 _DOCUMENT_ROWS = ("elu", "favor256", "dpfp256", "dpfp512", "delta256")
 CASES = {

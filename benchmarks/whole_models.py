@@ -60,8 +60,8 @@ def _timed(run: Callable[[dict], int], sample: dict, device: str) -> tuple[float
 class Measured(NamedTuple):
     """The results, each by row except ``counts``.
 
-    These are the smallest seconds, summed over the batches; on a GPU
-    the peak of memory on the largest batch, in bytes; and the reasons why rows were not timed.
+    These are the smallest seconds, summed over the batches; on a GPU the peak of memory on the largest batch, in bytes;
+    and the reasons why rows were not timed.
     """
 
     seconds: dict[str, float]
@@ -157,10 +157,8 @@ def peak_memory(work: Work, case: ModelCase, row: str) -> int:
 
 def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     found = parser(documentation)
-    found.add_argument(
-        "--threads", type=int, default=min(2, cores()),
-        help="threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)",
-    )  # fmt: skip
+    threads = "threads on the CPU; with 1, CPU time counts (default: 2, or 1 on one core)"
+    found.add_argument("--threads", type=int, default=min(2, cores()), help=threads)
     more = f", and on a CPU {','.join(work.decoders)}" if work.decoders else ""
     found.add_argument("--rows", metavar="NAMES", help=f"in addition to softmax: {','.join(list(ATTENTION)[1:])}{more}")
     found.add_argument("--rounds", type=int, help="passes over the batches (default: the case's)")
@@ -168,7 +166,7 @@ def _options(work: Work, documentation: str) -> argparse.ArgumentParser:
     return found
 
 
-def main(work: Work, documentation: str, argv: list[str] | None = None) -> int:
+def run_program(work: Work, documentation: str, argv: list[str] | None = None) -> int:
     options = _options(work, documentation)
     arguments = options.parse_args(argv)
     wanted = None if arguments.rows is None else arguments.rows.split(",")

@@ -32,9 +32,7 @@ TRAINING = [
     *("--max-tokens", "500", "--max-update", "20", "--log-format", "json", "--log-interval", "1"),
     *("--no-epoch-checkpoints", "--cpu", "--seed", "1", "--num-workers", "0"),
 ]
-TRANSLATION = [
-    *("--task", "translation", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
-]
+TRANSLATION = ["--task", "translation", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
 DELTA = ["--fwp-update-rule", "delta", "--fwp-feature-map", "elu", "--fwp-normalizer", "l2"]
 DECODER = ["--fwp-feature-map", "softmax", "--fwp-decoder-feature-map"]
 

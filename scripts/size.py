@@ -4,8 +4,6 @@ Lines of the parts of a checkout and words of its pages, of the files that git t
 than 50 lines and the files of more than 350. Records, tables of published results and figures are not counted.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

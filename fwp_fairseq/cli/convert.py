@@ -263,8 +263,7 @@ def convert(state: dict, args) -> tuple[dict, list[str], list[str]]:
         changes.insert(0, f"model: {old_arch} -> {new_arch}")
 
     drop_training_state(state)
-    cfg["model"] = options
-    state |= {"args": None, "cfg": cfg, "model": converted}
+    state |= {"args": None, "cfg": cfg | {"model": options}, "model": converted}
     return state, changes, flags
 
 

@@ -1,7 +1,5 @@
 """The command line of an experiment: its options and, after `--`, flags of one of its tools."""
 
-from __future__ import annotations
-
 import argparse
 
 

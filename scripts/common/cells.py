@@ -1,6 +1,14 @@
 """Cells and notes that several tables share."""
 
+from collections.abc import Callable
+from operator import itemgetter
+
 from fwp_fairseq.tables.table import NONE, number
+
+
+def fields(names: dict[str, str]) -> dict[str, Callable[[dict], object]]:
+    """Columns of fields that are shown as they are, by their headings."""
+    return {heading: itemgetter(name) for heading, name in names.items()}
 
 
 def machine(record: dict) -> str:

@@ -1,9 +1,8 @@
 """Builds, reads and prints commands that are kept as argument lists."""
 
-from __future__ import annotations
-
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +52,16 @@ def printed(command: list[str]) -> str:
             lines.append("")
         lines[-1] += (" " if lines[-1] else "") + shlex.quote(word)
     return " \\\n    ".join(lines)
+
+
+def binarising(data: Path, valid: str, tests: Iterable[str], workers: int = 1) -> list[str]:
+    """The command that binarises the pieces of an English-German corpus: those of "train" and of these sets."""
+    return [
+        *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
+        *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/{valid}"),
+        *("--testpref", ",".join(f"{data}/bpe/{test}" for test in tests)),
+        *("--destdir", f"{data}/bin", "--workers", str(workers)),
+    ]
 
 
 def flags_of(command: list[str]) -> dict[str, str]:

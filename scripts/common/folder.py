@@ -1,7 +1,5 @@
 """The folder of a run or of a corpus: what it was made with, and which of its steps are finished."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Runs the tools as processes: logs their output, shows its end on failure, and stops them cleanly on Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -63,7 +61,8 @@ def run(
             if on_start:
                 on_start(process.pid)
             _follow(process, out, tail, on_line, on_tick)
-            status, usage = _wait(process)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = status = os.waitstatus_to_exitcode(status)
         except BaseException as error:
             _end(process, was_interrupted=isinstance(error, KeyboardInterrupt))
             raise
@@ -105,12 +104,6 @@ def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) 
         tail.append(text[:WIDTH])
         if on_line:
             on_line(text)
-
-
-def _wait(process: subprocess.Popen):
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage
 
 
 def _end(process: subprocess.Popen, was_interrupted: bool) -> None:

@@ -1,7 +1,5 @@
 """Code that the programs of all experiments share: paths of the command line, signals and the exit status."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

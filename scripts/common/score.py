@@ -1,7 +1,5 @@
 """Runs `fwp bleu` and reads its output."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

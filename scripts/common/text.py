@@ -1,7 +1,5 @@
 """What programs print."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -1,7 +1,5 @@
 """Runs fairseq-train to its limit, and sums up its log (--log-format json)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

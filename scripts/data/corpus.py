@@ -1,11 +1,11 @@
 """Prepares the text: raw corpus, joint SentencePiece BPE, and the corpus in pieces. The result is always the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fwp_fairseq.cli.pieces import learn
+from fwp_fairseq.cli.translations import lines
 from fwp_fairseq.files import write_atomically
+from scripts.common.commands import binarising
 from scripts.common.folder import Folder
 
 from . import multi30k
@@ -40,13 +40,7 @@ def prepare(data: Path) -> None:
 
 
 def preprocess(data: Path) -> list[str]:
-    return [
-        "fairseq-preprocess",
-        *("--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
-        *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/val"),
-        *("--testpref", f"{data}/bpe/test_2016_flickr,{data}/bpe/smoke"),
-        *("--destdir", f"{data}/bin", "--workers", "1"),
-    ]
+    return binarising(data, "val", ("test_2016_flickr", "smoke"))
 
 
 def make(data: Path, say=print) -> None:
@@ -56,15 +50,9 @@ def make(data: Path, say=print) -> None:
     for language in multi30k.LANGUAGES:
         test = (raw / f"test_2016_flickr.{language}").read_bytes().split(b"\n")
         write_atomically(raw / f"smoke.{language}", b"\n".join(test[:SMOKE_SENTENCES]) + b"\n")
-    lines = [line for language in multi30k.LANGUAGES for line in _lines(raw / f"train.{language}")]
-    model = learn(lines, VOCABULARY)
+    model = learn([line for side in multi30k.LANGUAGES for line in lines(f"{raw}/train.{side}")], VOCABULARY)
     write_atomically(data / SENTENCEPIECE, model)
     _encode(model, raw, data / "bpe")
-
-
-def _lines(path: Path) -> list[str]:
-    # str.splitlines would also split at other characters, but only \n ends a sentence.
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def _encode(model: bytes, raw: Path, bpe: Path) -> None:
@@ -74,6 +62,6 @@ def _encode(model: bytes, raw: Path, bpe: Path) -> None:
     bpe.mkdir(exist_ok=True)
     for split in (*multi30k.SPLITS, "smoke"):
         for language in multi30k.LANGUAGES:
-            lines = processor.encode(_lines(raw / f"{split}.{language}"), out_type=str)
-            text = "".join(" ".join(line) + "\n" for line in lines)
+            pieces = processor.encode(lines(f"{raw}/{split}.{language}"), out_type=str)
+            text = "".join(" ".join(line) + "\n" for line in pieces)
             write_atomically(bpe / f"{split}.{language}", text)

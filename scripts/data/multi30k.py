@@ -1,7 +1,5 @@
 """The raw text of Multi30k English-German (29,000 training pairs, test_2016_flickr)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where texts come from: the folder FWP_DATA or a download, checked against pinned checksums."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

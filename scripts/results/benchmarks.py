@@ -6,7 +6,7 @@ from functools import partial
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
-from scripts.common.cells import d_dot
+from scripts.common.cells import d_dot, fields
 
 # The nets of benchmarks/recurrent.py beside the delta rule.
 _RECURRENT = ("Delta RNN", "Recurrent Delta Net", "Delta LSTM", "Delta MLP", "Delta-Delta Net")
@@ -44,14 +44,7 @@ def conditions(rows: list[dict]) -> str:
     )
 
 
-_SHAPE = {
-    "machine": lambda r: r["where"],
-    "type": lambda r: r["dtype"],
-    "rule": lambda r: r["rule"],
-    "B·H": lambda r: r["rows"],
-    "length": lambda r: r["length"],
-    "d_dot": lambda r: r["d_dot"],
-}
+_CASE = {"machine": "where", "type": "dtype", "rule": "rule"}
 
 
 def _shape(record: dict) -> tuple:
@@ -61,7 +54,7 @@ def _shape(record: dict) -> tuple:
 
 def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Table:
     return Table(
-        columns={**_SHAPE, **columns},
+        columns=fields(_CASE | {"B·H": "rows", "length": "length", "d_dot": "d_dot"}) | columns,
         key=lambda r: (r["where"], *_shape(r)),
         combine=parts,
         note=conditions,
@@ -71,11 +64,7 @@ def _operator(device: str, columns: dict[str, Callable[[dict], object]]) -> Tabl
 
 def _steps(device: str, scale: float, unit: str) -> Table:
     columns = {
-        "machine": lambda r: r["where"],
-        "type": lambda r: r["dtype"],
-        "rule": lambda r: r["rule"],
-        "history": lambda r: r["length"],
-        "d_dot": lambda r: r["d_dot"],
+        **fields(_CASE | {"history": "length", "d_dot": "d_dot"}),
         f"step, {unit}": _of("decode", _seconds("ours", ".2f", scale)),
         f"softmax, {unit}": _of("decode", _seconds("softmax", ".2f", scale)),
         "ratio": _of("decode", _ratio("softmax")),
@@ -119,9 +108,7 @@ def _attention(record: dict) -> str:
 def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callable = _model) -> Table:
     return Table(
         columns={
-            "machine": lambda r: r["where"],
-            "model": lambda r: r["size"],
-            "data": lambda r: r["data"],
+            **fields({"machine": "where", "model": "size", "data": "data"}),
             "attention": _attention,
             "rule": update_rule,
             "d_dot": d_dot,
@@ -140,9 +127,8 @@ def _name(record: dict) -> str:
         return f"{record['attention']} (delta rule, softmax cross-attention)"
     if record["feature_map"] == "softmax":
         return "softmax (fairseq)" if record["backend"] is None else f"softmax ({record['backend']})"
-    return f"{record['feature_map']}, {record['update_rule']} rule" + (
-        "" if record["d_dot"] is None else f", d_dot {record['d_dot']}"
-    )
+    width = "" if record["d_dot"] is None else f", d_dot {record['d_dot']}"
+    return f"{record['feature_map']}, {record['update_rule']} rule{width}"
 
 
 def _length(data: str) -> tuple[bool, int]:
@@ -194,8 +180,7 @@ TABLES = {
     "decode-step-gpu": _steps("cuda", 1e6, "µs"),
     "recurrent": Table(
         columns={
-            "machine": lambda r: r["where"],
-            "measured": lambda r: r["what"],
+            **fields({"machine": "where", "measured": "what"}),
             "part": lambda r: {"forward": "forward", "both": "forward + backward"}[r["part"]],
             "positions": lambda r: r["length"],
             "delta rule, ms": _seconds("delta rule", ".1f", 1e3),
@@ -207,10 +192,7 @@ TABLES = {
     "training": _models("training", _speed_and_memory("words")),
     "language-model-training": Table(
         columns={
-            "machine": lambda r: r["where"],
-            "size": lambda r: r["size"],
-            "segment": lambda r: r["length"],
-            "attention": lambda r: r["feature_map"],
+            **fields({"machine": "where", "size": "size", "segment": "length", "attention": "feature_map"}),
             "rule": update_rule,
             "d_dot": d_dot,
             "state": lambda r: "carried" if r["carries"] else NONE,
@@ -218,14 +200,7 @@ TABLES = {
             "speed over softmax": number("ratio", ".2f"),
             "over the same without carried state": number("over_reset", ".2f"),
         },
-        key=lambda r: (
-            r["where"],
-            r["length"],
-            r["carries"],
-            r["update_rule"] is not None,
-            r["update_rule"] or "",
-            r["feature_map"],
-        ),
+        key=lambda r: (r["where"], r["length"], r["carries"], r["update_rule"] or "", r["feature_map"]),
         note=conditions,
     ),
     "decoding": _models("decoding", _speed_and_memory("tokens")),

@@ -1,7 +1,5 @@
 """Builds the commands of one run as argument lists. Paths are relative to the repository root where possible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scripts.common.commands import flags_of, printed, words_of
@@ -12,7 +10,6 @@ from scripts.data import corpus as multi30k
 
 from .preset import Preset
 
-# Flags that say how a training is distributed over processes. The result is the same up to rounding.
 DISTRIBUTION_FLAGS = ("--max-tokens", "--update-freq", "--distributed-world-size", "--cpu", "--num-workers")
 
 
@@ -63,7 +60,6 @@ def train(run: Run, gpus: Gpus) -> list[str]:
 
 
 def configuration(run: Run, gpus: Gpus) -> dict:
-    """Returns the settings that must not change when a training is continued."""
     settings = runner.settings(flags_of(train(run, gpus)), DISTRIBUTION_FLAGS)
     return settings | {"tokens per update": run.preset.tokens_per_update}
 

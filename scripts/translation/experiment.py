@@ -1,7 +1,5 @@
 """Trains, decodes and scores translation models."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 

@@ -1,13 +1,21 @@
 """The settings of a translation experiment at one scale, and what several of them share."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # With fairseq's default of 8, a last batch of fewer sentences is left out of validation and of translation.
 ALL_SENTENCES = {"--required-batch-size-multiple": 1}
 ADAM = {"--optimizer": "adam", "--adam-betas": "(0.9, 0.98)"}
 LABEL_SMOOTHING = {"--criterion": "label_smoothed_cross_entropy", "--label-smoothing": 0.1}
+# 2+2 layers of width 128.
+SMALL_MODEL = {
+    "--arch": "fwp_transformer_tiny",
+    **{
+        f"--{part}-{name}": value
+        for part in ("encoder", "decoder")
+        for name, value in (("embed-dim", 128), ("ffn-embed-dim", 256), ("attention-heads", 2))
+    },
+    "--dropout": 0.1,
+}
 SMALL_DECODING = {"--beam": 4, "--batch-size": 64, "--max-len-a": 1.5, "--max-len-b": 20, **ALL_SENTENCES}
 
 
@@ -46,35 +54,30 @@ class Preset:
     table: str = "bleu_vs_d_dot"
 
 
+def _training(lr: float, warmup: int, updates: int) -> dict:
+    """A linear decay to zero, which beats an inverse square root when a training is as short as these."""
+    return {
+        **ADAM,
+        "--lr": lr,
+        "--lr-scheduler": "polynomial_decay",
+        "--warmup-updates": warmup,
+        "--total-num-update": updates,
+        "--max-update": updates,
+        **LABEL_SMOOTHING,
+        "--max-tokens": 2500,
+        **ALL_SENTENCES,
+        "--log-interval": 10,
+    }
+
+
 def multi30k(rows: tuple) -> Preset:
     """The small model of Multi30k: 2+2 layers of width 128, trained in minutes on one core."""
     return Preset(
         name="multi30k",
         reference="raw/test_2016_flickr.de",
         rows=rows,
-        model={
-            "--arch": "fwp_transformer_tiny",
-            "--encoder-embed-dim": 128,
-            "--encoder-ffn-embed-dim": 256,
-            "--encoder-attention-heads": 2,
-            "--decoder-embed-dim": 128,
-            "--decoder-ffn-embed-dim": 256,
-            "--decoder-attention-heads": 2,
-            "--dropout": 0.1,
-        },
-        training={
-            **ADAM,
-            "--lr": 4e-3,
-            "--lr-scheduler": "polynomial_decay",
-            "--warmup-updates": 300,
-            "--total-num-update": 1300,
-            "--max-update": 1300,
-            **LABEL_SMOOTHING,
-            "--max-tokens": 2500,
-            **ALL_SENTENCES,
-            "--keep-last-epochs": 2,
-            "--log-interval": 10,
-        },
+        model=SMALL_MODEL,
+        training=_training(4e-3, 300, 1300) | {"--keep-last-epochs": 2},
         tokens_per_update=2500,
         decoding=SMALL_DECODING,
         average=2,
@@ -82,27 +85,11 @@ def multi30k(rows: tuple) -> Preset:
 
 
 # The quick start's model, from which conversions begin.
-TINY = Preset(
+TINY = replace(
+    multi30k(()),
     name="quickstart",
-    reference="raw/test_2016_flickr.de",
-    rows=(),
     model={"--arch": "fwp_transformer_tiny", "--dropout": 0.1},
-    training={
-        **ADAM,
-        "--lr": 3e-3,
-        # A linear decay to zero gives better results than an inverse square root when a training is this short.
-        "--lr-scheduler": "polynomial_decay",
-        "--warmup-updates": 400,
-        "--total-num-update": 2000,
-        "--max-update": 2000,
-        **LABEL_SMOOTHING,
-        "--max-tokens": 2500,
-        **ALL_SENTENCES,
-        "--log-interval": 10,
-    },
-    tokens_per_update=2500,
-    decoding=SMALL_DECODING,
-    average=2,
+    training=_training(3e-3, 400, 2000),
     table="quickstart",
 )
 # An untrained model never ends a sentence, hence the short translations.

@@ -93,13 +93,20 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     assert parts["valid"] and parts["test"] and not parts["train"]
 
 
-@pytest.mark.slow
-def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
-    data, out = tmp_path / "data/documents", tmp_path / "out"
+@pytest.fixture
+def documents(tmp_path):
+    """The folder FWP_DATA/documents, with 120 paragraphs in each part."""
+    folder = tmp_path / "data/documents"
     words = [f"{number**5:x}" for number in range(30, 130)]
     texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
-    extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, data)
-    assert gzip.decompress((data / "test.doc.gz").read_bytes()).count(b"\n") == 120
+    extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, folder)
+    assert gzip.decompress((folder / "test.doc.gz").read_bytes()).count(b"\n") == 120
+    return folder
+
+
+@pytest.mark.slow
+def test_the_smallest_preset_runs_from_documents_to_records(documents, tmp_path):
+    out = tmp_path / "out"
     variables = {"FWP_DATA": str(tmp_path / "data"), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 
     def run(line: str) -> str:
@@ -133,7 +140,7 @@ def test_the_smallest_preset_runs_from_documents_to_records(tmp_path):
         "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --test-on",
     )
     del variables["OMP_NUM_THREADS"]
-    others = others.replace("data/gimp", str(data)) + " --seeds 1"
+    others = others.replace("data/gimp", str(documents)) + " --seeds 1"
     said = run(others)
     assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (out / "data-documents/bin").is_dir()
     assert run(others).count("already done") == 2

@@ -1,7 +1,5 @@
 """What every experiment is made of: runs the rows of a table that are not recorded yet, some of them at a time."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Distributes the GPUs of a machine over the runs of an experiment."""
 
-from __future__ import annotations
-
 import os
 
 from ..folder import RecipeError

@@ -36,11 +36,8 @@ def parser(experiment: Experiment) -> Parser:
     add("--prepare", action="store_true", help="only prepare the data, for example where there is a network")
     what = f"also append to {experiment.records}, and skip the rows that it has; needs a checkout without local changes"
     add("--record", action="store_true", help=what)
-    add(
-        "--dry-run",
-        action="store_true",
-        help="only print the runs that are missing, and their commands as far as known",
-    )
+    what = "only print the runs that are missing, and their commands as far as known"
+    add("--dry-run", action="store_true", help=what)
     if experiment.compared:
         add("--compare", metavar="ROW", help="only compare finished rows with this one, by paired bootstrap")
     experiment.add_options(result)

@@ -1,7 +1,5 @@
 """Carries out several runs, some of them at a time. If one fails, the others go on."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

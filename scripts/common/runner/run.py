@@ -1,7 +1,5 @@
 """One run of an experiment: its identity, and the means by which it gets from training to its records."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import time

@@ -1,7 +1,5 @@
 """The scales of the experiment, with every setting of their models, training and decoding."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, Preset, multi30k

@@ -1,7 +1,5 @@
 """BLEU over d_dot: the rows of Schlag et al. 2021, Table 1, at one of several scales."""
 
-from __future__ import annotations
-
 import argparse
 
 from scripts.translation.experiment import Translation

@@ -1,7 +1,5 @@
 """The rows of the tables of BLEU over d_dot, which are trained in this order, the most informative ones first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -4,8 +4,6 @@ The training text is that of fairseq's examples/translation/prepare-wmt14en2de.s
 newstest2013 and newstest2014, are sacreBLEU's, which checks their checksums.
 """
 
-from __future__ import annotations
-
 import gzip
 import tarfile
 import zlib
@@ -17,6 +15,7 @@ from pathlib import Path
 from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.cli.processes import cores
 from fwp_fairseq.files import replaced, write_atomically
+from scripts.common.commands import binarising
 from scripts.common.folder import Folder
 from scripts.data import sources
 from scripts.data.corpus import SENTENCEPIECE
@@ -73,11 +72,7 @@ def prepare(data: Path) -> None:
 
 
 def preprocess(data: Path) -> list[str]:
-    return [
-        *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
-        *(word for name in ("train", *NEWS) for word in (f"--{name}pref", f"{data}/bpe/{name}")),
-        *("--destdir", f"{data}/bin", "--workers", str(cores())),
-    ]
+    return binarising(data, "valid", ("test",), cores())
 
 
 def _texts(data: Path, say) -> None:

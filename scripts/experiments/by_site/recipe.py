@@ -1,7 +1,5 @@
 """BLEU by site: which kind of attention costs or gains how much in the encoder, the decoder and cross-attention."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from scripts.translation.experiment import Translation

@@ -1,7 +1,5 @@
 """The rows of the table of BLEU by site: which kind of attention the encoder, the decoder and cross-attention have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 

@@ -1,10 +1,11 @@
 """The tables of BLEU by site, from the presets `sites` and `de-en`."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
 from fwp_fairseq.tables.table import Table, number, over_seeds
-from scripts.common.cells import TRAINING, machine, signature_notes, signatures, spread_note
+from scripts.common.cells import TRAINING, fields, machine, signature_notes, signatures, spread_note
 from scripts.common.commands import flags_of
 
 from .rows import DE_EN_ROWS, FAMILIES, LR, ROWS, SITES, SiteRow
@@ -15,10 +16,6 @@ _MEANS = ("valid_loss", "valid_bleu", "bleu", "train_seconds", "decode_seconds")
 def _key(record: dict) -> tuple:
     kinds = map(record["sites"].get, SITES)
     return (*kinds, record["heads"], *_settings(record), record["updates"], record["parameters"])
-
-
-def _compared(record: dict) -> tuple:
-    return record["preset"], record["row"], record["baseline"], record["seed"]
 
 
 def _at(site: str) -> Callable[[dict], str]:
@@ -85,15 +82,13 @@ def _by_site(rows: tuple[SiteRow, ...], plot: Callable[[list[dict]], Plot] | Non
 TABLES = {
     "paired_bootstrap": Table(
         columns={
-            "preset": lambda record: record["preset"],
-            "encoder, decoder, cross-attention": lambda record: record["row"],
-            "against": lambda record: record["baseline"],
+            **fields({"preset": "preset", "encoder, decoder, cross-attention": "row", "against": "baseline"}),
             "seed": lambda record: str(record["seed"]),
             "BLEU": number("bleu", ".2f"),
             "the other's BLEU": number("baseline_bleu", ".2f"),
             "p": number("p", ".3f"),
         },
-        key=_compared,
+        key=itemgetter("preset", "row", "baseline", "seed"),
         note=signatures,
     ),
     "bleu_by_site": _by_site(ROWS, _plot),

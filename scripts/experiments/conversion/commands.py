@@ -1,7 +1,5 @@
 """The exact commands of a conversion, as argument lists. Paths are relative to the repository root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scripts.common.commands import USER_DIR, words_of

@@ -1,7 +1,5 @@
 """Converts trained softmax models to fast weights and fine-tunes them; measures the model at every stage."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """The conversions of a trained softmax model, and the models that they begin with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from scripts.translation.preset import TINY
@@ -9,8 +7,8 @@ from scripts.translation.preset import TINY
 LR = 1e-3  # of fine-tuning
 # Losses are logged as means over few updates, because single ones vary more than a short training gains.
 SHORT = {"--warmup-updates": 40, "--log-interval": 10}
-_HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
-_SOFTMAX = {"feature-map": "softmax"}
+HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
+SOFTMAX = {"feature-map": "softmax"}
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,14 @@ class Row:
         ]
 
 
-WINDOW = Row("window", {"": _SOFTMAX, "decoder": {**_HEDGEHOG, "window": 8}}, control=True)
+WINDOW = Row("window", {"": SOFTMAX, "decoder": {**HEDGEHOG, "window": 8}}, control=True)
 ROWS = (
     # What scripts/quickstart.sh converts to: the one site whose cost grows with the output.
     WINDOW,
-    Row("decoder", {"": _SOFTMAX, "decoder": _HEDGEHOG}, transfer=150),
-    Row("decoder-and-encoder", {"": _HEDGEHOG, "cross": _SOFTMAX}, transfer=150),
-    Row("decoder-and-cross", {"": _HEDGEHOG, "encoder": _SOFTMAX}, transfer=150),
-    Row("hedgehog", {"": _HEDGEHOG}, transfer=150, control=True),
+    Row("decoder", {"": SOFTMAX, "decoder": HEDGEHOG}, transfer=150),
+    Row("decoder-and-encoder", {"": HEDGEHOG, "cross": SOFTMAX}, transfer=150),
+    Row("decoder-and-cross", {"": HEDGEHOG, "encoder": SOFTMAX}, transfer=150),
+    Row("hedgehog", {"": HEDGEHOG}, transfer=150, control=True),
     Row("dpfp", {"": {"feature-map": "dpfp", "d-dot": 256}}, updates=400),
 )
 

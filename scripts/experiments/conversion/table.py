@@ -17,10 +17,10 @@ _LR = 1e-3  # of early records, which do not name it
 _USUAL = ("update-rule=sum", "normalizer=attention")
 
 
-def _attention(record: dict) -> str:
-    """Returns the attention of a record: what is not usual at its sites, and which sites have it."""
+def _attention(described: str) -> str:
+    """Returns what is not usual at the sites of a record's attention, and which sites have it."""
     sites: dict[str, list[str]] = {}
-    for text in record["attention"].split("; "):
+    for text in described.split("; "):
         site, _, choices = text.partition(": ")
         words = [word for word in choices.split() if word not in _USUAL]
         name = ", ".join(words).replace("feature-map=", "").replace("d-dot=", "d_dot ").replace("=", " ")
@@ -74,15 +74,11 @@ def _stages(records: list[dict]) -> dict:
     return row
 
 
-def _conversion(record: dict) -> str:
-    return _attention({"attention": record["conversion"]})
-
-
 TABLES = {
     "quickstart-conversions": Table(
         columns={
             "model": _title,
-            "attention": _attention,
+            "attention": lambda r: _attention(r["attention"]),
             "updates": number("updates", ","),
             "training, seconds": lambda r: number("train_seconds", ".0f")(r) if r["updates"] else NONE,
             "BLEU": number("bleu", ".2f"),
@@ -100,7 +96,7 @@ TABLES = {
     # A row for each conversion of other checkpoints.
     "finetune-by-site": Table(
         columns={
-            "attention": _conversion,
+            "attention": lambda r: _attention(r["conversion"]),
             "updates of the maps": number("transfer", ","),
             "of everything": number("updates", ","),
             "learning rate then": lambda r: f"{_lr(r):g}",

@@ -1,7 +1,5 @@
 """Word alignments of the training windows by eflomal, from which guided alignment learns (Garg et al. 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prepares the corpus: windows of consecutive paragraphs of one document, joint SentencePiece BPE, fairseq's data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -12,11 +10,12 @@ from pathlib import Path
 from fwp_fairseq.cli.paragraphs import filled, lines_of
 from fwp_fairseq.cli.pieces import learn
 from fwp_fairseq.files import write_atomically
+from scripts.common.commands import binarising
 from scripts.common.folder import Folder
+from scripts.data.corpus import SENTENCEPIECE
 from scripts.data.sources import DataError, folder, unpacked
 
 LANGUAGES = ("en", "de")
-SENTENCEPIECE = "spm.model"
 STEPS = ("text", "preprocess")
 # The documents with which this project was measured. Checksums are of the texts, because the bytes of a .gz file depend
 # on the program that packed it.
@@ -164,12 +163,7 @@ def others(corpus: Corpus, data: Path, documents: Path) -> Path:
 
 
 def preprocess(corpus: Corpus, data: Path) -> list[str]:
-    tests = ",".join(f"{data}/bpe/test{words}" for words in corpus.test_words)
-    return [
-        *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
-        *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/valid", "--testpref", tests),
-        *("--destdir", f"{data}/bin", "--workers", "1"),
-    ]
+    return binarising(data, "valid", (f"test{words}" for words in corpus.test_words))
 
 
 def prepare(corpus: Corpus, data: Path) -> None:
@@ -183,17 +177,9 @@ def prepare(corpus: Corpus, data: Path) -> None:
         target.say("these are other documents than those of this project's results")
     made = [data / kind / f"{name}.{lang}" for kind in ("windows", "bpe") for name in corpus.sets for lang in LANGUAGES]
     with target.locked(wait=True):
-        target.claim({"corpus": sums, **_claimed(corpus)})
+        sizes = {"words": corpus.words, "test words": list(corpus.test_words), "vocabulary": corpus.vocabulary}
+        target.claim({"corpus": sums, **sizes, "documents": corpus.documents})
         title = f"windows and joint BPE ({corpus.vocabulary} pieces)"
         target.run("text", title, {}, [*made, data / SENTENCEPIECE], lambda: make(corpus, parts, data))
         command = preprocess(corpus, data)
         target.binarise(command, command, "dict.de.txt")
-
-
-def _claimed(corpus: Corpus) -> dict:
-    return {
-        "words": corpus.words,
-        "test words": list(corpus.test_words),
-        "vocabulary": corpus.vocabulary,
-        "documents": corpus.documents,
-    }

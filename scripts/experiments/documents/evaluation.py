@@ -3,8 +3,6 @@
 BLEU and chrF are sacreBLEU's, of raw text against raw text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from collections.abc import Callable
@@ -17,8 +15,9 @@ from scripts.common import bootstrap, process
 from scripts.common.commands import words_of
 from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run, Work
+from scripts.data.corpus import SENTENCEPIECE
 
-from .corpus import SENTENCEPIECE, is_pinned
+from .corpus import is_pinned
 from .rows import WITH_WINDOWS
 from .training import DIRECTION, best, read_curve
 

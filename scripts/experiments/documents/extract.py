@@ -4,8 +4,6 @@ Writes train, valid and test with the endings .en.gz, .de.gz and .doc.gz: a para
 document. README.md has the commands.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import subprocess

@@ -1,10 +1,8 @@
 """The sizes of corpus and model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
-from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
+from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING, SMALL_MODEL
 
 from .corpus import Corpus
 from .rows import BATCHES, GUIDED, NO_DROPOUT, ROWS, Row
@@ -32,13 +30,7 @@ class Preset:
 _POSITIONS = {"--max-source-positions": 2048, "--max-target-positions": 2048}
 # Linear attention and softmax attention have the same settings.
 _TRAINING = {
-    "--arch": "fwp_transformer_tiny",
-    **{
-        f"--{part}-{name}": value
-        for part in ("encoder", "decoder")
-        for name, value in (("embed-dim", 128), ("ffn-embed-dim", 256), ("attention-heads", 2))
-    },
-    "--dropout": 0.1,
+    **SMALL_MODEL,
     "--encoder-normalize-before": True,
     "--decoder-normalize-before": True,
     **_POSITIONS,

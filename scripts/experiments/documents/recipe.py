@@ -1,7 +1,5 @@
 """Documents: which attention translates long sources, trained on windows of consecutive paragraphs."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of the experiment, the most informative ones first: which attention each site has, and what else differs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from scripts.common.commands import PLUGIN, ROTARY

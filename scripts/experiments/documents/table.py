@@ -1,8 +1,7 @@
 """The table and the curves of the experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from operator import itemgetter
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
@@ -135,7 +134,7 @@ TABLES = {
             "words": lambda record: str(record["words"]),
             **{_title(bucket): _gain(bucket) for bucket in ("all", *BUCKETS)},
         },
-        key=lambda record: tuple(record[name] for name in ("row", "baseline", "words", "seed")),
+        key=itemgetter("row", "baseline", "words", "seed"),
         combine=lambda records: {**records[-1], "buckets": {record["bucket"]: record for record in records}},
         select={"table": "documents_paired", "preset": LONG.name, "corpus": "pinned"},
         note=signatures,
@@ -147,7 +146,7 @@ TABLES = {
             "seeds": seeds,
             **{name: number(name, ".2f") for name in _WINDOW_FIELDS},
         },
-        key=lambda record: (record["documents"], record["row"]),
+        key=itemgetter("documents", "row"),
         combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
         select={"table": "documents_others", "preset": LONG.name},
         note=_window_note,

@@ -1,7 +1,5 @@
 """The training of one run, whose curve is kept: validation loss over updates and CPU seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Converts the decoder of a softmax model of documents to Hedgehog; scores every stage on the test documents."""
 
-from __future__ import annotations
-
 import argparse
 
 from scripts.common.runner.run import Work

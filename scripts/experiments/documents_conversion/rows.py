@@ -1,22 +1,18 @@
 """The conversions of softmax models of the experiment on documents: their decoders to Hedgehog."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from scripts.experiments.conversion import rows
-from scripts.experiments.conversion.rows import SHORT, Row
+from scripts.experiments.conversion.rows import HEDGEHOG, SHORT, SOFTMAX, Row
 from scripts.experiments.documents import presets
-from scripts.translation.preset import ADAM, ALL_SENTENCES, LABEL_SMOOTHING
+from scripts.translation.preset import TINY
 
 _TRANSFER = 300  # updates, of all those of a row
-_SOFTMAX = {"feature-map": "softmax"}
-_HEDGEHOG = {"feature-map": "hedgehog", "d-dot": 128}
 
 
 def _rows(updates: int) -> tuple[Row, ...]:
     def row(name: str, transfer: int = 0, control: bool = False, **more) -> Row:
-        return Row(name, {"": _SOFTMAX, "decoder": _HEDGEHOG | more}, transfer, updates - transfer, control)
+        return Row(name, {"": SOFTMAX, "decoder": HEDGEHOG | more}, transfer, updates - transfer, control)
 
     windows = (row(f"window-{size}", control=size == 16, window=size) for size in (16, 8, 32))
     return row("hedgehog", _TRANSFER), row("at-once"), *windows
@@ -52,15 +48,7 @@ def _preset(name: str, updates: int) -> Preset:
         one_of=5,
         updates=updates,
         rows=_rows(updates),
-        training={
-            **ADAM,
-            "--lr-scheduler": "polynomial_decay",
-            **LABEL_SMOOTHING,
-            "--max-tokens": 2500,
-            **ALL_SENTENCES,
-            "--no-epoch-checkpoints": True,
-            **SHORT,
-        },
+        training=TINY.training | SHORT | {"--no-epoch-checkpoints": True},
     )
 
 

@@ -1,7 +1,5 @@
 """Builds the commands of one run as argument lists. Paths are relative to the repository root where possible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scripts.common.commands import USER_DIR, flags_of, words_of
@@ -12,7 +10,6 @@ from scripts.common.runner.gpus import Gpus
 from .presets import Size
 
 EVALUATED = ("valid", "test")
-# Flags that say how a training is distributed over processes. The result is the same up to rounding.
 DISTRIBUTION_FLAGS = ("--batch-size", "--distributed-world-size", "--cpu", "--num-workers")
 
 
@@ -85,7 +82,6 @@ def train(run: Run, gpus: Gpus = ()) -> list[str]:
 
 
 def configuration(run: Run) -> dict:
-    """Returns the settings that must not change when a training is continued."""
     return runner.settings(flags_of(train(run)), DISTRIBUTION_FLAGS) | {"streams": run.size.streams}
 
 

@@ -1,7 +1,5 @@
 """Prepares the text of a preset: cuts it into three parts, turns them into tokens and binarises these."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scales of the experiment: every number of models, training and evaluation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from .rows import BY_NAME, ROWS, Row

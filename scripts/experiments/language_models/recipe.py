@@ -1,7 +1,5 @@
 """The paper's language models: Tables 2 to 5 of Schlag et al. 2021 at one of several scales."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

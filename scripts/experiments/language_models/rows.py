@@ -1,7 +1,5 @@
 """Defines the rows of the language models' tables, from which the recipe and the tables are made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # The width of a head in the two sizes. It is the paper's in every preset, so that the paper's d_dot apply unchanged.

@@ -3,8 +3,6 @@
 scripts/quickstart.sh sets up the environment and calls it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import replace

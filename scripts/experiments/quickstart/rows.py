@@ -1,7 +1,5 @@
 """The models that the quick start trains from the beginning, and its scales."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from scripts.translation.preset import SMOKE_DECODING, TINY

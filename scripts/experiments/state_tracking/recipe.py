@@ -1,7 +1,5 @@
 """State tracking: which fast nets learn the parity of the bits that they have read so far."""
 
-from __future__ import annotations
-
 from scripts.common.runner.experiment import Experiment, Preset
 from scripts.common.runner.run import Run, Work
 

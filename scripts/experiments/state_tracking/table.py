@@ -5,11 +5,9 @@ import statistics
 from collections.abc import Callable
 
 from fwp_fairseq.tables.plot import Line, Plot, Series
-from fwp_fairseq.tables.table import NONE, Number, Table, over_seeds
+from fwp_fairseq.tables.table import NONE, Table, number, over_seeds
 
 from .rows import EVALUATE_EVERY, NETS, RANGES, SOLVED, TITLES
-
-_CHANCE = 0.5
 
 
 def _place(models: dict) -> Callable[[dict], tuple | None]:
@@ -27,17 +25,6 @@ def _combine(records: list[dict]) -> dict:
     return row | {"runs": records, "solved": [record for record in records if record["stop"] == "solved"]}
 
 
-def _share(name: str):
-    def cell(row: dict) -> Number:
-        return Number(100 * row[name], ".1f", 100 * row["spread"][name] if name in row["spread"] else None)
-
-    return cell
-
-
-def _steps(row: dict) -> str:
-    return ", ".join(str(run["steps"]) for run in row["solved"]) or NONE
-
-
 def _curves(rows: list[dict]) -> Plot:
     """The mean over the seeds of the accuracy on the training length; a run that has ended keeps its last one."""
     series = []
@@ -52,7 +39,7 @@ def _curves(rows: list[dict]) -> Plot:
         x="updates",
         y=f"accuracy at the end of {length} bits",
         series=series,
-        lines=[Line("chance", _CHANCE)],
+        lines=[Line("chance", 0.5)],
         log_x=0,
         y_range=(0.4, 1.02),
     )
@@ -75,16 +62,16 @@ def _option(name: str) -> Callable[[dict], str]:
 
 _FOUND = {
     "solved": lambda row: f"{len(row['solved'])} of {len(row['runs'])}",
-    "after updates": _steps,
-    "trained length": _share("accuracy"),
-    "8 times the length": _share("long_accuracy"),
-    "CPU seconds": lambda row: Number(row["cpu_seconds"], ".0f", row["spread"].get("cpu_seconds")),
+    "after updates": lambda row: ", ".join(str(run["steps"]) for run in row["solved"]) or NONE,
+    "trained length": number("accuracy", ".1f", 100),
+    "8 times the length": number("long_accuracy", ".1f", 100),
+    "CPU seconds": number("cpu_seconds", ".0f"),
 }
 TABLES = {
     "parity": Table(
         columns={
             "model": lambda row: TITLES[row["model"]],
-            "parameters": lambda row: Number(row["parameters"], ","),
+            "parameters": number("parameters", ","),
             **_FOUND,
         },
         key=_place(NETS),

@@ -27,9 +27,7 @@ def end_losses(setting: int, rows: list[dict]) -> Plot:
     panels = []
     for number, model in enumerate(models):
         found = {row["S"]: losses for row in rows if (losses := row["losses"].get(model))}
-        theirs = {
-            S: cell.loss for (name, S), cell in published(setting).items() if name == model and cell.loss is not None
-        }
+        theirs = {S: cell.loss for (name, S), cell in published(setting).items() if name == model}
         medians = {S: statistics.median(max(loss, LEAST_LOSS) for loss in losses) for S, losses in found.items()}
         series = [Series("authors", "authors", _drawn(theirs), hollow=True), Series("here", "here", _drawn(medians))]
         for seed in range(max(map(len, found.values()), default=0)):

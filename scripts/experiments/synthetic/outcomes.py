@@ -1,7 +1,5 @@
 """The results of single runs on the synthetic task: ours, and those that the authors published (paper.json)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from scripts.common.published import tables

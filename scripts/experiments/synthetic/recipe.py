@@ -1,7 +1,5 @@
 """The synthetic retrieval task of Schlag et al. 2021, Sec. 6.1: capacity, and update rules."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from fwp_fairseq.text import duration

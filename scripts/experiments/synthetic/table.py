@@ -3,6 +3,7 @@
 from functools import partial
 
 from fwp_fairseq.tables.table import NONE, Table
+from scripts.common.cells import fields
 
 from .figures import end_losses, learning_curves
 from .outcomes import of_record, published
@@ -40,10 +41,7 @@ def _losses(setting: int) -> Table:
 def _curves(setting: int) -> Table:
     return Table(
         columns={
-            "model": lambda record: record["model"],
-            "S": lambda record: record["S"],
-            "seed": lambda record: record["seed"],
-            "steps": lambda record: record["steps"],
+            **fields({name: name for name in ("model", "S", "seed", "steps")}),
             "best loss": of_record,
             "ended": lambda record: record["stop"],
         },
