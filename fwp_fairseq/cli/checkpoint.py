@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_content import check, check_file, why_unreadable
+from ..checkpoint_content import check, check_file, section, why_unreadable
 from ..files import refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
@@ -41,18 +41,23 @@ def load_model(path: Path, data: Path):
     Raises CommandError if it cannot be loaded, or is a language model.
     """
     from fairseq import checkpoint_utils
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
     logging.disable(logging.INFO)
     try:
         refuse_interpreted(data, (":", "${"))
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(data)})
+        overrides = {"data": str(data)}
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+        options = section(state, "model")
+        name = options.get("_name") or options.get("arch")
+        if name not in ARCH_MODEL_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+            raise ValueError(
+                f"architecture {printable(name)}: expected one of fairseq or of this plugin; fairseq-interactive knows "
+                "others by their --user-dir"
+            )
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides, state=state)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CommandError(f"{path}: {error}") from None
-    except AssertionError as error:  # of an unknown architecture, with all of the configuration
-        raise CommandError(
-            f"{path}: {str(error).partition(' from ')[0]}: expected an architecture of fairseq or of this plugin; "
-            "fairseq-interactive knows others by their --user-dir"
-        ) from None
     finally:
         logging.disable(logging.NOTSET)
     if not hasattr(model, "encoder"):

@@ -172,7 +172,7 @@ def test_an_architecture_of_another_plugin(tools, mixed, translate):
     torch.save(state, tools.folder / "another.pt")
     found = translate("a\n", model="another.pt")
     assert found.returncode == 1 and found.stdout == "" and found.stderr.count("\n") == 1, found.stderr
-    assert "another.pt: Could not infer model type: expected an architecture of fairseq or of this" in found.stderr
+    assert "another.pt: architecture of_another_plugin: expected one of fairseq or of this plugin" in found.stderr
 
 
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
