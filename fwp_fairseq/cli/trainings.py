@@ -91,8 +91,8 @@ def _training(save_dir: Path, folder: Path, references: list[str] | None) -> dic
     )
 
 
-def _fields_of_checkpoint(state: dict, data: str | None = None) -> dict:
-    """``data`` says what the training learned from, by default the path of it."""
+def _fields_of_checkpoint(state: dict, data: str | None) -> dict:
+    """``data`` says what the training learned from; None if only the path of it is known."""
     cfg = {name: plain(options or {}) for name, options in (state.get("cfg") or {}).items() if name != "_name"}
     extra, history = state.get("extra_state") or {}, state.get("optimizer_history") or [{}]
     model = section(state, "model")

@@ -29,6 +29,11 @@ def test_the_table_is_complete():
     assert set(BUILT) == set(FEATURE_MAPS)
 
 
+def test_elu_by_hand():
+    x = torch.tensor([2.0, 0.0, -1.0, -math.log(4)], dtype=torch.float64)
+    assert_close(build_feature_map("elu", 4)(x), torch.tensor([3, 1, math.exp(-1), 0.25]).double(), "float32")
+
+
 def test_relu_by_hand():
     x = torch.tensor([2.0, 0.0, -1.0, math.nan])
     assert_close(build_feature_map("relu", 4)(x)[:3], torch.tensor([2.0, 0.0, 0.0]), "float32")
@@ -69,6 +74,11 @@ def test_a_subclass_inherits_no_promise():
 
     assert (Other.homogeneity, Other.non_negative, Other.kernel) == (None, True, None)
     assert (Further.homogeneity, Further.non_negative, Further.kernel) == (None, False, None)
+
+
+def test_a_quarter_of_dpfp_is_not_zero():
+    share = (build_feature_map("dpfp", 64, nu=3)(torch.randn(1000, 64)) > 0).double().mean()
+    assert 0.24 < share < 0.26
 
 
 @pytest.mark.parametrize("name", BUILT)

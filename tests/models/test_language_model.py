@@ -83,16 +83,14 @@ def test_step_by_step_equals_at_once(feature_map, rule, normalizer):
         prefix = torch.cat([prefix, tokens(len(prefix), 1, seed=step)], 1)
 
 
+XL = {"arch": "transformer_xl_lm", "cls": TransformerXlLanguageModel, "config": TransformerXlConfig}
+
+
 @pytest.mark.parametrize("heads", [5, 0])
-@pytest.mark.parametrize("arch", ["fwp_lm", "transformer_xl_lm"])
-def test_heads_that_do_not_divide_the_width_are_refused(arch, heads):
-    cls, config = (
-        (FwpLanguageModel, FwpLanguageModelConfig)
-        if arch == "fwp_lm"
-        else (TransformerXlLanguageModel, TransformerXlConfig)
-    )
+@pytest.mark.parametrize("model", [{}, XL], ids=["fwp_lm", "transformer_xl_lm"])
+def test_heads_that_do_not_divide_the_width_are_refused(model, heads):
     with pytest.raises(ValueError, match=f"--decoder-attention-heads {heads}: expected a divisor of .* width, 12"):
-        build(arch, cls=cls, config=config, **SIZES | {"decoder_attention_heads": heads})
+        build(**model, **SIZES | {"decoder_attention_heads": heads})
 
 
 def test_softmax_is_the_stock_model():

@@ -14,7 +14,7 @@ import torch
 from scripts.common.folder import RecipeError
 from scripts.common.runner.run import Run
 from scripts.experiments.documents import alignments, corpus, evaluation, extract
-from scripts.experiments.documents.corpus import Paragraph, windows
+from scripts.experiments.documents.corpus import Paragraph, text_of, windows
 from scripts.experiments.documents.evaluation import Translations, scores
 from scripts.experiments.documents.presets import SMOKE
 from scripts.experiments.documents.recipe import EXPERIMENT
@@ -26,8 +26,9 @@ def paragraphs(*texts, document="d"):
 
 
 def test_windows_hold_whole_paragraphs_up_to_so_many_words():
-    texts = paragraphs("a b", "c", "d e f", "g h i j k", "l")
-    assert list(windows(texts, 4)) == [texts[:2], *([one] for one in texts[2:])]
+    found = list(windows(paragraphs("a b", "c", "d e f", "g h i j k", "l"), 4))
+    assert [text_of(window, "en") for window in found] == ["a b c", "d e f", "g h i j k", "l"]
+    assert [text_of(window, "de") for window in found] == ["A B C", "D E F", "G H I J K", "L"]
 
 
 def test_windows_end_with_their_document():
@@ -37,9 +38,8 @@ def test_windows_end_with_their_document():
 
 def test_links_of_paragraphs_are_those_of_their_window():
     first = {"1-0", "0-2"}, ["a", "b"], ["A", "B", "C"]
-    assert (
-        alignments.joined([first, (set(), ["c"], []), ({"0-0", "10-1"}, ["d"] * 11, ["D", "E"])]) == "0-2 1-0 3-3 13-4"
-    )
+    third = {"0-0", "10-1"}, ["d"] * 11, ["D", "E"]
+    assert alignments.joined([first, (set(), ["c"], []), third]) == "0-2 1-0 3-3 13-4"
 
 
 def test_every_length_is_in_one_bucket():

@@ -113,6 +113,10 @@ def _first(paragraphs: Iterable[Paragraph], documents: int | None) -> list[Parag
     return [paragraph for _, few in islice(groups, documents) for paragraph in few]
 
 
+def text_of(window: list[Paragraph], language: str) -> str:
+    return " ".join(getattr(paragraph, language) for paragraph in window)
+
+
 def pieces(data: Path, texts: list[str]) -> list[list[str]]:
     """Divides texts into the pieces of a corpus."""
     import sentencepiece
@@ -136,7 +140,7 @@ def _write(name: str, paragraphs: list[Paragraph], words: int, data: Path) -> in
     """Writes a set, as text and in pieces; returns the number of its windows."""
     made = list(windows(paragraphs, words))
     for language in LANGUAGES:
-        texts = [" ".join(getattr(paragraph, language) for paragraph in window) for window in made]
+        texts = [text_of(window, language) for window in made]
         encoded = [" ".join(line) for line in pieces(data, texts)]
         for kind, content in (("windows", texts), ("bpe", encoded)):
             (data / kind).mkdir(exist_ok=True)
