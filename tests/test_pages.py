@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from scripts.common.runner.options import ON_FINISHED
 from tests.pages import PAGES, ROOT, blocks, commands
 
 NOT_RUN = {
@@ -51,7 +52,7 @@ def test_every_command_runs():
                 continue
             for line in commands(block):
                 # What needs finished runs is left out of tests/scripts/test_documented.py.
-                kinds = ("command",) if {"--compare", "--test-on"} & {*line.split()} else ("command", "everywhere")
+                kinds = ("command",) if {*ON_FINISHED} & {*line.split()} else ("command", "everywhere")
                 by_tests = any(
                     line.startswith(words[-1]) and words[1:-1] in ((), (page,)) for words in run if words[0] in kinds
                 )

@@ -4,14 +4,13 @@ import shlex
 
 import pytest
 
+from scripts.common.runner.options import ON_FINISHED
 from scripts.experiments.__main__ import main
 from scripts.results.__main__ import main as results
 from tests.pages import ROOT, everywhere
 
 # What needs finished runs has tests of its own.
-EXPERIMENTS = [
-    line for line in everywhere("python -m scripts.experiments ") if not {"--compare", "--test-on"} & {*line.split()}
-]
+EXPERIMENTS = [line for line in everywhere("python -m scripts.experiments ") if not {*ON_FINISHED} & {*line.split()}]
 TABLES = everywhere("python -m scripts.results ")
 
 

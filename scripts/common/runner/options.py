@@ -13,6 +13,8 @@ from ..commands import flags_of
 if TYPE_CHECKING:
     from .experiment import Experiment
 
+# What these options ask for is done with finished runs.
+ON_FINISHED = ("--compare", "--test-on", "--source-window")
 _GO_ON = "Interrupted, the same command continues: finished steps are kept, recorded rows are skipped, and\n{}.\n"
 
 
@@ -94,9 +96,9 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
             parser.error("--gpus and --cpu contradict each other")
     if given.record and (given.preset.name == "smoke" or given.more):
         parser.error("--record: a smoke run, or a run with flags after --, is not a result for this table")
-    finished = [flag for flag in ("compare", "test_on") if getattr(given, flag, None)]
+    finished = [flag for flag in ON_FINISHED if getattr(given, flag[2:].replace("-", "_"), None)]
     if len(finished) + given.dry_run + given.prepare + bool(more) > 1 and finished:
-        wrong = "--dry-run, --prepare and flags after --"
-        parser.error(f"--compare and --test-on are for finished runs: expected one, without {wrong}")
+        wrong = "another such option, --dry-run, --prepare and flags after --"
+        parser.error(f"{finished[0]} is for finished runs: expected it without {wrong}")
     experiment.check_options(parser, given)
     return given

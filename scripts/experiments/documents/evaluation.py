@@ -18,7 +18,6 @@ from scripts.common.runner.run import Run, Work
 from scripts.data.corpus import SENTENCEPIECE
 
 from .corpus import is_pinned
-from .rows import WITH_WINDOWS
 from .training import DIRECTION, best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
@@ -167,42 +166,38 @@ def on_others(run: Run, data: Path, device: dict, say: Callable, options: dict) 
     """Returns the record of a finished run on one of so many windows of other documents, those of ``data``."""
     run.finished(run.path / "done-train.json", "documents")
     tests = _tests(replace(run, data=data), _ONE_OF, device, say, options, where=run.path / data.name)
-    who = {"preset": run.preset.name, "row": run.row.name, "seed": run.seed, "documents": data.name}
-    return {"table": "documents_others", **who, "one_of": _ONE_OF, "tests": tests}
+    return {"table": "documents_others", **_who(run), "documents": data.name, "one_of": _ONE_OF, "tests": tests}
 
 
-def evaluate(run: Run, work: Work, trained: dict, device: dict) -> list[dict]:
-    """Returns the record of a training, whose best checkpoint translates all test windows.
+def with_window(run: Run, window: int, device: dict, say: Callable, options: dict) -> dict:
+    """Returns the record of a finished run on all test windows, with so many positions of the source read in a step."""
+    run.finished(run.path / "done-train.json", "documents")
+    tests = _tests(run, 1, device, say, options, window)
+    who = _who(run) | {"corpus": corpus_of(run)}
+    return {"table": "documents_source_window", **who, "window": window, "tests": tests}
 
-    One more follows for each window of the source, if the model has softmax cross-attention.
-    """
+
+def _who(run: Run) -> dict:
+    return {"preset": run.preset.name, "row": run.row.name, "seed": run.seed}
+
+
+def evaluate(run: Run, work: Work, trained: dict, device: dict) -> dict:
+    """Returns the record of a training, whose best checkpoint translates all test windows."""
     curve = [point for _, point in sorted(read_curve(run).items())]
-
-    def tests(window: int | None) -> dict:
-        return _tests(run, 1, device, work.say, work.options, window)
-
-    record = {
+    return {
         "table": "documents",
-        "preset": run.preset.name,
-        "row": run.row.name,
-        "seed": run.seed,
+        **_who(run),
         "corpus": corpus_of(run),
         "updates": trained["updates"],
         "valid_loss": min(point["valid_loss"] for point in curve),
         "cpu_seconds": curve[-1]["cpu_seconds"],
         "curve": [[point["updates"], point["valid_loss"], point["cpu_seconds"]] for point in curve],
-        "tests": tests(None),
+        "tests": _tests(run, 1, device, work.say, work.options),
         "train_command": trained["command"],
         "command": shlex.join(work.command),
         "environment": trained["environment"],
         "evaluated": work.conditions["environment"],
     }
-    same = {name: record[name] for name in ("preset", "row", "seed", "corpus", "updates", "command", "evaluated")}
-    windows = run.preset.source_windows if run.row.name in WITH_WINDOWS else ()
-    return [
-        record,
-        *(same | {"table": "documents_source_window", "window": size, "tests": tests(size)} for size in windows),
-    ]
 
 
 def lines_about(record: dict) -> list[str]:

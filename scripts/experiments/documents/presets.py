@@ -10,17 +10,12 @@ from .rows import BATCHES, GUIDED, NO_DROPOUT, ROWS, Row
 
 @dataclass(frozen=True)
 class Preset:
-    """One size: what the texts are, and the flags of training and decoding.
-
-    `source_windows`: with how many positions of the source to a step the test windows are translated again, by the
-    models of WITH_WINDOWS.
-    """
+    """One size: what the texts are, and the flags of training and decoding."""
 
     name: str
     corpus: Corpus
     training: dict
     decoding: dict
-    source_windows: tuple[int, ...]
     rows: tuple[Row, ...] = ROWS + NO_DROPOUT
     distributed = False
     on_a_cpu = None
@@ -62,14 +57,12 @@ LONG = Preset(
         **_POSITIONS,
         **ALL_SENTENCES,
     },
-    source_windows=(64, 32),
 )
 # Without dropout, because softmax attention is best so.
 SHORT = replace(
     LONG,
     name="short",
     training=_TRAINING | {"--dropout": 0.0} | _updates(3000),
-    source_windows=(),
     rows=ROWS + BATCHES + GUIDED,
 )
 SMOKE = Preset(
@@ -78,7 +71,6 @@ SMOKE = Preset(
     training=_TRAINING | _updates(4) | {"--max-tokens": 500, "--save-interval-updates": 2, "--log-interval": 1},
     # An untrained model never ends a sentence.
     decoding=LONG.decoding | {"--beam": 2, "--max-len-a": 0, "--max-len-b": 8},
-    source_windows=(8,),
     rows=ROWS + NO_DROPOUT + GUIDED,
 )
 PRESETS = {preset.name: preset for preset in (LONG, SHORT, SMOKE)}

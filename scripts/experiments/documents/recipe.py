@@ -18,7 +18,7 @@ from scripts.common.text import say
 from . import alignments, corpus, evaluation, training
 from .presets import PRESETS
 
-_OTHERS = Path("benchmarks/results/documents_others.jsonl")
+_RESULTS = Path("benchmarks/results")
 
 
 def device(gpus: Gpus) -> dict:
@@ -38,19 +38,27 @@ learning rate falls to zero, and scores them by length of the source.
     def add_options(self, parser: Parser) -> None:
         what = "only translate the documents in DIR, in files as in FWP_DATA/documents, with finished models"
         parser.add_argument("--test-on", type=Path, metavar="DIR", help=what)
+        what = "only translate again with finished models, so many positions of the source read in a step"
+        parser.add_argument("--source-window", type=int, nargs="+", metavar="N", help=what)
+
+    def check_options(self, parser: Parser, given: argparse.Namespace) -> None:
+        parser.require_least("--source-window", min(given.source_window or [1]), 1)
 
     def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
-        if given.test_on is None:
+        if not given.test_on and not given.source_window:
             return super().on_finished(given)
-        data = corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
+        others = given.test_on and corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
         devices = self.devices(given)[0]
-        options = {"variables": environment() | self.variables(devices)}
+        how = device(devices), say, {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
-            found = evaluation.on_others(run, data, device(devices), say, options)
-            return evaluation.lines_about(found), [found]
+            if others:
+                found = [evaluation.on_others(run, others, *how)]
+            else:
+                found = [evaluation.with_window(run, size, *how) for size in given.source_window]
+            return self.summary(run, found), found
 
-        return _OTHERS, translate
+        return _RESULTS / f"documents_{'others' if others else 'source_window'}.jsonl", translate
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)
@@ -71,7 +79,7 @@ learning rate falls to zero, and scores them by length of the source.
 
     def results(self, run: Run, devices, work: Work) -> list[dict]:
         trained = training.train(run, work, training.train_command(run, device(devices)))
-        return evaluation.evaluate(run, work, trained, device(devices))
+        return [evaluation.evaluate(run, work, trained, device(devices))]
 
     def compared(self, baseline: Run, run: Run) -> dict[str, dict]:
         return evaluation.compared(baseline, run)

@@ -79,5 +79,3 @@ BATCHES = tuple(
 # The last layer's attention to the source learns from word alignments too (Garg et al. 2019).
 GUIDED = _with("guided", {"--load-alignments": True, "--criterion": "label_smoothed_cross_entropy_with_alignment"})
 NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0}) + _with("no-dropout-lr-6e-3", {"--dropout": 0.0, "--lr": "6e-3"})
-# Those that translate with windows of the source, too; they have softmax cross-attention.
-WITH_WINDOWS = ("softmax", "softmax-no-dropout", "hybrid", "hybrid-no-dropout", "hybrid-gated-no-dropout")

@@ -9,7 +9,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import ROWS, WITH_WINDOWS
+from .rows import ROWS
 
 
 def _title(bucket: str) -> str:
@@ -70,7 +70,7 @@ def _plot(rows: list[dict]) -> Plot:
 
 
 def _window_key(record: dict) -> tuple | None:
-    shown = record["table"] in ("documents", "documents_source_window") and record["row"] in WITH_WINDOWS
+    shown = record["table"] in ("documents", "documents_source_window")
     return (record["row"], record.get("window")) if shown else None
 
 
@@ -161,7 +161,6 @@ TABLES = {
         },
         key=_window_key,
         combine=lambda records: over_seeds(*_WINDOW_FIELDS)([_flat_windows(record) for record in records]),
-        expected=[{"row": row, "window": size} for row in WITH_WINDOWS for size in (None, *LONG.source_windows)],
         select={"preset": LONG.name, "corpus": "pinned"},
         note=_window_note,
     ),
