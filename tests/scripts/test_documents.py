@@ -93,74 +93,73 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     assert parts["valid"] and parts["test"] and not parts["train"]
 
 
-@pytest.fixture
-def documents(tmp_path):
-    """The folder FWP_DATA/documents, with 120 paragraphs in each part."""
-    folder = tmp_path / "data/documents"
+def page(beginning):
+    return command("scripts/experiments/documents/README.md", f"python -m scripts.experiments documents {beginning}")
+
+
+def run(home, line, rows="hybrid"):
+    """Carries out a page's command with the smallest preset, one row and one seed, and returns what it prints."""
+    words = shlex.split(line.replace("softmax hybrid", rows).replace("--seeds 1 2 3", ""))
+    words = [sys.executable, *words[1:], "--preset", "smoke", "--out", str(home / "out")]
+    variables = {"FWP_DATA": str(home / "data"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with data/documents, which has 120 paragraphs in each part, and with out, where a hybrid was trained."""
+    home = tmp_path_factory.mktemp("home")
     words = [f"{number**5:x}" for number in range(30, 130)]
     texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
-    extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, folder)
-    assert gzip.decompress((folder / "test.doc.gz").read_bytes()).count(b"\n") == 120
-    return folder
+    extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, home / "data/documents")
+    assert gzip.decompress((home / "data/documents/test.doc.gz").read_bytes()).count(b"\n") == 120
+    run(home, page("--preset smoke"))
+    return home
 
 
 @pytest.mark.slow
-def test_the_smallest_preset_runs_from_documents_to_records(documents, tmp_path):
-    out = tmp_path / "out"
-    variables = {"FWP_DATA": str(tmp_path / "data"), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-
-    def run(line: str) -> str:
-        """The page's command, with the smallest preset and one row."""
-        words = shlex.split(line.replace("softmax hybrid", "hybrid"))
-        words = [sys.executable, *words[1:], "--preset", "smoke", "--out", str(out)]
-        done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
-
-    smoke = command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke")
-    run(smoke)
-    (found,) = map(json.loads, (out / "documents.jsonl").read_text().splitlines())
+def test_the_smallest_preset_runs_from_documents_to_records(home):
+    found, *_ = map(json.loads, (home / "out/documents.jsonl").read_text().splitlines())
     assert (found["row"], found["corpus"]) == ("hybrid", "own")
     assert found["updates"] == found["curve"][-1][0] == 4
     assert found["valid_loss"] == min(loss for _, loss, _ in found["curve"])
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
-    run(smoke.replace("softmax hybrid", "softmax-guided"))
-    learned = re.findall(r'"alignment_loss": "([^"]+)"', (out / "softmax-guided-seed1/train.log").read_text())
+    run(home, page("--preset smoke"), "softmax-guided")
+    learned = re.findall(r'"alignment_loss": "([^"]+)"', (home / "out/softmax-guided-seed1/train.log").read_text())
     assert len(learned) >= 4 and all(0.1 < float(loss) < 10 for loss in learned)
-    compare = command(
-        "scripts/experiments/documents/README.md",
-        "python -m scripts.experiments documents --preset long --rows hybrid",
-    )
-    same = run(compare.replace("softmax", "hybrid --seeds 1"))
+
+
+@pytest.mark.slow
+def test_finished_models_are_compared_and_translate_other_documents_and_with_windows(home):
+    same = run(home, page("--preset long --rows hybrid").replace("--compare softmax", "--compare hybrid"))
     assert "40 words, all: BLEU 0" in same and len(same.splitlines()) == same.count("p = 1.000") >= 2
-    others = command(
-        "scripts/experiments/documents/README.md",
-        "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --test-on",
-    )
-    del variables["OMP_NUM_THREADS"]
-    others = others.replace("data/gimp", str(documents)) + " --seeds 1"
-    said = run(others)
-    assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (out / "data-documents/bin").is_dir()
-    assert run(others).count("already done") == 2
-    (out / "hybrid-seed1/checkpoints/checkpoint_best.pt").touch()
-    assert "already done" not in run(others)
-    near = command(
-        "scripts/experiments/documents/README.md",
-        "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --source-window",
-    )
-    said = run(near.replace("32 64", "8") + " --seeds 1")
+    finished = "--preset long --rows softmax hybrid --seeds 1 2 3"
+    others = page(f"{finished} --test-on").replace("data/gimp", str(home / "data/documents"))
+    said = run(home, others)
+    assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (home / "out/data-documents/bin").is_dir()
+    assert run(home, others).count("already done") == 2
+    model = home / "out/hybrid-seed1/checkpoints/checkpoint_best.pt"
+    model.touch()
+    assert "already done" not in run(home, others)
+    said = run(home, page(f"{finished} --source-window").replace("32 64", "8"))
     assert "hybrid-seed1: windows of 80 words, 8 positions read in a step: BLEU all 0" in said
-    folders = ((out / "hybrid-seed1/checkpoints" / f"test80-one-of-1{window}") for window in ("", "-window-8"))
-    scores_of = [re.findall(r"^H-\d+\t(\S+)", (folder / "decode.log").read_text(), re.M) for folder in folders]
-    assert len(scores_of[0]) == len(scores_of[1]) > 10 and scores_of[0] != scores_of[1]
+    logs = (model.parent / f"test80-one-of-1{window}/decode.log" for window in ("", "-window-8"))
+    scored = [re.findall(r"^H-\d+\t(\S+)", log.read_text(), re.M) for log in logs]
+    assert len(scored[0]) == len(scored[1]) > 10 and scored[0] != scored[1]
+
+
+@pytest.mark.slow
+def test_a_model_of_documents_is_converted(home):
     convert = command(
         "scripts/experiments/documents_conversion/README.md",
         "python -m scripts.experiments documents_conversion --preset tenth --rows hedgehog",
     )
-    model = out / "hybrid-seed1/checkpoints/checkpoint_best.pt"
-    run(convert.replace("--preset tenth ", "").replace("softmax.pt", str(model)))
-    lines = map(json.loads, (out / "documents_conversion.jsonl").read_text().splitlines())
+    model = home / "out/hybrid-seed1/checkpoints/checkpoint_best.pt"
+    run(home, convert.replace("--preset tenth ", "").replace("softmax.pt", str(model)))
+    lines = map(json.loads, (home / "out/documents_conversion.jsonl").read_text().splitlines())
     stages = {record["stage"]: (record["updates"], record["buckets"]["all"]["windows"]) for record in lines}
     assert stages == {"softmax": (0, 40), "converted": (0, 40), "transferred": (4, 40), "finetuned": (8, 40)}
 
