@@ -16,6 +16,8 @@ _RESOLVER = re.compile(r"\$\{[^}]*:")
 # What torch says of a class or function that weights_only does not let through.
 _UNSAFE = re.compile(r"(?:GLOBAL|global) (\S+)[^\n]* was not an allowed global|unsupported GLOBAL (\S+)")
 _EMBEDDING = re.compile(r"(encoder|decoder)\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
+# What has a row for each word where embeddings are made of characters. The head has one more for each tail.
+_OUTPUT = re.compile(r"decoder\.(output_projection|adaptive_softmax\.(head|(tail)\.\d+\.2))\.weight")
 # The models that can be built without memory.
 _FAMILIES = {"transformer", "transformer_lm", "fwp_transformer", "fwp_lm", "transformer_xl_lm"}
 _SMALL_MODEL, _LARGE_TABLES = 2**26, 2**28  # numbers of 4 bytes: 256 MB and 1 GB
@@ -133,17 +135,25 @@ class _Dictionary:
     def __len__(self) -> int:
         return self.words
 
+    @property
+    def nspecial(self) -> int:
+        """All words count as special, of which fairseq reads no characters."""
+        return self.words
+
     def __eq__(self, other) -> bool:
         return self.words == other.words
 
     def pad(self) -> int:
         return 1
 
+    def update(self, other) -> None:
+        """Takes in the words of another dictionary (--merge-src-tgt-embed), which the embeddings have already."""
+
 
 def build(options: dict, parameters: dict, device: str = "cpu"):
     """Builds the model that the options describe, on the device meta without memory; raises whatever building raises.
 
-    Its dictionaries are as large as the embeddings among the ``parameters``.
+    Its dictionaries are as large as the embeddings among the ``parameters``, or else as the output.
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
     from omegaconf import OmegaConf
@@ -152,6 +162,9 @@ def build(options: dict, parameters: dict, device: str = "cpu"):
     for name, tensor in parameters.items():
         if match := _EMBEDDING.fullmatch(name):
             words[match[1]] += tensor.shape[0] if tensor.dim() else 0
+    for name, tensor in parameters.items() if not any(words.values()) else ():
+        if (match := _OUTPUT.fullmatch(name)) and tensor.dim():
+            words["encoder"] += tensor.shape[0] - bool(match[3])
     target = _Dictionary(words["decoder"] or words["encoder"])
     source = _Dictionary(words["encoder"] or words["decoder"])
     task = argparse.Namespace(source_dictionary=source, target_dictionary=target, dictionary=target)

@@ -1,4 +1,4 @@
-"""Sets seeds, threads and hypothesis profiles, and reports at the end which backends served the tests on which device.
+"""Sets seeds, threads and hypothesis profiles, and sorts the tests for pytest-xdist.
 
 ``FWP_REQUIRE=native,cuda`` makes tests fail that would be skipped for lack of one of these.
 """
@@ -6,7 +6,6 @@
 import gc
 import os
 import random
-from collections import Counter
 
 import hypothesis
 import numpy as np
@@ -16,24 +15,18 @@ import torch
 from fwp_fairseq.ops import RULES, backends
 from tests import forked, requirements, shared
 from tests.ops.instruction_sets import usable
-from tests.served import count_calls, served
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Number of calls served, by backend and device, in pytest-xdist's worker processes.
-served_elsewhere: Counter[tuple[str, str]] = Counter()
-
 
 def pytest_configure(config):
-    count_calls()
     config.addinivalue_line("markers", "needs(name): needs a backend or device, native or cuda; see FWP_REQUIRE")
     config.addinivalue_line("markers", "slow: takes more than about two seconds; scripts/test.sh --quick leaves it out")
     if not config.pluginmanager.hasplugin("xdist"):
         config.addinivalue_line("markers", "xdist_group(name): see pytest-xdist")
     else:
-        config.pluginmanager.register(Workers())
         config.option.loadscopereorder = False  # pytest_collection_modifyitems has sorted the groups
     unknown = requirements.REQUIRED - set(requirements.KNOWN)
     if unknown:
@@ -95,22 +88,3 @@ def _seed():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-
-
-class Workers:
-    """Collects the counts that pytest-xdist's processes report when they end."""
-
-    def pytest_testnodedown(self, node, error):
-        for backend, device, calls in getattr(node, "workeroutput", {}).get("served", ()):
-            served_elsewhere[backend, device] += calls
-
-
-def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["served"] = [(*key, calls) for key, calls in served.items()]
-
-
-def pytest_terminal_summary(terminalreporter):
-    total = served_elsewhere + served
-    counts = [f"{backend} on {device} {calls}" for (backend, device), calls in sorted(total.items())]
-    terminalreporter.write_line(f"calls served by backend in the processes of the tests: {', '.join(counts) or 'none'}")

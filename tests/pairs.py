@@ -2,39 +2,27 @@
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
-
-
-def choose(rows: Iterable, features: Callable[[object], set]) -> list:
-    """Returns some of the rows, which together have all features that the rows have.
-
-    The result is deterministic: each step takes the first row that has most of what is still missing. What a row adds
-    never grows, so a row is looked at again only if it was better than all others before.
-    """
-    found = [(row, features(row)) for row in rows]
-    missing = set().union(*(own for _, own in found))
-    waiting = [(-len(own), number) for number, (_, own) in enumerate(found)]  # the best first; too good rather than not
-    heapq.heapify(waiting)
-    taken = []
-    while missing:
-        before, number = heapq.heappop(waiting)
-        row, own = found[number]
-        adds = len(own & missing)
-        if adds == -before:
-            taken.append(row)
-            missing -= own
-        else:
-            heapq.heappush(waiting, (-adds, number))
-    return taken
+from collections.abc import Iterable
 
 
 def covering(*axes: Iterable, strength: int = 2) -> list[tuple]:
-    """Returns combinations, of one value per axis, in which any ``strength`` values of different axes occur together.
+    """Returns combinations, one value per axis, in which any ``strength`` values of different axes occur together.
 
-    The order is that of the product; otherwise as :func:`choose`.
+    Each step takes the first combination that has most of what is still missing. What one adds never grows, so it is
+    looked at again only if it was better than all others before.
     """
     axes = tuple(tuple(axis) for axis in axes)
-    chosen = list(itertools.combinations(range(len(axes)), strength))
-    numbers = list(itertools.product(*(range(len(axis)) for axis in axes)))
-    taken = choose(numbers, lambda row: {(columns, tuple(row[i] for i in columns)) for columns in chosen})
+    columns = list(itertools.combinations(range(len(axes)), strength))
+    rows = list(itertools.product(*(range(len(axis)) for axis in axes)))
+    has = [{(chosen, tuple(row[i] for i in chosen)) for chosen in columns} for row in rows]
+    missing, taken = set().union(*has), []
+    waiting = [(-len(columns), number) for number in range(len(rows))]  # the best first; too good rather than not
+    while missing:
+        before, number = heapq.heappop(waiting)
+        adds = len(has[number] & missing)
+        if adds == -before:
+            taken.append(rows[number])
+            missing -= has[number]
+        else:
+            heapq.heappush(waiting, (-adds, number))
     return [tuple(axis[i] for axis, i in zip(axes, row, strict=True)) for row in taken]

@@ -65,6 +65,8 @@ class FastWeightAttention(nn.Module):
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
         if options.passes == "both-ways" and num_heads % 2:
             raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
+        if causal and source_dim not in (None, embed_dim):
+            raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.source_dim, self.causal, self.options = source_dim or embed_dim, causal, options
         # As in fairseq: smaller weights if the three projections have the same input width.

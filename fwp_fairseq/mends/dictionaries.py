@@ -19,6 +19,7 @@ from . import around
 logger = logging.getLogger(__name__)
 
 KEY = "dictionaries"  # an entry of the state that fairseq saves for the task; fairseq without the plugin reads it too
+_DESCRIBED = "described_dictionaries"  # an attribute of tasks
 _KINDS = {"src_dict": "source ", "tgt_dict": "target ", "dictionary": ""}
 
 
@@ -26,8 +27,12 @@ def _describe(task: FairseqTask) -> dict[str, str]:
     """The number of entries and a digest of them for each dictionary of a translation or language-modelling task.
 
     Other tasks are left alone; the dictionaries of a multilingual task, for example, depend on the language pair.
+    They are described once, as they are before a model is built: some tasks (online_backtranslation) and models
+    (--merge-src-tgt-embed) then add words to them, and a checkpoint is checked before.
     """
-    found = {}
+    if _DESCRIBED in vars(task):
+        return getattr(task, _DESCRIBED)
+    found = vars(task)[_DESCRIBED] = {}
     for name in _KINDS:
         dictionary = getattr(task, name, None)
         if isinstance(dictionary, Dictionary):
@@ -47,6 +52,12 @@ def _difference(task: FairseqTask, remembered: object) -> str | None:
                 f"expected {remembered[name]}, actual {now}"
             )
     return None
+
+
+@around(FairseqTask, "build_model")
+def describe_and_build(build_model, self, *args, **kwargs):
+    _describe(self)
+    return build_model(self, *args, **kwargs)
 
 
 @around(FairseqTask, "state_dict")

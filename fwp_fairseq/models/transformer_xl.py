@@ -63,6 +63,7 @@ class TransformerXlLayer(TransformerDecoderLayerBase):
         inputs, length = state_inputs, state_length
         if inputs is None:
             return super().forward(x, *args, **kwargs)
+        inputs = inputs.to(x.dtype)  # that of a checkpoint may have been written in another precision
         known = self.self_attn_layer_norm(inputs) if self.normalize_before else inputs
         state, mem_len = {}, self.self_attn.mem_len
         self.self_attn.remember(state, Remembered(known, length))

@@ -149,8 +149,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         length = self._batch_length
         if max_tokens is not None and max_tokens < max_sentences * length:
             raise ValueError(
-                f"--max-tokens {max_tokens}: {max_sentences} rows (--batch-size) of {length} tokens "
-                "(--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one of them"
+                f"--max-tokens {max_tokens} (in validation --max-tokens-valid): {max_sentences} rows (--batch-size) of "
+                f"{length} tokens (--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one"
             )
         rows = max_sentences * num_shards
         # As in fairseq one iterator serves all epochs, and the processes that load its data stay.

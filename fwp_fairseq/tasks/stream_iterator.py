@@ -68,7 +68,9 @@ class StreamIterator(EpochBatchIterator):
 
     def _cut(self) -> dict:
         """Returns what gives a position in the data its meaning."""
-        return {"rows": self.dataset.rows, "steps": len(self.dataset.cut), "tokens": len(self.dataset.text)}
+        data = self.dataset
+        longest = int((data.cut[..., 1] - data.cut[..., 0]).max(initial=0))
+        return {"rows": data.rows, "steps": len(data.cut), "tokens": len(data.text), "tokens of a row": longest}
 
     def state_dict(self) -> dict:
         found = super().state_dict()
@@ -85,11 +87,12 @@ class StreamIterator(EpochBatchIterator):
                     "fwp_language_modeling, or --reset-dataloader, which begins the epoch anew"
                 )
             for name, here in self._cut().items():
-                if saved[name] != here:
+                if saved.get(name, here) != here:  # older checkpoints have no tokens of a row
                     raise ValueError(
                         f"the checkpoint was written in mid-epoch with other streams: expected {saved[name]} {name}, "
-                        f"actual {here} (rows are --batch-size times processes, steps follow from --tokens-per-sample "
-                        "and --fwp-streams); --reset-dataloader begins the epoch anew"
+                        f"actual {here} (rows are --batch-size times processes, tokens of a row --tokens-per-sample "
+                        "times --fwp-gradient-segments, and steps follow from these and --fwp-streams); "
+                        "--reset-dataloader begins the epoch anew"
                     )
             self._restored = changed(saved["weights"], lambda x: x[self.own])
         # Each process reads every step, so that the number of processes does not change the position.

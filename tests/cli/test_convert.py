@@ -242,6 +242,9 @@ def test_random_features_are_drawn_dropped_and_kept_with_their_seed(save, conver
         ("transformer", {"decoder_embed_dim": 512, **UNTIED}, ELU_DELTA, "fwp_transformer"),
         ("transformer", {"adaptive_softmax_cutoff": [8, 16], **UNTIED}, ELU_DELTA, "fwp_transformer"),
         ("transformer", {"encoder_layers_to_keep": "0,1"}, ELU_DELTA, "fwp_transformer"),
+        ("transformer", {"merge_src_tgt_embed": True, **UNTIED}, ELU_DELTA, "fwp_transformer"),
+        ("transformer_lm", {"character_embeddings": True, "character_filters": "[(1, 8)]"}, ELU_DELTA, "fwp_lm"),
+        ("transformer_lm", {"character_embeddings": True, "adaptive_softmax_cutoff": "8,16"}, ELU_DELTA, "fwp_lm"),
     ],
 )
 def test_flags_to_train_on_give_the_same_model(save, convert, tmp_path, arch, options, flags, expected):

@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 import torch
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from tests.models.helpers import dictionary
 
 COMMAND = "__import__('os').system('touch RAN')"
 MODELS = {
@@ -80,3 +83,11 @@ def test_training_on_with_another_dictionary_is_refused(tools, favor, shuffled):
     error = tools.train("other", *flags, 100, "--restore-file", last, data="larger").error
     assert "--finetune-from-model" not in error and "fairseq-preprocess --srcdict" in error
     assert "another source dictionary" in found.out and len(found.losses()) == 1
+
+
+def test_words_that_are_added_while_the_model_is_built_are_no_other_dictionary(monkeypatch):
+    """As online_backtranslation and --merge-src-tgt-embed do, when the checkpoint has been checked already."""
+    monkeypatch.setattr("fairseq.models.build_model", lambda cfg, task, *_: task.src_dict.add_symbol("__en__"))
+    trained, opened = (TranslationTask(TranslationConfig(), dictionary(), dictionary()) for _ in range(2))
+    trained.build_model(None)
+    opened.load_state_dict(trained.state_dict())

@@ -142,6 +142,7 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
         ({"qk_norm": "l2"}, "qk_norm = 'l2' contradicts feature_map = 'dpfp': .* expected none, or another map"),
         ({"feature_map": "rfa", "update_rule": "delta"}, r"normalizer = 'auto' .* 'rfa': .* negative.*\(sum\)"),
         ({"normalizer": "both", "output_norm": "rms"}, "normalizer = 'both' contradicts output_norm = 'rms'"),
+        ({"source_dim": 10}, "source_dim = 10 contradicts causal = True"),
         ({"num_heads": 5}, "embed_dim = 12 is not divisible by num_heads = 5"),
     ],
     ids=str,

@@ -138,6 +138,14 @@ def test_streams_that_begin_or_end():
     assert_close(found[2, :3], expected[2, LENGTH:-2], "model")
 
 
+@torch.no_grad()
+def test_a_memory_of_another_precision():
+    """A training goes on in another precision than that of its checkpoint."""
+    model, text = tiny(), prefixes(3, LENGTH)
+    segment = Segment(64, CarriedState(in_segments(model, text, ())[1]))
+    assert model.float()(text, segment=segment, offsets=torch.full((3,), LENGTH))[0].dtype == torch.float32
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="--mem-len -1: expected 0 or more"):
         tiny(mem_len=-1)

@@ -10,7 +10,6 @@ from fwp_fairseq import _operator
 from fwp_fairseq.feature_maps import build_feature_map
 from fwp_fairseq.ops import STRENGTHS, backends
 from tests.ops.cases import OPERATORS, RULES
-from tests.served import served
 
 B, L, H, D, M = 2, 5, 3, 4, 6
 
@@ -88,14 +87,15 @@ def test_a_backend_that_cannot_serve_says_why(rule, monkeypatch, caplog):
     """Asked for by name it refuses with every reason; auto falls back, and logs the reasons."""
     reasons = [f"no such unit for the {rule} rule", "nor a compiler"]
     monkeypatch.setattr(backends.native, "unsupported_reasons", lambda call: reasons)
-    before = dict(served)
+    served, choose = [], _operator.Operator.choose
+    monkeypatch.setattr(_operator.Operator, "choose", lambda *call: served.append(choose(*call)) or served[-1])
     with pytest.raises(NotImplementedError, match=f"^backend='native' cannot serve {rule}_rule: {'; '.join(reasons)}$"):
         _call(rule, backend="native")
-    assert served == before
+    assert served == []
     with caplog.at_level("INFO", logger=_operator.logger.name):
         _call(rule)
         _call(rule)
-    assert served["chunked", "cpu"] == before.get(("chunked", "cpu"), 0) + 2
+    assert served == ["chunked", "chunked"]
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("INFO", f"fast weights: backend chunked serves, not native: {'; '.join(reasons)}")
     ]

@@ -28,7 +28,7 @@ def test_a_segment_begins_with_no_symbol_of_its_own():
 
 
 def test_batches_have_the_size_of_the_streams():
-    with pytest.raises(ValueError, match=r"--max-tokens 15: 2 rows .* of 8 tokens .* are more"):
+    with pytest.raises(ValueError, match=r"--max-tokens 15 \(.*-valid\): 2 rows .* of 8 tokens .* are more"):
         task().get_batch_iterator(TEXT, max_tokens=15, max_sentences=2)
     assert len(task().get_batch_iterator(TEXT, max_tokens=16, max_sentences=2)) == 2
     for size in (None, 0, -1):
@@ -59,3 +59,14 @@ def test_a_checkpoint_of_another_task_in_mid_epoch():
         iterator.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": 1, "shuffle": False})
     iterator.load_state_dict({"version": 2, "epoch": 3, "iterations_in_epoch": 0, "shuffle": True})
     assert iterator.next_epoch_idx == 3
+
+
+def test_segments_of_another_length_in_mid_epoch():
+    """Also where a row has as many of them."""
+    iterator = task().get_batch_iterator(TEXT, max_sentences=2)
+    next(iterator.next_epoch_itr())
+    with pytest.raises(ValueError, match="expected 8 tokens of a row, actual 10 "):
+        task(tokens_per_sample=5).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(iterator.state_dict())
+    task(tokens_per_sample=8, fwp_gradient_segments=1).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(
+        iterator.state_dict()
+    )

@@ -29,7 +29,7 @@ class Fwp1991(FastNet):
         k = self.features.divided(self.features.keys(parts["k"]))
         v, W = parts["v"], state.W
         batch, _, heads, d = v.shape
-        W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W
+        W = v.new_zeros(batch, heads, self.features.d_dot, d) if W is None else W.to(v.dtype)
         outputs = []
         for t, (q_t, k_t, v_t) in enumerate(positions(q, k, v)):
             W = keep(run.pads, t, W, torch.tanh(W + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)))
