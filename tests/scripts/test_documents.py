@@ -93,8 +93,18 @@ def test_no_long_paragraph_of_the_test_documents_stands_in_train():
     assert parts["valid"] and parts["test"] and not parts["train"]
 
 
-def page(beginning):
-    return command("scripts/experiments/documents/README.md", f"python -m scripts.experiments documents {beginning}")
+SMALLEST = command("scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset smoke")
+COMPARE = command(
+    "scripts/experiments/documents/README.md", "python -m scripts.experiments documents --preset long --rows hybrid"
+)
+TEST_ON = command(
+    "scripts/experiments/documents/README.md",
+    "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --test-on",
+)
+WITH_WINDOWS = command(
+    "scripts/experiments/documents/README.md",
+    "python -m scripts.experiments documents --preset long --rows softmax hybrid --seeds 1 2 3 --source-window",
+)
 
 
 def run(home, line, rows="hybrid"):
@@ -115,7 +125,7 @@ def home(tmp_path_factory):
     texts = [" ".join(words[n * k % 97] for k in range(1, 12)) for n in range(120)]
     extract.write({part: paragraphs(*texts) for part in ("train", "valid", "test")}, home / "data/documents")
     assert gzip.decompress((home / "data/documents/test.doc.gz").read_bytes()).count(b"\n") == 120
-    run(home, page("--preset smoke"))
+    run(home, SMALLEST)
     return home
 
 
@@ -127,26 +137,24 @@ def test_the_smallest_preset_runs_from_documents_to_records(home):
     assert found["valid_loss"] == min(loss for _, loss, _ in found["curve"])
     assert set(found["tests"]) == {"40", "80"}
     assert found["tests"]["40"]["buckets"]["all"]["windows"] == 40
-    run(home, page("--preset smoke"), "softmax-guided")
+    run(home, SMALLEST, "softmax-guided")
     learned = re.findall(r'"alignment_loss": "([^"]+)"', (home / "out/softmax-guided-seed1/train.log").read_text())
     assert len(learned) >= 4 and all(0.1 < float(loss) < 10 for loss in learned)
 
 
 @pytest.mark.slow
 def test_finished_models_are_compared_and_translate_other_documents_and_with_windows(home):
-    same = run(home, page("--preset long --rows hybrid").replace("--compare softmax", "--compare hybrid"))
+    same = run(home, COMPARE.replace("--compare softmax", "--compare hybrid"))
     assert "40 words, all: BLEU 0" in same and len(same.splitlines()) == same.count("p = 1.000") >= 2
-    finished = "--preset long --rows softmax hybrid --seeds 1 2 3"
-    others = page(f"{finished} --test-on").replace("data/gimp", str(home / "data/documents"))
+    others = TEST_ON.replace("data/gimp", str(home / "data/documents"))
     said = run(home, others)
     assert "hybrid-seed1: windows of 80 words: BLEU all 0" in said and (home / "out/data-documents/bin").is_dir()
     assert run(home, others).count("already done") == 2
-    model = home / "out/hybrid-seed1/checkpoints/checkpoint_best.pt"
-    model.touch()
+    (home / "out/hybrid-seed1/checkpoints/checkpoint_best.pt").touch()
     assert "already done" not in run(home, others)
-    said = run(home, page(f"{finished} --source-window").replace("32 64", "8"))
+    said = run(home, WITH_WINDOWS.replace("32 64", "8"))
     assert "hybrid-seed1: windows of 80 words, 8 positions read in a step: BLEU all 0" in said
-    logs = (model.parent / f"test80-one-of-1{window}/decode.log" for window in ("", "-window-8"))
+    logs = (home / "out/hybrid-seed1/checkpoints" / f"test80-one-of-1{end}/decode.log" for end in ("", "-window-8"))
     scored = [re.findall(r"^H-\d+\t(\S+)", log.read_text(), re.M) for log in logs]
     assert len(scored[0]) == len(scored[1]) > 10 and scored[0] != scored[1]
 

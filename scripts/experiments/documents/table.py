@@ -97,7 +97,7 @@ def _gain(bucket: str) -> Callable[[dict], str]:
     return cell
 
 
-def _table(preset: Preset) -> Table:
+def _table(preset: Preset, plot: Callable[[list[dict]], Plot] | None = None) -> Table:
     """The records of the measured corpus in this size."""
 
     def key(record: dict) -> tuple | None:
@@ -119,12 +119,12 @@ def _table(preset: Preset) -> Table:
         expected=[{"row": row.name} for row in ROWS[:2]],
         note=_note,
         select={"table": "documents"},
-        plot=_plot,
+        plot=plot,
     )
 
 
 TABLES = {
-    "documents": _table(LONG),
+    "documents": _table(LONG, _plot),
     "documents-short": _table(SHORT),
     "documents-paired": Table(
         columns={
