@@ -75,6 +75,8 @@ class FastWeightDecoder(nn.Module):
             every layer after the last one. ``[layer.detach() for layer in state]`` cuts the gradient between two
             segments of a text, ``[layer.select(rows) for layer in state]`` reorders the rows of a batch.
         """
+        if state is not None and len(state) != len(self.layers):
+            raise ValueError(f"state of {len(state)} layers, expected one of {len(self.layers)}")
         x = self.dropout(self.embedding(tokens))
         states = []
         for number, layer in enumerate(self.layers):

@@ -96,14 +96,13 @@ def test_gradients_flow_through_the_state_until_it_is_detached():
     model = FastWeightDecoder(7, embed_dim=EMBED, num_heads=HEADS, num_layers=2).double()
     tokens = torch.randint(7, (BATCH, LENGTH))
     gradients = []
-    for cut in (LENGTH, 4, "detached"):
-        first = 4 if cut == "detached" else cut
+    for first, cut in ((LENGTH, False), (4, False), (4, True)):
         logits, state = model(tokens[:, :first])
-        if cut == "detached":
+        if cut:
             state = [layer.detach() for layer in state]
         rest, _ = model(tokens[:, first:], state)
-        weight = model.layers[0].attention.v_proj.weight
-        gradients.append(torch.autograd.grad(torch.cat([logits, rest], 1).square().sum(), weight)[0])
+        loss = torch.cat([logits, rest], 1).square().sum()
+        gradients += torch.autograd.grad(loss, model.layers[0].attention.v_proj.weight)
     assert_close(gradients[1], gradients[0], "model")
     assert (gradients[2] - gradients[0]).abs().max() > 1e-3
 
@@ -129,8 +128,9 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
             rows = torch.tensor([2, 2, 0])
             tokens, whole, state = tokens[rows], whole[rows], [layer.select(rows) for layer in state]
     assert len(sizes) == 1
-    later = tokens.clone()
-    later[:, 5:] = 0
+    with pytest.raises(ValueError, match="state of 1 layers, expected one of 2"):
+        model(tokens, state[:1])
+    later = tokens.index_fill(1, torch.arange(5, LENGTH), 0)
     assert torch.equal(model(later)[0][:, :5], model(tokens)[0][:, :5])
 
 
