@@ -164,14 +164,12 @@ def _tests(run: Run, one_of: int, *how, **more) -> dict:
 
 def on_others(run: Run, data: Path, device: dict, say: Callable, options: dict) -> dict:
     """Returns the record of a finished run on one of so many windows of other documents, those of ``data``."""
-    run.finished(run.path / "done-train.json", "documents")
     tests = _tests(replace(run, data=data), _ONE_OF, device, say, options, where=run.path / data.name)
     return {"table": "documents_others", **_who(run), "documents": data.name, "one_of": _ONE_OF, "tests": tests}
 
 
 def with_window(run: Run, window: int, device: dict, say: Callable, options: dict) -> dict:
     """Returns the record of a finished run on all test windows, with so many positions of the source read in a step."""
-    run.finished(run.path / "done-train.json", "documents")
     tests = _tests(run, 1, device, say, options, window)
     who = _who(run) | {"corpus": corpus_of(run)}
     return {"table": "documents_source_window", **who, "window": window, "tests": tests}

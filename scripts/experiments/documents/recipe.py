@@ -52,6 +52,7 @@ learning rate falls to zero, and scores them by length of the source.
         how = device(devices), say, {"variables": environment() | self.variables(devices)}
 
         def translate(run: Run) -> tuple[list[str], list[dict]]:
+            run.finished(run.path / "done-train.json", self.name)
             if others:
                 found = [evaluation.on_others(run, others, *how)]
             else:
