@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from ..files import locked, refuse_interpreted, replaced, write_atomically
+from ..text import printable
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
 from .errors import CommandError, UsageError, refuse_below_one
 from .plugin import FOLDER, import_plugin
@@ -56,12 +57,18 @@ def _run(*words: object, **keywords) -> None:
         raise CommandError(f"{shlex.join(words[:4])} ... ended with status {status}")
 
 
+def _ends(log: Path) -> str:
+    """Where the output of a command is that failed, and its last line, in which fairseq names the cause."""
+    last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+    return f"{log} ends with: {printable(last)[:500]}"
+
+
 def _logged(log: Path, *words: object) -> None:
     with open(log, "w", encoding="utf-8") as file:
         try:
             _run(*words, stdout=file, stderr=file)
         except CommandError as error:
-            raise CommandError(f"{error}; {log} says why") from None
+            raise CommandError(f"{error}; {_ends(log)}") from None
 
 
 def _tool(name: str, *words: object) -> list[object]:
@@ -146,14 +153,17 @@ def _train(args, corpus: Corpus, out: Path) -> None:
             "them in"
         )
     _say(words)
-    with open(out / "train.log", "a", encoding="utf-8") as log:
+    path = out / "train.log"
+    with open(path, "a", encoding="utf-8") as log:
         status = _follow(words, log, Progress(lengths.max_epoch, lengths.max_update, _print))
     if status:
-        raise CommandError(f"fairseq-train ended with status {status}; {out / 'train.log'} says why")
+        raise CommandError(f"fairseq-train ended with status {status}; {_ends(path)}")
 
 
 def run(args) -> int:
     refuse_below_one(args, "--window", "--max-update", "--vocabulary")
+    if args.flags and not args.flags[0].startswith("-"):
+        raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN]:
         raise UsageError(f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source and --target")
     out = args.out.resolve()
@@ -167,7 +177,10 @@ def run(args) -> int:
     def busy() -> None:
         raise CommandError(f"--out {out} is in use by another fwp train; wait for it, or choose another")
 
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--out {out}: there is a file, expected a folder") from None
     with locked(out, busy):
         _prepare(corpus, out, args.vocabulary or corpus.vocabulary)
         _train(args, corpus, out)

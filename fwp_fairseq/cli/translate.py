@@ -9,6 +9,7 @@ dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions l
 is longer than the sources of the training, or cut, is said at the end. fairseq-interactive has every other option.
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -56,8 +57,10 @@ def add_arguments(parser) -> None:
 
 def _check(args) -> None:
     refuse_below_one(args, "--beam", "--nbest", "--window", "--source-window", "--max-tokens", "--max-len-b")
-    if args.max_len_a < 0:
-        raise UsageError(f"--max-len-a {args.max_len_a:g}: expected 0 or more")
+    if not 0 <= args.max_len_a < math.inf:
+        raise UsageError(f"--max-len-a {args.max_len_a:g}: expected a finite number, 0 or more")
+    if not math.isfinite(args.lenpen):
+        raise UsageError(f"--lenpen {args.lenpen:g}: expected a finite number")
     if args.nbest > args.beam:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):
