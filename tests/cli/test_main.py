@@ -25,9 +25,10 @@ def test_every_command_has_help_and_refuses_an_unknown_flag_in_one_line(fwp, ref
     refused(2, name, "--no-such-flag")
 
 
-def test_unknown_command(refused):
-    said = refused(2, "no-such-command")
-    assert "no-such-command" in said and "d-dot" in said
+def test_unknown_command(fwp):
+    result = fwp("no-such-command")
+    assert result.status == 2 and result.err.count("\n") == 1
+    assert "no-such-command" in result.err and "d-dot" in result.err
 
 
 def test_closed_pipe_is_no_error():
