@@ -53,8 +53,7 @@ def test_layers_left_out_of_a_trained_model(tools):
     tools.train("kept", *flags, *kept, "--finetune-from-model", "deep/checkpoint_last.pt").ok()
     assert len(tools.generate("kept/checkpoint_last.pt", "--beam", 1).ok().translations()) == 40
     assert tools.load("kept/checkpoint_last.pt")["extra_state"]["previous_training_time"] < 1e5
-    again = tools.train("kept", *flags, *kept, "--max-update", 6).ok()
-    assert "@ 4 updates" in again.out
+    assert "@ 4 updates" in tools.train("kept", *flags, *kept, "--max-update", 6).ok().out
 
 
 def test_guided_alignments_train_and_are_shown(tools):

@@ -130,8 +130,7 @@ def test_full_disk(tools, prelude, request):
     after = digests(folder)
     after.pop("checkpoint_1_4.pt", None)
     assert after == before
-    again = tools.train(*arguments, 4).ok()
-    assert "@ 2 updates" in again.out
+    assert "@ 2 updates" in tools.train(*arguments, 4).ok().out
     assert tools.load(f"{save_dir}/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
     assert tools.load(f"{save_dir}/checkpoint_best.pt")["model"]
     assert not list(folder.glob("*.tmp"))

@@ -160,8 +160,7 @@ def test_windows_end_at_empty_lines_and_at_their_size(tools, texts):
         for language, lines in (("en", en), ("de", de)):
             more = [*lines * 19, "", "w " * 2100, ""] if part == "train" else []
             (texts / f"{part}.{language}").write_text("\n".join([*lines, *more]) + "\n")
-    corpus = Corpus(texts, ("en", "de"), 3)
-    assert corpus.pairs["test"] == [
+    assert Corpus(texts, ("en", "de"), 3).pairs["test"] == [
         ("One two. Three.", "Eins. Drei."), ("Four.", "4"), ("Five six seven.", "5"), ("Eight", "8"),
     ]  # fmt: skip
     assert len(Corpus(texts, ("en", "de")).pairs["valid"]) == 5 and len(Corpus(texts, ("en", "de")).pairs["test"]) == 6

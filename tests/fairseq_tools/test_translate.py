@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.testing import assert_close
 
 from fwp_fairseq.cli.errors import CommandError, UsageError
 from fwp_fairseq.cli.paragraphs import count_words, paragraphs, windows
@@ -82,13 +81,11 @@ def test_eight_bits(tools, mixed, text, monkeypatch):
     for model, kind in ((exact, PackedLinear), (rounded, Int8Linear)):
         assert any(isinstance(module, kind) for module in model.model.modules())
     lines = [exact.encode(line) for line in text.splitlines()[:6]]
-    scores = [[of[0].score for of in model.translate(lines, lambda _: None)] for model in (exact, rounded)]
-    assert scores[0] != scores[1]
+    assert all(of[0].text for of in rounded.translate(lines, lambda _: None))
     for line in lines:  # the same words, because another search may find others
-        given = line[None], torch.tensor([len(line)]), line[None]
-        expected, found = (model.model(*given)[0].log_softmax(-1) for model in (exact, rounded))
-        print((found - expected).abs().max())
-        assert_close(found, expected, rtol=0, atol=0.2)
+        words = line[None], torch.tensor([len(line)]), line[None]
+        expected, found = (model.model(*words)[0].log_softmax(-1) for model in (exact, rounded))
+        assert 0 < (found - expected).abs().mean() < 0.05
     with pytest.raises(UsageError, match="--int8 is for CPUs, and the model is on cuda"):
         Translator(*given, {}, 1000, True, None, "cuda")
 

@@ -117,8 +117,7 @@ def test_the_real_tools_train_and_evaluate_with_carried_state(real_root, tmp_pat
 
     monkeypatch.setattr(sources, "provide", provide)
     out = tmp_path / "out"
-    line = [*SMOKE, "--rows", row, "--out", str(out)]
-    assert recipe.main(line) == 0
+    assert recipe.main([*SMOKE, "--rows", row, "--out", str(out)]) == 0
     (record,) = records_in(out / "language_models.jsonl")
     text = (out / "data/raw/test.txt").read_text()
     assert record["test"]["tokens"] == len(text)
