@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from statistics import mode
 
 from fwp_fairseq.tables.plot import Plot, Series
 from fwp_fairseq.tables.table import NONE, NOT_RUN, Number, Table, number, update_rule
@@ -136,10 +137,15 @@ def _length(data: str) -> tuple[bool, int]:
     return not data.isdigit(), int(data.removeprefix("sentence-"))
 
 
+def _by_length(r: dict) -> tuple:
+    return (r["where"], *_length(r["data"]), *_model(r))
+
+
 def _over_length(rows: list[dict]) -> Plot:
-    """Plots speed and, beside it, memory of the base models on the machine that was measured last."""
-    where = max(rows, key=lambda row: row["environment"]["date"])["where"]
-    shown = [row for row in rows if (row["where"], row["size"], row["data"].isdigit()) == (where, "base", True)]
+    """Plots speed and, beside it, memory of the base models on the machine where most of them were measured."""
+    base = [row for row in rows if row["size"] == "base" and row["data"].isdigit()]
+    where = mode(row["where"] for row in base)
+    shown = [row for row in base if row["where"] == where]
 
     def series(value: Callable[[dict], float | None]) -> list[Series]:
         points: dict[str, dict] = {}
@@ -204,8 +210,5 @@ TABLES = {
         note=conditions,
     ),
     "decoding": _models("decoding", _speed_and_memory("tokens")),
-    "decoding-length": replace(
-        _models("decoding-length", _speed_and_memory("tokens"), key=lambda r: (*_length(r["data"]), *_model(r)[1:])),
-        plot=_over_length,
-    ),
+    "decoding-length": replace(_models("decoding-length", _speed_and_memory("tokens"), _by_length), plot=_over_length),
 }
