@@ -18,6 +18,7 @@ that of the hypothesis that a system and the baseline are equally good; * marks 
 """
 
 import argparse
+import math
 import re
 import signal
 from unittest import mock
@@ -25,6 +26,11 @@ from unittest import mock
 from .errors import CommandError, UsageError
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
+# Numbers that sacreBLEU does not check, and the least that each may be.
+_LEAST = {
+    "width": 0, "chrf_char_order": 1, "chrf_word_order": 0, "chrf_beta": 0, "bleu_smooth_value": 0, "confidence_n": 2,
+    "paired_bs_n": 1, "paired_ar_n": 1, "paired_jobs": 0,
+}  # fmt: skip
 
 
 def add_arguments(parser) -> None:
@@ -124,6 +130,10 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
 def run(args) -> int:
     from .translations import lines, translations
 
+    for name, least in _LEAST.items():
+        if (number := getattr(args, name)) is not None and not least <= number < math.inf:
+            flag = "--smooth-value" if name == "bleu_smooth_value" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} {number}: expected a number from {least}")
     references = [line.rstrip() for line in lines(args.references)]
     systems = {}
     for path in args.hypotheses:

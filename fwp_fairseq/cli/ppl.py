@@ -73,7 +73,8 @@ def _read_text(path: str) -> tuple[int, int]:
 
 
 def _perplexity(bits: float) -> float:
-    return 2**bits if bits < sys.float_info.max_exp else math.inf  # of lines of thousands of characters without a space
+    # Infinite for lines of thousands of characters without a space.
+    return math.inf if bits >= sys.float_info.max_exp else 2**bits
 
 
 def run(args) -> int:

@@ -239,6 +239,11 @@ def test_a_line_separator_inside_a_sentence_is_no_line_end(fwp, files, tmp_path)
     score(fwp, files[0], tmp_path / "hyp.txt")
 
 
+@pytest.mark.parametrize("flag, number", [("--width", -1), ("--smooth-value", "nan"), ("--confidence-n", 1)])
+def test_numbers_that_sacrebleu_does_not_check(refused, files, flag, number):
+    assert f"{flag} {number}: " in refused(2, "bleu", "--references", files[0], "--hypotheses", files[1], flag, number)
+
+
 def test_unreadable_files(refused, files, tmp_path):
     (tmp_path / "latin.txt").write_bytes("größer\n".encode("latin-1") * 4)
     assert "latin.txt" in refused(1, "bleu", "--references", files[0], "--hypotheses", tmp_path / "latin.txt")

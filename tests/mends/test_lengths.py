@@ -1,4 +1,4 @@
-"""Decodings of tasks that have no text as their source."""
+"""Decodings of tasks without text as their source: speech has frames, and no dictionary of them."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,6 @@ from fwp_fairseq.mends.lengths import _Count
 
 
 def test_speech_has_no_unknown_words():
-    """fairseq's speech tasks have frames as their sources, and no dictionary of these."""
     count = _Count(sentences=1)  # so that it is not told at the end of the process
     generator = SimpleNamespace(match_source_len=False, max_len_a=0, max_len_b=5, max_len=100)
     sample = {"net_input": {"src_tokens": torch.randn(2, 20, 10), "src_lengths": torch.tensor([20, 15])}}
