@@ -32,8 +32,8 @@ _FEW = ("dpfp256", "delta256")
 CASES = {
     "cpu": [
         ModelCase("tiny", "multi30k", 2000, 2, 3),
-        ModelCase("base", "multi30k", 500, 1, 3),
-        ModelCase("base", "wmt", 500, 1, 2),
+        ModelCase("base", "multi30k", 4000, 1, 2),  # as many tokens as `fwp translate` puts into a batch
+        ModelCase("base", "wmt", 4000, 1, 2),
         ModelCase("tiny", "512", 12000, 1, 2),
         ModelCase("tiny", "2048", 12000, 1, 1, _FEW),
         ModelCase("base", "512", 4096, 1, 1, _FEW),

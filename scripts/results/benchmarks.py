@@ -94,7 +94,7 @@ def _speed_and_memory(unit: str) -> dict[str, Callable[[dict], object]]:
 def _model(r: dict) -> tuple:
     return (
         r["where"], -r["threads"], ("mini", "small", "tiny", "base", "big").index(r["size"]), r["data"].isdigit(),
-        r["data"], r["update_rule"] or "", r["feature_map"] != "softmax",
+        r["data"], r["max_tokens"], r["update_rule"] or "", r["feature_map"] != "softmax",
         r["attention"] * r["attention"].startswith("hybrid"), r["backend"] or "", r["feature_map"], r["d_dot"] or 0,
     )  # fmt: skip
 
@@ -110,6 +110,7 @@ def _models(name: str, columns: dict[str, Callable[[dict], object]], key: Callab
     return Table(
         columns={
             **fields({"machine": "where", "model": "size", "data": "data"}),
+            "tokens in a batch": number("max_tokens", ","),
             "attention": _attention,
             "rule": update_rule,
             "d_dot": d_dot,
