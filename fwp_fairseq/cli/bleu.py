@@ -18,19 +18,13 @@ that of the hypothesis that a system and the baseline are equally good; * marks 
 """
 
 import argparse
-import math
 import re
 import signal
 from unittest import mock
 
-from .errors import CommandError, UsageError
+from .errors import CommandError, UsageError, refuse_below
 
 _THEIRS = re.compile(r"metrics|confidence|width|(bleu|chrf|ter|confidence|paired)_.*")
-# Numbers that sacreBLEU does not check, and the least that each may be.
-_LEAST = {
-    "width": 0, "chrf_char_order": 1, "chrf_word_order": 0, "chrf_beta": 0, "bleu_smooth_value": 0, "confidence_n": 2,
-    "paired_bs_n": 1, "paired_ar_n": 1, "paired_jobs": 0,
-}  # fmt: skip
 
 
 def add_arguments(parser) -> None:
@@ -127,13 +121,19 @@ def _compare(args, systems: dict[str, list[str]], references: list[str]) -> None
     print_results_table(results, signatures, args)
 
 
+def _check(args) -> None:
+    """Refuses numbers that sacreBLEU does not look at."""
+    refuse_below(args, 0, "--width", "--chrf-word-order", "--chrf-beta", "--paired-jobs")
+    refuse_below(args, 1, "--chrf-char-order", "--paired-bs-n", "--paired-ar-n")
+    refuse_below(args, 2, "--confidence-n")
+    args.smooth_value = args.bleu_smooth_value  # sacreBLEU's name for it
+    refuse_below(args, 0, "--smooth-value")
+
+
 def run(args) -> int:
     from .translations import lines, translations
 
-    for name, least in _LEAST.items():
-        if (number := getattr(args, name)) is not None and not least <= number < math.inf:
-            flag = "--smooth-value" if name == "bleu_smooth_value" else f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} {number}: expected a number from {least}")
+    _check(args)
     references = [line.rstrip() for line in lines(args.references)]
     systems = {}
     for path in args.hypotheses:

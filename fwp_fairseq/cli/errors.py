@@ -1,5 +1,7 @@
 """The exceptions that a subcommand raises; ``fwp`` prints their message as one line."""
 
+import math
+
 
 class CommandError(Exception):
     """The operation failed: exit status 1."""
@@ -9,9 +11,9 @@ class UsageError(Exception):
     """The call makes no sense: exit status 2."""
 
 
-def refuse_below_one(args, *flags: str) -> None:
-    """Raises UsageError for the first of these flags that was given a number below 1."""
+def refuse_below(args, least: int, *flags: str) -> None:
+    """Raises UsageError for the first of these flags that was given a number below the least, infinity or nan."""
     for flag in flags:
         value = getattr(args, flag[2:].replace("-", "_"))
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} {value}: expected 1 or more")
+        if value is not None and not least <= value < math.inf:
+            raise UsageError(f"{flag} {value}: expected {least} or more")

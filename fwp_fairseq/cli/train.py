@@ -19,7 +19,7 @@ from pathlib import Path
 from ..files import locked, refuse_interpreted, replaced, write_atomically
 from ..text import printable
 from .corpus import PARTS, SETTINGS, Corpus, Recipe
-from .errors import CommandError, UsageError, refuse_below_one
+from .errors import CommandError, UsageError, refuse_below
 from .plugin import FOLDER, import_plugin
 from .processes import die_with_parent, environment
 from .progress import Progress
@@ -161,7 +161,7 @@ def _train(args, corpus: Corpus, out: Path) -> None:
 
 
 def run(args) -> int:
-    refuse_below_one(args, "--window", "--max-update", "--vocabulary")
+    refuse_below(args, 1, "--window", "--max-update", "--vocabulary")
     if args.flags and not args.flags[0].startswith("-"):
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
     if own := [word for word in args.flags if word.partition("=")[0] in _OWN]:

@@ -13,7 +13,7 @@ import math
 import sys
 from pathlib import Path
 
-from .errors import UsageError, refuse_below_one
+from .errors import UsageError, refuse_below
 from .paragraphs import joined, lines_of, paragraphs, windows
 from .plugin import import_plugin
 
@@ -56,7 +56,7 @@ def add_arguments(parser) -> None:
 
 
 def _check(args) -> None:
-    refuse_below_one(args, "--beam", "--nbest", "--window", "--source-window", "--max-tokens", "--max-len-b")
+    refuse_below(args, 1, "--beam", "--nbest", "--window", "--source-window", "--max-tokens", "--max-len-b")
     if not 0 <= args.max_len_a < math.inf:
         raise UsageError(f"--max-len-a {args.max_len_a:g}: expected a finite number, 0 or more")
     if not math.isfinite(args.lenpen):

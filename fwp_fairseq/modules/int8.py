@@ -15,21 +15,17 @@ torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
 _linear = torch.ops.quantized.linear_dynamic._op
 
 
-def _kernels() -> str:
-    """PyTorch's name of the kernels to lay weights out for."""
-    kernels = torch.backends.quantized
-    # With AMX, oneDNN's take half of FBGEMM's time for 64 rows and more, and without it up to twice as much.
-    amx = torch.cpu._is_amx_tile_supported() and "onednn" in kernels.supported_engines
-    return "onednn" if amx else kernels.engine
-
-
 def _pack(weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
-    kernels = torch.backends.quantized
-    before, kernels.engine = kernels.engine, _kernels()
+    """Lays weights out for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
+    quantized = torch.backends.quantized
+    before = quantized.engine
+    # With AMX, oneDNN's take half of FBGEMM's time for 64 rows and more, and without it up to twice as much.
+    if torch.cpu._is_amx_tile_supported() and "onednn" in quantized.supported_engines:
+        quantized.engine = "onednn"
     try:
         return torch.ops.quantized.linear_prepack(weight, bias)
     finally:
-        kernels.engine = before
+        quantized.engine = before
 
 
 class Int8Linear(LargeLinear):

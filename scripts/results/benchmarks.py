@@ -139,7 +139,7 @@ def _length(data: str) -> tuple[bool, int]:
 
 
 def _by_length(r: dict) -> tuple:
-    return (r["where"], *_length(r["data"]), *_model(r))
+    return (r["where"], *_length(r["data"]), *_model(r)[1:])
 
 
 def _over_length(rows: list[dict]) -> Plot:

@@ -46,7 +46,8 @@ def test_text_almost_without_spaces(fwp, folder):
 @pytest.mark.parametrize(
     "written, message",
     [
-        (log() + log(), "expected the log of one fairseq-eval-lm"),
+        ("nothing", "expected the log of one fairseq-eval-lm"),
+        (log() + log(), "actual 2 and 2 of them"),
         (log(options="'post_process': 'subword_nmt'"), "counted words itself (--post-process subword_nmt)"),
         (log("499"), "499 tokens were evaluated, expected at least the 500 words"),
     ],

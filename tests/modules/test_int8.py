@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fwp_fairseq.modules.int8 import Int8Linear, quantize_
+from fwp_fairseq.modules.large_linears import SMALLEST
 
 
 @pytest.fixture(params=[False, True], autouse=True)
@@ -36,6 +37,15 @@ def test_onednn_where_there_is_amx_and_other_code_keeps_its_kernels(amx, monkeyp
     assert torch.backends.quantized.engine == before
 
 
+def test_outliers_of_one_row_do_not_cost_the_others():
+    torch.manual_seed(1)
+    linear = nn.Linear(512, 512)
+    linear.weight.data[0, 0] = 100.0
+    x = torch.randn(4, 512)
+    error = (Int8Linear(linear)(x) - linear(x))[:, 1:].detach()
+    assert error.square().mean().sqrt() < 0.02 * linear(x)[:, 1:].std()
+
+
 def test_what_is_read_of_it_is_what_it_computes_with():
     torch.manual_seed(1)
     linear, x = nn.Linear(512, 512), torch.randn(3, 512)
@@ -47,6 +57,10 @@ def test_what_is_read_of_it_is_what_it_computes_with():
         assert torch.equal(copied(x), int8(x))
 
 
-def test_half_precision_is_refused():
+def test_only_large_layers_change_and_half_precision_is_refused():
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, SMALLEST // 512 - 1), nn.Sequential(nn.Linear(511, 513)))
+    assert quantize_(model) == ["0"] and isinstance(model[0], Int8Linear)
+    with pytest.raises(NotImplementedError, match=r"0\.weight is in a form for decoding: save the model before"):
+        model.state_dict()
     with pytest.raises(ValueError, match=r"is torch\.float16, expected torch\.float32"):
         quantize_(nn.Sequential(nn.Linear(512, 512).half()))

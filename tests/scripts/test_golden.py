@@ -11,6 +11,7 @@ def test_missing_translations_and_scores_that_are_no_numbers_are_differences():
     found = measured("-1.0\ta", "-2.0\tb")
     assert _difference(found, measured("-1.0000001\ta", "-2.0\tb")) == ""
     for other in (
+        measured("-1.0\ta"),
         measured("-1.0\ta", "-2.0\tb", "-3.0\tc"),
         measured("-1.1\ta", "-2.0\tb"),
         measured("nan\ta", "-2.0\tb"),
