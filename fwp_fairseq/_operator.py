@@ -34,6 +34,11 @@ def without_autocast(like: Tensor) -> AbstractContextManager:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _UNCHANGED
 
 
+def state_type(dtype: torch.dtype) -> torch.dtype:
+    """The type of phi, sums and states for inputs of ``dtype``: float32 for half precision, else the same."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 class Backend(Protocol):
     """The interface of what computes an operator's calls: a module or a class."""
 

@@ -71,7 +71,7 @@ def check(device: str, seconds: float = SECONDS) -> Verdict:
 
 
 def _verdict(printed: bytes | None, errors: bytes, status: int | None, end: str) -> Verdict:
-    """A case that ended the process is the last line, and has no result; why is in the last line of its errors.
+    """If a case ended the process, the last line has its name and no result, and the last line of the errors says why.
 
     A check that begins no case, whose device refuses it, or that is killed, by the system for want of memory or because
     it takes too long, has found out nothing.

@@ -21,11 +21,10 @@ def _flags(sites: tuple[str, ...]):
     options = [option for option in OPTIONS.values() if set(option.sites) & set(sites)]
     for option in options:
         what = "; ".join(f"{value}: {what}" for value, what in (option.values or {}).items())
+        what += f"; without a value: {option.alone}" if option.alone else ""
         help_text = f"{option.help}{f' ({what})' if what else ''}"
-        if option.is_common:
-            yield _field(f"fwp_{option.name}", option, option.default, help_text)
-        else:
-            yield _field(f"fwp_{option.sites[0]}_{option.name}", option, option.default, help_text)
+        site = "" if option.is_common else f"{option.sites[0]}_"
+        yield _field(f"fwp_{site}{option.name}", option, option.default, help_text)
     for option in options if len(sites) > 1 else ():
         if option.is_common and option.per_site:
             for site in option.sites:
@@ -38,7 +37,7 @@ def _config(name: str, sites: tuple[str, ...]) -> type:
 
 
 # The attention flags of translation models: those for all sites, and those of each site.
-FastWeightConfig = _config("FastWeightConfig", ("encoder", "decoder", "cross"))
+FastWeightConfig = _config("FastWeightConfig", tuple(SITES))
 # Those of language models, whose one site needs no flags beside the common ones and its own.
 DecoderOnlyConfig = _config("DecoderOnlyConfig", ("decoder",))
 
@@ -69,13 +68,13 @@ def _chosen(cfg, site: str, option: Option):
 def _flag(cfg, site: str, name: str) -> str:
     """The flag that determines an option of the site: the site's own if given, else the common one."""
     option = OPTIONS[name]
-    return option.flag(site if _own(cfg, site, option) is not None or not option.is_common else None)
+    return option.flag(None if _own(cfg, site, option) is None else site)
 
 
 def _narrowest_flag(cfg, site: str, name: str) -> str:
     """The flag that changes an option at as few sites as can be: the site's own if the model has one."""
     option = OPTIONS[name]
-    return option.flag(site if hasattr(cfg, f"fwp_{site}_{name}") or not option.is_common else None)
+    return option.flag(site if hasattr(cfg, f"fwp_{site}_{name}") else None)
 
 
 def _softmax_conflict(flag: str, value, option: str, map_flags: str) -> ValueError:
@@ -121,6 +120,11 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         ValueError: the feature map cannot have this width, or flags contradict each other; the message names the flags.
     """
     found = SiteOptions(**{name: _chosen(cfg, site, option) for name, option in OPTIONS.items()})
+    for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
+        value, values = getattr(found, name), option.values
+        if not (value is None or isinstance(value, int) if values is None else value in values):
+            expected = "a whole number" if values is None else f"one of {', '.join(values)}"
+            raise ValueError(f"{_flag(cfg, site, name)} {value}: expected {expected}")
     map_flag = _flag(cfg, site, "feature_map")
     if found.is_softmax:
         for name, option in OPTIONS.items():

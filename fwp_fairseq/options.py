@@ -64,7 +64,8 @@ class Option(NamedTuple):
         return len(self.sites) > 1
 
     def flag(self, site: str | None = None) -> str:
-        """The flag for all sites, or for one."""
+        """The flag for all sites, or for one; that of its one site if there is no flag for all."""
+        site = site or (None if self.is_common else self.sites[0])
         return f"--fwp-{site}-{self.name}".replace("_", "-") if site else f"--fwp-{self.name}".replace("_", "-")
 
 
@@ -74,7 +75,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     Option(
         "feature_map", "feature map", "dpfp",
         {"softmax": "stock attention"} | {name: cls.title for name, cls in _MAPS.items()},
-        "the feature map phi; fast weights have no attention weights to drop, so there --attention-dropout acts on the "
+        "the feature map phi; fast weights have no attention weights to drop, so there attention dropout acts on the "
         "values read",
         of_softmax=True, kept="always",
     ),
@@ -138,7 +139,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     ),
     Option(
         "recurrent", "feedback of the output", "none",
-        {"none": "no feedback", "tanh": "through tanh (the flag alone)", "softmax": "through softmax"},
+        {"none": "no feedback", "tanh": "through tanh", "softmax": "through softmax"},
         "what was read at the previous position is added to queries, keys, values and write strengths; with the net "
         "linear this is the Recurrent Delta Net",
         sites=_DECODER, alone="tanh",

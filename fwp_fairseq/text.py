@@ -1,4 +1,15 @@
-"""What is shown to people. Standard library only."""
+"""What is read from people's files and shown to them. Standard library only."""
+
+from collections.abc import Callable
+
+_MARK = "\ufeff"  # the byte order mark that editors put before UTF-8; it is no part of the text
+
+
+def without_mark(line: str, source: str, warn: Callable[[str], object]) -> str:
+    """The first line of ``source`` without a byte order mark; warns if it had one."""
+    if line.startswith(_MARK):
+        warn(f"{source} begins with a byte order mark, which was left out")
+    return line.removeprefix(_MARK)
 
 
 def printable(text: object) -> str:
@@ -7,4 +18,6 @@ def printable(text: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+    if seconds < 6000:
+        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} hours"

@@ -11,7 +11,7 @@ KNOWN = ("native", "cuda")
 
 
 def _reasons(backend: str, rule: str) -> list[str]:
-    return dict(backends.backend_report(f"{rule}_rule", "cpu"))[backend]
+    return dict(backends.backend_report(rule, "cpu"))[backend]
 
 
 def serves(backend: str, rule: str) -> bool:

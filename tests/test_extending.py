@@ -1,11 +1,11 @@
 """docs/extending.md names files and names that exist, and commands of tests that do."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.pages import ROOT
+
 TEXT = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
 # Where the page says "name", it means any map; favor is one that has every file. The map softplus is its example, and
 # relu is like it.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.pages import ROOT
+
 PACKAGE = ROOT / "fwp_fairseq"
 
 # From top to bottom: a part may import those of the lines below its own.

@@ -18,9 +18,10 @@ import pytest
 import torch
 from packaging.specifiers import SpecifierSet
 
+from tests.pages import ROOT
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[1]
 needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX", "c++")) is None, reason="needs a C++ compiler")
 NO_KERNELS = "there are no sources"
 # Only one of the two reads torch's headers, which takes the compiler longest.

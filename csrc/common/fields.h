@@ -25,8 +25,8 @@ class Fields {
   // (B, L, H, width), whose rows a kernel reads as they lie in memory.
   template <class R> void rows(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {
     check(name, x, shape);
-    if (x.size(-1) > 1 && x.stride(-1) != 1) copy(x, field);
-    else point(field, x);
+    if (has_contiguous_rows(x)) point(field, x);
+    else copy(x, field);
   }
   // (B, L, H): a number for each position and head.
   template <class R> void strengths(const char* name, const Tensor& x, R& field, at::IntArrayRef shape) {

@@ -51,7 +51,8 @@ inline Width width_of(Map map, std::int64_t d_key, std::int64_t d_dot) {
   return {d_dot == d_key, 0, 0, d_dot};  // each input by itself
 }
 
-// Of FAVOR+ and of gains, as fwp_fairseq/feature_maps/favor.py has it: larger ones are clipped.
+// The largest exponent of FAVOR+'s features and of the gain g of a window (cpu/window.h); larger ones are clipped.
+// fwp_fairseq/feature_maps/favor.py has the same number.
 constexpr float largest_exponent = 30;
 
 }  // namespace fwp

@@ -16,8 +16,8 @@
 namespace fwp {
 
 // What a function is given, and its result to be written: tensors of one shape but for their width, with contiguous
-// rows. softmax_pair is given y, its backward f and f's gradient, all others x and, the backward, the gradient of the
-// result.
+// rows. softmax_pair is given y, and its backward f and the gradient of f. Every other function is given x, and its
+// backward x and the gradient of the result.
 struct RowTensors {
   Tensor x, beside, result;  // a forward has x beside it
 
@@ -82,7 +82,7 @@ Tensor map_rows(const char* op, const char* name, const Tensor& x, const char* g
   }
   const std::vector<int64_t> order = memory_order(x);
   const Tensor result = rows_like(x, width, order);
-  const auto placed = [&](const Tensor& x) { return with_contiguous_rows(x).permute(order); };
+  const auto placed = [&](const Tensor& x) { return (has_contiguous_rows(x) ? x : x.contiguous()).permute(order); };
   if (result.numel())
     Device::run(op, function, backward, RowTensors{placed(x), placed(backward ? grad : x), result.permute(order)}, eps);
   return result;

@@ -12,7 +12,7 @@ namespace fwp {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-inline Tensor with_contiguous_rows(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+inline bool has_contiguous_rows(const Tensor& x) { return x.size(-1) <= 1 || x.stride(-1) == 1; }
 inline bool begins_at_16_bytes(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr idx most_queries = 4;  // how many queries read the positions together
 
 template <class T> struct Decoder {
-  static constexpr idx V = width<T>;
+  static constexpr idx lanes = width<T>;
   static constexpr idx tile = 16;  // positions whose features, or phi_tile, are made at once
   const DecodeCall<T>& c;
   const bool corrects, gated, decays;
@@ -43,18 +43,18 @@ template <class T> struct Decoder {
       : c(call), corrects(fwp::corrects(c.rule)), gated(c.rule == Rule::gated), decays(fwp::decays(c.rule)) {
     blocks = c.nu ? c.nu : 1;
     used = c.d_dot / blocks;
-    padded = round_up(used, V);
-    halo = round_up(c.nu, V);
-    r_size = halo + padded + V;
-    narrow = round_up(c.d_value, V);
-    wide = round_up(c.d_value + 1, V);
-    most = c.count + c.tokens + V;
+    padded = round_up(used, lanes);
+    halo = round_up(c.nu, lanes);
+    r_size = halo + padded + lanes;
+    narrow = round_up(c.d_value, lanes);
+    wide = round_up(c.d_value + 1, lanes);
+    most = c.count + c.tokens + lanes;
     features = arena.take(most_queries * blocks * padded);
     numerators = arena.take(most_queries * narrow);
     r = arena.take(tile * r_size);
-    x = arena.take(3 * round_up(c.m, V));
+    x = arena.take(3 * round_up(c.m, lanes));
     products = arena.take(most_queries * most);
-    partial = arena.take(most_queries * tile * V);
+    partial = arena.take(most_queries * tile * lanes);
     weights = arena.take(most);
     keys = arena.template take_as<const T*>(most);
     written = arena.template take_as<const T*>(most);
@@ -72,13 +72,13 @@ template <class T> struct Decoder {
         with_map(c.map, [&](auto map) FWP_INLINE_LAMBDA { return Phi<map.value>::decode(*this, from, f); });
     if (!c.normalize_features) return 1;
     const T sum = sum_of_lanes<T>(total) + c.eps, scale = sum == 0 ? T(0) : 1 / sum;
-    for (idx i = 0; i < blocks * padded; i += V) store(f + i, load(f + i) * splat(scale));
+    for (idx i = 0; i < blocks * padded; i += lanes) store(f + i, load(f + i) * splat(scale));
     return scale;
   }
   // The sum of features in one block, if normalisation needs it.
   Vec<T> sum_of(const T* f) const {
     Vec<T> total{};
-    for (idx i = 0; c.normalize_features && i < padded; i += V) total += load(f + i);
+    for (idx i = 0; c.normalize_features && i < padded; i += lanes) total += load(f + i);
     return total;
   }
 
@@ -109,7 +109,7 @@ template <class T> struct Decoder {
       for (int n = 0; n < N; ++n) sum[k][n] = Vec<T>{};
     Cache::template add_products<N, K>(*this, f, first, query_size, sum);
     for (int k = 0; k < K; ++k)
-      for (int n = 0; n < N; ++n) store(partial + ((first % tile + k) * N + n) * V, sum[k][n]);
+      for (int n = 0; n < N; ++n) store(partial + ((first % tile + k) * N + n) * lanes, sum[k][n]);
   }
 
   template <class Cache, int N> void multiply_all(const T* f, idx count) {
@@ -122,10 +122,10 @@ template <class T> struct Decoder {
       for (; t + K <= end; t += K) multiply<Cache, N, K>(f, t, query_size);
       for (; t < end; ++t) multiply<Cache, N, 1>(f, t, query_size);
       // The sums of what follows the last of them in `partial` are never read.
-      for (idx i = 0; i < (end - p) * N; i += V) {
-        Vec<T> rows[V];
-        unroll<V>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * V); });
-        store(products + p * N + i, sum_of_rows<T, int(V) / 2>(rows));
+      for (idx i = 0; i < (end - p) * N; i += lanes) {
+        Vec<T> rows[lanes];
+        unroll<lanes>([&](auto l) FWP_INLINE_LAMBDA { rows[l] = load(partial + (i + l) * lanes); });
+        store(products + p * N + i, sum_of_rows<T, int(lanes) / 2>(rows));
       }
     }
     if (decays)
@@ -138,28 +138,28 @@ template <class T> struct Decoder {
   FWP_INLINE void accumulate(idx count, idx j, Row row, By by) {
     Vec<T> sum[N][C];
     for (int n = 0; n < N; ++n)
-      for (int v = 0; v < C; ++v) sum[n][v] = load(numerators + n * narrow + j + v * V);
+      for (int v = 0; v < C; ++v) sum[n][v] = load(numerators + n * narrow + j + v * lanes);
     for (idx p = 0; p < count; ++p) {
       const T* from = row(p) + j;
       Vec<T> a[C];
-      for (int v = 0; v < C; ++v) a[v] = load(from + v * V);
+      for (int v = 0; v < C; ++v) a[v] = load(from + v * lanes);
       for (int n = 0; n < N; ++n) {
         const Vec<T> s = splat(by(p, n));
         for (int v = 0; v < C; ++v) sum[n][v] += s * a[v];
       }
     }
     for (int n = 0; n < N; ++n)
-      for (int v = 0; v < C; ++v) store(numerators + n * narrow + j + v * V, sum[n][v]);
+      for (int v = 0; v < C; ++v) store(numerators + n * narrow + j + v * lanes, sum[n][v]);
   }
   template <int N, class Row, class By> FWP_INLINE void accumulate_all(idx count, Row row, By by) {
     constexpr int C = N > 2 && FWP_VECTOR_BYTES < 64 ? 2 : 4;  // as many sums as there are registers
     idx j = 0;
-    for (; j + C * V <= c.d_value; j += C * V) accumulate<N, C>(count, j, row, by);
-    if (C == 4 && j + 2 * V <= c.d_value) {
+    for (; j + C * lanes <= c.d_value; j += C * lanes) accumulate<N, C>(count, j, row, by);
+    if (C == 4 && j + 2 * lanes <= c.d_value) {
       accumulate<N, 2>(count, j, row, by);
-      j += 2 * V;
+      j += 2 * lanes;
     }
-    for (; j + V <= c.d_value; j += V) accumulate<N, 1>(count, j, row, by);
+    for (; j + lanes <= c.d_value; j += lanes) accumulate<N, 1>(count, j, row, by);
     for (; j < c.d_value; ++j)
       for (int n = 0; n < N; ++n) {
         T sum = 0;
@@ -171,7 +171,7 @@ template <class T> struct Decoder {
   // Computes numerators and denominators of N queries over `count` located positions and the state.
   template <int N> void attend(const T* f, idx row, idx h, idx count, T left, T* denominators) {
     const idx query_size = blocks * padded;
-    for (idx i = 0; i < N * narrow; i += V) store(numerators + i, Vec<T>{});
+    for (idx i = 0; i < N * narrow; i += lanes) store(numerators + i, Vec<T>{});
     for (int n = 0; n < N; ++n) denominators[n] = 0;
     if (c.W) {
       const idx place = c.state_rows[row] * c.heads + h;
@@ -193,7 +193,7 @@ template <class T> struct Decoder {
       if (decays)
         for (int n = 0; n < N; ++n) {
           denominators[n] *= left;
-          for (idx j = 0; j < narrow; j += V)
+          for (idx j = 0; j < narrow; j += lanes)
             store(numerators + n * narrow + j, load(numerators + n * narrow + j) * splat(left));
         }
     }
@@ -230,7 +230,7 @@ template <class T> struct Decoder {
       const T* k = c.k.at(row, t, h);
       const T scale = padding ? T(0) : load_features(k, key);
       if (padding)
-        for (idx i = 0; i < blocks * padded; i += V) store(key + i, Vec<T>{});
+        for (idx i = 0; i < blocks * padded; i += lanes) store(key + i, Vec<T>{});
       with_map(c.map, [&](auto map) { Phi<map.value>::Cache::keep(*this, k, key, scale, kept); });
       for (idx i = 0; padding && i < c.d_cached; ++i) kept[i] = 0;
       T denominators[2];

@@ -38,14 +38,18 @@ void check_tables(const Block& block) {
   if (block.W) check_table(block.op, "rows", block.rows, 1, block.W->size(0));
 }
 
+// Describes a call, and checks the tables of what it describes.
+template <class Describe> auto with_tables(const Block& block, const Describe& describe) {
+  return [&](Fields& f, auto& c) {
+    describe(f, c);
+    check_tables(block);
+  };
+}
+
 struct Decoding {
   template <class Describe>
   static void decode(const Block& block, bool writes, const Tensor& q, const Describe& describe) {
-    const auto checked = [&](Fields& f, auto& c) {
-      describe(f, c);
-      check_tables(block);
-    };
-    with_call<DecodeCall>(block.op, "q", q, checked, [&](const auto& c, auto number) {
+    with_call<DecodeCall>(block.op, "q", q, with_tables(block, describe), [&](const auto& c, auto number) {
       using T = decltype(number);
       const DecodeKernels<T>& kernels = chosen_kernels<T>().decode;
       const int64_t R = c.rows, H = c.heads, count = c.count;
@@ -69,11 +73,7 @@ struct Decoding {
   }
 
   template <class Describe> static void fold(const Block& block, const Tensor& keys, const Describe& describe) {
-    const auto checked = [&](Fields& f, auto& c) {
-      describe(f, c);
-      check_tables(block);
-    };
-    with_call<DecodeCall>(block.op, "keys", keys, checked, [&](const auto& c, auto number) {
+    with_call<DecodeCall>(block.op, "keys", keys, with_tables(block, describe), [&](const auto& c, auto number) {
       using T = decltype(number);
       const DecodeKernels<T>& kernels = chosen_kernels<T>().decode;
       const int64_t H = c.heads, work = 32768;

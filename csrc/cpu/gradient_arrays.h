@@ -23,7 +23,8 @@ template <class T> struct GradientArrays : Head<T> {
   T *U_across, *across;  // [wide][lda]: transposes of U and of dN or dY
   T *dP, *dP_t;  // [tokens][lda]: gradient of P, then of K K^T, and its transpose
   T *pull, *seen_by_keys;  // gradient of z.k; z.k + eps
-  // Decays: P before M and then, where has_dM, M's gradient; the gradients of M's last row and of left; H.
+  // For rules that decay. unmasked: P before M, then the gradient of M; dends, dleft: the gradients of M's last row and
+  // of left; running: H of head_backward.h.
   T *unmasked, *dends, *dleft, *running;
   T dkept = 0;  // gradient of kept
   idx lda, columns;  // columns: d_value and, where the output is normalised, z's
@@ -66,11 +67,12 @@ template <class T> struct GradientArrays : Head<T> {
       for (idx j = 0; j < plan.wide; j += width<T>)
         transpose_block(rows + t * plan.wide + j, plan.wide, to + j * lda + t, lda);
   }
-  // dP_t = dP^T. scale_square multiplies row i of a square by by[i].
+  // dP_t = dP^T.
   void turn_square(idx rows, idx columns) const {
     for (idx i = 0; i < rows; i += width<T>)
       for (idx j = 0; j < columns; j += width<T>) transpose_block(dP + i * lda + j, lda, dP_t + j * lda + i, lda);
   }
+  // Multiplies row i of a square by by[i].
   void scale_square(T* square, idx rows, idx columns, const T* by) const {
     for (idx i = 0; i < rows; ++i)
       for (idx j = 0; j < columns; j += width<T>)

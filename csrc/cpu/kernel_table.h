@@ -1,4 +1,5 @@
-// The kernels of one instruction set, of which kernels.h makes the table, and what they are called with. No torch header.
+// The table of one instruction set's kernels, which kernels.h fills, and the types of the calls that they are given. No
+// torch header.
 #pragma once
 
 #include "../common/recurrence_call.h"

@@ -19,7 +19,7 @@ namespace {
 template <class T> struct Lstm : Recurrent<T> {
   typedef Recurrent<T> Base;
   typedef LstmCall<T> Call;
-  static constexpr idx W = width<T>;
+  static constexpr idx lanes = width<T>;
   static constexpr int gates = 3;
 
   // R and G of each gate, and at most 24 vectors.
@@ -40,12 +40,6 @@ template <class T> struct Lstm : Recurrent<T> {
     idx of_gate(int g) const { return g * c.heads + h; }
     idx matrix(int g) const { return (b * gates * c.heads + of_gate(g)) * c.d * c.d; }
     idx carried() const { return (b * c.heads + h) * c.d; }
-    // The last position before t that is no pad; below 0: none.
-    idx before(idx t) const {
-      do --t;
-      while (t >= 0 && Base::is_pad(c, b, t));
-      return t;
-    }
   };
 
   static void fetch_matrices(T* to, const T* from, const Place& at, idx d, idx D) {
@@ -84,7 +78,7 @@ template <class T> struct Lstm : Recurrent<T> {
         const T* z = c.z.at(b, t, own_head);
         for (idx i = 0; i < d; ++i) own_x[i] += z[i];
       }
-      for (idx j = 0; j < D; j += W) {
+      for (idx j = 0; j < D; j += lanes) {
         const Vec<T> in = sigmoid(load(x + D + j)), out = sigmoid(load(x + 2 * D + j));
         const Vec<T> now = in * load(x + j) + (splat(T(1)) - in) * load(cell + j);
         store<T>(x + D + j, in);
@@ -118,7 +112,7 @@ template <class T> struct Lstm : Recurrent<T> {
     for (idx i = 0; i < gates * D; ++i) e[i] = 0;
     for (idx t = c.length - 1; t >= 0; --t) {
       const bool pad = Base::is_pad(c, b, t);
-      const idx before = at.before(t);
+      const idx before = Base::position_before(c, b, t);
       if (before < 0) {
         fetch_carried(y, c.initial_y, at, d, D);
         fetch_carried(cell, c.initial_c, at, d, D);

@@ -16,9 +16,9 @@ namespace {
 
 template <class T> struct Recurrent {
   typedef RecurrenceCall<T> Call;
-  static constexpr idx W = width<T>;
+  static constexpr idx lanes = width<T>;
 
-  static idx padded(const Call& c) { return round_up(c.d, W); }
+  static idx padded(const Call& c) { return round_up(c.d, lanes); }
   // R and G, and at most 24 vectors.
   static std::size_t scratch(const Call& c) { return 2 * padded(c) * padded(c) + 24 * padded(c); }
 
@@ -38,14 +38,20 @@ template <class T> struct Recurrent {
     T most = y[0];
     for (idx i = 1; i < d; ++i) most = y[i] > most ? y[i] : most;
     const Vec<T> shift = splat(most);
-    for (idx j = 0; j < D; j += W) store<T>(f + j, exponential<T>(load(y + j) - shift));
+    for (idx j = 0; j < D; j += lanes) store<T>(f + j, exponential<T>(load(y + j) - shift));
     for (idx i = d; i < D; ++i) f[i] = 0;
     const Vec<T> share = splat(T(1) / sum(f, D));
-    for (idx j = 0; j < D; j += W) store<T>(f + j, load(f + j) * share);
+    for (idx j = 0; j < D; j += lanes) store<T>(f + j, load(f + j) * share);
   }
 
   template <class C> static bool is_pad(const C& c, idx b, idx t) {
     return c.key_padding_mask && *c.key_padding_mask.at(b, t, 0);
+  }
+  // The last position before t that is no pad; below 0: none.
+  template <class C> static idx position_before(const C& c, idx b, idx t) {
+    do --t;
+    while (t >= 0 && is_pad(c, b, t));
+    return t;
   }
 
   // y = sum_i x_i row i.
@@ -56,15 +62,15 @@ template <class T> struct Recurrent {
       for (; i + 2 <= d; i += 2) {
         const Vec<T> a = splat(x[i]), b = splat(x[i + 1]);
         unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-          even[c] += a * load(R + i * D + j + c * W);
-          odd[c] += b * load(R + (i + 1) * D + j + c * W);
+          even[c] += a * load(R + i * D + j + c * lanes);
+          odd[c] += b * load(R + (i + 1) * D + j + c * lanes);
         });
       }
       if (i < d) {
         const Vec<T> a = splat(x[i]);
-        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { even[c] += a * load(R + i * D + j + c * W); });
+        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { even[c] += a * load(R + i * D + j + c * lanes); });
       }
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(y + j + c * W, even[c] + odd[c]); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(y + j + c * lanes, even[c] + odd[c]); });
     });
   }
 
@@ -72,17 +78,17 @@ template <class T> struct Recurrent {
   static FWP_INLINE void write_and_read(T* R, const T* k, const T* u, const T* f, T* y, idx d, idx D) {
     for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> total[C.value]{}, change[C.value];
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { change[c] = load(u + j + c * W); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { change[c] = load(u + j + c * lanes); });
       for (idx i = 0; i < d; ++i) {
         const Vec<T> a = splat(k[i]), b = splat(f[i]);
         unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-          T* at = R + i * D + j + c * W;
+          T* at = R + i * D + j + c * lanes;
           const Vec<T> row = load(at) + a * change[c];
           store<T>(at, row);
           total[c] += b * row;
         });
       }
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(y + j + c * W, total[c]); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(y + j + c * lanes, total[c]); });
     });
   }
 
@@ -122,7 +128,7 @@ template <class T> struct Recurrent {
     for (idx i = 0; i < d; ++i) c.y[head * d + i] = y[i];
   }
 
-  // to[r] += the sum of the lanes of rows[r], for W rows.
+  // to[r] += the sum of the numbers of rows[r], for as many rows as a vector has lanes.
   static FWP_INLINE void add_sums(T* to, Vec<T>* rows) { store<T>(to, load(to) + sum_of_rows<T>(rows)); }
 
   // With R after the write: df_i = R_i.e, G_i += f_i e; then the write is undone, R_i -= k_i u; g = sum_i k_i G_i and
@@ -131,16 +137,16 @@ template <class T> struct Recurrent {
     for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> gradient[C.value], change[C.value], g_sum[C.value]{}, old_sum[C.value]{};
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-        gradient[c] = load(e + j + c * W);
-        change[c] = load(u + j + c * W);
+        gradient[c] = load(e + j + c * lanes);
+        change[c] = load(u + j + c * lanes);
       });
-      for (idx i = 0; i < D; i += W) {
-        Vec<T> sums[W];
-        for (idx r = 0; r < W; ++r) {
+      for (idx i = 0; i < D; i += lanes) {
+        Vec<T> sums[lanes];
+        for (idx r = 0; r < lanes; ++r) {
           const Vec<T> a = splat(k[i + r]), b = splat(f[i + r]);
           Vec<T> total{};
           unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-            T *at = R + (i + r) * D + j + c * W, *grad_at = G + (i + r) * D + j + c * W;
+            T *at = R + (i + r) * D + j + c * lanes, *grad_at = G + (i + r) * D + j + c * lanes;
             const Vec<T> row = load(at);
             total += row * gradient[c];
             const Vec<T> before = row - a * change[c], grad = load(grad_at) + b * gradient[c];
@@ -154,8 +160,8 @@ template <class T> struct Recurrent {
         add_sums(df + i, sums);
       }
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-        store<T>(g + j + c * W, g_sum[c]);
-        store<T>(old + j + c * W, old_sum[c]);
+        store<T>(g + j + c * lanes, g_sum[c]);
+        store<T>(old + j + c * lanes, old_sum[c]);
       });
     });
   }
@@ -165,18 +171,18 @@ template <class T> struct Recurrent {
     for_groups<T>(D, [&](idx j, auto C) FWP_INLINE_LAMBDA {
       Vec<T> change[C.value], scaled[C.value];
       unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-        change[c] = load(u + j + c * W);
-        scaled[c] = load(s + j + c * W);
+        change[c] = load(u + j + c * lanes);
+        scaled[c] = load(s + j + c * lanes);
       });
-      for (idx i = 0; i < D; i += W) {
-        Vec<T> sums[W];
-        for (idx r = 0; r < W; ++r) {
+      for (idx i = 0; i < D; i += lanes) {
+        Vec<T> sums[lanes];
+        for (idx r = 0; r < lanes; ++r) {
           const Vec<T> a = splat(k[i + r]);
           Vec<T> total{};
           unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-            T* grad_at = G + (i + r) * D + j + c * W;
+            T* grad_at = G + (i + r) * D + j + c * lanes;
             const Vec<T> grad = load(grad_at);
-            total += grad * change[c] - load(R + (i + r) * D + j + c * W) * scaled[c];
+            total += grad * change[c] - load(R + (i + r) * D + j + c * lanes) * scaled[c];
             store<T>(grad_at, grad - a * scaled[c]);
           });
           sums[r] = total;
@@ -190,7 +196,7 @@ template <class T> struct Recurrent {
   static void only_read(const T* R, T* G, const T* e, const T* f, T* df, idx d, idx D) {
     for (idx i = 0; i < d; ++i) {
       df[i] += dot(R + i * D, e, D);
-      for (idx j = 0; j < D; j += W) store<T>(G + i * D + j, load(G + i * D + j) + splat(f[i]) * load(e + j));
+      for (idx j = 0; j < D; j += lanes) store<T>(G + i * D + j, load(G + i * D + j) + splat(f[i]) * load(e + j));
     }
   }
 
@@ -211,7 +217,7 @@ template <class T> struct Recurrent {
     fetch(k, c.k.at(b, t, h), d, D);
     fetch(u, c.found_written.at(b, t, h), d, D);
     undo(R, G, e, f, k, u, df, g, old, D);
-    for (idx j = 0; j < D; j += W) store<T>(s + j, load(g + j) * splat(beta));
+    for (idx j = 0; j < D; j += lanes) store<T>(s + j, load(g + j) * splat(beta));
     for (idx i = 0; i < D; ++i) dk[i] = 0;
     grad_of_key(R, G, k, u, s, dk, D);
     T total = 0;
@@ -231,15 +237,14 @@ template <class T> struct Recurrent {
     fetch_matrix(G, c.grad_R ? c.grad_R + head * d * d : nullptr, d, D);
     fetch(carried, c.grad_y ? c.grad_y + head * d : nullptr, d, D);
     for (idx t = c.length - 1; t >= 0; --t) {
-      idx before = t - 1;
-      while (before >= 0 && is_pad(c, b, before)) --before;
+      const idx before = position_before(c, b, t);
       const T* start = c.initial_y ? c.initial_y + head * d : nullptr;
       fetch(y, before < 0 ? start : c.found.at(b, before, h), d, D);
       softmax(f, y, d, D);
       fetch(e, c.grad_out.at(b, t, h), d, D);
       for (idx i = 0; i < D; ++i) df[i] = 0;
       const bool pad = is_pad(c, b, t);
-      for (idx j = 0; !pad && j < D; j += W) store<T>(e + j, load(e + j) + load(carried + j));
+      for (idx j = 0; !pad && j < D; j += lanes) store<T>(e + j, load(e + j) + load(carried + j));
       back(c, b, t, h, R, G, e, f, df, rest, D);
       T* dz = c.grad_z.at(b, t, h);
       for (idx i = 0; i < d; ++i) dz[i] = e[i];

@@ -167,10 +167,11 @@ template <class T, int bytes> FWP_INLINE auto load_blocks(const T* from, idx ste
   }
 }
 
-// f(Int<j>{}, column j) over the W columns of W rows. A few columns at a time: they stay in registers.
+// f(Int<j>{}, column j) for each lane j of as many rows as there are lanes. A few columns at a time: they stay in
+// registers.
 template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F f) {
-  constexpr int W = Lanes<T>::count, B = block_lanes<T>;
-  unroll<W / B>([&](auto block) FWP_INLINE_LAMBDA {
+  constexpr int lanes = Lanes<T>::count, B = block_lanes<T>;
+  unroll<lanes / B>([&](auto block) FWP_INLINE_LAMBDA {
     Vec<T> r[B];
     unroll<B>([&](auto i)
                   FWP_INLINE_LAMBDA { r[i] = load_blocks<T, FWP_VECTOR_BYTES>(from + i * ld + block * B, B * ld); });
@@ -192,7 +193,7 @@ template <class T, class F> FWP_INLINE void for_columns(const T* from, idx ld, F
   });
 }
 
-// to[j][i] = from[i][j], W x W.
+// to[j][i] = from[i][j], for as many rows as there are lanes.
 template <class T> FWP_INLINE void transpose_block(const T* from, idx from_ld, T* to, idx to_ld) {
   for_columns(from, from_ld, [&](auto j, Vec<T> column) FWP_INLINE_LAMBDA { store<T>(to + j * to_ld, column); });
 }
@@ -200,8 +201,8 @@ template <class T> FWP_INLINE void transpose_block(const T* from, idx from_ld, T
 // Butterfly step: lanes whose number has the bit `Step` from b, the others from a; their partners with Other.
 template <class T, int Step, bool Other> struct Cross {
   static constexpr int lane(int i) {
-    constexpr int W = Lanes<T>::count;
-    return (i & Step) ? W + i - (Other ? 0 : Step) : i + (Other ? Step : 0);
+    constexpr int lanes = Lanes<T>::count;
+    return (i & Step) ? lanes + i - (Other ? 0 : Step) : i + (Other ? Step : 0);
   }
 };
 // Lane i: the sum of rows[i]'s lanes, for the 2 Step rows.

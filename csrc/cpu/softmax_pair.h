@@ -9,21 +9,21 @@ namespace fwp::FWP_NAMESPACE {
 namespace {
 
 template <class T> struct SoftmaxPair {
-  static constexpr idx W = width<T>;
+  static constexpr idx lanes = width<T>;
 
   // f(first number of a vector, how many of its lanes, the last ones, were not in the vector before): the last vector
   // of a row reaches back, so that nothing beyond the row is read or written.
   template <class F> static FWP_INLINE void for_vectors(idx n, F f) {
     idx i = 0;
-    for (; i + W <= n; i += W) f(i, W);
-    if (i < n) f(n - W, n - i);
+    for (; i + lanes <= n; i += lanes) f(i, lanes);
+    if (i < n) f(n - lanes, n - i);
   }
   // The lanes not seen before, which are the last ones, and zeros.
   static FWP_INLINE Vec<T> only_new(Vec<T> x, idx fresh) {
-    if (fresh == W) return x;
+    if (fresh == lanes) return x;
     typedef typename Lanes<T>::ints ints;
     const ints numbers = lane_numbers<T>();
-    return numbers >= ints{} + static_cast<decltype(numbers[0] + 0)>(W - fresh) ? x : Vec<T>{};
+    return numbers >= ints{} + static_cast<decltype(numbers[0] + 0)>(lanes - fresh) ? x : Vec<T>{};
   }
 
   static void forward(const T* y, const T*, idx n, T, T* f) {
@@ -32,16 +32,16 @@ template <class T> struct SoftmaxPair {
       most = y[i] > most ? y[i] : most;
       least = y[i] < least ? y[i] : least;
     }
-    if (n < W) {
-      T row[W] = {}, wide[2 * W];
+    if (n < lanes) {
+      T row[lanes] = {}, wide[2 * lanes];
       for (idx i = 0; i < n; ++i) row[i] = y[i];
       const Vec<T> x = load(row);
       store<T>(wide, exponential<T>(x - splat(most)));
-      store<T>(wide + W, exponential<T>(splat(least) - x));
+      store<T>(wide + lanes, exponential<T>(splat(least) - x));
       for (int half = 0; half < 2; ++half) {
         T total = 0;
-        for (idx i = 0; i < n; ++i) total += wide[half * W + i];
-        for (idx i = 0; i < n; ++i) f[half * n + i] = wide[half * W + i] / total;
+        for (idx i = 0; i < n; ++i) total += wide[half * lanes + i];
+        for (idx i = 0; i < n; ++i) f[half * n + i] = wide[half * lanes + i] / total;
       }
       return;
     }

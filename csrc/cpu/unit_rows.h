@@ -11,15 +11,15 @@ namespace fwp::FWP_NAMESPACE {
 namespace {
 
 template <class T, Map M, bool Rms> struct UnitRow {
-  static constexpr idx W = width<T>;
+  static constexpr idx lanes = width<T>;
   using Phi = Function<M>;
   static constexpr bool changes = M != Map::identity;
 
   static FWP_INLINE void features(const T* x, idx n, T* phi) {
     idx i = 0;
-    for (; i + W <= n; i += W) store<T>(phi + i, Phi::template value<OfVectors<T>>(load(x + i)));
+    for (; i + lanes <= n; i += lanes) store<T>(phi + i, Phi::template value<OfVectors<T>>(load(x + i)));
     if (i == n) return;
-    T row[W] = {};
+    T row[lanes] = {};
     for (idx j = i; j < n; ++j) row[j - i] = x[j];
     store<T>(row, Phi::template value<OfVectors<T>>(load(row)));
     for (idx j = i; j < n; ++j) phi[j] = row[j - i];
@@ -44,12 +44,12 @@ template <class T, Map M, bool Rms> struct UnitRow {
     const T r = root(phi, n, eps), factor = 1 / (r + (Rms ? T(0) : eps));
     const T along = r == 0 ? T(0) : dot_unpadded(phi, dy, n) * share(n) * factor * factor / r;
     idx i = 0;
-    for (; i + W <= n; i += W) {
+    for (; i + lanes <= n; i += lanes) {
       const Vec<T> f = load(phi + i), g = load(dy + i) * splat(factor) - f * splat(along);
       store<T>(dx + i, Phi::template back<OfVectors<T>>(g, f));
     }
     if (i == n) return;
-    T f[W] = {}, g[W] = {};
+    T f[lanes] = {}, g[lanes] = {};
     for (idx j = i; j < n; ++j) {
       f[j - i] = phi[j];
       g[j - i] = dy[j] * factor - phi[j] * along;

@@ -1,10 +1,10 @@
 // Causal attention within a window of one head, and what is added from farther away. The query at position p reads
 //
-//     e_j = exp(q.k_j / sqrt(d) - c),  c the largest exponent,  for p - size < j <= p that are no pads
+//     e_j = exp(s_j - largest),  s_j = q.k_j / sqrt(d),  for p - size < j <= p that are no pads
 //     y = (sum_j e_j v_j + g N) / (sum_j e_j + g den),  g = exp(min(u.q + bias, 30))
 //
-// where [N, den] is its row of sums, if it has one. Keys and values are padded with zeros to whole vectors in scratch.
-// The backward computes e and g again.
+// where `largest` is the largest s_j, and [N, den] its row of sums, if it has one. Keys and values are padded with zeros
+// to whole vectors in scratch. The backward computes e and g again.
 #pragma once
 
 #include "instruction_set.h"
@@ -16,7 +16,7 @@ namespace {
 
 template <class T> struct Window {
   typedef WindowCall<T> Call;
-  static constexpr idx W = width<T>;
+  static constexpr idx lanes = width<T>;
   static constexpr T largest_exponent = T(fwp::largest_exponent), lowest = T(-1e30);
 
   // What one head works on: rows of D numbers.
@@ -25,7 +25,7 @@ template <class T> struct Window {
     idx b, h, D, span;
     T *K, *V, *dK, *dV, *e, *de, *q, *x, *y, *N, *u, *du;
 
-    Place(const Call& c, idx b, idx h, T* own) : c(c), b(b), h(h), D(round_up(c.d, W)), span(longest(c)) {
+    Place(const Call& c, idx b, idx h, T* own) : c(c), b(b), h(h), D(round_up(c.d, lanes)), span(longest(c)) {
       const idx rows = c.sources * D;
       K = own, V = K + rows, dK = V + rows, dV = dK + rows, e = dV + rows, de = e + span, q = de + span;
       x = q + D, y = x + D, N = y + D, u = N + D, du = u + D;
@@ -39,9 +39,9 @@ template <class T> struct Window {
     const T* far(idx t) const { return t < c.targets - c.far ? nullptr : c.sums.at(b, t - c.targets + c.far, h); }
   };
 
-  static idx longest(const Call& c) { return round_up(c.size < c.sources ? c.size : c.sources, W); }
+  static idx longest(const Call& c) { return round_up(c.size < c.sources ? c.size : c.sources, lanes); }
   static std::size_t scratch(const Call& c) {
-    const idx D = round_up(c.d, W);
+    const idx D = round_up(c.d, lanes);
     return 4 * c.sources * D + 2 * longest(c) + 6 * D;
   }
 
@@ -57,12 +57,12 @@ template <class T> struct Window {
 
   // to_j = x . row j of M, whole vectors of j at a time; beyond `count` they are 0.
   static FWP_INLINE void products(const T* x, const T* M, idx count, idx D, T* to) {
-    for (idx first = 0; first < count; first += W) {
-      Vec<T> sums[W];
-      for (idx j = 0; j < W; ++j) {
+    for (idx first = 0; first < count; first += lanes) {
+      Vec<T> sums[lanes];
+      for (idx j = 0; j < lanes; ++j) {
         sums[j] = Vec<T>{};
         if (first + j < count)
-          for (idx i = 0; i < D; i += W) sums[j] += load(x + i) * load(M + (first + j) * D + i);
+          for (idx i = 0; i < D; i += lanes) sums[j] += load(x + i) * load(M + (first + j) * D + i);
       }
       store<T>(to + first, sum_of_rows<T>(sums));
     }
@@ -73,20 +73,20 @@ template <class T> struct Window {
       Vec<T> sums[C.value]{};
       for (idx j = 0; j < count; ++j) {
         const Vec<T> factor = splat(x[j]);
-        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { sums[c] += factor * load(M + j * D + i + c * W); });
+        unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { sums[c] += factor * load(M + j * D + i + c * lanes); });
       }
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(to + i + c * W, sums[c]); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { store<T>(to + i + c * lanes, sums[c]); });
     });
   }
   // row j of M += x_j y.
   static FWP_INLINE void add(const T* x, const T* y, T* M, idx count, idx D) {
     for_groups<T>(D, [&](idx i, auto C) FWP_INLINE_LAMBDA {
       Vec<T> row[C.value];
-      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { row[c] = load(y + i + c * W); });
+      unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA { row[c] = load(y + i + c * lanes); });
       for (idx j = 0; j < count; ++j) {
         const Vec<T> factor = splat(x[j]);
         unroll<C.value>([&](auto c) FWP_INLINE_LAMBDA {
-          T* to = M + j * D + i + c * W;
+          T* to = M + j * D + i + c * lanes;
           store<T>(to, load(to) + factor * row[c]);
         });
       }
@@ -109,7 +109,7 @@ template <class T> struct Window {
       if (at.e[j] > found.largest) found.largest = at.e[j];
     }
     const Vec<T> shift = splat(found.largest);
-    for (idx j = 0; j < count; j += W) store<T>(at.e + j, exponential<T>(load(at.e + j) - shift));
+    for (idx j = 0; j < count; j += lanes) store<T>(at.e + j, exponential<T>(load(at.e + j) - shift));
     for (idx j = 0; j < count; ++j) {
       if (at.is_pad(first + j)) at.e[j] = 0;
       found.total += at.e[j];
@@ -135,7 +135,7 @@ template <class T> struct Window {
       combine(at.e, at.V + first * at.D, count, at.D, at.x);
       if (found.far) add(&found.gain, at.N, at.x, 1, at.D);
       const Vec<T> share = splat(found.total == 0 ? T(0) : T(1) / found.total);
-      for (idx i = 0; i < at.D; i += W) store<T>(at.x + i, load(at.x + i) * share);
+      for (idx i = 0; i < at.D; i += lanes) store<T>(at.x + i, load(at.x + i) * share);
       put_row(c.out.at(b, t, h), at.x, c.d);
     }
   }
@@ -161,15 +161,15 @@ template <class T> struct Window {
         along += found.gain * dgain;
       }
       const T dtotal = -along * share;
-      // c is one of the scores, or several equal ones, which share its gradient.
-      T dc = 0;
+      // `largest` is one of the s_j, or several equal ones, which share its gradient.
+      T dlargest = 0;
       idx equal = 0;
       for (idx j = 0; j < count; ++j) {
         at.de[j] = at.e[j] * (at.de[j] + dtotal);
-        dc += at.de[j];
+        dlargest += at.de[j];
         equal += at.e[j] == 1;
       }
-      for (idx j = 0; j < count; ++j) at.de[j] = (at.de[j] - (at.e[j] == 1 ? dc / T(equal) : T(0))) * c.scale;
+      for (idx j = 0; j < count; ++j) at.de[j] = (at.de[j] - (at.e[j] == 1 ? dlargest / T(equal) : T(0))) * c.scale;
       add(at.e, at.x, at.dV + first * at.D, count, at.D);
       add(at.de, at.q, at.dK + first * at.D, count, at.D);
       combine(at.de, at.K + first * at.D, count, at.D, at.y);

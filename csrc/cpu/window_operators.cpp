@@ -21,6 +21,8 @@ struct WindowInputs {
 
   // k and v are storage where places are given.
   template <class C> void describe(const OptionalTensor& places, Fields& f, C& c) const {
+    check_rank(f.op, "q", q, 4);
+    check_rank(f.op, "k", k, 4);
     const int64_t B = q.size(0), T = q.size(1), H = q.size(2), d = q.size(3), stored = k.size(0);
     TORCH_CHECK_VALUE(d >= 1, f.op, ": q is of width 0, expected 1 or more");
     TORCH_CHECK_VALUE(size >= 1, f.op, ": size is ", size, ", expected 1 or more");
@@ -60,8 +62,6 @@ Tensor read_window(const Tensor& q, const Tensor& k, const Tensor& v, const Opti
                    const Tensor& bias, const OptionalTensor& key_padding_mask, const OptionalTensor& places,
                    int64_t size) {
   static constexpr char op[] = "fwp::read_window";
-  check_rank(op, "q", q, 4);
-  check_rank(op, "k", k, 4);
   const WindowInputs in{q, k, v, sums, u, bias, key_padding_mask, size};
   Tensor out;
   const auto describe = [&](Fields& f, auto& c) {
@@ -78,8 +78,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> read_window_backward(
     const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& sums,
     const Tensor& u, const Tensor& bias, const OptionalTensor& key_padding_mask, int64_t size) {
   static constexpr char op[] = "fwp::read_window_backward";
-  check_rank(op, "q", q, 4);
-  check_rank(op, "k", k, 4);
   const WindowInputs in{q, k, v, sums, u, bias, key_padding_mask, size};
   Tensor grad_q, grad_k, grad_v, grad_sums, grad_u, grad_bias;
   const auto describe = [&](Fields& f, auto& c) {

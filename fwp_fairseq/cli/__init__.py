@@ -12,7 +12,7 @@ from .errors import CommandError, UsageError
 
 # Only the module of the chosen subcommand is imported, so that ``fwp d-dot``, for example, does not need fairseq.
 COMMANDS = {
-    "d-dot": "convert between d_dot and nu or m",
+    "d-dot": "convert between d_dot and nu, m or n",
     "info": "what is installed, built and served",
     "check": "compare the compiled kernels with PyTorch",
     "archs": "list the architectures, or every model flag of one",

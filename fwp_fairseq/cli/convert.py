@@ -141,7 +141,7 @@ def _attention_flags(before: dict, defaults: dict, args) -> dict:
 
     A flag for all sites replaces the same option of single sites, and a feature map for all sites all of their options.
     """
-    from ..config import SITES
+    from ..options import SITES
 
     given = {name: archs.plain(value) for name, value in vars(args).items() if name.startswith("fwp_")}
     given = {name: value for name, value in given.items() if value is not None}

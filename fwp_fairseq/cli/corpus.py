@@ -79,11 +79,10 @@ class Corpus:
             pairs = list(zip(*sides, strict=True))
             if self.window is not None:
                 pairs = _windows(pairs, self.window)
-            if part != "test":
-                pairs = [pair for pair in pairs if all(text.strip() for text in pair)]
-            if not pairs:
-                raise CommandError(f"{self.folder / part}.{self.languages[0]}: all lines are empty")
-            found[part] = pairs
+            full = [pair for pair in pairs if all(text.strip() for text in pair)]
+            if not full:
+                raise CommandError(f"{self.folder / part}: no line has text in both {' and '.join(self.languages)}")
+            found[part] = pairs if part == "test" else full
         return found
 
     def digest(self) -> str:
@@ -96,7 +95,7 @@ class Corpus:
 
     @property
     def vocabulary(self) -> int:
-        """Every character is a piece, of which Chinese and Japanese have thousands."""
+        """The number of pieces to learn. Every character is one, and Chinese and Japanese have thousands."""
         fitting = 4000 if self.words < _LARGE // 4 else 8000 if self.words < _LARGE else 32_000
         characters = set(chain.from_iterable(chain.from_iterable(self.pairs["train"])))
         return max(fitting, len(characters) + 2000)

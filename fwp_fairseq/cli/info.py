@@ -61,13 +61,13 @@ def library_rows() -> dict[str, str]:
 def served_rows() -> dict[str, str]:
     """Of each operator and kind of device, the backend that "auto" picks, and why each other cannot serve."""
     rows = {}
-    for operator, device in product((f"{rule}_rule" for rule in RULES), ("cpu", "cuda")):
+    for rule, device in product(RULES, ("cpu", "cuda")):
         report = [("any backend", ["no CUDA device is visible to torch"])]
         if device == "cpu" or torch.cuda.is_available():
-            report = backend_report(operator, device)
+            report = backend_report(rule, device)
         chosen = next((name for name, reasons in report if not reasons), "no backend")
         refused = (f"\n      not {name}: {'; '.join(reasons)}" for name, reasons in report if reasons)
-        rows[f"{operator} on {device}"] = "".join([chosen, *refused])
+        rows[f"{rule}_rule on {device}"] = "".join([chosen, *refused])
     return rows
 
 

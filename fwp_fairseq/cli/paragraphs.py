@@ -29,7 +29,7 @@ def count_words(text: str) -> int:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Texts with a space between them, but for one that ends in Chinese or Japanese."""
+    """Joins texts with spaces; none follows a text that ends with a Chinese or Japanese character."""
     return "".join(text if _UNSPACED.fullmatch(text[-1:]) else f"{text} " for text in texts).strip()
 
 

@@ -75,8 +75,9 @@ class Progress:
         if self.total and first < updates < self.total:
             seconds = (self.total - updates) * max(0.0, now - begin) / (updates - first)
             left = f", about {duration(seconds)} of training left"
+        of = f"of {self.total} " if self.total else ""
         loss = found.get("loss", found.get("train_loss", math.nan))
         self.say(
-            f"epoch {int(found.get('epoch', 1))}, {updates} of {self.total} updates: training loss {loss:.3f}"
+            f"epoch {int(found.get('epoch', 1))}, {updates} {of}updates: training loss {loss:.3f}"
             f"{self.validation}{left}"
         )

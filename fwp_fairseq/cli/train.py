@@ -25,7 +25,8 @@ from .processes import die_with_parent, environment
 from .progress import Progress
 
 # The flags of fairseq-train that the steps after the training rely on.
-_OWN = ("--save-dir", "--no-save", "-s", "--source-lang", "-t", "--target-lang")
+_OWN = ("--save-dir", "--no-save", "--source-lang", "--target-lang")
+_OWN_LETTERS = ("-s", "-t")  # languages, which may follow without a space
 
 
 def add_arguments(parser) -> None:
@@ -164,7 +165,7 @@ def run(args) -> int:
     refuse_below(args, 1, "--window", "--max-update", "--vocabulary")
     if args.flags and not args.flags[0].startswith("-"):
         raise UsageError(f"{args.flags[0]}: expected flags alone; those of fairseq-train come after --")
-    if own := [word for word in args.flags if word.partition("=")[0] in _OWN]:
+    if own := [word for word in args.flags if word.partition("=")[0] in _OWN or word.startswith(_OWN_LETTERS)]:
         raise UsageError(f"{own[0]} after -- contradicts fwp train, which saves in --out and has --source and --target")
     out = args.out.resolve()
     try:

@@ -3,12 +3,13 @@
 import re
 import sys
 import zlib
+from functools import partial
 from gzip import BadGzipFile
 from pathlib import Path
 
+from ..text import without_mark
 from .errors import CommandError
 
-_MARK = "\ufeff"  # which editors put before UTF-8; it is no part of the text
 _GENERATED = re.compile(r"([HD])-(\d+)\t([^\t]*)\t(.*)", re.DOTALL)
 _SUBWORD_NMT = re.compile(r"@@( |$)")
 
@@ -24,9 +25,7 @@ def lines(path: str) -> list[str]:
     except (UnicodeDecodeError, EOFError, BadGzipFile, zlib.error) as error:
         kind = "gzip of UTF-8 text, as its name says" if path.endswith(".gz") else "UTF-8 text"
         raise CommandError(f"{path}: expected {kind}: {error}") from None
-    if found and found[0].startswith(_MARK):
-        print(f"{path} begins with a byte order mark, which was left out", file=sys.stderr)
-        found[0] = found[0].removeprefix(_MARK)
+    found[:1] = (without_mark(line, path, partial(print, file=sys.stderr)) for line in found[:1])
     return found
 
 

@@ -1,5 +1,6 @@
 """A trained translation model with its dictionaries and pieces, found from its checkpoint."""
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -188,8 +189,6 @@ class Translator:
         return [found[number] for number in range(len(sources))]
 
     def _decode(self, hypothesis: dict) -> Translation:
-        import math
-
         from fairseq_cli.generate import get_symbols_to_strip_from_output
 
         ignored = get_symbols_to_strip_from_output(self.generator)

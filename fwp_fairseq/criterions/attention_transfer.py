@@ -8,8 +8,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
-from ..config import SITES
 from ..modules.attention_transfer import AttentionTransfer
+from ..options import SITES
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._operator import without_autocast
-from .feature_map import FeatureMap, widened
+from .._operator import state_type, without_autocast
+from .feature_map import FeatureMap
 from .unit_rows import elu_to_length_one
 
 
@@ -30,4 +30,4 @@ class Elu(FeatureMap):
         if self.kernel is None:  # a subclass, whose features may be others
             return super().of_length_one(x, eps)
         with without_autocast(x):
-            return elu_to_length_one(widened(x), eps)
+            return elu_to_length_one(x.to(state_type(x.dtype)), eps)

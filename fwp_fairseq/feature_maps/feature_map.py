@@ -3,10 +3,9 @@
 import math
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from .._operator import without_autocast
+from .._operator import state_type, without_autocast
 from .unit_rows import to_length_one
 
 
@@ -20,11 +19,6 @@ class KernelOptions(NamedTuple):
 
     projection: Tensor | None = None
     input_scale: float = 1.0
-
-
-def widened(x: Tensor) -> Tensor:
-    """x in float32 if it is of half precision, else as it is."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class FeatureMap(nn.Module):
@@ -97,7 +91,7 @@ class FeatureMap(nn.Module):
                 f"{self.name} feature map: last dimension of the input is {x.shape[-1]}, expected d_key = {self.d_key}"
             )
         with without_autocast(x):
-            return self.features(widened(x))
+            return self.features(x.to(state_type(x.dtype)))
 
     def of_length_one(self, x: Tensor, eps: float) -> Tensor:
         """phi(x) / (|phi(x)| + eps), for x as in ``forward``."""

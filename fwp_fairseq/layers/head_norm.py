@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from .._operator import without_autocast
+from .._operator import state_type, without_autocast
 from ..feature_maps import unit_rows
-from ..ops.call import state_type
 from ..options import EPS
 
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .._operator import state_type
 from ..ops import STRENGTHS, FastWeights
-from ..ops.call import state_type
 from ..ops.state import select
 from ..options import BETA_RANGES, SiteOptions
 from .decay import Decay

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
-from .._operator import without_autocast
+from .._operator import state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
-from ..ops.call import FastWeights, state_type
+from ..ops.call import FastWeights
 from ..options import EPS, SiteOptions
 from . import window_decoding
 from .features import Features

@@ -70,7 +70,7 @@ class _Count:
 
 @around(FairseqTask, "state_dict")
 def state_and_length(state_dict, self):
-    """Saves the number of tokens of the longest source in training, which the task has again when it is decoded."""
+    """Saves the number of tokens of the longest source in training; a task that decodes the checkpoint has it again."""
     sizes = getattr(self.datasets.get("train"), "src_sizes", None)
     longest = getattr(self, KEY, None)
     if sizes is not None and len(sizes):

@@ -5,6 +5,7 @@ Cause: fairseq passes on what torch says of a file, and builds a model of whatev
 Test: tests/cli/test_hostile_checkpoints.py::test_fairseq_refuses_it_by_name
 """
 
+import logging
 import os
 from unittest import mock
 
@@ -16,9 +17,11 @@ from ..checkpoint_content import check, check_file, check_size, plain, section, 
 from ..text import printable
 from . import around
 
+logger = logging.getLogger(__name__)
+
 
 @around(checkpoint_utils, "load_checkpoint_to_cpu")
-def load_and_name(load, path, *args, **kwargs):
+def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
     """Checks each checkpoint when it is read, and names the file in every error about it."""
     read = torch.load
 
@@ -32,8 +35,11 @@ def load_and_name(load, path, *args, **kwargs):
 
     try:
         with mock.patch.object(torch, "load", read_and_check):
-            state = load(path, *args, **kwargs)
+            state = load(path, arg_overrides, *args, **kwargs)
         check_size(section(state, "model"), state["model"])
+        for name in (arg_overrides or {}).keys() - section(state, "model").keys() - section(state, "task").keys():
+            if name.startswith("fwp_"):
+                logger.warning(f"--model-overrides {printable(name)}: ignored; checkpoint {path} has no such option")
         return state
     except FileNotFoundError:
         raise
@@ -60,8 +66,9 @@ def load_or_say_why(load, self, filename, *args, **kwargs):
             raise
         reason = " ".join(str(error.__context__).split())
         theirs = section(checkpoint_utils.load_checkpoint_to_cpu(filename), "model")
-        trainings = f"expected one of {_name(plain(self.cfg.model))}, actual {_name(theirs)}"
-        raise RuntimeError(
-            f"checkpoint {filename} does not fit the model ({trainings}): {reason}. If another training is in "
-            f"{os.path.dirname(filename) or '.'}, give this one a folder of its own with --save-dir"
-        ) from error
+        expected, actual = _name(plain(self.cfg.model)), _name(theirs)
+        trainings = "" if expected == actual else f" (expected one of {expected}, actual {actual})"
+        folder, advice = os.path.dirname(filename), ""
+        if os.path.abspath(folder) == os.path.abspath(self.cfg.checkpoint.save_dir):
+            advice = f". If another training is in {folder}, give this one a folder of its own with --save-dir"
+        raise RuntimeError(f"checkpoint {filename} does not fit the model{trainings}: {reason}{advice}") from error

@@ -11,12 +11,12 @@ import sys
 
 from fairseq import file_chunker_utils
 
+from ..text import without_mark
 from . import around, program
 
 logger = logging.getLogger(__name__)
 
 _LONGEST = 4  # bytes of one character
-_MARK = "\ufeff"  # the byte order mark that editors put before UTF-8; it is no part of the text
 
 
 def _explained(path: str) -> str:
@@ -30,13 +30,6 @@ def _explained(path: str) -> str:
     return f"{path}: expected UTF-8 text"
 
 
-def _without_mark(line: str, source: str) -> str:
-    if not line.startswith(_MARK):
-        return line
-    logger.warning(f"{source} begins with a byte order mark, which was left out")
-    return line.removeprefix(_MARK)
-
-
 if interactive := program("interactive"):
 
     @around(interactive, "buffered_read")
@@ -44,7 +37,7 @@ if interactive := program("interactive"):
         """Leaves out the mark before the first line of fairseq-interactive, which would become an unknown word."""
         for number, lines in enumerate(read(source, buffer_size)):
             if not number:
-                lines[0] = _without_mark(lines[0], "standard input" if source == "-" else source)
+                lines[0] = without_mark(lines[0], "standard input" if source == "-" else source, logger.warning)
             yield lines
 
 
@@ -61,7 +54,7 @@ def readline(_, file) -> str:
             file.seek(position - back)
         try:
             line = file.readline()
-            return line if position else _without_mark(line, file.name)
+            return line if position else without_mark(line, file.name, logger.warning)
         except UnicodeDecodeError as error:
             problem = error
     raise ValueError(_explained(file.name)) from problem

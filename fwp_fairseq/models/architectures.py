@@ -3,7 +3,8 @@
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from fairseq.models.transformer import transformer_legacy as stock
 
-from ..config import SITES, absent_sites
+from ..config import absent_sites
+from ..options import SITES
 from .fwp_transformer import FwpTransformer  # noqa: F401  (registers the model)
 
 

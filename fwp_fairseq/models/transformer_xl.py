@@ -16,23 +16,23 @@ from .fwp_transformer import NestedDecoderConfig
 from .language_model_decoder import FwpLanguageModelDecoder
 
 
-# Fields without a help text make no flags.
 @dataclass
 class TransformerXlConfig(stock.TransformerLanguageModelConfig):
-    """Options of fairseq's transformer_lm, without those of absolute positions, and the length of the memory."""
+    """Options of fairseq's transformer_lm, and the length of the memory."""
 
     mem_len: int = field(
         default=150,
         metadata={"help": "tokens before a segment whose layer inputs are remembered; may differ in evaluation"},
     )
-    no_token_positional_embeddings: bool = True
-    decoder_learned_pos: bool = False
-    fwp_feature_map: str = "softmax"
+    no_token_positional_embeddings: bool = field(
+        default=False, metadata={"help": "changes nothing: Transformer-XL has no absolute positions"}
+    )
 
 
 @dataclass
 class _NestedConfig(NestedDecoderConfig):
     mem_len: int = 0
+    fwp_feature_map: str = "softmax"
 
 
 class TransformerXlLayer(TransformerDecoderLayerBase):
@@ -101,9 +101,12 @@ class TransformerXlLanguageModel(stock.TransformerLanguageModel):
                 f"--decoder-layerdrop {args.decoder_layerdrop} contradicts Transformer-XL: a layer that is left out "
                 "remembers nothing of the segment; expected 0"
             )
+        if args.decoder_learned_pos:
+            raise ValueError("--decoder-learned-pos contradicts Transformer-XL, which has no absolute positions")
+        args.no_token_positional_embeddings = True
         return cls(build_decoder(TransformerXlDecoder, _NestedConfig, args, task))
 
 
 for _size, _width, _mem_len in (("small", 128, 256), ("medium", 256, 384)):
-    _architecture = partial(fill_wikitext103, width=_width, mem_len=_mem_len, no_token_positional_embeddings=True)
+    _architecture = partial(fill_wikitext103, width=_width, mem_len=_mem_len)
     register_model_architecture("transformer_xl_lm", f"transformer_xl_lm_wikitext103_{_size}")(_architecture)

@@ -4,6 +4,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from .._operator import state_type
 from . import incremental_state as states
 from .shared_source import SharedSource
 from .source_window import SourceWindow
@@ -124,7 +125,7 @@ class CrossAttention(MultiheadAttention):
             scores = scores.masked_fill(pads[:, None, None], float("-inf"))
         if hidden is not None:
             scores = scores.masked_fill(hidden.unflatten(0, (-1, together))[:, None], float("-inf"))
-        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        weights = scores.softmax(-1, dtype=state_type(scores.dtype))
         out = self.dropout_module(weights.type_as(scores)) @ values
         out = out.view(len(keys), self.num_heads, together, length, self.head_dim).permute(3, 0, 2, 1, 4)
         return self.out_proj(out.reshape(query.shape)), weights

@@ -1,7 +1,8 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
 A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from: a state, or
-the cache of lazy decoding. Cross-attention that has to report weights adds ``source``. Transformer-XL has tensors.
+the cache of lazy decoding; in cross-attention that has to report weights also ``source``. Softmax cross-attention has
+``source`` alone, and Transformer-XL has tensors.
 """
 
 import math

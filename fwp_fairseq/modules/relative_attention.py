@@ -10,6 +10,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from .._operator import state_type
 from . import incremental_state as states
 
 
@@ -27,7 +28,7 @@ class Remembered(NamedTuple):
 
 def distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     """Returns r of the distances length - 1 to 0, (length, width): the sines of all frequencies, then the cosines."""
-    kind = torch.promote_types(like.dtype, torch.float32)
+    kind = state_type(like.dtype)
     distance = torch.arange(length - 1, -1, -1, device=like.device, dtype=kind)
     frequency = 10000 ** -(torch.arange(0, width, 2, device=like.device, dtype=kind) / width)
     angle = distance.unsqueeze(1) * frequency
@@ -115,7 +116,7 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         scores = torch.einsum("bthd,bshd->bhts", q + self.u, k)
         scores = scores + self._by_position(torch.einsum("bthd,nhd->bhtn", q + self.v, r))
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min) / math.sqrt(self.head_dim)
-        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype)
+        weights = scores.softmax(-1, dtype=state_type(scores.dtype)).to(v.dtype)
         out = torch.einsum("bhts,bshd->tbhd", self.dropout_module(weights), v)
         return self.out_proj(out.flatten(2)), None
 

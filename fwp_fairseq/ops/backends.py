@@ -17,12 +17,8 @@ CHOICES = ("auto", *sorted(BACKENDS))
 OPERATORS: dict[Rule, Operator] = {rule: Operator(f"{rule}_rule", **BACKENDS) for rule in RULES}
 
 
-def backend_report(operator: str, device: str) -> list[tuple[str, list[str]]]:
-    """Lists, in order of preference, each backend and why it cannot serve a usual call of ``operator``.
-
-    ``operator`` is the name of a rule with ``_rule`` after it; a backend that serves it has no reasons.
-    """
-    rule: Rule = operator.removesuffix("_rule")
+def backend_report(rule: Rule, device: str) -> list[tuple[str, list[str]]]:
+    """Lists, in order of preference, each backend and why it cannot serve a usual call; if it can, no reasons."""
     # With fake tensors this needs no memory on a GPU, nor the GPU itself.
     with nullcontext() if device == "cpu" else FakeTensorMode():
         x = torch.zeros(1, 1, 1, 2, device=device)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from .._operator import state_type
 from . import state
 
 Rule = Literal["sum", "delta", "gated", "gated_delta"]
@@ -34,11 +35,6 @@ class FastWeights(NamedTuple):
 
     W: Tensor
     z: Tensor | None
-
-
-def state_type(dtype: torch.dtype) -> torch.dtype:
-    """The type of phi, sums and states for inputs of ``dtype``: float32 for half precision, else the same."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 @dataclass(frozen=True)

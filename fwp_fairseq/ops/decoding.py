@@ -28,10 +28,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .._operator import Operator
+from .._operator import Operator, state_type
 from ..feature_maps import FeatureMap
 from . import decoding_native, fast_weights
-from .call import DECAYING, RULES, FastWeights, Rule, state_type
+from .call import DECAYING, RULES, FastWeights, Rule
 
 OPERATORS: dict[Rule, Operator] = {
     rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from .._operator import FLOATING, Kernel, new_rows
-from .call import state_type
+from .._operator import FLOATING, Kernel, new_rows, state_type
 from .native import kernel_of, kernel_options, unknown
 
 

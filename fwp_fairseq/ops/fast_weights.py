@@ -33,7 +33,7 @@ tensor, for a wrong shape, type or device, and for causal with T != S; and NotIm
 backend other than auto cannot serve these inputs. Cost: see :mod:`.chunked`; per head O(L^2 (d_dot + d_value)) up to
 128 positions, O(L d_dot d_value) beyond, and for the delta rules one triangular system of the chunk's length.
 
-Zero denominators: ``eps`` is added to every denominator and nowhere else. A denominator can still be exactly zero
+Zero denominators: a denominator can be exactly zero
 (eps = 0.0, or sparse DPFP features that share nothing with what was written so far); the quotient is then defined as 0,
 with gradient 0.
 

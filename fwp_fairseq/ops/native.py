@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .._constant import constant
-from .._operator import FLOATING, LIBRARY, Kernel, new_rows
+from .._operator import FLOATING, LIBRARY, Kernel, new_rows, state_type
 from ..feature_maps import KernelOptions
-from .call import Call, FastWeights, Rule, state_type
+from .call import Call, FastWeights, Rule
 
 
 def kernel_of(feature_map) -> str | None:

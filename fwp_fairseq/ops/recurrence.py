@@ -26,8 +26,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .._operator import InPyTorch, Kernel, Operator, new_rows
-from .call import state_type
+from .._operator import InPyTorch, Kernel, Operator, new_rows, state_type
 
 GATES = 3  # u, i and o
 

@@ -9,11 +9,13 @@ from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import get_available_dataset_impl
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import II
 
-from ..models.language_model_decoder import FwpLanguageModelDecoder
+from ..models.fwp_language_model import FwpLanguageModel
+from ..models.transformer_xl import TransformerXlLanguageModel
 from .stream_iterator import StreamIterator
 from .streams import Streams, Text, assign
 
@@ -100,13 +102,13 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         return super().setup_task(args, **kwargs)
 
     def build_model(self, args, from_checkpoint=False):
-        model = super().build_model(args, from_checkpoint)
-        if not isinstance(getattr(model, "decoder", None), FwpLanguageModelDecoder):
+        arch = getattr(args, "arch", None) or getattr(args, "_name", None)
+        if not issubclass(ARCH_MODEL_REGISTRY.get(arch, object), FwpLanguageModel | TransformerXlLanguageModel):
             raise ValueError(
-                f"--task fwp_language_modeling: actual architecture {args._name}, expected one of fwp_lm or "
+                f"--task fwp_language_modeling: actual architecture {arch}, expected one of fwp_lm or "
                 "transformer_xl_lm; --task language_modeling serves others"
             )
-        return model
+        return super().build_model(args, from_checkpoint)
 
     @property
     def _batch_length(self) -> int:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ..modules.carried_state import Segment
 
-_START, _END, _OFFSET = range(3)
-
 
 class Text(FairseqDataset):
     """Reads the tokens of a split, one sentence after the other.

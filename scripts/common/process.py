@@ -107,7 +107,10 @@ def _follow(process: subprocess.Popen, out, tail: deque[str], on_line, on_tick) 
 
 
 def _end(process: subprocess.Popen, was_interrupted: bool) -> None:
-    """Ends the process: by SIGTERM unless Ctrl-C has reached it, and after 20 seconds by SIGTERM, then SIGKILL."""
+    """Ends the process by SIGTERM, unless Ctrl-C has reached it already.
+
+    If it still runs 20 seconds later it gets SIGTERM again, and 20 seconds after that SIGKILL.
+    """
     if not was_interrupted:
         process.terminate()
     for end in (process.terminate, process.kill):

@@ -5,10 +5,11 @@ from fwp_fairseq.tables.table import Table
 
 
 def _flags(option: Option) -> str:
-    flags = [option.flag() if option.is_common else option.flag(option.sites[0])]
+    flags = [option.flag()]
     if option.is_common and option.per_site:
         flags.append(option.flag("SITE"))
-    return ", ".join(f"`{flag}`" for flag in flags)
+    alone = f"; without a value: `{option.alone}`" if option.alone else ""
+    return ", ".join(f"`{flag}`" for flag in flags) + alone
 
 
 def _values(option: Option) -> str:

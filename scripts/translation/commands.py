@@ -6,7 +6,7 @@ from scripts.common.commands import flags_of, printed, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
-from scripts.data import corpus as multi30k
+from scripts.data import corpus
 
 from .preset import Preset
 
@@ -72,8 +72,8 @@ def average(run: Run) -> list[str]:
 
 
 def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
-    """A command of fairseq's that translates with the pieces of the Multi30k or another prepared corpus."""
-    pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / multi30k.SENTENCEPIECE}
+    """A command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
+    pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
     device = {} if on_gpu else {"--cpu": True}
     return [tool, f"{run.data}/bin", *run.user_dir, *words_of({"--path": checkpoint, **pieces, **flags, **device})]
 

@@ -10,7 +10,7 @@ from fairseq import checkpoint_utils, tasks
 from omegaconf import OmegaConf
 
 from fwp_fairseq.cli.plugin import import_plugin
-from fwp_fairseq.config import SITES
+from fwp_fairseq.options import SITES
 from tests.cli.conftest import LENGTHS, SIZES
 
 import_plugin()

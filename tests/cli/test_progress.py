@@ -50,6 +50,8 @@ def test_a_line_an_epoch_and_one_a_minute_with_the_time_that_is_left():
         "epoch 1, 40 of 80 updates: training loss 8.000, validation loss 7.250, about 1.7 min of training left"
     )
     assert "epoch 2, 80 of 80 updates" in last and "left" not in last
+    assert said(LOG[:3], 0)[0].startswith("epoch 1, 10 updates: ")  # without a limit
+    assert "about 13.9 hours of training left" in said(LOG, 0, 20_000)[1]
 
 
 def test_the_limit_that_comes_first_counts_and_a_clock_may_go_backwards():

@@ -23,7 +23,6 @@ from tests.tolerances import CUDA
 pytestmark = [pytest.mark.slow, pytest.mark.needs("native", "cuda")]
 
 RULES = ("sum", "delta")
-ALL_RULES = (*RULES, "gated", "gated_delta")
 
 # Root of the mean square error relative to that of the output. bfloat16: keys, vectors and outputs are rounded to 8
 # bits; what normalises a DPFP key is part of the cached key, which adds a rounding (3.2e-3 is the worst seen, 2.5e-3
@@ -113,7 +112,7 @@ def test_every_history_in_one_block(rule, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rule, feature_map, normalizer, dtype", covering(ALL_RULES, MAPS, NORMALIZERS, LIMITS), ids=str
+    "rule, feature_map, normalizer, dtype", covering(cases.RULES, MAPS, NORMALIZERS, LIMITS), ids=str
 )
 def test_maps_and_normalizers_through_two_folds(rule, feature_map, normalizer, dtype):
     d_key, d_value = (7, 5) if dtype == torch.float32 else (20, 10)
@@ -182,7 +181,11 @@ def test_any_reordering(rule, dtype):
 @pytest.mark.parametrize(
     "rule, feature_map, sources, dtype",
     covering(
-        ALL_RULES, [DPFP, ("elu", {}), ("favor", {"m": 9})], [0, 1, 20, 50], [torch.float16, torch.bfloat16], strength=3
+        cases.RULES,
+        [DPFP, ("elu", {}), ("favor", {"m": 9})],
+        [0, 1, 20, 50],
+        [torch.float16, torch.bfloat16],
+        strength=3,
     ),
     ids=str,
 )
@@ -206,7 +209,7 @@ def test_sources_are_shared(rule, feature_map, sources, dtype):
 
 
 @pytest.mark.parametrize("together, feature_map", [(1, ("elu", {})), (4, DPFP)], ids=str)
-@pytest.mark.parametrize("rule", ALL_RULES)
+@pytest.mark.parametrize("rule", cases.RULES)
 def test_pads_write_nothing(rule, together, feature_map):
     decoding = make(rule, feature_map)
     sentence, rows = Sentence(decoding, 3 * 20, 16, 8, torch.bfloat16), torch.arange(60).view(3, 20)
@@ -271,7 +274,7 @@ def on_device(rule: str, writes: bool, dtype: torch.dtype, /, **changes) -> dict
     return {name: moved(name, x) for name, x in raw_arguments(rule, writes).items()} | changes
 
 
-@pytest.mark.parametrize("rule, writes, dtype, check", covering(ALL_RULES, [True, False], LIMITS, OPCHECKS), ids=str)
+@pytest.mark.parametrize("rule, writes, dtype, check", covering(cases.RULES, [True, False], LIMITS, OPCHECKS), ids=str)
 def test_opcheck(rule, writes, dtype, check):
     arguments = on_device(rule, writes, dtype)
     torch.library.opcheck(torch.ops.fwp.decode.default, tuple(arguments.values()), test_utils=check)

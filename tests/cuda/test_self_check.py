@@ -221,7 +221,7 @@ with FakeTensorMode():
     assert not unit_rows.to_length_one.serves(x) and not softmax_pair.softmax_pair.serves(x)
     assert not ops.Decoding("delta", None, True, False).serves(x)
     for reasons in (recurrence._RNN.backends["native"].unsupported_reasons([x]), *(
-        dict(ops.backends.backend_report(f"{rule}_rule", "cuda"))["native"] for rule in ops.call.RULES
+        dict(ops.backends.backend_report(rule, "cuda"))["native"] for rule in ops.call.RULES
     )):
         assert reasons == ["CUDA kernels switched off by FWP_CUDA=0"], reasons
 """

@@ -15,11 +15,12 @@ import pytest
 import sentencepiece
 import torch
 
+from scripts.data import sources
 from tests import fork_client, shared
 from tests.forked import Python
+from tests.pages import ROOT
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("TORCH_FORCE_")},
     "OMP_NUM_THREADS": "1",
@@ -82,6 +83,10 @@ class Result:
         """The lines H-0, H-1, ... or D-0, D-1, ... of fairseq-generate and -interactive, in order of the sentences."""
         found = re.findall(rf"^{kind}-(\d+)\t(.*)$", self.out, re.MULTILINE)
         return [text for _, text in sorted(found, key=lambda pair: int(pair[0]))]
+
+    def scores(self) -> list[float]:
+        """The scores of all tokens of all sentences, printed with four digits."""
+        return [float(score) for line in self.lines("P") for score in line.split()]
 
     def translations(self) -> list[str]:
         return [line.split("\t")[1] for line in self.lines("H")]
@@ -158,8 +163,7 @@ class Tools:
 
 
 def _read(name: str, number: int) -> list[str]:
-    data = Path(os.environ.get("FWP_DATA") or ROOT / "../shared/data")
-    with gzip.open(data / "multi30k" / f"{name}.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(sources.folder("multi30k") / f"{name}.gz", "rt", encoding="utf-8") as file:
         return [line.strip() for line in islice(file, number)]
 
 

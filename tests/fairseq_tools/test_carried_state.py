@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -10,7 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.fairseq_tools.test_distributed import assert_equal, free_port
+from scripts.data import sources
+from tests.fairseq_tools.test_distributed import assert_equal, by_hand
 from tests.pages import ROOT, block, command, commands
 
 MODEL = [
@@ -36,8 +36,7 @@ def characters(lines):
 
 @pytest.fixture(scope="module")
 def train(tools):
-    data = os.environ.get("FWP_DATA") or ROOT / "../shared/data"
-    with gzip.open(f"{data}/tinyshakespeare/input.txt.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(sources.folder("tinyshakespeare") / "input.txt.gz", "rt", encoding="utf-8") as file:
         lines = file.read().splitlines()
     (tools.folder / "shakespeare").mkdir()
     for name, part in {"train": lines[:80], "valid": lines[80:92]}.items():
@@ -105,6 +104,8 @@ def test_carried_over_more_and_more_batches(tools, train):
     assert "contradicts feature map favor" in train("unused", *more, "--fwp-feature-map", "favor").error
     assert "contradicts --fwp-state reset" in train("unused", *more, "--fwp-state", "reset").error
     assert "--fwp-carry-doubling -1: expected 0 or more" in train("unused", "--fwp-carry-doubling", -1).error
+    stock = train("unused", model=["--arch", "transformer", *MODEL[2:8]])
+    assert "actual architecture transformer, expected one of fwp_lm or transformer_xl_lm" in stock.error
 
 
 # What a model loses, in bits a token, on the text as one batch of one row.
@@ -241,25 +242,15 @@ def test_two_processes_are_one(tools, train, model):
     one, two = (f"{number}-{model[1]}" for number in ("one", "two"))
     flags = ("--dropout", 0, "--adam-eps", 1e-2, "--disable-validation")
     train(one, *flags, "--max-update", 3, model=model).ok()
-    port = free_port()
-    processes = [
-        *("chars", *tools.user_dir, *model, *TASK, *TRAINING, *flags, "--batch-size", 2),
-        *("--max-update", 3, "--save-dir", two),
-        *("--distributed-world-size", 2, "--distributed-init-method", f"tcp://localhost:{port}"),
-        *("--distributed-no-spawn", "--distributed-rank"),
-    ]
-    for result in tools.run_together([("train", [*processes, rank]) for rank in range(2)]):
+    data = ("chars", *tools.user_dir, *model, *TASK, *TRAINING, *flags, "--batch-size", 2)
+    for result in by_hand(tools, 2, [*data, "--max-update", 3, "--save-dir", two]):
         result.ok()
-    expected, found = saved(tools, one), saved(tools, two)
-    assert_equal(found["model"], expected["model"], 1e-5)
-    assert_equal(weights(found), weights(expected), 1e-4)
-
-    # The same streams go on in another number of processes.
-    for folder in (one, two):
-        train(folder, *flags, "--max-update", 5, model=model).ok()
-    expected, found = saved(tools, one), saved(tools, two)
-    assert_equal(found["model"], expected["model"], 1e-5)
-    assert_equal(weights(found), weights(expected), 1e-4)
+    for go_on in (False, True):  # the same streams go on in another number of processes
+        for folder in (one, two) if go_on else ():
+            train(folder, *flags, "--max-update", 5, model=model).ok()
+        expected, found = saved(tools, one), saved(tools, two)
+        assert_equal(found["model"], expected["model"], 1e-5)
+        assert_equal(weights(found), weights(expected), 1e-4)
 
 
 def test_rows_must_be_given(tools, train):

@@ -11,7 +11,7 @@ from tests.pages import block
 
 pytestmark = pytest.mark.slow
 
-# All three rules, and a different attention at each site; FAVOR+ has the sum rule.
+# Three of the four rules, and a different attention at each site; FAVOR+ has the sum rule.
 ATTENTION = [
     *("--fwp-encoder-feature-map", "favor", "--fwp-encoder-d-dot", 32),
     *("--fwp-decoder-feature-map", "dpfp", "--fwp-decoder-update-rule", "delta"),

@@ -1,5 +1,6 @@
 """Tests decoding and scoring with fairseq's own commands."""
 
+import math
 import re
 
 import pytest
@@ -31,14 +32,9 @@ def detokenize(pieces: str) -> str:
     return pieces.replace(" ", "").replace("▁", " ").strip()
 
 
-def scores(found) -> torch.Tensor:
-    """Returns the scores of all tokens of all sentences."""
-    return torch.tensor([float(score) for line in found.lines("P") for score in line.split()])
-
-
 def assert_same_translations(found, expected) -> None:
     assert found.translations() == expected.translations()
-    torch.testing.assert_close(scores(found), scores(expected), atol=2e-3, rtol=0)
+    assert found.scores() == pytest.approx(expected.scores(), rel=0, abs=2e-3)
 
 
 def test_batches_and_their_padding_change_nothing(tools, beam4):
@@ -96,7 +92,7 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
     found = tools.generate(*flags, *more).ok()
     short, long = (len(line.split()) for line in found.lines("S"))
     assert short > 600 and long > 1024
-    assert all(found.translations()) and torch.isfinite(scores(found)).all()
+    assert all(found.translations()) and all(map(math.isfinite, found.scores()))
     (said,) = re.findall("(.*) more than any source in training(.*)", found.out + found.err)
     assert f"2 of 2 sources have up to {long + 1} tokens" in said[0] and f"({longest})" in said[1]
 
@@ -107,6 +103,20 @@ def test_lengths_beyond_training_and_limit_are_said(tools, mixed):
     assert "unknown" not in found.err
     found = tools.run(*flags, stdin="Two men are outside .\n").ok()  # not encoded as the training's text
     assert "4 of 6 tokens of the sources are unknown to the model" in found.out + found.err
+
+
+def test_dropout_is_kept_where_it_is_asked_for(tools, mixed):
+    flags = (BEST, "--beam", 1, "--max-len-b", 3, "--retain-dropout", "--retain-dropout-modules")
+    found = tools.generate(*flags, "FwpDecoderLayer,SiteAttention").ok()
+    kept = set(re.findall(r"Enabling dropout .* module: (\S+)\.dropout_module", found.out + found.err))
+    others = {name for name in kept if not name.endswith("attn")}
+    assert others == {"decoder.layers.0", "decoder.layers.1"} and len(kept) == 8
+    assert "class FwpDecoderr; expected some of FwpDecoder," in tools.generate(*flags, "FwpDecoderr").error
+
+
+def test_an_override_that_there_is_not_is_named(tools, mixed):
+    found = tools.generate(BEST, "--beam", 1, "--max-len-b", 3, "--model-overrides", "{'fwp_bakend': 'chunked'}").ok()
+    assert f"--model-overrides fwp_bakend: ignored; checkpoint {BEST} has no such option" in found.out + found.err
 
 
 def test_interactive_translates_standard_input(tools, beam4):

@@ -2,14 +2,14 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.pages import ROOT
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 # The same training with the architecture's name on the command line.
 BY_ARCH = [
     *("--arch", "fwp_transformer_tiny_hybrid", "--task", "translation", "-s", "en", "-t", "de", "--cpu", "--seed", 1),
@@ -20,17 +20,12 @@ BY_ARCH = [
 ]
 
 
-@pytest.fixture
-def documented(tools):
+def test_documented_commands(tools):
+    """The YAML file trains the model that the architecture's flags do; its own options win."""
     (tools.folder / "examples").symlink_to(ROOT / "examples")
     text = (ROOT / "examples/hybrid.yaml").read_text(encoding="utf-8")
     text = re.sub(r"(\$PWD/)?data-bin", "bin", text).replace("$(fwp path)", str(ROOT / "fwp_fairseq"))
-    return [shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE)]
-
-
-def test_documented_commands(tools, documented):
-    """The YAML file trains the model that the architecture's flags do; its own options win."""
-    train, generate = documented
+    train, generate = (shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE))
     train = [*train[1:], "common.cpu=true"]
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
     tools.run("hydra_train", *train, "optimization.max_update=2", "++model.dropout=0.2").ok()

@@ -98,6 +98,10 @@ def test_files_that_do_not_fit_are_named(texts):
     (texts / "valid.de").write_bytes(b"\xff\n" * 40)
     with pytest.raises(CommandError, match=r"valid\.de is not UTF-8"):
         Corpus(texts, ("en", "de"))
+    shutil.copy(texts / "valid.en", texts / "valid.de")
+    (texts / "test.de").write_text("\n" * 40)
+    with pytest.raises(CommandError, match="test: no line has text in both en and de"):
+        Corpus(texts, ("en", "de"))
     with pytest.raises(UsageError, match="--source and --target are both en"):
         Corpus(texts, ("en", "en"))
 
@@ -110,6 +114,7 @@ def test_files_that_do_not_fit_are_named(texts):
         (["${a}"], "${a}: expected a path without '${', where fairseq fills"),
         (["x", "--vocabulary", "0"], "--vocabulary 0: expected 1 or more"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
+        (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["my", "folder"], "folder: expected flags alone; those of fairseq-train come after --"),
         (["train.en"], "train.en: there is a file, expected a folder"),
         (["train.en/x"], "train.en/x: there is a file, expected a folder"),

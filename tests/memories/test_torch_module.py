@@ -123,10 +123,9 @@ def test_all_parameters_are_drawn_anew(kind, one_by_one):
 def test_to_half_precision_and_back(kind, dtype):
     layer, x = build(kind), inputs()
     wanted, before = layer(x)
-    narrow, state = layer.to(dtype)(x.to(dtype))
-    assert narrow.dtype == dtype and {y.dtype for y in state or () if y is not None} <= {torch.float32}
-    if kind in CAUSAL:  # a state of another type is gone on from
-        assert layer(x.to(dtype), state=before)[0].dtype == dtype
+    for given in (before, None) if kind in CAUSAL else (None,):  # a state of another type is gone on from
+        narrow, state = layer.to(dtype)(x.to(dtype), state=given)
+        assert narrow.dtype == dtype and {y.dtype for y in state or () if y is not None} <= {torch.float32}
     limit = (0.03 if dtype == torch.bfloat16 else 0.005) * wanted.abs().max()
     assert (narrow.double() - wanted).abs().max() < limit
     assert (layer.double()(x)[0] - wanted).abs().max() < limit
@@ -208,7 +207,10 @@ def test_the_whole_is_its_pieces_and_its_steps(kind):
     for states in (end, state):
         for mine, theirs in zip(states, last, strict=True):
             assert mine is theirs is None or torch.allclose(mine, theirs)
-    assert layer(x[:, :0], state=last)[0].shape == (BATCH, 0, EMBED)
+    empty = x[:, :0].requires_grad_()
+    with torch.enable_grad():
+        layer(empty, state=last)[0].sum().backward()
+    assert empty.grad.shape == (BATCH, 0, EMBED)
 
 
 @every_kind

@@ -15,10 +15,10 @@ LENGTH = 23
 TARGETS = tokens(3, LENGTH, seed=77)
 
 
-def in_segments(model, text, cuts, length=64, offsets=None):
+def in_segments(model, text, cuts, length=64):
     """The logits of a text that is read in segments which end at these positions, and the state behind it."""
     state, out, start = CarriedState(), [], 0
-    offsets = torch.zeros(len(text), dtype=torch.long) if offsets is None else offsets
+    offsets = torch.zeros(len(text), dtype=torch.long)
     for end in (*cuts, text.shape[1]):
         x, _ = model(text[:, start:end], segment=Segment(length, state), offsets=offsets + start)
         out.append(x)

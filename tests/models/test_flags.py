@@ -65,6 +65,8 @@ CONTRADICTIONS = {
         {"decoder_attention_heads": 5},
         ("--decoder-attention-heads 5: expected a divisor of the model's width",),
     ),
+    "no-such-backend": ({"fwp_backend": "referenc"}, ("--fwp-backend referenc: expected one of auto, native",)),
+    "width-that-is-no-number": ({"fwp_decoder_d_dot": "x"}, ("--fwp-decoder-d-dot x: expected a whole number",)),
     "no-heads": ({"encoder_attention_heads": 0}, ("--encoder-attention-heads 0: expected a divisor",)),
     "cross-self-attention": (
         {"cross_self_attention": True, "no_cross_attention": True},

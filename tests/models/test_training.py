@@ -51,7 +51,7 @@ def test_the_decoder_sees_no_future_in_training():
         src, lengths = sources([5, 4])
         prefix = prefixes(2, 8)
         other = prefix.clone()
-        other[:, 5:] = other[:, 5:].flip(1) + 0
+        other[:, 5:] = other[:, 5:].flip(1)
         other[:, 5] = 7
         a, b = (model(src, lengths, p)[0] for p in (prefix, other))
         assert_close(a[:, :5], b[:, :5], "rounding")

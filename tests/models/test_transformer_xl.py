@@ -151,3 +151,7 @@ def test_refusals():
         tiny(mem_len=-1)
     with pytest.raises(ValueError, match=r"--decoder-layerdrop 0.5 contradicts Transformer-XL"):
         tiny(decoder_layerdrop=0.5)
+    with pytest.raises(ValueError, match="--decoder-learned-pos contradicts Transformer-XL, which has no absolute"):
+        tiny(decoder_learned_pos=True)
+    for given in (True, False):
+        assert tiny(no_token_positional_embeddings=given).decoder.embed_positions is None

@@ -11,16 +11,10 @@ from tests.tolerances import assert_close
 pytestmark = pytest.mark.parametrize("backend", TESTED)
 
 
-def _random(length=20, d_key=4, d_value=3, batch=2, heads=2):
-    def rand(*shape):
-        return torch.randn(batch, length, heads, *shape, dtype=torch.float64)
-
-    return rand(d_key), rand(d_key), rand(d_value), torch.sigmoid(rand())
-
-
 def test_a1_remove_and_insert_is_the_delta_form(backend):
     """Eq. 23, W - v_old k^T + (beta v + (1 - beta) v_old) k^T, step by step, equals Eq. 24, the operator."""
-    q, k, v, beta = _random()
+    q, k, v, beta = (torch.randn(2, 20, 2, *shape, dtype=torch.float64) for shape in ((4,), (4,), (3,), ()))
+    beta = torch.sigmoid(beta)
     phi = build_feature_map("dpfp", 4, nu=2)
     features_q, features_k = (phi(x) / phi(x).sum(-1, keepdim=True) for x in (q, k))
     W = torch.zeros(2, 2, 16, 3, dtype=torch.float64)

@@ -3,8 +3,9 @@
 import pytest
 
 from fwp_fairseq.tables.plot import description, draw, embedded_description
-from fwp_fairseq.tables.table import grid, run_rows
+from fwp_fairseq.tables.table import run_rows
 from scripts.results.tables import TABLES
+from tests.results.test_synthetic import rows
 
 NAME = "bleu_vs_d_dot-multi30k"
 
@@ -40,15 +41,10 @@ def record(feature_map="dpfp", d_dot=256, update_rule="sum", **changes):
 SOFTMAX = [record("softmax", bleu=bleu, seed=seed) for seed, bleu in enumerate((35.0, 36.0))]
 
 
-def rows(*records, name=NAME):
-    found = grid(TABLES[name], name, list(records))
-    return [dict(zip(found.headings, map(str, cells), strict=True)) for cells in found.rows]
-
-
 def test_other_recipes_are_other_rows():
     """They are not averaged as if they were seeds of one recipe."""
     other = record(seed=2, bleu=1.0, train_command=["fairseq-train", "--lr", "0.1"])
-    found = [row for row in rows(record(), other) if row["BLEU"] != "not run"]
+    found = [row for row in rows(NAME, record(), other) if row["BLEU"] != "not run"]
     assert [(row["BLEU"], row["seeds"]) for row in found] == [("34.00", "1"), ("1.00", "2")]
 
 

@@ -85,7 +85,7 @@ def test_markers_that_make_no_sense(refused, files, text, named):
     assert files.readme.read_text() == text
 
 
-def test_without_a_name_every_page_and_figure_is_made(results, refused, files, tmp_path):
+def test_every_page_and_figure_is_made(results, refused, files, tmp_path):
     files(record())
     figure = tmp_path / "docs/figures/bleu_vs_d_dot-multi30k.svg"
     figure.parent.mkdir(parents=True)

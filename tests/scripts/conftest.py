@@ -91,17 +91,11 @@ with open("calls", "a") as file: print(Path(sys.argv[0]).name, *sys.argv[1:2], f
 
 
 @pytest.fixture
-def fake_tools(tmp_path):
-    """Replaces fairseq's tools and `fwp` by fakes; returns the program that runs in place of each."""
-    return made(tmp_path / "bin", HEAD, TOOLS)
-
-
-@pytest.fixture
-def fake_root(fake_tools, tmp_path, monkeypatch):
-    """Makes a temporary folder the repository root of recipes, which then run the fake tools; returns the folder."""
+def fake_root(tmp_path, monkeypatch):
+    """Makes a temporary folder the repository root of recipes, which then run fakes of the tools; returns it."""
     from scripts.common import commands, process, program
 
-    monkeypatch.setattr(commands, "TOOLS", fake_tools)
+    monkeypatch.setattr(commands, "TOOLS", made(tmp_path / "bin", HEAD, TOOLS))
     monkeypatch.setattr(process, "ROOT", tmp_path)
     monkeypatch.setattr(program, "stop_on_signals", lambda: None)
     monkeypatch.chdir(tmp_path)

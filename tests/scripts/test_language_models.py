@@ -81,21 +81,16 @@ def test_the_words_of_wikitext103_are_read_from_its_archive(tmp_path):
         data._parts("wikitext103", file)
 
 
-@pytest.fixture
-def root(fake_root, monkeypatch):
+SMOKE = ["--preset", "smoke", "--cpu"]
+
+
+def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(fake_root, monkeypatch, capsys):
     def prepare(name, folder):
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         for split in data.SPLITS:
             (folder / f"raw/{split}.txt").write_text(TEXT)
 
     monkeypatch.setattr(data, "prepare", prepare)
-    return fake_root
-
-
-SMOKE = ["--preset", "smoke", "--cpu"]
-
-
-def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     line = ["--preset", "wikitext103"]
     assert recipe.main(line) == 1
@@ -103,7 +98,7 @@ def test_only_the_text_is_prepared_if_so_asked_and_no_gpu_is_needed(root, monkey
     assert recipe.main([*line, "--prepare", "--out", "a:b"]) == 1
     assert capsys.readouterr().err.startswith("error: a:b")
     assert recipe.main([*line, "--prepare"]) == 0
-    assert calls(root) == [] and (root / "runs/language_models/wikitext103/data/raw/train.txt").exists()
+    assert calls(fake_root) == [] and (fake_root / "runs/language_models/wikitext103/data/raw/train.txt").exists()
 
 
 @pytest.mark.slow

@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.pages import ROOT
+
 SCRIPTS = ["scripts/environment.sh", "scripts/gpu_check.sh", "scripts/quickstart.sh", "scripts/test.sh", ".ci/run"]
 
 

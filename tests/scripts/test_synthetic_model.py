@@ -83,19 +83,11 @@ def test_output_of_every_model(name):
     assert_close(found, expected(model, batch), "operator")
 
 
-def memory_inputs(length, T=3, heads=2, d_dot=4, d_value=5, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(length)
-    q, k, v = (
-        torch.randn(2, n, heads, d, generator=generator, dtype=dtype)
-        for n, d in ((T, d_dot), (length, d_dot), (length, d_value))
-    )
-    return q, k, v, torch.rand(2, length, heads, generator=generator, dtype=dtype)
-
-
 @pytest.mark.parametrize("backend", ["reference", "chunked", "auto"])
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_fast_weight_memory(length, backend):
-    inputs = memory_inputs(length)
+    q, k, v = (torch.randn(2, n, 2, d, dtype=torch.float64) for n, d in ((3, 4), (length, 4), (length, 5)))
+    inputs = q, k, v, torch.rand(2, length, 2, dtype=torch.float64)
     found = fast_weight_memory(*inputs, backend=backend)
     assert error(found, naive_fast_weight_memory(*(x.numpy() for x in inputs))) <= TOLERANCES["operator"]
 

@@ -28,28 +28,6 @@ template <class T, class F> FWP_INLINE Vec<T> rolled_products(const T* a, const 
   return sum + odd;
 }
 
-// Features `first` .. first + count of DPFP's block j, products of rows of s.x: put(i, t, feature first + i of the
-// tokens from t on). Adds to the sums in s.scale.
-template <class T, class F> FWP_INLINE void dpfp_rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count,
-                                                      F put) {
-  const idx n = 2 * c.d_key, ld = s.ld, end = first + count;
-  for (idx t = 0; t < s.padded; t += width<T>) {
-    Vec<T> total = load(s.scale + t);
-    const T* x = s.x + t;
-    idx i = first;
-    if (i < j) {  // rolled in from the other end
-      const idx part = (end < j ? end : j) - i;
-      total += rolled_products(x + i * ld, x + (i - j + n) * ld, ld, part,
-                               [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(at, t, y); });
-      i += part;
-    }
-    if (i < end)
-      total += rolled_products(x + i * ld, x + (i - j) * ld, ld, end - i,
-                               [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(i - first + at, t, y); });
-    store(s.scale + t, total);
-  }
-}
-
 // Decoding from keys: r of a position lies behind what is rolled in from its end (the halo).
 struct KeptKeys {
   static constexpr int in_registers =
@@ -61,12 +39,12 @@ struct KeptKeys {
   }
   // r = relu([x, -x]) behind its halo, zeros behind it.
   template <class D, class T> static void load_r(const D& d, const T* from, T* to) {
-    constexpr idx V = width<T>;
+    constexpr idx lanes = width<T>;
     const idx d_key = d.c.d_key;
     to += d.halo;
     idx i = 0;
-    if (d_key % V == 0) {
-      for (; i < d_key; i += V) {
+    if (d_key % lanes == 0) {
+      for (; i < d_key; i += lanes) {
         const Vec<T> a = load(from + i);
         store(to + i, relu<T>(a));
         store(to + d_key + i, relu<T>(-a));
@@ -107,10 +85,10 @@ struct KeptKeys {
   // offset. Memory would be slow: a rolled load crosses cache lines, or the stores that it reads.
   template <int N, int vectors, class D, class T>
   static FWP_INLINE void multiply_rolled(D& d, const T* f, idx p, idx query_size) {
-    constexpr idx V = width<T>;
+    constexpr idx lanes = width<T>;
     Vec<T> own[vectors], rolled[vectors], sum[N] = {};
     unroll<vectors / 2>([&](auto v) FWP_INLINE_LAMBDA {
-      const Vec<T> a = load(d.keys[p] + v * V);
+      const Vec<T> a = load(d.keys[p] + v * lanes);
       own[v] = rolled[v] = relu<T>(a);
       own[vectors / 2 + v] = rolled[vectors / 2 + v] = relu<T>(-a);
     });
@@ -121,10 +99,10 @@ struct KeptKeys {
         if constexpr (v > 0) rolled[v] = picked<Roll<T>, T>(rolled[v - 1], rolled[v]);
         else rolled[v] = picked<Roll<T>, T>(last, rolled[v]);
         const Vec<T> y = own[v] * rolled[v];
-        for (int n = 0; n < N; ++n) sum[n] += y * load(f + n * query_size + v * V);
+        for (int n = 0; n < N; ++n) sum[n] += y * load(f + n * query_size + v * lanes);
       });
     }
-    for (int n = 0; n < N; ++n) store(d.partial + (p % D::tile * N + n) * V, sum[n]);
+    for (int n = 0; n < N; ++n) store(d.partial + (p % D::tile * N + n) * lanes, sum[n]);
   }
   template <class D, class T> static void features(const D& d, const T* kept, T* f) {
     load_r(d, kept, d.r);
@@ -144,9 +122,26 @@ template <> struct Phi<Map::dpfp> {
       store(s.x + c.d_key * s.ld + at, relu<T>(-x));
     });
   }
+  // Features `first` .. first + count of DPFP's block j, products of rows of s.x: put(i, t, feature first + i of the
+  // tokens from t on). Adds to the sums in s.scale.
   template <class T, class F>
   static FWP_INLINE void rows(const Call<T>& c, Side<T>& s, idx j, idx first, idx count, F put) {
-    dpfp_rows(c, s, j, first, count, put);
+    const idx n = 2 * c.d_key, ld = s.ld, end = first + count;
+    for (idx t = 0; t < s.padded; t += width<T>) {
+      Vec<T> total = load(s.scale + t);
+      const T* x = s.x + t;
+      idx i = first;
+      if (i < j) {  // rolled in from the other end
+        const idx part = (end < j ? end : j) - i;
+        total += rolled_products(x + i * ld, x + (i - j + n) * ld, ld, part,
+                                 [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(at, t, y); });
+        i += part;
+      }
+      if (i < end)
+        total += rolled_products(x + i * ld, x + (i - j) * ld, ld, end - i,
+                                 [&](idx at, Vec<T> y) FWP_INLINE_LAMBDA { put(i - first + at, t, y); });
+      store(s.scale + t, total);
+    }
   }
   template <class T> static void features(const Call<T>& c, Side<T>& s) {
     for (idx j = 1; j <= c.nu; ++j) {

@@ -72,13 +72,13 @@ template <> struct Phi<Map::favor> {
 
   template <class D, class T> static Vec<T> decode(const D& d, const T* from, T* f) {
     const auto& c = d.c;
-    constexpr idx V = width<T>;
-    const idx m = c.m, whole = m / V * V, mp = round_up(m, V);
+    constexpr idx lanes = width<T>;
+    const idx m = c.m, whole = m / lanes * lanes, mp = round_up(m, lanes);
     const T constant = favor_constant<T>(m);
     T norm = 0, *p = d.x, *plus = d.x + mp, *minus = d.x + 2 * mp;
     for (idx i = 0; i < c.d_key; ++i) norm += from[i] * from[i];
     norm *= c.input_scale * c.input_scale / 2;
-    for (idx i = 0; i < whole; i += V) {
+    for (idx i = 0; i < whole; i += lanes) {
       Vec<T> sum{};
       for (idx k = 0; k < c.d_key; ++k) sum += splat(c.input_scale * from[k]) * load(c.projection + k * m + i);
       store(p + i, sum);
@@ -87,7 +87,7 @@ template <> struct Phi<Map::favor> {
       p[i] = 0;
       for (idx k = 0; i < m && k < c.d_key; ++k) p[i] += c.input_scale * from[k] * c.projection[k * m + i];
     }
-    for (idx i = 0; i < mp; i += V) {
+    for (idx i = 0; i < mp; i += lanes) {
       const Vec<T> a = load(p + i);
       store(plus + i, favor_feature<T>(constant, a - splat(norm)));
       store(minus + i, favor_feature<T>(constant, -a - splat(norm)));

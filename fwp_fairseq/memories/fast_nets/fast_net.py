@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ... import ops
-from ..._operator import without_autocast
-from ...ops.call import STRENGTHS, state_type
+from ..._operator import state_type, without_autocast
+from ...ops.call import STRENGTHS
 from ...ops.recurrence import keep
 from ...ops.state import State
 from ...options import EPS, SiteOptions
@@ -101,14 +101,15 @@ class FastNet(Memory):
         return found
 
     def attend(self, q, k, v, parts: Parts, *, key_padding_mask=None, state=None, return_state=False):
-        pads, dtype = key_padding_mask, v.dtype
+        pads, dtype, kind = key_padding_mask, v.dtype, state_type(v.dtype)
         parts = {"q": q, "k": k, "v": v} | parts
         if pads is not None:
             parts = {name: part.masked_fill(pads[:, :, None, None], 0) for name, part in parts.items()}
         with without_autocast(v):
-            parts = {name: part.to(state_type(dtype)) for name, part in parts.items()}
+            parts = {name: part.to(kind) for name, part in parts.items()}
             if self.feedback is not None:
                 state = self.nothing_written(len(v), v) if state is None else state
+                state = self.State(*(None if x is None else x.to(kind) for x in state))
                 out, state = self._advance_with_feedback(pads, parts, state)
             else:
                 state = self.State(*[None] * len(self.State._fields)) if state is None else state
@@ -118,7 +119,7 @@ class FastNet(Memory):
     def _advance_with_feedback(self, pads: Tensor | None, parts: Parts, state: State) -> tuple[Tensor, State]:
         """Like :meth:`advance` for one position after the other, each with the output of the one before."""
         if not parts["v"].shape[1]:
-            return torch.empty_like(parts["v"]), state
+            return parts["v"], state
         fed, outputs = state.fed, []
         for t, position in enumerate(zip(*(part.split(1, 1) for part in parts.values()), strict=True)):
             run = Run(None if pads is None else pads[:, t : t + 1], return_state=True)

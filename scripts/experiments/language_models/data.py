@@ -11,7 +11,7 @@ from scripts.data import sources
 
 SPLITS = ("train", "valid", "test")
 STEPS = ("text", "preprocess")
-# As in fwp ppl, this stands for a space.
+# Stands for a space, as in SentencePiece's pieces.
 SPACE = "\u2581"
 SMOKE_CHARACTERS = 6000
 TINY_SHAKESPEARE = sources.Source(

@@ -1,0 +1,28 @@
+"""--retain-dropout-modules takes names of classes, separated by commas, and refuses one that no module has.
+
+Symptom: --retain-dropout-modules FwpDecoderLayer keeps the dropout of FwpDecoder too; a misspelt name goes unnoticed.
+Cause: fairseq keeps the text of the flag, and looks for the name of each module in it.
+Test: tests/fairseq_tools/test_generation.py::test_dropout_is_kept_where_it_is_asked_for
+"""
+
+import re
+
+from fairseq.models import BaseFairseqModel
+from fairseq.modules import FairseqDropout
+
+from . import around
+
+
+@around(BaseFairseqModel, "make_generation_fast_")
+def keep_the_named(make_generation_fast_, self, **kwargs):
+    given = kwargs.get("retain_dropout_modules")
+    if given is not None:
+        names = re.findall(r"\w+", given) if isinstance(given, str) else list(given)
+        known = {part.module_name for part in self.modules() if isinstance(part, FairseqDropout)} - {None}
+        if unknown := set(names) - known:
+            raise ValueError(
+                f"--retain-dropout-modules {','.join(names)}: no module with dropout is of the class "
+                f"{min(unknown)}; expected some of {', '.join(sorted(known))}"
+            )
+        kwargs["retain_dropout_modules"] = names
+    return make_generation_fast_(self, **kwargs)
