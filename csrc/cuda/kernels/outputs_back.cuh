@@ -92,7 +92,7 @@ struct OutputsBack : Forward {
       clear(dq);
       if (has_state(k)) {
         meet(dq, read_gradient(i), rows, state(k).from(chunk * f, 0), width(f), columns_of(c));
-        if (decays(c.rule)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
+        if (decays(c.rule) && owns(rows)) meet_rows(lefts, dq, phi_q(i).from(0, chunk * f), width(f));
         each(dq, width(f), [&](int t, int, float& a, float& b) {
           a *= left(reader(t));
           b *= left(reader(t));
