@@ -6,7 +6,7 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from .contradictions import contradiction
-from .feature_maps import parameter_for
+from .feature_maps import FEATURE_MAPS, parameter_for
 from .options import OPTIONS, SITES, Option, SiteOptions
 
 
@@ -117,13 +117,15 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
         d_key: width of a head at this site.
 
     Raises:
-        ValueError: the feature map cannot have this width, or flags contradict each other; the message names the flags.
+        ValueError: an option cannot have its value, the feature map cannot have its width, or flags contradict each
+            other; the message names the flags.
     """
     found = SiteOptions(**{name: _chosen(cfg, site, option) for name, option in OPTIONS.items()})
     for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
-        value, values = getattr(found, name), option.values
-        if not (value is None or isinstance(value, int) if values is None else value in values):
-            expected = "a whole number" if values is None else f"one of {', '.join(values)}"
+        value = getattr(found, name)
+        known = option.values and [*option.values, *(FEATURE_MAPS if name == "feature_map" else ())]
+        if not (value is None or isinstance(value, int) if known is None else value in known):
+            expected = "a whole number" if known is None else f"one of {', '.join(option.values)}"
             raise ValueError(f"{_flag(cfg, site, name)} {value}: expected {expected}")
     map_flag = _flag(cfg, site, "feature_map")
     if found.is_softmax:
