@@ -123,9 +123,9 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
     found = SiteOptions(**{name: _chosen(cfg, site, option) for name, option in OPTIONS.items()})
     for name, option in OPTIONS.items():  # which fairseq's parser has checked, unless they come from --model-overrides
         value = getattr(found, name)
-        known = option.values and [*option.values, *(FEATURE_MAPS if name == "feature_map" else ())]
-        if not (value is None or isinstance(value, int) if known is None else value in known):
-            expected = "a whole number" if known is None else f"one of {', '.join(option.values)}"
+        if name == "feature_map" and value in FEATURE_MAPS:  # also the identity, which no flag names
+            continue
+        if (expected := option.expected(value)) is not None:
             raise ValueError(f"{_flag(cfg, site, name)} {value}: expected {expected}")
     map_flag = _flag(cfg, site, "feature_map")
     if found.is_softmax:

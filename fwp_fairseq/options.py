@@ -68,6 +68,13 @@ class Option(NamedTuple):
         site = site or (None if self.is_common else self.sites[0])
         return f"--fwp-{site}-{self.name}".replace("_", "-") if site else f"--fwp-{self.name}".replace("_", "-")
 
+    def expected(self, value) -> str | None:
+        """What the option can be in place of this value; None if it can be this."""
+        if self.values is None:
+            fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
+            return None if fits else "a whole number"
+        return None if value in list(self.values) else f"one of {', '.join(self.values)}"
+
 
 _DECODER, _ENCODER = ("decoder",), ("encoder",)
 

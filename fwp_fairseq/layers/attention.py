@@ -227,12 +227,11 @@ def checked_options(options: dict[str, Any], causal: bool) -> SiteOptions:
     for name, value in options.items():
         if name not in OPTIONS:
             raise TypeError(f"argument {name!r} is unknown, expected some of {', '.join(OPTIONS)}")
-        known = list(FEATURE_MAPS if name == "feature_map" else OPTIONS[name].values or ())
-        whole = known or value is None or (isinstance(value, int) and not isinstance(value, bool))
-        if not whole or (known and value not in known):
-            raise ValueError(
-                f"{name} = {value!r}, expected {'one of ' + ', '.join(known) if known else 'a whole number'}"
-            )
+        option = OPTIONS[name]
+        if name == "feature_map":  # layers have the identity, and no softmax
+            option = option._replace(values=dict.fromkeys(FEATURE_MAPS, ""))
+        if (expected := option.expected(value)) is not None:
+            raise ValueError(f"{name} = {value!r}, expected {expected}")
     found = SiteOptions(**options)
     if wrong := contradiction(found, "decoder" if causal else "encoder"):
         given = " contradicts ".join(f"{name} = {getattr(found, name)!r}" for name in wrong.options)

@@ -36,8 +36,9 @@ def load_and_name(load, path, arg_overrides=None, *args, **kwargs):
     try:
         with mock.patch.object(torch, "load", read_and_check):
             state = load(path, arg_overrides, *args, **kwargs)
-        check_size(section(state, "model"), state["model"])
-        for name in (arg_overrides or {}).keys() - section(state, "model").keys() - section(state, "task").keys():
+        options = section(state, "model")
+        check_size(options, state["model"])
+        for name in (arg_overrides or {}).keys() - options.keys() - section(state, "task").keys():
             if name.startswith("fwp_"):
                 logger.warning(f"--model-overrides {printable(name)}: ignored; checkpoint {path} has no such option")
         return state
