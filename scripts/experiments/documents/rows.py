@@ -77,5 +77,10 @@ BATCHES = tuple(
     for tokens, updates in ((1250, 6000), (5000, 1500))
 )  # fmt: skip
 # The last layer's attention to the source learns from word alignments too (Garg et al. 2019).
-GUIDED = _with("guided", {"--load-alignments": True, "--criterion": "label_smoothed_cross_entropy_with_alignment"})
-NO_DROPOUT = _with("no-dropout", {"--dropout": 0.0}) + _with("no-dropout-lr-6e-3", {"--dropout": 0.0, "--lr": "6e-3"})
+_ALIGNMENTS = {"--load-alignments": True, "--criterion": "label_smoothed_cross_entropy_with_alignment"}
+GUIDED = _with("guided", _ALIGNMENTS)
+NO_DROPOUT = (
+    *_with("no-dropout", {"--dropout": 0.0}),
+    *_with("no-dropout-lr-6e-3", {"--dropout": 0.0, "--lr": "6e-3"}),
+    *_with("no-dropout-guided", {"--dropout": 0.0} | _ALIGNMENTS),
+)
