@@ -9,7 +9,7 @@ from scripts.common.cells import seeds, signature_notes, signatures, spread_note
 
 from .evaluation import BUCKETS
 from .presets import LONG, SHORT, Preset
-from .rows import ROWS
+from .rows import ROWS, TRIED
 
 
 def _title(bucket: str) -> str:
@@ -58,9 +58,11 @@ def _note(rows: list[dict]) -> str:
 
 def _plot(rows: list[dict]) -> Plot:
     """Validation loss over updates, of the newest record of each row, and BLEU by length of the source."""
-    curves, scores = [], []
+    curves, scores, tried = [], [], {row.name for row in TRIED}
     places = {name: x for x, name in enumerate(name for name in _SCORES if name.startswith("to ") or name == "more")}
     for row in rows:
+        if row["row"] in tried:
+            continue
         curve = {updates: (loss, None) for updates, loss, _ in row["curve"]}
         curves.append(Series(row["row"], row["row"], curve, marked=False))
         bleu = {x: (row[name], row["spread"].get(name)) for name, x in places.items()}
