@@ -77,11 +77,9 @@ def _narrowest_flag(cfg, site: str, name: str) -> str:
     return option.flag(site if hasattr(cfg, f"fwp_{site}_{name}") else None)
 
 
-def _softmax_conflict(flag: str, value, option: str, map_flags: str) -> ValueError:
+def _softmax_conflict(flag: str, value, map_flags: str) -> ValueError:
     """The error for a fast-weight option whose sites all have softmax attention."""
-    return ValueError(
-        f"{flag} {value} contradicts {map_flags} softmax: stock attention has no {option}; drop one of the two"
-    )
+    return ValueError(f"{flag} {value} contradicts {map_flags} softmax: stock attention has none; drop one of the two")
 
 
 def absent_sites(cfg) -> dict[str, str]:
@@ -129,9 +127,9 @@ def site_config(cfg, site: str, d_key: int) -> SiteOptions:
             raise ValueError(f"{_flag(cfg, site, name)} {value}: expected {expected}")
     map_flag = _flag(cfg, site, "feature_map")
     if found.is_softmax:
-        for name, option in OPTIONS.items():
+        for option in OPTIONS.values():
             if not option.of_softmax and (own := _own(cfg, site, option)) is not None:
-                raise _softmax_conflict(option.flag(site), own, name, map_flag)
+                raise _softmax_conflict(option.flag(site), own, map_flag)
     elif found.d_dot is not None:
         try:
             parameter_for(found.feature_map, d_key, found.d_dot)
@@ -165,6 +163,6 @@ def check_flags(cfg) -> None:
     if set(maps.values()) != {"softmax"}:
         return
     map_flags = ", ".join(dict.fromkeys(_flag(cfg, site, "feature_map") for site in maps))
-    for name, option in OPTIONS.items():
+    for option in OPTIONS.values():
         if not option.of_softmax and (value := _common(cfg, option)) != option.default:
-            raise _softmax_conflict(option.flag(), value, name, map_flags)
+            raise _softmax_conflict(option.flag(), value, map_flags)

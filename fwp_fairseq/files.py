@@ -31,8 +31,11 @@ def replaced(path: str | os.PathLike) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        if getattr(error, "filename", None) in (unfinished, str(unfinished)):
+            error.filename = str(path)  # the name that the caller knows
         raise
 
 
@@ -55,6 +58,15 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
     """Replaces the content of ``path``. Raises OSError when that fails; ``path`` then keeps its old content."""
     with replaced(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error, or of the OSError behind it: PyTorch reports a full disk as a fault of its own."""
+    behind = error
+    while behind is not None and not isinstance(behind, OSError):
+        behind = behind.__context__
+    found = behind or error
+    return str(found).partition("\n")[0] or type(found).__name__
 
 
 def refuse_interpreted(path: str | os.PathLike, texts: tuple[str, ...] = (":", ",", "${")) -> None:

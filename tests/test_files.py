@@ -43,4 +43,6 @@ def test_device_or_pipe_is_never_replaced(tmp_path):
     for path in (tmp_path / "pipe", tmp_path, "/dev/null"):
         with pytest.raises(OSError, match="expected a regular file"):
             write_atomically(path, "text")
+    with pytest.raises(FileNotFoundError, match=r"none/x.md'$"):
+        write_atomically(tmp_path / "none/x.md", "text")
     assert (tmp_path / "pipe").is_fifo() and Path("/dev/null").is_char_device()

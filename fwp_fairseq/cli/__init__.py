@@ -67,6 +67,12 @@ def main(argv: list[str] | None = None) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _stop)
+        # What a shell or a service has closed: nothing is read, nothing is said, but a result must not be lost.
+        sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+        if sys.stdout is None:
+            print("fwp: error: standard output is closed", file=sys.stderr)
+            return 1
     try:
         status = _run(name, arguments)
         sys.stdout.flush()

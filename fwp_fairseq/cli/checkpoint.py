@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ..checkpoint_content import check, check_file, section, why_unreadable
-from ..files import refuse_interpreted, replaced
+from ..files import reason, refuse_interpreted, replaced
 from ..text import printable
 from .errors import CommandError, UsageError
 
@@ -77,4 +77,4 @@ def save(state: dict, output: Path) -> None:
         with replaced(output) as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
-        raise CommandError(f"--output {output} could not be written: {str(error).partition(chr(10))[0]}") from None
+        raise CommandError(f"--output {output} could not be written: {reason(error)}") from None

@@ -115,8 +115,13 @@ def _prepare(corpus: Corpus, out: Path, vocabulary: int) -> None:
     }
     stamp = out / "prepared.json"
     if stamp.is_file():
-        if json.loads(stamp.read_text()) != made:
-            raise UsageError(f"--out {out} holds a training on other texts or pieces; expected a folder of its own")
+        before = json.loads(stamp.read_text())
+        if other := [name for name in made if made[name] != before.get(name)]:
+            was = ", ".join("other texts" if name == "texts" else f"{name} {before.get(name)}" for name in other)
+            now = ", ".join(f"{name} {made[name]}" for name in other if name != "texts")
+            raise UsageError(
+                f"--out {out} holds a training with {was}{now and f', not {now}'}; expected the same, or another folder"
+            )
         return
     corpus.write_pieces(out, vocabulary)
     source, target = corpus.languages
@@ -161,6 +166,17 @@ def _train(args, corpus: Corpus, out: Path) -> None:
         raise CommandError(f"fairseq-train ended with status {status}; {_ends(path)}")
 
 
+def _check_architecture(args) -> None:
+    """Refuses an architecture that cannot translate, before anything is prepared; one of another plugin may be any."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+
+    if args.arch is None or any(flag.startswith("--user-dir") for flag in args.flags):
+        return
+    if not issubclass(ARCH_MODEL_REGISTRY.get(args.arch, object), FairseqEncoderDecoderModel):
+        what = "does not translate" if args.arch in ARCH_MODEL_REGISTRY else "is unknown"
+        raise UsageError(f"--arch {args.arch} {what}; expected a translation model, as `fwp archs` lists them")
+
+
 def run(args) -> int:
     refuse_below(args, 1, "--window", "--max-update", "--vocabulary")
     if args.flags and not args.flags[0].startswith("-"):
@@ -173,6 +189,7 @@ def run(args) -> int:
     except ValueError as error:
         raise UsageError(f"--out {error}") from None
     import_plugin()
+    _check_architecture(args)
     corpus = Corpus(args.texts, (args.source, args.target), args.window)
 
     def busy() -> None:

@@ -3,10 +3,11 @@
   fwp translate runs/checkpoints < text.en > text.de
   fwp translate checkpoint_best.pt --document < page.en.txt > page.de.txt
 
-MODEL is a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt. Dictionaries (dict.LANGUAGE.txt) are
-looked for beside it, in the folder above and where the training had them; the SentencePiece model (*.model) beside
-dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have up to 100,000 tokens; what
-is longer than the sources of the training, or cut, is said at the end. fairseq-interactive has every other option.
+MODEL is a checkpoint, a folder with checkpoint_best.pt or checkpoint_last.pt, or that of fwp train. Dictionaries
+(dict.LANGUAGE.txt) are looked for beside it, in the folder above and where the training had them; the SentencePiece
+model (*.model) beside dictionaries and checkpoint. Empty lines stay empty. With sinusoidal positions lines may have up
+to 100,000 tokens; what is longer than the sources of the training, or cut, is said at the end. fairseq-interactive has
+every other option.
 """
 
 import math
@@ -18,6 +19,7 @@ from .paragraphs import joined, lines_of, paragraphs, windows
 from .plugin import import_plugin
 
 _LINES = 2000  # are read, translated and written at a time
+_WINDOW = 150
 
 
 def add_arguments(parser) -> None:
@@ -28,7 +30,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--lenpen", type=float, default=1.0, metavar="X", help="above 1 favours length (default: 1)")
     parser.add_argument(
         "--max-len-a", type=float, default=2.0, metavar="A",
-        help="a translation has at most A times the tokens of its source, plus B (default: 2)",
+        help="a translation has at most A times the tokens of the longest source in its batch, plus B (default: 2)",
     )  # fmt: skip
     parser.add_argument("--max-len-b", type=int, default=50, metavar="B", help="see --max-len-a (default: 50)")
     parser.add_argument(
@@ -43,8 +45,9 @@ def add_arguments(parser) -> None:
         "--document", action="store_true", help="lines between empty ones are a paragraph, which becomes one line"
     )
     parser.add_argument(
-        "--window", type=int, default=150, metavar="N", help="words of a paragraph translated at a time (default: 150)"
-    )
+        "--window", type=int, metavar="N",
+        help=f"with --document, words of a paragraph translated at a time (default: {_WINDOW})",
+    )  # fmt: skip
     parser.add_argument("--max-tokens", type=int, default=4000, metavar="N", help="tokens of a batch (default: 4000)")
     parser.add_argument(
         "--source-window", type=int, metavar="N",
@@ -65,6 +68,8 @@ def _check(args) -> None:
         raise UsageError(f"--nbest {args.nbest}: expected at most --beam {args.beam}")
     if args.document and (args.nbest > 1 or args.alignments):
         raise UsageError("--document joins the best translations of windows: without --nbest and --alignments")
+    if args.window is not None and not args.document:
+        raise UsageError(f"--window {args.window} cuts the paragraphs of --document; expected both or none")
 
 
 def _translator(args):
@@ -102,7 +107,10 @@ def run(args) -> int:
     from tqdm import tqdm
 
     texts = lines_of(sys.stdin.buffer.read(), "standard input")
-    parts = [windows(text, args.window) for text in paragraphs(texts)] if args.document else [[t] for t in texts]
+    if args.document:
+        parts = [windows(text, args.window or _WINDOW) for text in paragraphs(texts)]
+    else:
+        parts = [[text] for text in texts]
     parts = [[part for part in of if part.strip()] for of in parts]
     cut = _Cut(translator.longest)
     with tqdm(total=sum(map(len, parts)), unit="line", disable=None, file=sys.stderr) as bar:

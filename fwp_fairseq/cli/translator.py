@@ -25,10 +25,11 @@ class Translation:
 
 
 def checkpoint_in(path: Path) -> Path:
-    """The checkpoint that a path names: itself, or the best or last one in this folder."""
+    """The checkpoint that a path names: itself, or the best or last one in this folder or in its `checkpoints`."""
     if path.is_file():
         return path
-    found = [path / name for name in _CHECKPOINTS if (path / name).is_file()]
+    folders = (path, path / "checkpoints")  # the latter is that of `fwp train --out`
+    found = [one for folder in folders for name in _CHECKPOINTS if (one := folder / name).is_file()]
     if not found:
         raise CommandError(f"{path}: expected a checkpoint, or a folder with one of {', '.join(_CHECKPOINTS)}")
     return found[0]
@@ -41,7 +42,7 @@ def data_of(checkpoint: Path, task: dict, flag: Path | None) -> Path:
     names of binarised files; only a folder with such files will do.
     """
     given = [task.get(side) for side in ("source_lang", "target_lang")]
-    if "source_lang" not in task:
+    if "source_lang" not in task or task.get("lang_pairs") or task.get("langs"):
         name = printable(task.get("_name") or task.get("task"))
         raise CommandError(f"{checkpoint}: expected a model that translates one language, actual one of task {name}")
     trained = str(task.get("data") or "").split(":")[0]
@@ -146,13 +147,16 @@ class Translator:
 
     def _quantize(self, device: str) -> None:
         from ..modules.int8 import quantize_
+        from ..modules.large_linears import SMALLEST
 
         if device != "cpu":
             raise UsageError(f"--int8 is for CPUs, and the model is on {device}; --cpu takes it there")
         try:
-            quantize_(self.model)
+            changed = quantize_(self.model)
         except ValueError as error:
             raise CommandError(f"--int8: {error}") from None
+        if not changed:
+            print(f"--int8 changes nothing: no linear layer has {SMALLEST:,} weights or more", file=sys.stderr)
 
     def encode(self, line: str):
         if self.pieces is not None:

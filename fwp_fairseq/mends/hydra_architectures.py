@@ -18,7 +18,8 @@ from . import around
 def _filled(cfg: DictConfig, dataclass: type) -> DictConfig:
     """``cfg``, with the values of the architecture that it names for the options that it does not set itself."""
     given = {key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items() if value != "???"}
-    args = argparse.Namespace(**given)
+    # For this plugin's options null is the default, which an architecture may change; for fairseq's it can be a value.
+    args = argparse.Namespace(**{k: v for k, v in given.items() if v is not None or not k.startswith("fwp_")})
     models.ARCH_CONFIG_REGISTRY[cfg._name](args)
     filled = cfg.copy()
     for option in fields(dataclass):

@@ -14,6 +14,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
+from ..files import reason
 from . import around
 
 
@@ -41,8 +42,7 @@ def save_then_rename(save, obj, filename, async_write: bool = False):
             return
         except (OSError, RuntimeError) as error:
             if not attempts_left:
-                reason = str(error).partition("\n")[0] or type(error).__name__
-                raise OSError(f"checkpoint {filename} cannot be written: {reason}") from error
+                raise OSError(f"checkpoint {filename} cannot be written: {reason(error)}") from error
             time.sleep(2.5)
 
 

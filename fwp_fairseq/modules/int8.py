@@ -15,19 +15,6 @@ torch.ScriptObject.__torch_function__ = torch._C._disabled_torch_function_impl
 _linear = torch.ops.quantized.linear_dynamic._op
 
 
-def _pack(weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
-    """Lays weights out for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
-    quantized = torch.backends.quantized
-    before = quantized.engine
-    # With AMX, oneDNN's take half of FBGEMM's time for 64 rows and more, and without it up to twice as much.
-    if torch.cpu._is_amx_tile_supported() and "onednn" in quantized.supported_engines:
-        quantized.engine = "onednn"
-    try:
-        return torch.ops.quantized.linear_prepack(weight, bias)
-    finally:
-        quantized.engine = before
-
-
 class Int8Linear(LargeLinear):
     """y = W x + b with W and x in eight bits, by PyTorch's own kernels.
 
@@ -50,7 +37,22 @@ class Int8Linear(LargeLinear):
             # PyTorch plans to move these tensors to another package (github.com/pytorch/pytorch/issues/184982).
             warnings.filterwarnings("ignore", ".*quantize_per_channel")
             whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = _pack(whole, None if linear.bias is None else linear.bias.detach())
+        self.packed = self.pack(whole, None if linear.bias is None else linear.bias.detach())
+
+    def pack(self, weight: Tensor, bias: Tensor | None) -> torch.ScriptObject:
+        """Lays weights out for oneDNN's kernels where the processor has AMX, else for those that PyTorch would take."""
+        quantized = torch.backends.quantized
+        before = quantized.engine
+        # With AMX, oneDNN's take half of FBGEMM's time for 64 rows and more, and without it up to twice as much.
+        if torch.cpu._is_amx_tile_supported() and "onednn" in quantized.supported_engines:
+            quantized.engine = "onednn"
+        try:
+            return torch.ops.quantized.linear_prepack(weight, bias)
+        finally:
+            quantized.engine = before
+
+    def unpacked(self) -> tuple[Tensor, Tensor | None]:
+        return torch.ops.quantized.linear_unpack(self.packed)
 
     def forward(self, x: Tensor) -> Tensor:
         if not x.numel():  # from which oneDNN takes a dimension away
@@ -58,19 +60,13 @@ class Int8Linear(LargeLinear):
         # Seven bits of x, because two products of eight overflow the sums of CPUs without VNNI.
         return _linear(x, self.packed, True)
 
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"packed": torch.ops.quantized.linear_unpack(self.packed)}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state | {"packed": _pack(*state["packed"])})  # copies have the same kernels
-
     @property
     def weight(self) -> Tensor:
-        return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
+        return self.unpacked()[0].dequantize()
 
     @property
     def bias(self) -> Tensor | None:
-        return torch.ops.quantized.linear_unpack(self.packed)[1]
+        return self.unpacked()[1]
 
 
 def quantize_(model: nn.Module) -> list[str]:

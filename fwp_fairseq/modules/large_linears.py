@@ -16,6 +16,20 @@ class LargeLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
+    def unpacked(self) -> tuple:
+        """What :meth:`pack` takes."""
+        raise NotImplementedError
+
+    def pack(self, *unpacked):
+        """The weights in the form in which ``forward`` takes them, which cannot be copied or pickled."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"packed": self.unpacked()}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state | {"packed": self.pack(*state["packed"])})
+
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
         raise NotImplementedError(f"{prefix}weight is in a form for decoding: save the model before it is prepared")
 

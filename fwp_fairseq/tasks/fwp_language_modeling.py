@@ -192,6 +192,14 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             sample["net_input"]["segment"].horizon = batches * self._batch_length
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
+    def inference_step(self, generator, models, sample, **more):
+        if "segment" in sample["net_input"]:
+            raise ValueError(
+                "--task fwp_language_modeling reads a text in segments, which no hypothesis can begin with: "
+                "fairseq-interactive continues texts, and fairseq-eval-lm scores them"
+            )
+        return super().inference_step(generator, models, sample, **more)
+
     def eval_lm_dataloader(
         self,
         dataset: Text,

@@ -31,12 +31,14 @@ def test_unknown_command(fwp):
     assert "no-such-command" in result.err and "d-dot" in result.err
 
 
-def test_closed_pipe_is_no_error():
-    read, write = os.pipe()
-    os.close(read)
-    with open(write, "w") as pipe:
-        done = subprocess.run([sys.executable, "-m", "fwp_fairseq"], stdout=pipe, stderr=subprocess.PIPE, text=True)
-    assert (done.stderr, done.returncode) == ("", 0)
+CLOSED = {"| :": (0, ""), ">&-": (1, "fwp: error: standard output is closed\n"), "<&- 2>&-": (0, "")}
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_pipe_or_stream(closed):
+    call = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m fwp_fairseq {closed}"]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == CLOSED[closed] and bool(done.stdout) == (closed == "<&- 2>&-")
 
 
 def test_width_conversion_imports_no_fairseq():

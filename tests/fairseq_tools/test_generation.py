@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import pytest
 import torch
@@ -49,11 +50,13 @@ def test_backend_chosen_at_decoding(tools, beam4, name, backend):
     assert_same_translations(tools.generate(path, "--beam", 4, "--model-overrides", overrides).ok(), beam4[name])
 
 
-def test_prefix_is_kept(tools, mixed):
-    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2).ok()
+def test_prefix_is_kept_and_no_two_pieces_are_repeated(tools, mixed):
+    found = tools.generate(BEST, "--beam", 4, "--prefix-size", 2, "--no-repeat-ngram-size", 2).ok()
     for reference, text in zip(found.lines("T"), found.translations(), strict=True):
         expected = reference.split()[:2]
         assert text.split()[:2] == expected or "<<unk>>" in expected
+        pairs = list(pairwise(text.split()))
+        assert len({*pairs}) == len(pairs)
 
 
 def test_ensemble_is_neither_member(tools, beam4):

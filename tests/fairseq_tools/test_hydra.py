@@ -28,13 +28,13 @@ def test_documented_commands(tools):
     train, generate = (shlex.split(line) for line in re.findall(r"^#   (fairseq-.*)$", text, re.MULTILINE))
     train = [*train[1:], "common.cpu=true"]
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
-    tools.run("hydra_train", *train, "optimization.max_update=2", "++model.dropout=0.2").ok()
-    found = {
-        str(path.parent.relative_to(tools.folder))
-        for path in tools.folder.glob("hybrid/**/checkpoints/checkpoint_last.pt")
-    }
-    assert found == {"hybrid/checkpoints", "hybrid/++model.dropout=0.2/checkpoints"}
-    assert tools.load("hybrid/++model.dropout=0.2/checkpoints/checkpoint_last.pt")["cfg"]["model"]["dropout"] == 0.2
+    own = ["++model.dropout=0.2", "++model.fwp_cross_feature_map=null"]  # null is the architecture's
+    tools.run("hydra_train", *train, "optimization.max_update=2", *own).ok()
+    paths = tools.folder.glob("hybrid/**/checkpoints/checkpoint_last.pt")
+    found = {str(path.parent.relative_to(tools.folder)) for path in paths}
+    assert found == {"hybrid/checkpoints", f"hybrid/{','.join(own)}/checkpoints"}
+    model = tools.load(f"hybrid/{','.join(own)}/checkpoints/checkpoint_last.pt")["cfg"]["model"]
+    assert (model["dropout"], model["fwp_cross_feature_map"]) == (0.2, "softmax")
     assert len(tools.run("generate", *generate[1:], "--cpu", "--max-len-b", 10).ok().translations()) == 40
 
     tools.run("train", "bin", *tools.user_dir, *BY_ARCH, "--save-dir", "by-arch").ok()

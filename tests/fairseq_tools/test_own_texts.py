@@ -58,8 +58,8 @@ def test_the_same_command_goes_on(tools, texts):
     state = torch.load(texts.parent / "out of it/checkpoints/checkpoint_last.pt", weights_only=True)
     assert set(state["extra_state"]["early_stopping"]) == {"best", "num_runs"}  # --patience counts on
     (texts / "test.de").write_text("anders\n" * 40, encoding="utf-8")
-    other = run(tools, texts, "--max-update", 5)
-    assert other.returncode == 2 and "holds a training on other texts or pieces" in other.stderr
+    other = run(tools, texts, "--window", 5)
+    assert other.returncode == 2 and "holds a training with other texts, window None, not window 5" in other.stderr
 
 
 def test_a_call_that_is_killed_takes_its_training_along():
@@ -113,6 +113,7 @@ def test_files_that_do_not_fit_are_named(texts):
         (["a,b"], "a,b: expected a path without ',', where"),
         (["${a}"], "${a}: expected a path without '${', where fairseq fills"),
         (["x", "--vocabulary", "0"], "--vocabulary 0: expected 1 or more"),
+        (["x", "--arch", "fwp_lm"], "--arch fwp_lm does not translate; expected a translation model"),
         (["x", "--", "--save-dir", "y"], "--save-dir after -- contradicts fwp train, which saves in --out"),
         (["x", "--", "-sfr"], "-sfr after -- contradicts fwp train"),
         (["my", "folder"], "folder: expected flags alone; those of fairseq-train come after --"),

@@ -73,7 +73,7 @@ def test_empty_and_very_long_lines(text, translate):
     assert "reached the limit of --max-len-a 0 --max-len-b 30" in found.stderr
 
 
-def test_eight_bits(tools, mixed, text, monkeypatch):
+def test_eight_bits(tools, mixed, text, monkeypatch, capsys):
     monkeypatch.setattr(large_linears, "SMALLEST", 1)
     import_plugin()
     given = (tools.folder / "mixed/checkpoint_best.pt", tools.folder / "bin", str(tools.folder / "spm.model"))
@@ -88,6 +88,9 @@ def test_eight_bits(tools, mixed, text, monkeypatch):
         assert 0 < (found - expected).abs().mean() < 0.05
     with pytest.raises(UsageError, match="--int8 is for CPUs, and the model is on cuda"):
         Translator(*given, {}, 1000, True, None, "cuda")
+    monkeypatch.setattr(large_linears, "SMALLEST", 10**9)
+    Translator(*given, {}, 1000, True, None, "cpu")
+    assert "--int8 changes nothing: no linear layer has 1,000,000,000 weights or more" in capsys.readouterr().err
 
 
 def test_a_document(text, translate):
@@ -99,9 +102,10 @@ def test_a_document(text, translate):
     assert found.stdout.splitlines() == [f"{single[0]} {single[1]}", "", single[2]]
 
 
-def test_a_language_model_does_not_translate():
-    with pytest.raises(CommandError, match=r"lm\.pt: expected a model that translates .* of task language_modeling"):
-        data_of(Path("lm.pt"), {"_name": "language_modeling"}, None)
+@pytest.mark.parametrize("task", [{"_name": "other"}, {"_name": "other", "source_lang": None, "lang_pairs": "a-b,a-c"}])
+def test_a_model_of_no_language_or_of_several_does_not_translate(task):
+    with pytest.raises(CommandError, match=r"lm\.pt: expected a model that translates one language, .* of task other"):
+        data_of(Path("lm.pt"), task, None)
 
 
 def test_languages_that_a_training_did_not_save_are_those_of_binarised_files(tmp_path):
@@ -161,6 +165,7 @@ def test_two_characters_of_chinese_or_japanese_are_a_word():
         (["--max-len-a", "inf"], {}, "--max-len-a inf: expected a finite number"),
         (["--lenpen", "nan"], {}, "--lenpen nan: expected a finite number"),
         (["--source-window", 0], {}, "--source-window 0: expected 1 or more"),
+        (["--window", 9], {}, "--window 9 cuts the paragraphs of --document; expected both or none"),
         (["--source-window", 4], {}, "--source-window 4: the model has no softmax cross-attention"),
         (["--data", "absent"], {}, "dict.en.txt and dict.de.txt are not in absent; --data names their folder"),
     ],
@@ -181,11 +186,11 @@ def test_an_architecture_of_another_plugin(tools, mixed, translate):
 
 
 def test_everything_is_found_beside_the_checkpoint(tools, mixed, text, translate, tmp_path):
-    """In a folder of any name, from any other folder."""
+    """In a folder of any name, like that of `fwp train`, from any other folder."""
     model = tmp_path / "a model's folder ä"
-    model.mkdir()
+    (model / "checkpoints").mkdir(parents=True)
     for name in ("mixed/checkpoint_best.pt", "bin/dict.en.txt", "bin/dict.de.txt", "spm.model"):
-        os.link((tools.folder / name).resolve(), model / name.split("/")[-1])
+        os.link((tools.folder / name).resolve(), model / name.split("/")[-1].replace("check", "checkpoints/check"))
     command = [tools.forked.bin / "fwp", "translate", model, "--cpu", "--beam", "1"]
     line = text.splitlines()[0]
     found = subprocess.run(command, input=line, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)

@@ -51,6 +51,8 @@ def test_rows_that_no_document_fills_are_said(caplog):
 def test_a_window_is_another_task():
     with pytest.raises(ValueError, match="--context-window 3 contradicts --task fwp_language_modeling"):
         task().eval_lm_dataloader(TEXT, context_window=3)
+    with pytest.raises(ValueError, match="reads a text in segments, which no hypothesis can begin with"):
+        task().inference_step(None, [], {"net_input": {"segment": None}})
 
 
 def test_a_checkpoint_of_another_task_in_mid_epoch():

@@ -1,0 +1,15 @@
+"""--no-repeat-ngram-size compares the pieces that a hypothesis has, and not the pads behind them.
+
+Symptom: --no-repeat-ngram-size N changes nothing on a CPU.
+Cause: fairseq compares the end of a hypothesis, but takes the end of the buffer in which it grows.
+Test: tests/fairseq_tools/test_generation.py::test_prefix_is_kept_and_no_two_pieces_are_repeated
+"""
+
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+from . import around
+
+
+@around(NGramRepeatBlock, "_no_repeat_ngram")
+def block_without_pads(block, self, tokens, lprobs, bsz: int, beam_size: int, step: int):
+    return block(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
