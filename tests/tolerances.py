@@ -32,12 +32,6 @@ class Tolerance(NamedTuple):
 # Permitted errors of operators before they are timed (benchmarks.gate), on the CPU: the largest difference over the
 # largest magnitude.
 LARGEST = {"float32": Tolerance(1e-6, 1e-5), "bfloat16": Tolerance(5e-3, 5e-3), "float16": Tolerance(1e-3, 1e-3)}
-# Those of the CUDA kernels: root mean square of the difference over that of the values. In benchmarks.gate the error of
-# rounding the exact result to the output's type comes on top. Half types: operands of products have 11 bits. float32:
-# three tf32 products a product leave 2^-21, and sums over features and tokens follow.
-CUDA = {"float32": Tolerance(1.5e-6, 5e-6), "bfloat16": Tolerance(6e-4, 2e-3), "float16": Tolerance(6e-4, 2e-3)}
-# Permitted errors of other implementations, which only have to compute the same function.
-PEERS = {"float32": Tolerance(1e-4, 1e-3), "bfloat16": Tolerance(3e-2, 1e-1), "float16": Tolerance(1e-2, 3e-2)}
 
 
 def error(actual, expected) -> float:

@@ -6,6 +6,7 @@ import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from fwp_fairseq.files import write_atomically
@@ -87,7 +88,7 @@ def download(url: str, target: Path, corpus: str, say: Callable[[str], object]) 
     say(f"downloading {url}")
     try:
         download_url_to_file(url, str(target), progress=False)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, HTTPException) as error:
         name = url.rpartition("/")[2]
         raise DataError(
             f"{name} is not here and could not be downloaded.\n  {url}: {error}\n"

@@ -157,6 +157,7 @@ def test_finished_models_are_compared_and_translate_other_documents_and_with_win
     logs = (home / "out/hybrid-seed1/checkpoints" / f"test80-one-of-1{end}/decode.log" for end in ("", "-window-8"))
     scored = [re.findall(r"^H-\d+\t(\S+)", log.read_text(), re.M) for log in logs]
     assert len(scored[0]) == len(scored[1]) > 10 and scored[0] != scored[1]
+    assert {"paired", "documents_others", "documents_source_window"} < {path.stem for path in (home / "out").iterdir()}
 
 
 @pytest.mark.slow
@@ -204,7 +205,8 @@ def test_a_run_belongs_to_its_documents_and_only_the_pinned_ones_are_recorded(tm
     for sums in ({"train.en": "a"}, {"train.en": "b"}, corpus.SHA256):
         (tmp_path / "config.json").write_text(json.dumps({"corpus": sums}))
         found.append(EXPERIMENT.configuration(run, ())["corpus"])
-    given = SimpleNamespace(preset=SMOKE, rows=SMOKE.rows[:1], data=tmp_path, record=True)
+    given = SimpleNamespace(preset=SMOKE, rows=SMOKE.rows, data=tmp_path, record=True, prepare=True)
+    monkeypatch.setitem(sys.modules, "eflomal", None)  # which a bare --prepare does not need
     EXPERIMENT.prepare(given)
     (tmp_path / "config.json").write_text(json.dumps({"corpus": {"train.en": "a"}}))
     with pytest.raises(RecipeError, match=r"--record: .* other documents than those of this project's results"):

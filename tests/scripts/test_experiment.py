@@ -139,6 +139,7 @@ def test_failed_row_is_reported_at_the_end_with_its_log_and_run_again(root, monk
         (["--preset", "wmt14", "--gpus", "0,0"], "--gpus 0,0: expected different numbers"),
         (["--preset", "smoke", "--compare", "dpfp-*"], "--compare dpfp-*: expected one of softmax, dpfp-256"),
         (["--preset", "smoke", "--compare", "softmax", "--", "--lr", "1"], "flags after --"),
+        (["--preset", "smoke", "--compare", "softmax", "--jobs", "2"], "expected it without --jobs 2"),
         (["--preset", "smoke", "--", "--update-freq", "8"], "--update-freq after --"),
         (["--preset", "smoke", "--", "--seed=8"], "--seed after --"),
         (["--preset", "multi30k", "--jobs", "0"], "error: --jobs 0: expected 1 or more\n"),

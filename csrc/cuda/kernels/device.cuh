@@ -56,7 +56,6 @@ FWP_DEVICE void require(bool holds, const char* /*what*/) {
   if (!holds) __trap();
 }
 
-FWP_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 FWP_DEVICE float float_of(uint32_t x) { return __uint_as_float(x); }
 
 FWP_DEVICE uint16_t to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
@@ -69,8 +68,6 @@ FWP_DEVICE uint32_t pack_bfloat16s(float a, float b) {
   return *reinterpret_cast<const uint32_t*>(&x);
 }
 FWP_DEVICE float exponential(float x) { return expf(x); }
-FWP_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
-FWP_DEVICE float absolute(float x) { return fabsf(x); }
 FWP_DEVICE float square_root(float x) { return sqrtf(x); }
 FWP_DEVICE float larger(float x, float y) { return fmaxf(x, y); }  // the other one where one is NaN
 

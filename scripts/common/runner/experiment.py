@@ -218,9 +218,16 @@ class Experiment(ABC):
             lines, found = act(run)
             for line in lines:
                 say(f"{run.name}: {line}")
-            if given.record:
-                records.append(path, *({**record, **own} for record in found))
+            self._note_checkout(run, given.record)
+            for file in (given.out / path.name, *([path] if given.record else [])):
+                records.append(file, *({**record, **own} for record in found))
         return 0
+
+    def _note_checkout(self, run: Run, record: bool) -> None:
+        """Notes what code works on a run. With ``record``, raises ValueError if any was not that of a commit."""
+        for checkout in records.checkouts(run.path / "checkouts.json"):
+            if record:
+                records.require_commit(checkout)
 
     def _prepare(self, given: argparse.Namespace) -> None:
         for path in (given.out, given.data):
@@ -259,9 +266,7 @@ class Experiment(ABC):
         """Carries out one run. Raises RecipeError if a tool fails or another process works on the same run."""
         with work.folder.locked():
             work.folder.claim(work.configuration)
-            for checkout in records.checkouts(work.run.path / "checkouts.json"):
-                if len(files) > 1:  # with --record
-                    records.require_commit(checkout)
+            self._note_checkout(work.run, record=len(files) > 1)
             found = self.results(work.run, devices, work)
             for path in files:
                 records.append(path, *found, key=self.key)

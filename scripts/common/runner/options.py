@@ -100,5 +100,7 @@ def parse(parser: Parser, argv: list[str], experiment: Experiment) -> argparse.N
     if len(finished) + given.dry_run + given.prepare + bool(more) > 1 and finished:
         wrong = "another such option, --dry-run, --prepare and flags after --"
         parser.error(f"{finished[0]} is for finished runs: expected it without {wrong}")
+    if finished and given.jobs > 1:
+        parser.error(f"{finished[0]} takes one run after the other: expected it without --jobs {given.jobs}")
     experiment.check_options(parser, given)
     return given

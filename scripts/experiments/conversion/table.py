@@ -37,7 +37,7 @@ def _lr(record: dict) -> float:
 
 def _key(record: dict) -> tuple:
     """Returns what a conversion is known by."""
-    return record["conversion"], record.get("transfer", 0), _lr(record), record.get("planned")
+    return record["conversion"], record.get("transfer", 0), _lr(record)
 
 
 def _title(record: dict) -> str:

@@ -47,6 +47,7 @@ learning rate falls to zero, and scores them by length of the source.
     def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:
         if not given.test_on and not given.source_window:
             return super().on_finished(given)
+        self._require_measured(given)
         others = given.test_on and corpus.others(given.preset.corpus, given.data, program.from_root(given.test_on))
         devices = self.devices(given)[0]
         how = device(devices), say, {"variables": environment() | self.variables(devices)}
@@ -63,8 +64,12 @@ learning rate falls to zero, and scores them by length of the source.
 
     def prepare(self, given: argparse.Namespace) -> None:
         corpus.prepare(given.preset.corpus, given.data)
-        if any("--load-alignments" in row.flags for row in given.rows):
+        # A bare --prepare is about all rows, and alignments need a package of their own but no network.
+        if not given.prepare and any("--load-alignments" in row.flags for row in given.rows):
             alignments.prepare(given.preset.corpus, given.data)
+        self._require_measured(given)
+
+    def _require_measured(self, given: argparse.Namespace) -> None:
         if given.record and not corpus.is_pinned(given.data):
             raise RecipeError(f"--record: {given.data} is made of other documents than those of this project's results")
 

@@ -12,4 +12,8 @@ def _note(rows: list[dict]) -> str:
     return "\n\n".join([_LIKE.note(rows), *said])
 
 
-TABLES = {"documents-conversion": replace(_LIKE, note=_note, select={"table": "documents_conversion"})}
+def _key(record: dict) -> tuple:
+    return *_LIKE.key(record), record["planned"]  # its presets differ in the updates
+
+
+TABLES = {"documents-conversion": replace(_LIKE, key=_key, note=_note, select={"table": "documents_conversion"})}

@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import dataclass
 
-# In the order of the tables. Records of rnn, recurrent and rnn-recurrent are of the map exp, which is gone.
+# In the order of the tables.
 NETS = {
     "sum": {"feature_map": "elu"},
     "delta": {"feature_map": "elu", "update_rule": "delta"},

@@ -129,7 +129,6 @@ inline uint16_t to_bfloat16(float x) {
 inline float from_bfloat16(uint16_t x) { return float_of(uint32_t(x) << 16); }
 inline uint32_t pack_bfloat16s(float a, float b) { return to_bfloat16(a) | uint32_t(to_bfloat16(b)) << 16; }
 inline float exponential(float x) { return std::exp(x); }
-inline float hyperbolic_tangent(float x) { return std::tanh(x); }
 inline float absolute(float x) { return std::fabs(x); }
 inline float square_root(float x) { return std::sqrt(x); }
 inline float larger(float x, float y) { return std::fmax(x, y); }
