@@ -6,17 +6,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tests.tolerances import LARGEST, Tolerance
+from tests.tolerances import CUDA, LARGEST, Tolerance
 
 from .cases import Case
 from .implementations import Implementation, Prepared, inputs
 
-# Permitted errors of the CUDA kernels: root mean square of the difference over that of the values. The error of
-# rounding the exact result to the output's type comes on top. Half types: operands of products have 11 bits. float32:
-# three tf32 products a product leave 2^-21, and sums over features and tokens follow.
-_CUDA = {"float32": Tolerance(1.5e-6, 5e-6), "bfloat16": Tolerance(6e-4, 2e-3), "float16": Tolerance(6e-4, 2e-3)}
-# Those of other implementations, which only have to compute the same function: the largest difference over the largest
-# magnitude.
+# Permitted errors of other implementations, which only have to compute the same function, as in LARGEST.
 PEERS = {"float32": Tolerance(1e-4, 1e-3), "bfloat16": Tolerance(3e-2, 1e-1), "float16": Tolerance(1e-2, 3e-2)}
 
 
@@ -62,7 +57,7 @@ def check(name: str, implementation: Implementation, case: Case, device: str) ->
     found = {key: (_swap(y) if prepared.heads_first else y).double().cpu() for key, y in found.items()}
     expected = _expected(implementation, small, prepared, grad_out)
     rms = implementation.ours and device == "cuda"
-    tolerance = (_CUDA if rms else LARGEST if implementation.ours else PEERS)[case.dtype]
+    tolerance = (CUDA if rms else LARGEST if implementation.ours else PEERS)[case.dtype]
     errors = {}
     for key, exact in expected.items():
         errors[key] = (_rms if rms else largest)(found[key], exact)
