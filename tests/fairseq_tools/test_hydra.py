@@ -30,7 +30,7 @@ def test_documented_commands(tools):
     tools.run("hydra_train", *train, "optimization.max_update=2").ok()
     own = ["++model.dropout=0.2", "++model.fwp_cross_feature_map=null"]  # null is the architecture's
     tools.run("hydra_train", *train, "optimization.max_update=2", *own).ok()
-    found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob("hybrid/**/checkpoint_last.pt")}
+    found = {str(path.parent.relative_to(tools.folder)) for path in tools.folder.glob("hybrid/**/checkpoints/*last.pt")}
     assert found == {"hybrid/checkpoints", f"hybrid/{','.join(own)}/checkpoints"}
     model = tools.load(f"hybrid/{','.join(own)}/checkpoints/checkpoint_last.pt")["cfg"]["model"]
     assert (model["dropout"], model["fwp_cross_feature_map"]) == (0.2, "softmax")
