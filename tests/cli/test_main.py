@@ -31,14 +31,12 @@ def test_unknown_command(fwp):
     assert "no-such-command" in result.err and "d-dot" in result.err
 
 
-CLOSED = {"| :": (0, ""), ">&-": (1, "fwp: error: standard output is closed\n"), "<&- 2>&-": (0, "")}
-
-
-@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize("closed", ["| :", ">&-", "<&- 2>&-"])
 def test_closed_pipe_or_stream(closed):
+    expected = (1, "fwp: error: standard output is closed\n") if closed == ">&-" else (0, "")
     call = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m fwp_fairseq {closed}"]
     done = subprocess.run(call, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == CLOSED[closed] and bool(done.stdout) == (closed == "<&- 2>&-")
+    assert (done.returncode, done.stderr) == expected and bool(done.stdout) == (closed == "<&- 2>&-")
 
 
 def test_width_conversion_imports_no_fairseq():
