@@ -87,10 +87,8 @@ def train(model: FastWeightDecoder, text: Tensor, args: argparse.Namespace):
     )
     read, following = streams(text, args.batch_size)
     state, place = None, 0
-    for update in range(1, args.updates + 1):
+    for _ in range(args.updates):
         model.train()
-        for layer in model.layers:  # maps of random features draw others for each update
-            getattr(layer.attention.feature_map, "set_num_updates", lambda _: None)(update)
         if place + args.segment > read.shape[1]:  # the streams have ended and begin anew, with nothing written
             state, place = None, 0
         piece = slice(place, place + args.segment)

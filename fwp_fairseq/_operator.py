@@ -31,7 +31,8 @@ def without_autocast(like: Tensor) -> AbstractContextManager:
     """A context in which autocast changes no type of tensors on the device of ``like``."""
     device = like.device.type
     # Entering ``torch.autocast`` takes as long as a small kernel, also where there is nothing to turn off.
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _UNCHANGED
+    active = device != "meta" and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if active else _UNCHANGED
 
 
 def state_type(dtype: torch.dtype) -> torch.dtype:

@@ -51,13 +51,14 @@ class RandomFeatures(FeatureMap):
     def _draw(self, num_updates: int) -> Tensor:
         if self.seed.is_meta:  # a model on the meta device has shapes only, and no seed to draw from
             return self.seed.new_empty(self.directions_shape, dtype=torch.float32)
-        return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))
+        with torch.device("cpu"):  # where the generator is, whatever the default device
+            return self.draw(torch.Generator().manual_seed((int(self.seed) * 1_000_003 + num_updates) % 2**63))
 
     def set_num_updates(self, num_updates: int) -> None:
         """Draws the directions for the next training batch, if it redraws; evaluation keeps its own."""
         if not self.redraws:
             return
-        self.training_projection = self._draw(num_updates + 1).to(self.projection.device)
+        self.training_projection = self._draw(int(num_updates) + 1).to(self.projection.device)
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -43,8 +43,9 @@ class FastWeightAttention(nn.Module):
     the causal form computes the products of all pairs instead, which is cheaper. A state holds d_dot (d_value + 1)
     numbers per head, however long the text.
 
-    Random features (favor, rfa) are the same in every call until ``layer.feature_map.set_num_updates(n)`` draws others
-    for training, unless ``directions`` are fixed. Evaluation keeps one draw, which is saved with the module.
+    Random features (favor, rfa) are the same in every call until ``set_num_updates(n)`` of each module that has it
+    draws others for training, as fairseq does before an update, unless ``directions`` are fixed. Only the directions
+    that a state was written with can read it. Evaluation keeps one draw, which is saved with the module.
     """
 
     batch_first = True
@@ -63,10 +64,12 @@ class FastWeightAttention(nn.Module):
         options = checked_options(options, causal)
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
-        if options.passes == "both-ways" and num_heads % 2:
+        both_ways = options.passes == "both-ways"
+        if both_ways and num_heads % 2:
             raise ValueError(f"passes = 'both-ways' needs an even number of heads, got num_heads = {num_heads}")
-        if causal and source_dim not in (None, embed_dim):
-            raise ValueError(f"source_dim = {source_dim} contradicts causal = True, which has no source; expected None")
+        if (causal or both_ways) and source_dim not in (None, embed_dim):
+            why = "passes = 'both-ways'" if both_ways else "causal = True"
+            raise ValueError(f"source_dim = {source_dim} contradicts {why}, which has no source; expected None")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.source_dim, self.causal, self.options = source_dim or embed_dim, causal, options
         # As in fairseq: smaller weights if the three projections have the same input width.
@@ -141,7 +144,9 @@ class FastWeightAttention(nn.Module):
             raise ValueError(
                 f"{given} contradicts passes = 'both-ways', which goes through one whole input; expected None"
             )
+        self._check_input("x", x, self.embed_dim)
         written = x if source is None else source
+        self._check_input("source", written, self.source_dim)
         self._check_mask(key_padding_mask, written)
         out, state = self.memory.attend(
             self.queries(x),
@@ -158,6 +163,7 @@ class FastWeightAttention(nn.Module):
             raise ValueError("read is for attention with causal=False; causal attention writes what it reads with")
         if self.options.passes == "both-ways":
             raise ValueError("read is for attention with a state, which passes = 'both-ways' has not")
+        self._check_input("x", x, self.embed_dim)
         state = self.memory.checked_state(state, self._rows(x))
         return self.output(self.memory.read(state, self.queries(x)), x)
 
@@ -212,6 +218,11 @@ class FastWeightAttention(nn.Module):
 
     def _rows(self, x: Tensor) -> int:
         return x.shape[0 if self.batch_first else 1]
+
+    @staticmethod
+    def _check_input(name: str, x: Tensor, width: int) -> None:
+        if x.dim() != 3 or x.shape[2] != width:
+            raise ValueError(f"{name} is of shape {tuple(x.shape)}, expected 3 dimensions, the last one of {width}")
 
     def _check_mask(self, mask: Tensor | None, source: Tensor) -> None:
         if mask is None:

@@ -201,10 +201,11 @@ class Window(Memory):
 
 
 def _pads_are_behind(mask: Tensor | None) -> bool:
-    """Whether all pads of each row follow its positions; a compiled graph cannot depend on that, and assumes not."""
+    """Whether all pads of each row follow its positions; graphs and transforms cannot ask, and assume not."""
     if mask is None:
         return True
-    return not (torch.compiler.is_compiling() or (mask[:, :-1] & ~mask[:, 1:]).any())
+    unknown = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or mask.is_meta
+    return not (unknown or (mask[:, :-1] & ~mask[:, 1:]).any())
 
 
 def _ordered(x: Tensor, order: Tensor) -> Tensor:

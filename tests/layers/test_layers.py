@@ -43,11 +43,8 @@ def pads(length=LENGTH):
 def test_the_same_weights_give_what_fairseqs_module_gives(case):
     for site, causal in SITES.items():
         width = 10 if site == "cross" else EMBED
-        theirs = (
-            SiteAttention(EMBED, HEADS, site=site, options=SiteOptions(**OPTIONS[case]), source_dim=width)
-            .double()
-            .eval()
-        )
+        theirs = SiteAttention(EMBED, HEADS, site=site, options=SiteOptions(**OPTIONS[case]), source_dim=width)
+        theirs.double().eval()
         layer = build(case, causal, source_dim=width)
         layer.load_state_dict(theirs.state_dict())
         x, source = random(), random(7, width)
@@ -143,6 +140,7 @@ def test_the_decoder_step_by_step_and_in_pieces(options):
         ({"feature_map": "rfa", "update_rule": "delta"}, r"normalizer = 'auto' .* 'rfa': .* negative.*\(sum\)"),
         ({"normalizer": "both", "output_norm": "rms"}, "normalizer = 'both' contradicts output_norm = 'rms'"),
         ({"source_dim": 10}, "source_dim = 10 contradicts causal = True"),
+        ({"causal": False, "update_rule": "delta", "passes": "both-ways", "source_dim": 10}, "source_dim .*both-ways"),
         ({"num_heads": 5}, "embed_dim = 12 is not divisible by num_heads = 5"),
     ],
     ids=str,
@@ -158,6 +156,8 @@ def test_calls_that_do_not_fit_are_refused():
         (lambda: causal(x, x), "source is given to causal attention, expected None"),
         (lambda: causal.read(x, causal(x)[1]), "read is for attention with causal=False"),
         (lambda: cross.step(x[:, 0]), "step is for attention with causal=True"),
+        (lambda: causal(x[0]), r"x is of shape \(9, 12\), expected 3 dimensions, the last one of 12"),
+        (lambda: cross(x, x[..., 1:]), r"source is of shape \(3, 9, 11\), expected 3 dimensions, the last one of 12"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -85,6 +85,7 @@ def test_saved_and_loaded_from_the_meta_device(kind, assign):
     file.seek(0)
     with torch.device("meta"):
         other = FastWeightAttention(EMBED, HEADS, **KINDS[kind]).double()
+        assert other(inputs().to("meta"), key_padding_mask=torch.rand(BATCH, LENGTH) > 0.5)[0].shape == inputs().shape
     if not assign:
         other.to_empty(device="cpu")
         for x in (*other.parameters(), *other.buffers()):

@@ -32,10 +32,8 @@ def call(module, x, mask=None, **options):
 @torch.no_grad()
 def expected(module, x, mask=None):
     """(output (L, B, C), weights (H, B, L, L)), one head, row, query and key after the other."""
-    q, k, v = (
-        projection(x).unflatten(-1, (HEADS, D_KEY)).numpy()
-        for projection in (module.q_proj, module.k_proj, module.v_proj)
-    )
+    projections = module.q_proj, module.k_proj, module.v_proj
+    q, k, v = (projection(x).unflatten(-1, (HEADS, D_KEY)).numpy() for projection in projections)
     (L, B), w = x.shape[:2], module.memory.size
     weights, out = np.zeros((HEADS, B, L, L)), np.zeros((L, B, HEADS, D_KEY))
     for h, b, t in np.ndindex(HEADS, B, L):
