@@ -89,6 +89,8 @@ def summary(arch: str) -> dict[str, str]:
 
     values = defaults(arch)
     options = argparse.Namespace(**values)
+    if not any(name.startswith("fwp_") for name in values):  # Transformer-XL
+        options.fwp_feature_map = "softmax"
     sides = [side for side in ("encoder", "decoder") if f"{side}_layers" in values]
     row = {"architecture": arch, "model": ARCH_MODEL_NAME_REGISTRY[arch]}
     for title, option in (

@@ -13,8 +13,9 @@ def test_list(fwp):
     rows = {line[0]: dict(zip(titles, (cell.strip() for cell in line if cell), strict=True)) for line in lines}
     big = rows["fwp_transformer_vaswani_wmt_en_de_big"]
     assert [big[name] for name in ("layers", "embed", "heads", "ffn")] == ["6", "1024", "16", "4096"]
-    assert rows["delta_transformer_wmt_en_de_big"]["rule"] == "delta"
-    assert rows["linear_transformer_wmt_en_de_big"]["d_dot"] == "64"
+    delta, linear = (rows[f"{name}_transformer_wmt_en_de_big"] for name in ("delta", "linear"))
+    assert [rows["transformer_xl_lm"][name] for name in ("feature map", "d_dot", "rule")] == ["softmax", "-", "-"]
+    assert delta["rule"] == "delta" and linear["d_dot"] == "64"
     assert not any(name.startswith("transformer_lm") for name in rows)
 
 

@@ -30,11 +30,12 @@ def test_a_segment_begins_with_no_symbol_of_its_own():
 def test_batches_have_the_size_of_the_streams():
     with pytest.raises(ValueError, match=r"--max-tokens 15 \(.*-valid\): 2 rows .* of 8 tokens .* are more"):
         task().get_batch_iterator(TEXT, max_tokens=15, max_sentences=2)
-    assert len(task().get_batch_iterator(TEXT, max_tokens=16, max_sentences=2)) == 2
-    for size in (None, 0, -1):
-        with pytest.raises(
-            ValueError, match=f"--batch-size N of at least 1, actual {'none' if size is None else size}"
-        ):
+    for once in (False, True):  # as for each part of data in parts
+        own = task()
+        assert len(own.get_batch_iterator(TEXT, max_tokens=16, max_sentences=2, disable_iterator_cache=once)) == 2
+        assert len(own.dataset_to_epoch_iter) == 1 - once
+    for size, shown in ((None, "none"), (0, 0), (-1, -1)):
+        with pytest.raises(ValueError, match=f"--batch-size N of at least 1, actual {shown}"):
             task().get_batch_iterator(TEXT, max_sentences=size)
     with pytest.raises(ValueError, match="actual 0"):
         task().eval_lm_dataloader(TEXT, batch_size=0)
@@ -69,6 +70,5 @@ def test_segments_of_another_length_in_mid_epoch():
     next(iterator.next_epoch_itr())
     with pytest.raises(ValueError, match="expected 8 tokens of a row, actual 10 "):
         task(tokens_per_sample=5).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(iterator.state_dict())
-    task(tokens_per_sample=8, fwp_gradient_segments=1).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(
-        iterator.state_dict()
-    )
+    same = task(tokens_per_sample=8, fwp_gradient_segments=1).get_batch_iterator(TEXT, max_sentences=2)
+    same.load_state_dict(iterator.state_dict())
