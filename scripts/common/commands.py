@@ -9,8 +9,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = "fwp_fairseq"
 USER_DIR = ["--user-dir", PLUGIN]
 ROTARY = "scripts/plugins/rotary"  # softmax attention with rotary positions, which fairseq's Transformer has not
-T_FIXUP = "scripts/plugins/t_fixup"  # softmax attention without layer norm
-DISTILLATION = "scripts/plugins/distillation"  # a criterion
 TRAIN_MODULE = "fairseq_cli.train"
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import DISTILLATION, USER_DIR, words_of
+from scripts.common.commands import USER_DIR, words_of
 from scripts.common.runner import run as runner
 from scripts.translation.commands import Gpus, decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
@@ -69,9 +69,8 @@ def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, u
     chosen = run.preset.training | limits | settings
     checkpoints = run.checkpoint(stage).parent
     device = {"--distributed-world-size": 1} if gpus else {"--cpu": True}
-    user_dir = ["--user-dir", DISTILLATION] if "--teacher" in chosen else USER_DIR
     return [
-        *("fairseq-train", f"{run.data}/bin", *user_dir, "--task", "translation", *DIRECTION, *model),
+        *("fairseq-train", f"{run.data}/bin", *USER_DIR, "--task", "translation", *DIRECTION, *model),
         *words_of({flag: value for flag, value in chosen.items() if value is not None}),
         *("--seed", str(run.seed), "--save-dir", str(checkpoints), "--keep-last-epochs", "1"),
         *("--num-workers", "0", "--log-format", "json", *words_of(device)),
@@ -91,9 +90,7 @@ def transfer(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
 def train(run: Run, gpus: Gpus, model: list[str]) -> list[str]:
     """The command of the fine-tuning, which begins where the transfer ended if there is one."""
     before = "transferred" if run.row.transfer else "converted"
-    distilling = {"--criterion": "distillation", "--teacher": run.model, "--label-smoothing": None}
-    settings = distilling if run.row.distilled else {}
-    return _train(run, gpus, "finetuned", [*_begins_with(run.checkpoint(before)), *model], settings, run.updates)
+    return _train(run, gpus, "finetuned", [*_begins_with(run.checkpoint(before)), *model], {}, run.updates)
 
 
 def control(run: Run, gpus: Gpus, model: list[str]) -> list[str]:

@@ -73,7 +73,6 @@ decoding before and after, on the test set and with long outputs.
             "transfer": run.row.transfer,
             "updates": run.updates,
             "lr": LR,
-            "distilled": run.row.distilled,
         }
 
     def results(self, run: Run, devices: Gpus, work: Work) -> list[dict]:
@@ -158,7 +157,6 @@ def _record(run: Run, work: Work, stage: str, attention: str, result: dict) -> d
         "conversion": attention,
         "transfer": run.row.transfer,
         "planned": run.updates,
-        "distilled": run.row.distilled,
         "lr": LR,
         "seed": run.seed,
         "command": shlex.join(work.command),

@@ -18,7 +18,6 @@ class Row:
     - `attention`: the options of `fwp convert` by site ("" for all sites), by what follows the site in a flag.
     - `transfer`: updates that train only the feature maps before, if they can be trained.
     - `updates`: updates of fine-tuning; None for those of the preset.
-    - `distilled`: whether everything learns the outputs of the model as it was, and not the texts.
     - `control`: whether the model as it was is trained on too, for as many updates in all.
     """
 
@@ -27,7 +26,6 @@ class Row:
     transfer: int = 0
     updates: int | None = None
     control: bool = False
-    distilled: bool = False
 
     @property
     def flags(self) -> list[str]:

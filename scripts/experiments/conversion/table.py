@@ -37,7 +37,7 @@ def _lr(record: dict) -> float:
 
 def _key(record: dict) -> tuple:
     """Returns what a conversion is known by."""
-    return record["conversion"], record.get("transfer", 0), _lr(record), record.get("distilled", False)
+    return record["conversion"], record.get("transfer", 0), _lr(record)
 
 
 def _title(record: dict) -> str:
@@ -96,7 +96,7 @@ TABLES = {
     # A row for each conversion of other checkpoints.
     "finetune-by-site": Table(
         columns={
-            "attention": lambda r: _attention(r["conversion"]) + ", distilled" * r.get("distilled", False),
+            "attention": lambda r: _attention(r["conversion"]),
             "updates of the maps": number("transfer", ","),
             "of everything": number("updates", ","),
             "learning rate then": lambda r: f"{_lr(r):g}",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from scripts.common.commands import PLUGIN, ROTARY, T_FIXUP
+from scripts.common.commands import PLUGIN, ROTARY
 
 SOFTMAX = {"feature-map": "softmax"}
 DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
@@ -77,10 +77,6 @@ BATCHES = tuple(
     for tokens, updates in ((1250, 6000), (5000, 1500))
 )  # fmt: skip
 # The last layer's attention to the source learns from word alignments too (Garg et al. 2019).
-T_FIXUPS = tuple(
-    replace(_softmax(f"softmax-t-fixup{name}", arch="t_fixup_transformer_tiny", **more), user_dir=T_FIXUP)
-    for name, more in (("", {"warmup_updates": 0}), ("-warm-up", {}))
-)
 _ALIGNMENTS = {"--load-alignments": True, "--criterion": "label_smoothed_cross_entropy_with_alignment"}
 GUIDED = _with("guided", _ALIGNMENTS)
 _DROPOUT = {"--dropout": 0.0}

@@ -11,12 +11,11 @@ _TRANSFER = 300  # updates, of all those of a row
 
 
 def _rows(updates: int) -> tuple[Row, ...]:
-    def row(name: str, transfer: int = 0, control: bool = False, distilled: bool = False, **more) -> Row:
-        return Row(name, {"": SOFTMAX, "decoder": HEDGEHOG | more}, transfer, updates - transfer, control, distilled)
+    def row(name: str, transfer: int = 0, control: bool = False, **more) -> Row:
+        return Row(name, {"": SOFTMAX, "decoder": HEDGEHOG | more}, transfer, updates - transfer, control)
 
     windows = (row(f"window-{size}", control=size == 16, window=size) for size in (16, 8, 32))
-    distilled = row("distilled", distilled=True), row("window-16-distilled", window=16, distilled=True)
-    return row("hedgehog", _TRANSFER), row("at-once"), *windows, *distilled
+    return row("hedgehog", _TRANSFER), row("at-once"), *windows
 
 
 @dataclass(frozen=True, kw_only=True)
