@@ -88,9 +88,7 @@ def summary(arch: str) -> dict[str, str]:
     from ..config import site_config, site_maps
 
     values = defaults(arch)
-    options = argparse.Namespace(**values)
-    if not any(name.startswith("fwp_") for name in values):  # Transformer-XL
-        options.fwp_feature_map = "softmax"
+    options = argparse.Namespace(**{"fwp_feature_map": "softmax"} | values)  # Transformer-XL has no such option
     sides = [side for side in ("encoder", "decoder") if f"{side}_layers" in values]
     row = {"architecture": arch, "model": ARCH_MODEL_NAME_REGISTRY[arch]}
     for title, option in (

@@ -157,23 +157,20 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         rows = max_sentences * num_shards
         # As in fairseq one iterator serves all epochs, and the processes that load its data stay, unless each epoch has
         # a text of its own.
-        key = text, rows, shard_id
-        if key in self.dataset_to_epoch_iter and not disable_iterator_cache:
-            return self.dataset_to_epoch_iter[key]
-        iterator = StreamIterator(
-            self._cut(text, rows, length),
-            shard_id,
-            num_shards,
-            carries=str(self.args.fwp_state) == "carried",
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
-            reuse_dataloader=True,
-        )
-        if not disable_iterator_cache:
-            self.dataset_to_epoch_iter[key] = iterator
-        return iterator
+        kept, key = {} if disable_iterator_cache else self.dataset_to_epoch_iter, (text, rows, shard_id)
+        if key not in kept:
+            kept[key] = StreamIterator(
+                self._cut(text, rows, length),
+                shard_id,
+                num_shards,
+                carries=str(self.args.fwp_state) == "carried",
+                num_workers=num_workers,
+                epoch=epoch,
+                buffer_size=data_buffer_size,
+                skip_remainder_batch=skip_remainder_batch,
+                reuse_dataloader=True,
+            )
+        return kept[key]
 
     def _cut(self, text: Text, rows: int, length: int) -> Streams:
         streams = text.documents() if str(self.args.fwp_streams) == "documents" else text.even(rows)
