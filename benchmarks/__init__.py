@@ -1,4 +1,4 @@
-"""Benchmarks: ``python -m benchmarks.attention``, ``.training``, ``.decoding``; see docs/kernels.md."""
+"""Benchmarks: every file here with a ``main`` is run by ``python -m benchmarks.NAME``; see docs/kernels.md."""
 
 import os
 

@@ -74,7 +74,7 @@ def _updates(case: Case, row: str, carries: bool) -> Callable[[], None]:
 
     def update() -> None:
         if carries:
-            sample["net_input"] |= {"segment": Segment(case.length, state=state), "offsets": offsets.clone()}
+            sample["net_input"] |= {"segment": Segment(state), "offsets": offsets.clone()}
             offsets.add_(case.length)
         if trainer.train_step([sample]) is None:
             raise Refused(f"{row}, {case.name}: fairseq's trainer skipped an update")

@@ -166,9 +166,9 @@ class Kernel:
         return reasons
 
     def refused(self, like: Tensor, *sizes) -> list[str]:
-        """Why a GPU cannot serve a call against which nothing else speaks. No size is a length, which may be symbolic.
+        """Why the GPU of ``like`` cannot run the kernel for these widths; empty if it can, or if ``like`` is elsewhere.
 
-        A GPU that could is checked once: see :mod:`._self_check`.
+        A GPU is checked once: see :mod:`._self_check`. No size may be a length, which a compiled graph keeps symbolic.
         """
         if like.device.type != "cuda" or not torch.cuda.is_available():
             return []

@@ -37,9 +37,9 @@ _trusting = False
 
 
 class Verdict(NamedTuple):
-    """What failed, or an empty text; all that the check has printed; whether that is about the kernels.
+    """What failed, or an empty text; all that the check has printed; whether the verdict lasts.
 
-    If not, something else kept the check from being done, which may be over the next time.
+    It does not if the check could not be done, as on a GPU whose memory is full; it may be possible the next time.
     """
 
     failure: str
@@ -111,8 +111,8 @@ def folder() -> Path:
 def remembered(name: str, make: Callable[[], Verdict], again: bool = False) -> Verdict:
     """The verdict in the file of this name; else, or to find it out ``again``, that of ``make``, which is kept.
 
-    One that does not last is for those alone that wait for it, or each rank of a training would wait for its own, and
-    never takes the place of one that does.
+    A verdict that does not last serves only the processes that waited for it, so that the ranks of a training do not
+    check one after the other; it never replaces one that lasts.
     """
     file, begin = folder() / f"check-{name}.json", time.time()
     with contextlib.ExitStack() as held:

@@ -13,8 +13,6 @@ from .feature_maps import FEATURE_MAPS, FeatureMap, RandomFeatures, build_featur
 
 # The sites of attention in a Transformer, and their names in help texts.
 SITES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
-# Added to every denominator.
-EPS = 1e-6
 # The largest beta of each range; the smallest is 0.
 BETA_RANGES = {"0-1": 1, "0-2": 2}
 # Name to (normalize_features, normalize_output) of the operator; features of length 1 are made before it.

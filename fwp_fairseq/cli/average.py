@@ -66,7 +66,11 @@ def _inputs(args) -> list[Path]:
 
 
 def _model_options(state: dict) -> dict:
-    """Without those of training and speed; the section of fairseq's own Transformer has all of the command line."""
+    """The options that define the model.
+
+    The model section of fairseq's own Transformer repeats every option of the command line: those that stand in other
+    sections are left out.
+    """
     sections = {name: options for name, options in (state.get("cfg") or {}).items() if name not in ("_name", "model")}
     others = {name for options in sections.values() for name in plain(options or {})}
     model = section(state, "model").items()

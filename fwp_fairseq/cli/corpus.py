@@ -160,7 +160,7 @@ class Recipe:
         """Small corpora get a tiny model, a high learning rate and more dropout.
 
         The warm-up is a fifth of the updates that fit the corpus, whatever ``max_update`` is, so that a training can go
-        on with a larger one. It ends earlier if the loss on valid no longer falls (--patience).
+        on with a larger one. The training ends earlier if the loss on valid no longer falls (--patience).
         """
         small = self.words < _LARGE
         tokens = 2500 if small else 8000  # of a batch; at least _LONGEST

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .._operator import state_type, without_autocast
 from ..feature_maps import unit_rows
-from ..options import EPS
+from ..ops.call import EPS
 
 
 class HeadNorm(nn.Module):

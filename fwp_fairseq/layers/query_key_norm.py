@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from .._operator import state_type, without_autocast
 from ..feature_maps import unit_rows
-from ..options import EPS
+from ..ops.call import EPS
 
 
 class QueryKeyNorm(nn.Module):
     """x -> length scale_h x / (|x| + eps), for the queries and the keys of head h; scale_h is learned and starts as 1.
 
-    A kernel of phi then sees nothing of x but its direction, and how sharp it is over directions is scale_h's. With
-    FAVOR+ it is exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features
+    phi(q).phi(k) then depends on the directions of q and k alone, and scale_h says how sharply. With FAVOR+ it is
+    exp(scale_h^2 length^2 cos(q, k) / sqrt(d_key)). The variance of its estimate from random features
     grows with exp(|q' + k'|^2), q' = q d_key^-1/4 (Luo et al. 2021, "Stable, Fast and Accurate: Kernelized Attention
     with Relative Positional Encoding", Lemma 2); without the norm, training makes queries and keys ever longer.
 

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from ..feature_maps import FeatureMap, build_feature_map
-from ..ops.call import divide
-from ..options import EPS, SiteOptions
+from ..ops.call import EPS, divide
+from ..options import SiteOptions
 
 
 class Features(nn.Module):
@@ -41,6 +41,11 @@ class Features(nn.Module):
         """The map that the operator applies: the identity if features were computed here."""
         return self.identity_map if self.is_explicit else self.feature_map.rest()
 
+    @property
+    def known_map(self) -> FeatureMap | None:
+        """The map that the operator applies, None if the kernels do not know it."""
+        return None if self.operator_map.kernel is None else self.operator_map
+
     def queries(self, q: Tensor) -> Tensor:
         """From projected queries (B, L, H, d_key) to what the operator takes."""
         return self._operator_input(self.query_map or self.feature_map, q)
@@ -58,6 +63,10 @@ class Features(nn.Module):
     def phi(self, x: Tensor) -> Tensor:
         """The features that the operator makes of what :meth:`queries` or :meth:`keys` returned, not yet divided."""
         return self.operator_map(x.transpose(1, 2)).transpose(1, 2)
+
+    def decoded(self, x: Tensor) -> Tensor:
+        """What decoding takes of queries or keys: features of a map that the kernels do not know, else x."""
+        return self.phi(x) if self.known_map is None else x
 
     def divided(self, x: Tensor) -> Tensor:
         """The features of :meth:`phi`, divided by their sum if the normaliser says so."""

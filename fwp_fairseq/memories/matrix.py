@@ -5,9 +5,9 @@ from torch import Tensor
 from .. import ops
 from .._operator import without_autocast
 from ..ops.both_ways import visible
-from ..ops.call import divide
+from ..ops.call import EPS, divide
 from ..ops.fast_weights import FUNCTIONS
-from ..options import EPS, SiteOptions
+from ..options import SiteOptions
 from .features import Features
 from .memory import Memory, Parts, Sizes
 
@@ -23,10 +23,9 @@ class Matrix(Memory):
     def __init__(self, options: SiteOptions, features: Features, sizes: Sizes):
         super().__init__(options, features, sizes)
         self.has_both_ways = options.passes == "both-ways"
-        known = None if features.operator_map.kernel is None else features.operator_map
         self.decoding = ops.Decoding(
-            options.update_rule, known, *options.normalizes, eps=EPS, backend=options.backend
-        )  # fmt: skip
+            options.update_rule, features.known_map, *options.normalizes, eps=EPS, backend=options.backend
+        )
 
     def queries(self, q: Tensor) -> Tensor:
         return self.features.queries(q)
@@ -71,18 +70,14 @@ class Matrix(Memory):
         )
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        return not self.has_both_ways and self.decoding.serves(self._decoded(k))
+        return not self.has_both_ways and self.decoding.serves(self.features.decoded(k))
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
-        q, k = self._decoded(q), self._decoded(k)
+        q, k = self.features.decoded(q), self.features.decoded(k)
         return self.decoding.step(held, q, k, v, **parts, key_padding_mask=key_padding_mask)
 
     def _write(self, k, v, parts: Parts, key_padding_mask, rows) -> ops.Cache:
-        return self.decoding.write(self._decoded(k), v, **parts, key_padding_mask=key_padding_mask, rows=rows)
+        return self.decoding.write(self.features.decoded(k), v, **parts, key_padding_mask=key_padding_mask, rows=rows)
 
     def _read(self, held: ops.Cache, q: Tensor) -> Tensor:
-        return self.decoding.read(held, self._decoded(q))
-
-    def _decoded(self, x: Tensor) -> Tensor:
-        """What decoding takes: features of a map that the kernels do not know, else x."""
-        return self.features.phi(x) if self.decoding.feature_map is None else x
+        return self.decoding.read(held, self.features.decoded(q))

@@ -22,8 +22,8 @@ from .. import ops
 from .._operator import state_type, without_autocast
 from ..ops import state as states
 from ..ops import window as operator
-from ..ops.call import FastWeights
-from ..options import EPS, SiteOptions
+from ..ops.call import EPS, FastWeights
+from ..options import SiteOptions
 from . import window_decoding
 from .features import Features
 from .memory import Memory, Parts, Sizes
@@ -77,8 +77,7 @@ class Window(Memory):
         self.size = options.window
         self.weight = nn.Parameter(torch.zeros(sizes.heads, sizes.d_key))
         self.bias = nn.Parameter(torch.zeros(sizes.heads))
-        known = None if features.operator_map.kernel is None else features.operator_map
-        self.far = ops.Decoding("sum", known, False, False, eps=EPS, backend=options.backend)
+        self.far = ops.Decoding("sum", features.known_map, False, False, eps=EPS, backend=options.backend)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
@@ -190,11 +189,7 @@ class Window(Memory):
         return super().step(held, q, k, v, parts, key_padding_mask)
 
     def decodes_lazily(self, k: Tensor) -> bool:
-        return self.far.serves(self.far_input(self.features.keys(k)))
-
-    def far_input(self, x: Tensor) -> Tensor:
-        """What decoding takes of queries or keys: features of a map that the kernels do not know, else x."""
-        return self.features.phi(x) if self.far.feature_map is None else x
+        return self.far.serves(self.features.decoded(self.features.keys(k)))
 
     def _step(self, held, q, k, v, parts: Parts, key_padding_mask):
         return window_decoding.step(self, held, q, k, v)

@@ -50,7 +50,7 @@ def evaluate(text: str):
         raise ValueError(f"{shown!r}: expected numbers, text or lists of them ({error})") from None
 
 
-# ``eval`` means evaluate in all modules of fairseq, which importing fairseq has imported.
+# In every module of fairseq that is loaded by now, the name ``eval`` means evaluate.
 for _name, _module in list(sys.modules.items()):
     if _name.startswith("fairseq.") and _module is not None:
         _module.eval = evaluate

@@ -1,6 +1,5 @@
 """The decoder of language models reads a text at once, step by step, or in segments with carried state."""
 
-import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
@@ -46,14 +45,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
             return super().forward(prev_output_tokens, encoder_out, incremental_state, features_only, **kwargs)
         if segment.state is not None and self.training:
             self._refuse_redrawn_features()
-        states, features = segment.initial(self, offsets), []
-        layers = list(self.layers)  # with layer drop, some of them
-        for tokens in prev_output_tokens.split(segment.length, 1):
-            x, after = self._read(tokens, states, layers)
-            states = {} if segment.state is None else after
-            features.append(x)
-        segment.finish(self, states)
-        x = torch.cat(features, 1)
+        x, after = self._read(prev_output_tokens, segment.initial(self, offsets))
+        segment.finish(self, after)
         return x if features_only else self.output_layer(x), {"attn": [None]}
 
     def max_positions(self) -> int:
@@ -92,8 +85,8 @@ class FwpLanguageModelDecoder(FwpDecoder):
             )
         return self.embed_positions(tokens)
 
-    def _read(self, tokens: Tensor, states: States, layers: list) -> tuple[Tensor, States]:
-        """Reads one piece with these layers; returns features (B, T, C) and the state at its end."""
+    def _read(self, tokens: Tensor, states: States) -> tuple[Tensor, States]:
+        """Reads a segment; returns features (B, T, C) and the state at its end."""
         x = self._embed(tokens).transpose(0, 1)
         padding = tokens.eq(self.padding_idx)
         padding[:, 0] = False  # Softmax over nothing, in a row whose stream has ended, would be NaN.
@@ -104,7 +97,7 @@ class FwpLanguageModelDecoder(FwpDecoder):
             if _carries(layer):
                 nothing, begun = layer.self_attn.nothing_written(len(tokens), x), states.get(number)
                 behind[number] = type(nothing)(*begun) if begun else nothing
-        for layer in layers:
+        for layer in self.layers:  # with layer drop, some of them
             number, options = number_of[layer], {}
             if number in behind:
                 options = named_state(behind[number])

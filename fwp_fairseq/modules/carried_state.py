@@ -51,14 +51,11 @@ class Segment:
     """Says how a decoder is to read a batch of segments.
 
     Attributes:
-        length: tokens that are read at once. Several segments are read in pieces of this length, between which the
-            gradient is not cut; softmax attention sees the tokens of a piece only, whose positions begin anew.
-        state: holds what the earlier segments wrote, and receives what this one writes. None reads every piece as the
+        state: holds what the earlier segments wrote, and receives what this one writes. None reads every segment as the
             beginning of a stream.
         horizon: every so many tokens a stream begins anew, with nothing written; None for never.
     """
 
-    length: int
     state: CarriedState | None = None
     horizon: int | None = None
     _initial: dict[nn.Module, States] = field(default_factory=dict)

@@ -65,8 +65,6 @@ class RelativeAttention(FairseqIncrementalState, nn.Module):
         qn_block_size: int = 8,
     ):
         super().__init__()
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim = {embed_dim} is not divisible by num_heads = {num_heads}")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.mem_len = mem_len
         for name in ("k_proj", "v_proj", "q_proj", "r_proj", "out_proj"):

@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .._operator import Backend, InPyTorch, Operator
 from . import chunked, native, reference
-from .call import CORRECTING, RULES, STRENGTHS, Call, Rule
+from .call import CORRECTING, EPS, RULES, STRENGTHS, Call, Rule
 
 # In order of preference. ``auto`` never gets to the reference, because ``chunked`` serves every call.
 BACKENDS: dict[str, Backend] = {
@@ -26,5 +26,5 @@ def backend_report(rule: Rule, device: str) -> list[tuple[str, list[str]]]:
             torch.zeros(1, 1, 1, device=device) if name in STRENGTHS[rule] else None for name in ("beta", "alpha")
         )
         corrects = rule in CORRECTING
-        call = Call(rule, x, x, x, beta, alpha, None, True, None, corrects, not corrects, 1e-6, None, True)
+        call = Call(rule, x, x, x, beta, alpha, None, True, None, corrects, not corrects, EPS, None, True)
         return OPERATORS[rule].report(call)

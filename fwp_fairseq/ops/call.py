@@ -19,6 +19,8 @@ STRENGTHS: dict[Rule, tuple[str, ...]] = {
     "gated": ("beta",),
     "gated_delta": ("beta", "alpha"),
 }
+# Added to every denominator, unless a caller says otherwise.
+EPS = 1e-6
 # The rules that take away what the key held, and those under which all earlier content decays.
 CORRECTING: tuple[Rule, ...] = ("delta", "gated_delta")
 DECAYING: tuple[Rule, ...] = ("gated", "gated_delta")

@@ -31,7 +31,7 @@ from torch import Tensor
 from .._operator import Operator, state_type
 from ..feature_maps import FeatureMap
 from . import decoding_native, fast_weights
-from .call import DECAYING, RULES, FastWeights, Rule
+from .call import DECAYING, EPS, RULES, FastWeights, Rule
 
 OPERATORS: dict[Rule, Operator] = {
     rule: Operator(f"decoding with the {rule} rule", native=decoding_native) for rule in RULES
@@ -107,7 +107,7 @@ class Decoding:
     feature_map: FeatureMap | None
     normalize_features: bool
     normalize_output: bool
-    eps: float = 1e-6
+    eps: float = EPS
     backend: str = "auto"
 
     def serves(self, like: Tensor) -> bool:

@@ -56,7 +56,7 @@ import torch
 from torch import Tensor
 
 from . import backends
-from .call import Call, FastWeights, Rule
+from .call import EPS, Call, FastWeights, Rule
 
 
 def _fail(operator: str, tensor: str, actual: object, expected: object) -> None:
@@ -138,7 +138,7 @@ def _call(
     key_padding_mask: Tensor | None = None,
     normalize_features: bool,
     normalize_output: bool,
-    eps: float = 1e-6,
+    eps: float = EPS,
     initial_state: FastWeights | tuple | None = None,
     backend: str = "auto",
     return_state: bool | None = None,

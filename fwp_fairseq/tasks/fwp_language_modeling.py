@@ -54,12 +54,6 @@ class FwpLanguageModelingConfig(FairseqDataclass):
             "carried over twice as many batches before a stream begins anew; validation always carries them to its end"
         },
     )
-    fwp_gradient_segments: int = field(
-        default=1,
-        metadata={
-            "help": "segments of each stream in a batch; the gradient is cut after as many, and memory grows with them"
-        },
-    )
     fwp_streams: StreamsChoice = field(
         default="even",
         metadata={
@@ -82,12 +76,8 @@ class FwpLanguageModelingTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, args, **kwargs):
-        for flag, value in (
-            ("tokens-per-sample", args.tokens_per_sample),
-            ("fwp-gradient-segments", args.fwp_gradient_segments),
-        ):
-            if value < 1:
-                raise ValueError(f"--{flag} {value}: expected 1 or more")
+        if args.tokens_per_sample < 1:
+            raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: expected 1 or more")
         if args.fwp_carry_doubling < 0:
             raise ValueError(f"--fwp-carry-doubling {args.fwp_carry_doubling}: expected 0 or more")
         if args.fwp_carry_doubling and str(args.fwp_state) == "reset":
@@ -109,11 +99,6 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 "transformer_xl_lm; --task language_modeling serves others"
             )
         return super().build_model(args, from_checkpoint)
-
-    @property
-    def _batch_length(self) -> int:
-        """Tokens of each stream in a batch."""
-        return self.args.tokens_per_sample * self.args.fwp_gradient_segments
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         folders = utils.split_paths(self.args.data)
@@ -148,11 +133,11 @@ class FwpLanguageModelingTask(LanguageModelingTask):
                 "--task fwp_language_modeling cuts the text into --batch-size streams for each process: expected "
                 f"--batch-size N of at least 1, actual {'none' if max_sentences is None else max_sentences}"
             )
-        length = self._batch_length
+        length = self.args.tokens_per_sample
         if max_tokens is not None and max_tokens < max_sentences * length:
             raise ValueError(
                 f"--max-tokens {max_tokens} (in validation --max-tokens-valid): {max_sentences} rows (--batch-size) of "
-                f"{length} tokens (--tokens-per-sample times --fwp-gradient-segments) are more; drop it or lower one"
+                f"{length} tokens (--tokens-per-sample) are more; drop it or lower one"
             )
         rows = max_sentences * num_shards
         # As in fairseq one iterator serves all epochs, and the processes that load its data stay, unless each epoch has
@@ -160,7 +145,7 @@ class FwpLanguageModelingTask(LanguageModelingTask):
         kept, key = {} if disable_iterator_cache else self.dataset_to_epoch_iter, (text, rows, shard_id)
         if key not in kept:
             kept[key] = StreamIterator(
-                self._cut(text, rows, length),
+                self._cut(text, rows),
                 shard_id,
                 num_shards,
                 carries=str(self.args.fwp_state) == "carried",
@@ -172,25 +157,20 @@ class FwpLanguageModelingTask(LanguageModelingTask):
             )
         return kept[key]
 
-    def _cut(self, text: Text, rows: int, length: int) -> Streams:
+    def _cut(self, text: Text, rows: int) -> Streams:
         streams = text.documents() if str(self.args.fwp_streams) == "documents" else text.even(rows)
         if len(streams) < rows:
             logger.warning(
                 f"--fwp-streams documents: the text has {len(streams)} (empty lines end them) for {rows} rows "
                 "(--batch-size times processes), of which the others stay empty"
             )
-        return Streams(
-            text,
-            assign(streams, rows, length),
-            self.args.tokens_per_sample,
-            self.dictionary,
-            len(self.output_dictionary),
-        )
+        cut = assign(streams, rows, self.args.tokens_per_sample)
+        return Streams(text, cut, self.dictionary, len(self.output_dictionary))
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         if self.args.fwp_carry_doubling:
             batches = 2 ** min(update_num // self.args.fwp_carry_doubling, _UNLIMITED)
-            sample["net_input"]["segment"].horizon = batches * self._batch_length
+            sample["net_input"]["segment"].horizon = batches * self.args.tokens_per_sample
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def inference_step(self, generator, models, sample, **more):

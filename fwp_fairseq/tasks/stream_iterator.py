@@ -90,8 +90,8 @@ class StreamIterator(EpochBatchIterator):
                 if saved.get(name, here) != here:  # older checkpoints have no tokens of a row
                     raise ValueError(
                         f"the checkpoint was written in mid-epoch with other streams: expected {saved[name]} {name}, "
-                        f"actual {here} (rows are --batch-size times processes, tokens of a row --tokens-per-sample "
-                        "times --fwp-gradient-segments, and steps follow from these and --fwp-streams); "
+                        f"actual {here} (rows are --batch-size times processes, tokens of a row --tokens-per-sample, "
+                        "and steps follow from these and --fwp-streams); "
                         "--reset-dataloader begins the epoch anew"
                     )
             self._restored = changed(saved["weights"], lambda x: x[self.own])

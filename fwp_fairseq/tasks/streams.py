@@ -90,12 +90,11 @@ class Streams(FairseqDataset):
     Args:
         text: what is cut.
         cut: (steps, rows, 3), of :func:`assign`.
-        piece: tokens that are read at once, see :class:`~fwp_fairseq.modules.carried_state.Segment`.
         entries: of the output dictionary; words beyond are unknown.
     """
 
-    def __init__(self, text: Text, cut: np.ndarray, piece: int, dictionary, entries: int):
-        self.text, self.cut, self.piece = text, cut, piece
+    def __init__(self, text: Text, cut: np.ndarray, dictionary, entries: int):
+        self.text, self.cut = text, cut
         self.dictionary, self.entries = dictionary, entries
 
     @property
@@ -131,7 +130,7 @@ class Streams(FairseqDataset):
                 "src_tokens": merge("source"),
                 "src_lengths": torch.tensor(lengths),
                 "offsets": torch.tensor([sample["offset"] for sample in samples]),
-                "segment": Segment(self.piece),
+                "segment": Segment(),
             },
             "target": merge("target"),
         }

@@ -10,6 +10,8 @@ PLUGIN = "fwp_fairseq"
 USER_DIR = ["--user-dir", PLUGIN]
 ROTARY = "scripts/plugins/rotary"  # softmax attention with rotary positions, which fairseq's Transformer has not
 TRAIN_MODULE = "fairseq_cli.train"
+# The languages of every corpus of the experiments but for one preset of bleu_vs_d_dot.
+DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
 
 
 def _python() -> str:
@@ -57,7 +59,7 @@ def printed(command: list[str]) -> str:
 def binarising(data: Path, valid: str, tests: Iterable[str], workers: int = 1) -> list[str]:
     """The command that binarises the pieces of an English-German corpus: those of "train" and of these sets."""
     return [
-        *("fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary"),
+        *("fairseq-preprocess", *words_of(DIRECTION), "--joined-dictionary"),
         *("--trainpref", f"{data}/bpe/train", "--validpref", f"{data}/bpe/{valid}"),
         *("--testpref", ",".join(f"{data}/bpe/{test}" for test in tests)),
         *("--destdir", f"{data}/bin", "--workers", str(workers)),
@@ -75,6 +77,20 @@ def flags_of(command: list[str]) -> dict[str, str]:
         else:
             flags[key].append(word)
     return {key: " ".join(words) for key, words in flags.items()}
+
+
+def device(gpus) -> dict:
+    """The flags of fairseq's tools for these GPUs, of which there may be none."""
+    return {} if gpus else {"--cpu": True}
+
+
+def site_flags(sites: dict[str, dict]) -> dict[str, object]:
+    """The flags for the attention of each site, by what follows the site in a flag; the site '' is all of them."""
+    return {
+        "-".join(filter(None, ("--fwp", site, option))): value
+        for site, options in sites.items()
+        for option, value in options.items()
+    }
 
 
 def words_of(flags: dict) -> list[str]:

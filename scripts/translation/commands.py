@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import flags_of, printed, words_of
+from scripts.common.commands import device, flags_of, printed, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
@@ -74,8 +74,8 @@ def average(run: Run) -> list[str]:
 def decode(tool: str, run: runner.Run, checkpoint: Path, flags: dict, on_gpu: bool) -> list[str]:
     """A command of fairseq's that translates with the pieces of Multi30k or of another prepared corpus."""
     pieces = {"--bpe": "sentencepiece", "--sentencepiece-model": run.data / corpus.SENTENCEPIECE}
-    device = {} if on_gpu else {"--cpu": True}
-    return [tool, f"{run.data}/bin", *run.user_dir, *words_of({"--path": checkpoint, **pieces, **flags, **device})]
+    flags = {"--path": checkpoint, **pieces, **flags, **device(on_gpu)}
+    return [tool, f"{run.data}/bin", *run.user_dir, *words_of(flags)]
 
 
 def generate(run: Run, gpus: Gpus) -> list[str]:

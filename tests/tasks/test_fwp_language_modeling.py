@@ -9,17 +9,16 @@ from tests.tasks.test_streams import TEXT
 
 
 def task(**values):
-    found = {"data": None, "tokens_per_sample": 4, "fwp_gradient_segments": 2, "add_bos_token": False}
+    found = {"data": None, "tokens_per_sample": 8, "add_bos_token": False}
     found |= {"fwp_streams": "even", "fwp_state": "carried", "fwp_carry_doubling": 0}
     made = FwpLanguageModelingTask.setup_task(OmegaConf.create(found | values))
     made.dictionary = made.output_dictionary = WORDS
     return made
 
 
-@pytest.mark.parametrize("name", ["tokens_per_sample", "fwp_gradient_segments"])
-def test_segments_have_tokens(name):
-    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} 0: expected 1 or more"):
-        task(**{name: 0})
+def test_segments_have_tokens():
+    with pytest.raises(ValueError, match="--tokens-per-sample 0: expected 1 or more"):
+        task(tokens_per_sample=0)
 
 
 def test_a_segment_begins_with_no_symbol_of_its_own():
@@ -69,6 +68,6 @@ def test_segments_of_another_length_in_mid_epoch():
     iterator = task().get_batch_iterator(TEXT, max_sentences=2)
     next(iterator.next_epoch_itr())
     with pytest.raises(ValueError, match="expected 8 tokens of a row, actual 10 "):
-        task(tokens_per_sample=5).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(iterator.state_dict())
-    same = task(tokens_per_sample=8, fwp_gradient_segments=1).get_batch_iterator(TEXT, max_sentences=2)
+        task(tokens_per_sample=10).get_batch_iterator(TEXT, max_sentences=2).load_state_dict(iterator.state_dict())
+    same = task().get_batch_iterator(TEXT, max_sentences=2)
     same.load_state_dict(iterator.state_dict())

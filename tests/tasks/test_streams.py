@@ -35,7 +35,7 @@ def batches(streams, rows):
 
 def read(rows, length, spans=None, own=None):
     """What each row reads: sources, targets and offsets of its segments."""
-    streams = Streams(TEXT, assign(spans or TEXT.even(rows), rows, length), length, WORDS, len(WORDS))
+    streams = Streams(TEXT, assign(spans or TEXT.even(rows), rows, length), WORDS, len(WORDS))
     found = [[] for _ in range(rows)]
     for batch in batches(streams, range(rows)):
         assert batch["ntokens"] == int((batch["target"] != PAD).sum())
@@ -78,6 +78,6 @@ def test_an_empty_line_at_the_end_belongs_to_the_last_document():
 
 
 def test_words_beyond_the_output_dictionary_are_unknown():
-    streams = Streams(TEXT, assign([(0, 7)], 1, 7), 7, WORDS, 6)
+    streams = Streams(TEXT, assign([(0, 7)], 1, 7), WORDS, 6)
     assert streams[0]["target"].tolist() == [4, 5, WORDS.unk(), WORDS.unk(), WORDS.unk(), EOS, EOS]
     assert streams[0]["source"].tolist() == [EOS, 4, 5, 6, 7, 8, EOS]

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ... import ops
 from ..._operator import state_type, without_autocast
-from ...ops.call import STRENGTHS
+from ...ops.call import EPS, STRENGTHS
 from ...ops.recurrence import keep
 from ...ops.state import State
-from ...options import EPS, SiteOptions
+from ...options import SiteOptions
 from ..features import Features
 from ..memory import Memory, Parts, Sizes
 from .feedback import Feedback

@@ -106,8 +106,8 @@ class Experiment(ABC):
         """Returns what is said of a run at its end."""
         return []
 
-    # Takes the runs of a baseline and of a row; returns what --compare says and records, by the name of what was
-    # compared. Raises RecipeError if one is not finished.
+    # A function of two finished runs, of a baseline and of a row. It maps what was compared to its record, which
+    # --compare shows and keeps, and raises RecipeError if a run is not finished. None: nothing can be compared.
     compared: Callable[[Run, Run], dict[str, dict]] | None = None
 
     def on_finished(self, given: argparse.Namespace) -> tuple[Path, Callable[[Run], tuple]] | None:

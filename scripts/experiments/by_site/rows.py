@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from scripts.common.commands import PLUGIN, ROTARY
+from scripts.common.commands import PLUGIN, ROTARY, site_flags
 
 SITES = ("encoder", "decoder", "cross")
 # The learning rate of the preset `sites`.
@@ -73,11 +73,7 @@ class SiteRow:
         heads = {f"--{part}-attention-heads": self.heads for part in ("encoder", "decoder")}
         arch = {"--arch": "rotary_transformer_tiny"} if self.user_dir == ROTARY else {}
         shared = {"--dropout": self.dropout} | heads | arch
-        return shared | {
-            f"--fwp-{site}-{option}": value
-            for site, kind in self.sites.items()
-            for option, value in KINDS[kind].items()
-        }
+        return shared | site_flags({site: KINDS[kind] for site, kind in self.sites.items()})
 
 
 def _everywhere(kind: str, heads: int = 2) -> SiteRow:

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from scripts.common.commands import USER_DIR, words_of
+from scripts.common.commands import DIRECTION, USER_DIR, words_of
 from scripts.common.runner import run as runner
 from scripts.translation.commands import Gpus, decode
 from scripts.translation.preset import SMOKE_DECODING, TINY
 
 from .rows import LR
 
-DIRECTION = ("--source-lang", "en", "--target-lang", "de")
 # Of the transfer, as far as it differs from fine-tuning. Feature maps alone bear a high learning rate.
 _TRANSFER = {"--lr": 1e-2, "--warmup-updates": 10, "--criterion": "attention_transfer", "--label-smoothing": None}
 LONG_SENTENCES = 10
@@ -70,8 +69,8 @@ def _train(run: Run, gpus: Gpus, stage: str, model: list[str], settings: dict, u
     checkpoints = run.checkpoint(stage).parent
     device = {"--distributed-world-size": 1} if gpus else {"--cpu": True}
     return [
-        *("fairseq-train", f"{run.data}/bin", *USER_DIR, "--task", "translation", *DIRECTION, *model),
-        *words_of({flag: value for flag, value in chosen.items() if value is not None}),
+        *("fairseq-train", f"{run.data}/bin", *USER_DIR, "--task", "translation", *words_of(DIRECTION), *model),
+        *words_of(chosen),
         *("--seed", str(run.seed), "--save-dir", str(checkpoints), "--keep-last-epochs", "1"),
         *("--num-workers", "0", "--log-format", "json", *words_of(device)),
     ]
@@ -122,7 +121,7 @@ def generate_long(run: Run, gpus: Gpus, stage: str) -> list[str]:
 
 
 def _decode(run: Run, gpus: Gpus, tool: str, stage: str, flags: dict) -> list[str]:
-    more = {"--source-lang": "en", "--target-lang": "de", "--num-workers": 0, "--log-format": "none"}
+    more = DIRECTION | {"--num-workers": 0, "--log-format": "none"}
     return decode(tool, run, run.checkpoint(stage), flags | more, bool(gpus))
 
 

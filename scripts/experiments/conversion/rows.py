@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from scripts.common.commands import site_flags, words_of
 from scripts.translation.preset import TINY
 
 LR = 1e-3  # of fine-tuning
@@ -30,12 +31,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """The attention as flags of `fwp convert`."""
-        return [
-            word
-            for site, options in self.attention.items()
-            for option, value in options.items()
-            for word in (f"--fwp-{site}-{option}" if site else f"--fwp-{option}", str(value))
-        ]
+        return words_of(site_flags(self.attention))
 
 
 WINDOW = Row("window", {"": SOFTMAX, "decoder": {**HEDGEHOG, "window": 8}}, control=True)

@@ -12,18 +12,18 @@ from pathlib import Path
 from fwp_fairseq.cli.translations import generated, lines
 from fwp_fairseq.files import write_atomically
 from scripts.common import bootstrap, process
-from scripts.common.commands import words_of
+from scripts.common.commands import DIRECTION, words_of
 from scripts.common.folder import Folder, RecipeError, content
 from scripts.common.runner.run import Run, Work
 from scripts.data.corpus import SENTENCEPIECE
 
 from .corpus import is_pinned
-from .training import DIRECTION, best, read_curve
+from .training import best, read_curve
 
 # Name of a bucket to the least and the greatest number of pieces of its sources, without the end of the sentence.
 BUCKETS = {"64": (0, 64), "128": (65, 128), "256": (129, 256), "more": (257, 10**9)}
 _LEAST = 20  # windows of a bucket on which two rows are compared
-_ONE_OF = 5  # windows of other documents
+_ONE_OF = 5  # of so many windows of other documents one is translated
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from fwp_fairseq.cli.processes import environment
 from scripts.common import program
-from scripts.common.commands import flags_of
+from scripts.common.commands import device, flags_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.experiment import Experiment
-from scripts.common.runner.gpus import Gpus
 from scripts.common.runner.options import Parser
 from scripts.common.runner.run import Run, Work
 from scripts.common.text import say
@@ -19,10 +18,6 @@ from . import alignments, corpus, evaluation, training
 from .presets import PRESETS
 
 _RESULTS = Path("benchmarks/results")
-
-
-def device(gpus: Gpus) -> dict:
-    return {} if gpus else {"--cpu": True}
 
 
 class Documents(Experiment):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from scripts.common.commands import PLUGIN, ROTARY
+from scripts.common.commands import PLUGIN, ROTARY, site_flags
 
 SOFTMAX = {"feature-map": "softmax"}
 DELTA = {"feature-map": "elu", "update-rule": "delta", "normalizer": "l2", "output-norm": "rms"}
@@ -31,7 +31,7 @@ class Row:
     def flags(self) -> dict:
         """The flags of fairseq-train for this model."""
         sites = {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}
-        return {f"--fwp-{site}-{key}": value for site, kind in sites.items() for key, value in kind.items()} | self.more
+        return site_flags(sites) | self.more
 
 
 def _softmax(name: str, **more) -> Row:

@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 
 from fwp_fairseq.cli.progress import parse
+from scripts.common.commands import DIRECTION
 from scripts.common.runner.run import Run, Work
-
-DIRECTION = {"--source-lang": "en", "--target-lang": "de"}
 
 
 def train_command(run: Run, device: dict) -> list[str]:

@@ -2,11 +2,11 @@
 
 import argparse
 
+from scripts.common.commands import device
 from scripts.common.runner.run import Work
 from scripts.experiments.conversion.commands import Gpus, Run
 from scripts.experiments.conversion.recipe import Conversion
 from scripts.experiments.documents import corpus, evaluation
-from scripts.experiments.documents.recipe import device
 
 from .rows import PRESETS
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.common.commands import USER_DIR, flags_of, words_of
+from scripts.common.commands import USER_DIR, device, flags_of, words_of
 from scripts.common.folder import RecipeError
 from scripts.common.runner import run as runner
 from scripts.common.runner.gpus import Gpus
@@ -102,7 +102,7 @@ def evaluate(run: Run, split: str, gpus: Gpus = ()) -> list[str]:
         "--gen-subset": split,
         "--num-workers": 0,
         "--log-format": "none",
-        **({} if gpus else {"--cpu": True}),
+        **device(gpus),
     }
     return ["fairseq-eval-lm", f"{run.data}/bin", *USER_DIR, *words_of(flags)]
 

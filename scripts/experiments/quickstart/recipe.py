@@ -54,7 +54,10 @@ OMP_NUM_THREADS (default: all cores, 8 at most), and those of scripts/environmen
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Returns the options of an experiment, with ``convert``. Standard library only: checked before an installation."""
+    """Returns the options of an experiment, with ``convert``.
+
+    quickstart.sh calls this before anything is installed, so this module may import the standard library alone.
+    """
     usage = "[--baseline | --from-scratch] [--smoke] [--record] [--seed N] [--cpu] [--out DIR] [--help]"
     parser = Parser(PROGRAM, DESCRIPTION, "", usage, epilog=EPILOG)
     one = parser.add_mutually_exclusive_group()
