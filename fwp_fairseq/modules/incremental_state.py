@@ -1,19 +1,17 @@
 """Stores what attention keeps between two decoding steps in fairseq's incremental state.
 
 A module's buffer is a flat dict. Attention with fast weights has ``held``, what its memory goes on from: a state, or
-the cache of lazy decoding; in cross-attention that has to report weights also ``source``. Softmax cross-attention has
-``source`` alone, and Transformer-XL has tensors.
+the cache of lazy decoding. Softmax cross-attention has ``source``, and Transformer-XL has tensors.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor
 
-from ..memories import Memory, select
+from ..memories import select
 
 _KEY = "attn_state"
 Buffer = dict[str, Any]
@@ -42,29 +40,6 @@ def _reordered(x: Any, order: Tensor) -> Any:
         return select(x, order)
     x.reorder(order)
     return x
-
-
-@dataclass
-class Source:
-    """What cross-attention needs to compute its weights.
-
-    Attributes:
-        k: (N, S, H, width), the keys of N sources.
-        key_padding_mask: (N, S), True at pads, or None.
-        rows: (R,), the source that each row reads.
-    """
-
-    k: Tensor
-    key_padding_mask: Tensor | None
-    rows: Tensor
-
-    def reorder(self, order: Tensor) -> None:
-        self.rows = self.rows.index_select(0, order)
-
-    def weights(self, memory: Memory, q: Tensor) -> Tensor:
-        """What queries (R, T, H, width) read of their sources."""
-        mask = self.key_padding_mask
-        return memory.weights(q, self.k[self.rows], None if mask is None else mask[self.rows])
 
 
 def distinct_sources(

@@ -39,8 +39,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         q_noise, qn_block_size: fairseq's quantisation noise on the projections.
 
     Attributes:
-        shows_weights_in_steps: whether decoding step by step gives attention weights, if they are asked for.
-        shows_weights_in_training: whether training does, with gradients.
+        shows_weights_in_training: whether training gives attention weights, with gradients.
         substitute: a function that computes the output (T, B, C) from (self, query, key, key_padding_mask) in place of
             fast weights, or None; see :mod:`.attention_transfer`.
     """
@@ -65,7 +64,7 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         for projection in (self.k_proj, self.v_proj, self.q_proj, self.out_proj, self.memory.slow):
             if projection is not None:
                 quant_noise(projection, q_noise, qn_block_size)
-        self.shows_weights_in_steps, self.shows_weights_in_training = True, False
+        self.shows_weights_in_training = False
         self.substitute: Callable[[SiteAttention, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
     def forward(
@@ -89,8 +88,8 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             key_padding_mask: (B, S), True at pads.
             incremental_state: fairseq's store of decoding state; None outside decoding.
             need_weights: whether (B, T, S) weights averaged over heads are returned. These are the normalised products
-                phi(q).phi(k), or with a window what values are weighed with. A decoder that decodes step by step keeps
-                no keys and gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
+                phi(q).phi(k), or with a window what values are weighed with. Decoding step by step keeps no keys and
+                gives none, nor does a fast net; :attr:`shows_weights_in_training` says when training does.
             need_head_weights: whether the weights of each head are returned instead, (H, B, T, S).
             value, static_kv, attn_mask: ignored. Values have the input of keys, and a decoder is causal by itself.
         """
@@ -101,21 +100,20 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.bool()
         if self.substitute is not None:
             return self.substitute(self, query, key, key_padding_mask), None
-        wanted = (need_weights or need_head_weights) and self._shows_weights(incremental_state)
         weights, q = None, self.queries(query)
         if incremental_state is None:
             self._check_mask(key_padding_mask, key)
             k, *written = self.writes(key)
             out, _ = self.memory.attend(q, k, *written, key_padding_mask=key_padding_mask)
-            weights = self.memory.weights(q, k, key_padding_mask) if wanted else None
+            if (need_weights or need_head_weights) and (self.shows_weights_in_training or not self.training):
+                weights = self.memory.weights(q, k, key_padding_mask)
         elif self.site == "decoder":
             out = self._step(q, key, key_padding_mask, saved, incremental_state)
         else:
             if not saved:
-                saved = self._write_source(key, key_padding_mask, wanted)
+                saved = {"held": self._write_source(key, key_padding_mask)}
                 states.store(self, incremental_state, saved)
             out = self.memory.read(saved["held"], q)
-            weights = saved["source"].weights(self.memory, q) if wanted and "source" in saved else None
         return self.output(out, query), self._of_heads(weights, need_head_weights)
 
     def _refuse(self, before_softmax: bool, attn_mask: Tensor | None, incremental_state: dict | None) -> None:
@@ -136,16 +134,9 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             states.store(self, incremental_state, {"held": held})
         return out
 
-    def _write_source(self, key: Tensor, key_padding_mask: Tensor | None, wants_weights: bool) -> dict:
+    def _write_source(self, key: Tensor, key_padding_mask: Tensor | None):
         key, key_padding_mask, rows = states.distinct_sources(key, key_padding_mask)
-        k, v, parts = self.writes(key)
-        saved = {"held": self.memory.write(k, v, parts, key_padding_mask=key_padding_mask, rows=rows)}
-        return saved | ({"source": states.Source(k, key_padding_mask, rows)} if wants_weights else {})
-
-    def _shows_weights(self, incremental_state: dict | None) -> bool:
-        if self.training:
-            return self.shows_weights_in_training
-        return self.shows_weights_in_steps or incremental_state is None
+        return self.memory.write(*self.writes(key), key_padding_mask=key_padding_mask, rows=rows)
 
     def _of_heads(self, weights: Tensor | None, per_head: bool) -> Tensor | None:
         """(H, B, T, S), or the mean over heads, of weights (B, H, T, S)."""
@@ -157,10 +148,6 @@ class SiteAttention(FairseqIncrementalState, FastWeightAttention):
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
         weights = weights.transpose(0, 1)
         return weights if per_head else weights.mean(0)
-
-    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Prepares for decoding: without --print-alignment (``need_attn``) no step gives attention weights."""
-        self.shows_weights_in_steps = need_attn
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> dict:
         return states.reorder(self, incremental_state, new_order)
